@@ -1,0 +1,33 @@
+"""Watersmeet joins streams on Apache Spark."""
+
+from watersmeet.api import join, status
+from watersmeet.errors import (
+    ConfigError,
+    CorruptFile,
+    PredicateError,
+    StateBehind,
+    StateError,
+    StateInUse,
+    StateMismatch,
+    StateMissing,
+    UsageError,
+    WatersmeetError,
+)
+
+__version__ = "0.1.0"
+
+__all__ = [
+    "ConfigError",
+    "CorruptFile",
+    "PredicateError",
+    "StateBehind",
+    "StateError",
+    "StateInUse",
+    "StateMismatch",
+    "StateMissing",
+    "UsageError",
+    "WatersmeetError",
+    "__version__",
+    "join",
+    "status",
+]

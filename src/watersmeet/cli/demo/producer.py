@@ -1,0 +1,73 @@
+"""The market's feed: a thread that writes Parquet files, the way an upstream system would drop them.
+
+A file is written under a name that Spark does not look at and then renamed, so Spark sees it whole or not
+at all. How much is written follows the clock; what is written follows the seed.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from pathlib import Path
+from threading import Event, Thread
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from watersmeet.cli.demo.market import Market
+
+# Rows a second: well below what two cores join, so that the demo keeps up on a laptop.
+ORDERS_PER_S, TRADES_PER_S = 12_000, 24_000
+_FILE_EVERY_S = 0.5
+# Business comes in waves: the rate swings by this share, once in so many seconds.
+_SWING, _SWING_S = 0.5, 8.0
+
+
+class Producer:
+    """Writes to `folder`/orders and `folder`/trades until stopped."""
+
+    def __init__(self, folder: Path, seed: int):
+        self.rows = {"orders": 0, "trades": 0}
+        self.error: Exception | None = None
+        self._folder = folder
+        self._market = Market(seed)
+        self._files = 0
+        self._stop = Event()
+        self._thread = Thread(target=self._produce, name="market", daemon=True)
+        for name in self.rows:
+            (folder / name).mkdir(parents=True)
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Returns when the last file is whole."""
+        self._stop.set()
+        if self._thread.ident is not None:
+            self._thread.join()
+
+    def _produce(self) -> None:
+        started = last = time.monotonic()
+        try:
+            while not self._stop.wait(_FILE_EVERY_S):
+                now = time.monotonic()
+                share = (now - last) * (1 + _SWING * math.sin((now - started) * 2 * math.pi / _SWING_S))
+                last = now
+                self.write(round(ORDERS_PER_S * share), round(TRADES_PER_S * share))
+        except Exception as error:
+            # Kept for the main thread, which ends the demo with it.
+            self.error = error
+
+    def write(self, orders: int, trades: int) -> None:
+        """One more file of each."""
+        tables = dict(zip(self.rows, self._market.next_slice(orders, trades), strict=True))
+        for name, table in tables.items():
+            _write_whole(table, self._folder / name / f"{self._files:06d}.parquet")
+            self.rows[name] += len(table)
+        self._files += 1
+
+
+def _write_whole(table: pa.Table, path: Path) -> None:
+    draft = path.with_name(f".{path.name}.draft")
+    pq.write_table(table, draft)
+    draft.rename(path)

@@ -1,0 +1,178 @@
+"""The demo's course: market on, join, watch, market off, join the rest, check.
+
+The join is an ordinary job file, run by the same runner as `watersmeet run`: what the demo shows is what a
+user gets.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import statistics
+import tempfile
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from rich.console import Console
+
+from watersmeet.cli.demo.oracle import Verdict, compare
+from watersmeet.cli.demo.panel import HEAVIEST, DemoPanel
+from watersmeet.cli.demo.producer import Producer
+from watersmeet.cli.demo.sink import ResultFiles
+from watersmeet.cli.figures import clock, count
+from watersmeet.cli.figures import seconds as in_seconds
+from watersmeet.cli.job import started_session
+from watersmeet.cli.meters import Meters, state_words
+from watersmeet.cli.outcome import say_error
+from watersmeet.cli.signals import StopRequest
+from watersmeet.cli.views import View, choose_view
+from watersmeet.errors import UsageError, WatersmeetError
+from watersmeet.jobs.file import parse_job
+from watersmeet.jobs.model import Job
+from watersmeet.jobs.progress import Batches
+from watersmeet.jobs.runner import Running, prepare
+from watersmeet.log.status import JoinStatus
+
+_TITLES = {"o": "orders", "t": "trades"}
+
+_JOB = """\
+# Buy orders, and the trades that filled them at their limit or better.
+
+[inputs.o]
+format = "parquet"
+path = "orders"
+schema = "id BIGINT, symbol STRING, px DOUBLE, qty BIGINT"
+
+[inputs.t]
+format = "parquet"
+path = "trades"
+schema = "order_id BIGINT, symbol STRING, px DOUBLE, qty BIGINT"
+
+[join]
+on = "o.id = t.order_id AND o.symbol = t.symbol AND t.px <= o.px"
+select = ["o.id", "o.symbol", "t.px", "t.qty", "(o.px - t.px) * t.qty AS saved"]
+name = "fills"
+
+[sink]
+format = "parquet"
+path = "results"
+
+[job]
+name = "demo"
+checkpoint = "checkpoint"
+
+[spark]
+spark.master = "local[2]"
+spark.driver.memory = "1g"
+spark.ui.enabled = false
+"""
+
+
+@dataclass
+class _Parts:
+    folder: Path
+    job: Job
+    producer: Producer
+    meters: Meters
+    panel: DemoPanel
+    results: ResultFiles
+
+
+def show(*, seconds: int, plain: bool, keep: Path | None, seed: int, stop: StopRequest) -> bool:
+    """Run the demo; True if every result was right."""
+    console = Console(highlight=False)
+    with _folder(keep) as folder:
+        parts = _prepare(folder, seconds, seed)
+        with started_session(parts.job, folder / "spark.log", console, plain=plain) as session:
+            prepared = prepare(session.spark, parts.job, os.environ)
+            stop.arm()
+            with choose_view(parts.panel, console, plain=plain) as view:
+                _run(parts, Running(prepared, os.environ), view, stop)
+                view.say(_figures(parts))
+                verdict = _check(parts)
+                parts.panel.phase = "done"
+        _pronounce(console, verdict)
+        if keep is not None:
+            console.print(f"kept in {folder}", soft_wrap=True)
+        return verdict.equal
+
+
+@contextlib.contextmanager
+def _folder(keep: Path | None) -> Iterator[Path]:
+    """A place for everything: the one to keep, or one that is gone afterwards."""
+    if keep is None:
+        with tempfile.TemporaryDirectory(prefix="watersmeet-demo-", ignore_cleanup_errors=True) as folder:
+            yield Path(folder)
+        return
+    if keep.exists() and (not keep.is_dir() or any(keep.iterdir())):
+        raise UsageError(f"--keep {keep}: it is there already; give a new directory")
+    keep.mkdir(parents=True, exist_ok=True)
+    yield keep.absolute()
+
+
+def _prepare(folder: Path, seconds: int, seed: int) -> _Parts:
+    file = folder / "job.toml"
+    file.write_text(_JOB)
+    job = parse_job(_JOB, file, os.environ)
+    meters = Meters()
+    return _Parts(
+        folder=folder,
+        job=job,
+        producer=Producer(folder, seed),
+        meters=meters,
+        panel=DemoPanel(job.join, _TITLES, seconds, meters),
+        results=ResultFiles(folder / "results", key="symbol"),
+    )
+
+
+def _run(parts: _Parts, running: Running, view: View, stop: StopRequest) -> None:
+    def observe(new: Sequence[Batches], state: JoinStatus | None) -> None:
+        parts.meters.add(new, state)
+        parts.panel.heaviest = parts.results.heaviest(HEAVIEST)
+        view.observe(new, parts.meters)
+
+    parts.meters.started_s = time.monotonic()
+    parts.producer.start()
+    try:
+        running.follow(observe, stop.event, until_s=time.monotonic() + parts.panel.seconds)
+    finally:
+        parts.producer.stop()
+    if parts.producer.error is not None:
+        raise WatersmeetError(
+            f"the market's feed broke down: {parts.producer.error}"
+        ) from parts.producer.error
+    parts.panel.phase = "joining the rest"
+    running.finish(observe)
+    parts.panel.phase = "checking"
+
+
+def _check(parts: _Parts) -> Verdict:
+    parts.results.update()
+    inputs = {name: parts.folder / title for name, title in _TITLES.items()}
+    join = parts.job.join
+    return compare(inputs, join.on, join.select or (), list(parts.results.committed))
+
+
+def _figures(parts: _Parts) -> str:
+    meters, rows = parts.meters, parts.producer.rows
+    typical = statistics.median(batch.ms for batch in meters.recent) if meters.recent else 0
+    return (
+        f"{clock(meters.elapsed_s)}: {count(rows['orders'])} orders and {count(rows['trades'])} trades in, "
+        f"{count(meters.rows_out)} results out, {count(meters.batches)} batches\n"
+        f"a batch took {in_seconds(typical)} (median), {in_seconds(meters.longest_ms)} at most; "
+        f"{state_words(meters.state)}"
+    )
+
+
+def _pronounce(console: Console, verdict: Verdict) -> None:
+    if verdict.equal:
+        console.print(f"[green]{count(verdict.results)} results, all equal to DuckDB's[/green]")
+        return
+    for example in verdict.examples:
+        console.print(example, markup=False, soft_wrap=True)
+    say_error(
+        f"{count(verdict.results)} results differ from DuckDB's: "
+        f"{count(verdict.missing)} are missing, {count(verdict.unexpected)} should not be there"
+    )

@@ -1,0 +1,76 @@
+"""`watersmeet run --check`: a job in words, with no credential in them."""
+
+from __future__ import annotations
+
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from watersmeet.jobs.model import AvailableNow, Every, Job, Options, Sink, Source
+from watersmeet.jobs.runner import Prepared
+from watersmeet.jobs.secrets import shown
+from watersmeet.model.facts import InputSpec
+
+
+def explain(console: Console, prepared: Prepared) -> None:
+    """Print what the job reads, keeps, writes, and where it would begin."""
+    job = prepared.job
+    grid = Table.grid(padding=(0, 2, 0, 0))
+    grid.add_column(no_wrap=True, style="bold")
+    grid.add_column(overflow="fold")
+    specs = {spec.name: spec for spec in prepared.signature.inputs}
+    for source in job.inputs:
+        columns = ", ".join(
+            f"{f.name} {f.dataType.simpleString()}" for f in prepared.inputs[source.name].schema
+        )
+        grid.add_row(f"input {source.name}", Text("\n".join(_source(source, columns, specs[source.name]))))
+    grid.add_row("join", Text("\n".join(_join(prepared))))
+    grid.add_row(
+        "result", Text(", ".join(f"{f.name} {f.dataType.simpleString()}" for f in prepared.joined.schema))
+    )
+    grid.add_row("sink", Text("\n".join(_sink(job.sink))))
+    grid.add_row("trigger", _trigger(job))
+    grid.add_row("checkpoint", Text(job.checkpoint))
+    grid.add_row("state", Text(job.state))
+    console.print(Text.assemble(("job ", ""), (job.name, "bold"), f"  {job.file}"), soft_wrap=True)
+    console.print(grid)
+    console.print(_begin(prepared), soft_wrap=True)
+
+
+def _source(source: Source, columns: str, spec: InputSpec) -> list[str]:
+    lines = [f"{source.format} {source.path or ''}".rstrip()]
+    lines += [f"where {source.where}"] if source.where else []
+    lines += [
+        f"columns {columns}",
+        f"kept in the state: {', '.join(c.name for c in spec.stored) or 'its keys only'}",
+    ]
+    return lines + _options(source.options)
+
+
+def _join(prepared: Prepared) -> list[str]:
+    types = ", ".join(prepared.signature.key_types)
+    return [
+        f"on {prepared.job.join.on}",
+        f"keys compared as {types}; name in the state: {prepared.job.join.name}",
+    ]
+
+
+def _sink(sink: Sink) -> list[str]:
+    return [f"{sink.format} {sink.path or ''}".rstrip(), *_options(sink.options)]
+
+
+def _options(options: Options) -> list[str]:
+    return [f"option {key} = {shown(key, value)}" for key, value in options.items()]
+
+
+def _trigger(job: Job) -> str:
+    if isinstance(job.trigger, AvailableNow):
+        return "joins what is there, then ends"
+    return "as fast as possible" if job.trigger == Every() else f"every {job.trigger.interval}"
+
+
+def _begin(prepared: Prepared) -> str:
+    if prepared.checkpoint is None:
+        return "ok: it would start afresh; nothing was started"
+    at = prepared.checkpoint.next_batch
+    return f"ok: it would go on with batch {at} of query {prepared.checkpoint.query}; nothing was started"

@@ -1,0 +1,115 @@
+"""From a job to a running query on the terminal. Imports Spark: the command modules import this when needed."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import tempfile
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from rich.console import Console
+
+from watersmeet.cli.explain import explain
+from watersmeet.cli.figures import clock, count
+from watersmeet.cli.meters import Meters
+from watersmeet.cli.run_panel import RunPanel
+from watersmeet.cli.signals import StopRequest
+from watersmeet.cli.views import View, choose_view, is_watched
+from watersmeet.jobs.failure import QueryError
+from watersmeet.jobs.model import Job
+from watersmeet.jobs.progress import Batches
+from watersmeet.jobs.runner import Prepared, Running, prepare
+from watersmeet.jobs.secrets import expand_all
+from watersmeet.jobs.session import Session, spark_session
+from watersmeet.log.files import LocalFiles, open_files
+from watersmeet.log.status import JoinStatus
+
+# The JVM of such a sink prints the results itself: a live display would be torn apart by them.
+_PRINTING_SINK = "console"
+
+
+def check_job(job: Job) -> None:
+    """Check a job as `run_job` does, and say what it would do."""
+    console = Console(highlight=False)
+    with (
+        tempfile.TemporaryDirectory(prefix="watersmeet-") as folder,
+        started_session(job, Path(folder) / "spark.log", console, plain=False) as session,
+    ):
+        explain(console, prepare(session.spark, job, os.environ))
+
+
+def run_job(job: Job, stop: StopRequest, *, plain: bool) -> None:
+    """Run a job until it ends or is stopped."""
+    console = Console(highlight=False)
+    log = _log_file(job)
+    plain = plain or job.sink.format.lower() == _PRINTING_SINK
+    with started_session(job, log, console, plain=plain) as session:
+        prepared = prepare(session.spark, job, os.environ)
+        meters = Meters()
+        stop.arm()
+        with choose_view(RunPanel(job, meters), console, plain=plain) as view:
+            view.say(_first_words(prepared))
+            try:
+                follow(Running(prepared, os.environ), view, meters, stop)
+            except QueryError as error:
+                raise QueryError(
+                    f"{error}\nSpark's log: {session.log or 'that of the running session'}"
+                ) from error
+            view.say(_last_words(job, meters, stopped=stop.event.is_set()))
+
+
+def follow(running: Running, view: View, meters: Meters, stop: StopRequest) -> None:
+    """Show the query until it ends; stop it when asked to."""
+
+    def observe(new: Sequence[Batches], state: JoinStatus | None) -> None:
+        meters.add(new, state)
+        view.observe(new, meters)
+
+    running.follow(observe, stop.event)
+    if stop.event.is_set():
+        view.say("stopping ...")
+        running.stop()
+
+
+@contextlib.contextmanager
+def started_session(job: Job, log: Path, console: Console, *, plain: bool) -> Iterator[Session]:
+    """The job's Spark session, with a sign of life while it starts."""
+    settings = expand_all(job.spark, os.environ, f"{job.file.name}: [spark]")
+    waiting = (
+        console.status("starting Spark ...") if is_watched(console, plain=plain) else contextlib.nullcontext()
+    )
+    show_stdout = job.sink.format.lower() == _PRINTING_SINK
+    with contextlib.ExitStack() as stack:
+        with waiting:
+            session = stack.enter_context(spark_session(job.name, settings, log, show_stdout=show_stdout))
+        yield session
+
+
+def _log_file(job: Job) -> Path:
+    """Where Spark's own messages go: beside the state if that is local. The last start's log is kept, too."""
+    files = open_files(job.state)
+    folder = files.root if isinstance(files, LocalFiles) else Path(tempfile.mkdtemp(prefix="watersmeet-"))
+    folder.mkdir(parents=True, exist_ok=True)
+    log = folder / f"spark-{re.sub(r'[^A-Za-z0-9_.-]', '_', job.name)}.log"
+    if log.exists():
+        log.replace(log.with_suffix(".log.1"))
+    return log
+
+
+def _first_words(prepared: Prepared) -> str:
+    job = prepared.job
+    if prepared.checkpoint is None:
+        return f"{job.name}: starts afresh, state in {job.state}"
+    return f"{job.name}: goes on with batch {prepared.checkpoint.next_batch}, state in {job.state}"
+
+
+def _last_words(job: Job, meters: Meters, *, stopped: bool) -> str:
+    done = (
+        f"{count(meters.rows_in)} rows in, {count(meters.rows_out)} out, "
+        f"{count(meters.batches)} batches in {clock(meters.elapsed_s)}"
+    )
+    if stopped:
+        return f"stopped: {done}; the next start goes on from there"
+    return f"done: {done}; all input that was there is joined"

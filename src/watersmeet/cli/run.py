@@ -1,0 +1,101 @@
+"""`watersmeet run`: a join as a job of its own, from a job file."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import replace
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from watersmeet.cli.outcome import BROKEN_OFF, reported, say_error
+from watersmeet.cli.signals import BrokenOff, StopRequest
+
+
+def run(
+    job_file: Annotated[Path, typer.Argument(metavar="JOB.TOML", help="The job file.")],
+    once: Annotated[
+        bool, typer.Option("--once", help="Join what is there now and end, whatever the trigger.")
+    ] = False,
+    check: Annotated[bool, typer.Option("--check", help="Check and explain the job; start nothing.")] = False,
+    plain: Annotated[bool, typer.Option("--plain", help="Plain lines, also on a terminal.")] = False,
+    debug: Annotated[bool, typer.Option("--debug", help="Show the traceback of an error.")] = False,
+) -> None:
+    """Run the join that a job file describes, until Ctrl-C or the end of its input.
+
+    Started again, it goes on where it was: every result comes out once. A change of the predicate, the keys or
+    the columns that the state cannot carry is refused before the first batch.
+
+    [bold]Examples[/bold]
+
+    \b
+      watersmeet run job.toml            run; stop with Ctrl-C or SIGTERM
+      watersmeet run job.toml --once     join what is there, then end
+      watersmeet run job.toml --check    say what would be done
+
+    [bold]A job file[/bold]
+
+    \b
+      [inputs.o]                         one table for each input
+      format = "parquet"                 any streaming source of Spark
+      path = "orders"                    relative to the job file
+      schema = "id BIGINT, px DOUBLE"    needed for CSV and JSON
+      where = "px > 0"                   Spark SQL, optional
+      columns = ["id", "px * 2 AS p2"]   Spark SQL, optional
+      options = { maxFilesPerTrigger = 10 }
+    \b
+      [inputs.t]
+      format = "kafka"
+      columns = ["CAST(value AS STRING) AS v", "CAST(key AS BIGINT) AS id"]
+      [inputs.t.options]
+      subscribe = "trades"
+      "kafka.bootstrap.servers" = "broker:9092"
+      "kafka.sasl.jaas.config" = "${KAFKA_JAAS}"   from the environment
+    \b
+      [join]
+      on = "o.id = t.id AND t.px <= o.px"
+      select = ["o.id", "t.px"]          optional; also name, tasks
+    \b
+      [sink]
+      format = "parquet"                 any sink of Spark that appends
+      path = "out"
+    \b
+      [job]
+      checkpoint = "checkpoint"          also name, and state (default:
+      trigger = "5 seconds"              inside the checkpoint);
+                                         or "once", "as fast as possible"
+    \b
+      [spark]
+      spark.master = "local[4]"          any spark.* setting
+
+    The SQL in a job file runs with the rights of the job: treat the file as a program.
+
+    Exit code: 0 ended or stopped; 1 the query failed; 2 refused; 130 broken off with a second Ctrl-C.
+    """
+    stop = StopRequest()
+    stop.install()
+    try:
+        _run(job_file, stop, once=once, check=check, plain=plain, debug=debug)
+    except (BrokenOff, KeyboardInterrupt):
+        say_error("broken off; the next start takes up the last finished batch")
+        raise typer.Exit(BROKEN_OFF) from None
+
+
+def _run(job_file: Path, stop: StopRequest, *, once: bool, check: bool, plain: bool, debug: bool) -> None:
+    from watersmeet.jobs.file import load_job
+    from watersmeet.jobs.model import AvailableNow
+    from watersmeet.jobs.secrets import scrub, secrets_of
+
+    with reported(debug=debug):
+        job = load_job(job_file)
+    if once:
+        job = replace(job, trigger=AvailableNow())
+    secrets = secrets_of(job, os.environ)
+    with reported(debug=debug, clean=lambda text: scrub(text, secrets)):
+        from watersmeet.cli.job import check_job, run_job
+
+        if check:
+            check_job(job)
+        else:
+            run_job(job, stop, plain=plain)

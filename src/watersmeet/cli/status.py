@@ -1,0 +1,126 @@
+"""`watersmeet status`: what is in a state directory."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from watersmeet.cli.outcome import FAILED, reported, say_error
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+
+    from watersmeet.log.status import JoinStatus, Status
+
+# Raised when a key of the JSON changes its meaning or goes; new keys may come at any time.
+JSON_VERSION = 1
+
+
+def status(
+    state: Annotated[
+        str, typer.Argument(help="The state directory or URI: what was passed as [bold]state[/bold].")
+    ],
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of tables.")] = False,
+    debug: Annotated[bool, typer.Option("--debug", help="Show the traceback of an error.")] = False,
+) -> None:
+    """Show what a state directory holds: batches, rows, runs, merging debt, damage.
+
+    It only reads, needs no Spark, and may be used while the query runs.
+
+    [bold]Examples[/bold]
+
+    \b
+      watersmeet status /data/state
+      watersmeet status s3://bucket/state --json | jq '.joins[].disk_bytes'
+
+    [bold]JSON[/bold]: one object with version, state, joins and damage (a list of texts). Each join has
+
+    \b
+      name, query      the join's name and Spark's query id
+      batch, starts    the last batch; how often the query was started
+      predicate        the join condition, in canonical spelling
+      inputs           name, runs, rows, bytes (live), arrived_rows,
+                       null_rows (dropped for a null key)
+      pending_rows     merging debt: rows (estimated) ...
+      pending_parts    ... and parts of merges still to do
+      written_ms       when the last batch was written, in Unix ms
+      age_s            seconds since then
+      live_bytes       what the join reads
+      disk_bytes       all files, also those not yet removed
+      damage           what is wrong, as texts; empty if nothing is
+
+    Exit code: 0; 1 if damage was found; 2 if there is no state.
+    """
+    with reported(debug=debug):
+        from watersmeet.log.status import read_status
+
+        found = read_status(state)
+    if as_json:
+        typer.echo(json.dumps(as_plain(found), indent=2))
+    else:
+        _print(found)
+    if found.damage:
+        raise typer.Exit(FAILED)
+
+
+def as_plain(found: Status) -> dict[str, Any]:
+    """The documented JSON."""
+    from watersmeet.log.codec import to_plain
+
+    return {"version": JSON_VERSION, **to_plain(found), "damage": list(found.damage)}
+
+
+def _print(found: Status) -> None:
+    from rich.console import Console
+
+    console = Console(highlight=False)
+    for number, join in enumerate(found.joins):
+        if number:
+            console.print()
+        console.print(_heading(join), soft_wrap=True)
+        console.print(_table(join))
+        console.print(_rest(join), soft_wrap=True)
+    for problem in found.damage:
+        say_error(problem)
+
+
+def _heading(join: JoinStatus) -> RenderableType:
+    from rich.text import Text
+
+    from watersmeet.cli.figures import age, moment
+
+    text = Text.assemble((join.name, "bold"), f"  query {join.query}\n")
+    if join.batch is None:
+        return text.append("no batch yet")
+    text.append(f"batch {join.batch}, started {join.starts} time{'s' if join.starts > 1 else ''}")
+    if join.written_ms is not None and join.age_s is not None:
+        text.append(f", last batch {age(join.age_s)} ({moment(join.written_ms)})")
+    return text.append(f"\non {join.predicate}") if join.predicate else text
+
+
+def _table(join: JoinStatus) -> RenderableType:
+    from rich import box
+    from rich.table import Table
+
+    from watersmeet.cli.figures import count, size
+
+    table = Table(box=box.SIMPLE_HEAD, padding=(0, 2, 0, 0), pad_edge=False, show_edge=False)
+    table.add_column("input")
+    for heading in ("rows", "bytes", "runs", "null keys dropped"):
+        table.add_column(heading, justify="right")
+    for one in join.inputs:
+        table.add_row(one.name, count(one.rows), size(one.bytes), count(one.runs), count(one.null_rows))
+    return table
+
+
+def _rest(join: JoinStatus) -> str:
+    from watersmeet.cli.figures import count, size
+
+    debt = (
+        f"{count(join.pending_rows)} rows in {count(join.pending_parts)} parts"
+        if join.pending_parts
+        else "none"
+    )
+    return f"merging debt: {debt}; on disk: {size(join.disk_bytes)}, of which live: {size(join.live_bytes)}"

@@ -1,0 +1,224 @@
+"""From a parsed predicate to a runnable join: what arrives, what is stored, what the kernel checks.
+
+Three decisions are made here, once, for both drivers:
+
+- which columns are needed at all: those of `select` (all, without one) and those that the kernel or Spark
+  must look at to decide a pair; nothing else is ingested;
+- how keys are compared: one key that fits 64 bits by its order key alone; several or wide ones by a hash and
+  a comparison in the kernel; nested ones by a hash that Spark computes and a check by Spark;
+- who evaluates the residual: the kernel for the conjuncts whose Spark meaning it has exactly; where any
+  other is left, Spark evaluates the user's own text over the candidates.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from watersmeet.errors import PredicateError
+from watersmeet.kernel.equi import EquiJoin, OutputColumn
+from watersmeet.kernel.evaluate import supports
+from watersmeet.kernel.order import fits_word
+from watersmeet.model import facts
+from watersmeet.model.expression import (
+    Call,
+    Column,
+    Expression,
+    KeyPair,
+    KeySide,
+    Predicate,
+    Selected,
+    columns_of,
+)
+from watersmeet.model.types import BINARY, BOOLEAN, INT, Schema, SqlType
+
+# Columns that we add ourselves; inputs must not use the prefix.
+RESERVED_PREFIX = "__wm_"
+HASHED = f"{RESERVED_PREFIX}hash"
+
+
+@dataclass(frozen=True, slots=True)
+class ComputedKey:
+    """A key that is not a plain column of the right type: Spark computes `sql`, or the kernel `expression`."""
+
+    input: str
+    name: str
+    sql: str
+    expression: Expression
+    type: SqlType
+
+
+@dataclass(frozen=True, slots=True)
+class HashedKeys:
+    """Keys that only Spark can hash: the values to hash, as SQL, and their types."""
+
+    input: str
+    sql: tuple[str, ...]
+    types: tuple[SqlType, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class CompiledJoin:
+    signature: facts.JoinSignature
+    join: EquiJoin
+    arriving: dict[str, tuple[str, ...]]
+    computed: tuple[ComputedKey, ...]
+    hashed: tuple[HashedKeys, ...]
+    spark_checks: bool
+
+
+@dataclass(frozen=True, slots=True)
+class _Key:
+    """One side of a key pair, settled: the arriving column that holds it."""
+
+    column: str
+    computed: ComputedKey | None
+
+
+def compile_join(
+    predicate: Predicate, selected: Sequence[Selected] | None, schemas: dict[str, Schema], *, ansi: bool
+) -> CompiledJoin:
+    _check_names(schemas)
+    if not predicate.keys:
+        raise PredicateError(
+            "this join has no equality between its two inputs",
+            predicate.text,
+            hint=f"add one, such as {predicate.inputs[0]}.key = {predicate.inputs[1]}.key",
+        )
+    nested = any(pair.type.nested for pair in predicate.keys)
+    exact = len(predicate.keys) == 1 and fits_word(_stored_type(predicate.keys[0].type))
+    kernel, spark = _share_residual(predicate.residual)
+    spark_checks = nested or bool(spark)
+    output = _output_columns(predicate, selected, schemas, spark_checks)
+    keys = {name: _keys_of(predicate, name) for name in predicate.inputs} if not nested else {}
+    verify = () if exact or nested else tuple(
+        (left.column, right.column) for left, right in zip(*(keys[n] for n in predicate.inputs), strict=True)
+    )
+    inputs = tuple(
+        _input_spec(name, place, schemas[name], output, kernel, keys.get(name, ()), verify)
+        for place, name in enumerate(predicate.inputs)
+    )
+    signature = facts.JoinSignature(
+        inputs=inputs,
+        predicate=predicate.canonical,
+        key_types=tuple(str(pair.type) for pair in predicate.keys),
+        scheme="word" if exact else "spark-hash" if nested else "hash",
+    )
+    computed = tuple(key.computed for name in keys for key in keys[name] if key.computed)
+    return CompiledJoin(
+        signature=signature,
+        join=EquiJoin(verify=verify, residual=_conjunction(kernel), output=output, ansi=ansi),
+        arriving={spec.name: _arriving(spec, schemas[spec.name]) for spec in inputs},
+        computed=computed,
+        hashed=_hashed(predicate) if nested else (),
+        spark_checks=spark_checks,
+    )
+
+
+def _check_names(schemas: dict[str, Schema]) -> None:
+    for name, schema in schemas.items():
+        for column in schema:
+            if column.startswith(RESERVED_PREFIX):
+                raise PredicateError(f"input {name}: the column name {column} is reserved; rename it")
+
+
+def _share_residual(residual: Expression | None) -> tuple[list[Expression], list[Expression]]:
+    """The conjuncts that the kernel takes, and those that it leaves to Spark."""
+    conjuncts = _conjuncts(residual) if residual is not None else []
+    kernel = [part for part in conjuncts if supports(part)]
+    return kernel, [part for part in conjuncts if part not in kernel]
+
+
+def _conjuncts(expression: Expression) -> list[Expression]:
+    if isinstance(expression, Call) and expression.op == "and":
+        return [part for arg in expression.args for part in _conjuncts(arg)]
+    return [expression]
+
+
+def _conjunction(parts: Sequence[Expression]) -> Expression | None:
+    if len(parts) <= 1:
+        return parts[0] if parts else None
+    return Call("and", tuple(parts), BOOLEAN)
+
+
+def _output_columns(
+    predicate: Predicate, selected: Sequence[Selected] | None, schemas: dict[str, Schema], spark_checks: bool
+) -> tuple[OutputColumn, ...]:
+    if selected is None:
+        wanted = [(name, column) for name in predicate.inputs for column in schemas[name]]
+    else:
+        used = [column for item in selected for column in item.columns]
+        if spark_checks:
+            used += predicate.columns
+        wanted = [(column.input, column.name) for column in used]
+    return tuple(
+        OutputColumn(name, column, f"c{place}") for place, (name, column) in enumerate(dict.fromkeys(wanted))
+    )
+
+
+def _keys_of(predicate: Predicate, name: str) -> tuple[_Key, ...]:
+    first = name == predicate.inputs[0]
+    return tuple(
+        _settle(name, number, pair, pair.left if first else pair.right)
+        for number, pair in enumerate(predicate.keys)
+    )
+
+
+def _settle(name: str, number: int, pair: KeyPair, side: KeySide) -> _Key:
+    """Use a plain column as it is where the kernel can widen it by itself; else have the key computed."""
+    own = side.expression.type
+    widens = (own.integral and pair.type.integral) or (own.floating and pair.type.floating) or own == pair.type
+    stored = _stored_type(pair.type)
+    if isinstance(side.expression, Column) and widens and stored == pair.type:
+        return _Key(side.expression.name, None)
+    column = f"{RESERVED_PREFIX}key{number}"
+    sql = side.sql if own == pair.type else f"CAST({side.sql} AS {pair.type})"
+    if pair.type.collation:
+        sql = f"collation_key({sql})"
+    elif stored != pair.type:
+        sql = f"CAST({sql} AS {stored})"
+    expression = side.expression if own == pair.type else Call("cast", (side.expression,), pair.type)
+    return _Key(column, ComputedKey(name, column, sql, expression, stored))
+
+
+def _stored_type(kind: SqlType) -> SqlType:
+    """The type in which a key is kept: itself, or one that Arrow compares as Spark compares the key."""
+    if kind.collation:
+        return BINARY
+    if kind.name.startswith(("interval year", "interval month")):
+        return INT
+    return kind
+
+
+def _input_spec(
+    name: str,
+    place: int,
+    schema: Schema,
+    output: Iterable[OutputColumn],
+    kernel: Iterable[Expression],
+    keys: tuple[_Key, ...],
+    verify: tuple[tuple[str, str], ...],
+) -> facts.InputSpec:
+    used = [c.column for c in output if c.input == name]
+    used += [c.name for part in kernel for c in columns_of(part) if c.input == name]
+    used += [pair[place] for pair in verify]
+    computed = {key.column: str(key.computed.type) for key in keys if key.computed}
+    stored = tuple(
+        facts.Column(column, computed[column] if column in computed else str(schema[column]))
+        for column in dict.fromkeys(used)
+    )
+    return facts.InputSpec(name, stored, tuple(key.column for key in keys), None if keys else HASHED)
+
+
+def _arriving(spec: facts.InputSpec, schema: Schema) -> tuple[str, ...]:
+    """The plain columns to read from the input, in the input's order."""
+    needed = {*(column.name for column in spec.stored), *spec.keys}
+    return tuple(column for column in schema if column in needed)
+
+
+def _hashed(predicate: Predicate) -> tuple[HashedKeys, ...]:
+    types = tuple(pair.type for pair in predicate.keys)
+    return tuple(
+        HashedKeys(name, tuple((pair.left if place == 0 else pair.right).sql for pair in predicate.keys), types)
+        for place, name in enumerate(predicate.inputs)
+    )

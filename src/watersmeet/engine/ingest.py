@@ -1,0 +1,82 @@
+"""Ingest: rows of one input partition in, sorted runs out.
+
+Rows are gathered up to a set size, stripped of null keys, sorted by order key and written as one run; a
+large partition becomes several runs, so the memory of the task does not depend on it. Zoned timestamps are
+relabelled to UTC (their values are UTC already), so that runs written under different session time zones
+are of one type.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+import numpy as np
+import pyarrow as pa
+
+from watersmeet.engine.spec import Settings
+from watersmeet.kernel.order import drop_null_keys, mix, order_keys
+from watersmeet.kernel.sorted import Keys, Sorted, take_rows
+from watersmeet.log.files import Files
+from watersmeet.log.runs import write_run
+from watersmeet.model.facts import Descriptor, InputSpec, Run
+
+_UTC = pa.timestamp("us", "UTC")
+
+
+def ingest_partition(
+    files: Files,
+    spec: InputSpec,
+    batch: int,
+    partition: int,
+    incoming: Iterable[pa.RecordBatch],
+    settings: Settings,
+) -> Descriptor:
+    """Store a partition; the descriptor is all that travels on."""
+    runs: list[Run] = []
+    null_rows = 0
+    for held in _gather(incoming, settings.run_rows, settings.run_bytes):
+        rows = sort_rows(held, spec)
+        null_rows += held.num_rows - len(rows)
+        if len(rows):
+            runs.append(write_run(files, spec.name, batch, f"p{partition:05d}", rows))
+    return Descriptor(spec.name, partition, tuple(runs), null_rows)
+
+
+def sort_rows(batch: pa.RecordBatch, spec: InputSpec) -> Sorted:
+    """The stored columns of the rows whose keys are not null, by ascending order key."""
+    key_columns = (spec.hashed,) if spec.hashed else spec.keys
+    batch = drop_null_keys(batch, key_columns)
+    keys = _order(batch, spec)
+    order = np.argsort(keys)
+    stored = batch.select([column.name for column in spec.stored])
+    return Sorted(keys[order], take_rows(_in_utc(stored), order))
+
+
+def _order(batch: pa.RecordBatch, spec: InputSpec) -> Keys:
+    if spec.hashed:
+        return mix(batch.column(spec.hashed).to_numpy().view(np.uint64))
+    return order_keys([batch.column(key) for key in spec.keys])
+
+
+def _in_utc(batch: pa.RecordBatch) -> pa.RecordBatch:
+    columns = [
+        column.cast(_UTC) if pa.types.is_timestamp(column.type) and column.type.tz not in (None, "UTC") else column
+        for column in batch.columns
+    ]
+    return pa.RecordBatch.from_arrays(columns, names=batch.schema.names) if columns else batch
+
+
+def _gather(incoming: Iterable[pa.RecordBatch], rows: int, size: int) -> Iterator[pa.RecordBatch]:
+    held: list[pa.RecordBatch] = []
+    held_rows = held_bytes = 0
+    for batch in incoming:
+        if batch.num_rows == 0:
+            continue
+        if held and (held_rows + batch.num_rows > rows or held_bytes + batch.nbytes > size):
+            yield pa.concat_batches(held)
+            held, held_rows, held_bytes = [], 0, 0
+        held.append(batch)
+        held_rows += batch.num_rows
+        held_bytes += batch.nbytes
+    if held:
+        yield pa.concat_batches(held)

@@ -1,0 +1,133 @@
+"""The operator: ingest a partition, agree on a manifest, join a share, merge, clean up.
+
+Both drivers run exactly this code. On Spark each method call is one task in some executor; in the local
+driver they are calls in one process. Every call finds all that it needs in the committed files, in its
+arguments and in caches that may be empty, so any call can be repeated, on any machine.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+
+import pyarrow as pa
+
+from watersmeet import failpoints
+from watersmeet.engine.ingest import ingest_partition
+from watersmeet.engine.merge import merge_assigned
+from watersmeet.engine.spec import JoinSpec
+from watersmeet.kernel.equi import Side, coalesce, join_sides
+from watersmeet.log.clean import Cleaner
+from watersmeet.log.files import Files, open_files
+from watersmeet.log.manifests import agree, find_parent, list_manifests, published, read_receipts
+from watersmeet.log.runs import RunReader
+from watersmeet.model.facts import BatchId, Descriptor, Manifest
+from watersmeet.plan.batch import plan_batch
+from watersmeet.plan.compatible import check_compatible
+
+# Listing all runs costs a round trip or two: often enough to bound garbage, seldom enough not to be felt.
+CLEAN_EVERY_BATCHES = 16
+
+
+@dataclass
+class _Kept:
+    """What a process keeps of one state directory between tasks: mapped runs, seen manifests."""
+
+    files: Files
+    reader: RunReader
+    cleaner: Cleaner
+    checked_runs: set[str] = field(default_factory=set)
+
+
+_KEPT: dict[tuple[str, str, str], _Kept] = {}
+
+
+def _kept(spec: JoinSpec, query: str) -> _Kept:
+    place = (spec.settings.state, spec.name, query)
+    if place not in _KEPT:
+        settings = spec.settings
+        root = open_files(settings.state, cache=settings.cache, fsync=settings.fsync)
+        files = root.under(spec.name, query)
+        _KEPT[place] = _Kept(files, RunReader(files), Cleaner(files))
+    return _KEPT[place]
+
+
+@dataclass(frozen=True, slots=True)
+class Operator:
+    spec: JoinSpec
+    clock: Callable[[], float]
+
+    def ingest(
+        self, batch: BatchId, input_name: str, partition: int, incoming: Iterable[pa.RecordBatch]
+    ) -> Descriptor:
+        kept = _kept(self.spec, batch.query)
+        self._check_before_first_write(kept, batch)
+        return ingest_partition(
+            kept.files, self.spec.input(input_name), batch.number, partition, incoming, self.spec.settings
+        )
+
+    def join(self, batch: BatchId, task: int, descriptors: Sequence[Descriptor]) -> Iterator[pa.RecordBatch]:
+        """This task's share of the batch's results; merging and cleaning happen after the last one."""
+        kept = _kept(self.spec, batch.query)
+        manifest = self._agree(kept, batch, descriptors)
+        kept.reader.forget_all_but(manifest.named_paths)
+        yield from coalesce(self._results(kept.reader, manifest, task))
+        merge_assigned(kept.files, kept.reader, manifest, task)
+        if task == 0 and batch.number % CLEAN_EVERY_BATCHES == CLEAN_EVERY_BATCHES - 1:
+            settings = self.spec.settings
+            kept.cleaner.clean(
+                manifest, retain=settings.retain_batches, now_s=self.clock(), grace_s=settings.grace_s
+            )
+        failpoints.reach("task-done")
+
+    def _agree(self, kept: _Kept, batch: BatchId, descriptors: Sequence[Descriptor]) -> Manifest:
+        def decide(parent: Manifest | None) -> Manifest:
+            pending = {
+                (merge.id, number)
+                for merge in (parent.merges if parent else ())
+                for number, part in enumerate(merge.parts)
+                if part.output is None
+            }
+            receipts = read_receipts(kept.files, lambda merge, part: (merge, part) in pending) if pending else []
+            return plan_batch(
+                batch,
+                parent,
+                sorted(descriptors, key=lambda d: (d.input, d.partition)),
+                receipts,
+                signature=self.spec.signature,
+                instance=self.spec.instance,
+                tasks=self.spec.settings.tasks,
+                now_ms=int(self.clock() * 1000),
+            )
+
+        return agree(kept.files, batch, self.spec.instance, decide, accept_gap=self.spec.settings.accept_gap)
+
+    def _results(self, reader: RunReader, manifest: Manifest, task: int) -> Iterator[pa.RecordBatch]:
+        range_ = manifest.plan.ranges[task]
+        fresh = [run for run in manifest.fresh if range_.overlaps(run)]
+        fresh_inputs = {run.input for run in fresh}
+        sides = []
+        for spec in self.spec.signature.inputs:
+            columns = tuple(column.name for column in spec.stored)
+            # The history of one input is read only if the other one brought something new.
+            others = fresh_inputs - {spec.name}
+            history = [run for run in manifest.history if others and run.input == spec.name and range_.overlaps(run)]
+            sides.append(
+                Side(
+                    spec.name,
+                    [reader.read(run, range_, columns) for run in fresh if run.input == spec.name],
+                    [reader.read(run, range_, columns) for run in history],
+                )
+            )
+        yield from join_sides(sides[0], sides[1], self.spec.join)
+
+    def _check_before_first_write(self, kept: _Kept, batch: BatchId) -> None:
+        """Once in a run of the query: refuse a state that does not fit before anything is written."""
+        if batch.run in kept.checked_runs:
+            return
+        names = list_manifests(kept.files)
+        if published(names, batch) is None:
+            parent = find_parent(kept.files, names, batch, accept_gap=self.spec.settings.accept_gap)
+            if parent is not None:
+                check_compatible(parent.signature, self.spec.signature)
+        kept.checked_runs.add(batch.run)

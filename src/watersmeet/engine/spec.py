@@ -1,0 +1,44 @@
+"""A join, ready to run: what both drivers hand to their tasks. Picklable, immutable, without Spark."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from watersmeet.kernel.equi import EquiJoin
+from watersmeet.model.facts import InputSpec, JoinSignature
+
+# Incoming rows that one ingest task holds before it writes a run.
+RUN_ROWS = 1_000_000
+RUN_BYTES = 64 << 20
+
+# As Spark's spark.sql.streaming.minBatchesToRetain: a checkpoint can be rolled back so far.
+RETAIN_BATCHES = 100
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """Where the state is and how it is kept. One place for every default; `config.py` fills it in."""
+
+    state: str
+    tasks: int
+    cache: str | None = None
+    fsync: bool = False
+    retain_batches: int = RETAIN_BATCHES
+    run_rows: int = RUN_ROWS
+    run_bytes: int = RUN_BYTES
+    grace_s: float = 600.0
+    accept_gap: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class JoinSpec:
+    """`name` is the operator's place inside the state; `instance` tells two operators of one query apart."""
+
+    name: str
+    instance: str
+    signature: JoinSignature
+    join: EquiJoin
+    settings: Settings
+
+    def input(self, name: str) -> InputSpec:
+        return next(spec for spec in self.signature.inputs if spec.name == name)

@@ -1,0 +1,40 @@
+"""What Spark's checkpoint says: which query it belongs to and which batch comes next.
+
+Only file names and the `metadata` file are read. A batch is planned once its number is in `offsets` and done
+once it is in `commits`; Spark repeats a planned batch that is not done.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+
+from watersmeet.errors import StateError
+from watersmeet.log.files import Files, open_files
+
+
+@dataclass(frozen=True, slots=True)
+class Checkpoint:
+    query: str
+    next_batch: int
+
+
+def read_checkpoint(place: str) -> Checkpoint | None:
+    """The checkpoint in a directory; None if no query has started there."""
+    files = open_files(place)
+    try:
+        content = files.read("metadata")
+    except FileNotFoundError:
+        return None
+    try:
+        query = str(json.loads(content)["id"])
+    except (ValueError, KeyError, TypeError) as error:
+        raise StateError(
+            f"the checkpoint {place} has a damaged metadata file: restore it, or start with a new checkpoint"
+        ) from error
+    planned, done = _last(files, "offsets"), _last(files, "commits")
+    return Checkpoint(query, planned if planned > done else done + 1)
+
+
+def _last(files: Files, folder: str) -> int:
+    return max((int(info.name) for info in files.list(folder) if info.name.isdigit()), default=-1)

@@ -1,0 +1,204 @@
+"""The job file: TOML in, a `Job` out, or one sentence that names the file, the table, the key and the cure.
+
+    [inputs.o]   format, path, schema, where, columns, options
+    [inputs.p]   ...
+    [join]       on, select, name, tasks
+    [sink]       format, path, options, mode
+    [job]        name, checkpoint, state, trigger
+    [spark]      spark.* settings
+
+`where`, `columns`, `on` and `select` are Spark SQL and run with the job's rights: a job file is as trusted as
+a program. Paths are relative to the file. `${NAME}` in paths, options and settings is an environment
+variable; all of them must be set when the file is read, but only paths are filled in here (see `model`).
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from watersmeet.errors import ConfigError
+from watersmeet.jobs.model import AvailableNow, Every, Job, Join, Options, Sink, Source, Trigger
+from watersmeet.jobs.secrets import expand, expand_all
+from watersmeet.jobs.table import Table, did_you_mean, flatten, refuse_unknown
+
+if sys.version_info >= (3, 11):
+    import tomllib
+else:
+    import tomli as tomllib
+
+_TABLES = ("inputs", "join", "sink", "job", "spark")
+_INPUT_KEYS = ("format", "path", "schema", "where", "columns", "options")
+_INPUT_WORDS = {
+    "select": "columns",
+    "filter": "where",
+    "location": "path",
+    "topic": "options",
+    "type": "format",
+}
+_JOIN_KEYS = ("on", "select", "name", "tasks")
+_JOIN_WORDS = {"predicate": "on", "condition": "on", "columns": "select"}
+_SINK_KEYS = ("format", "path", "options", "mode")
+_JOB_KEYS = ("name", "checkpoint", "state", "trigger")
+_JOB_WORDS = {"checkpointlocation": "checkpoint"}
+
+# Formats whose files carry no column types: guessing them anew at each start would not be stable.
+_NEED_SCHEMA = ("csv", "json", "xml")
+
+# Sinks that write to a directory.
+_NEED_PATH = ("parquet", "orc", "json", "csv", "text", "avro")
+
+_AT_ONCE = "as fast as possible"
+_TRIGGERS = ("once", "available-now", _AT_ONCE, "5 seconds")
+_INTERVAL = re.compile(r"\d+ (millisecond|second|minute|hour|day)s?")
+
+# Two letters at least, so that a Windows drive is not taken for a scheme.
+_SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:")
+
+# A folder beside Spark's own in the checkpoint: whoever deletes or moves the checkpoint takes it along.
+_STATE_IN_CHECKPOINT = "watersmeet"
+
+
+def load_job(path: str | os.PathLike[str], env: Mapping[str, str] | None = None) -> Job:
+    """Read and check a job file."""
+    file = Path(path).absolute()
+    try:
+        text = file.read_text(encoding="utf-8")
+    except FileNotFoundError as error:
+        raise ConfigError(f"there is no job file {file}") from error
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigError(f"cannot read the job file {file}: {error}") from error
+    return parse_job(text, file, os.environ if env is None else env)
+
+
+def parse_job(text: str, file: Path, env: Mapping[str, str]) -> Job:
+    """The job that a text describes; `file` gives messages their name and paths their folder."""
+    try:
+        tables = tomllib.loads(text)
+    except tomllib.TOMLDecodeError as error:
+        raise ConfigError(f"{file.name} is not valid TOML: {error}") from error
+    refuse_unknown(file.name, tables, _TABLES, {"input": "inputs", "output": "sink", "session": "spark"})
+    return _Reader(file, env).job(tables)
+
+
+class _Reader:
+    def __init__(self, file: Path, env: Mapping[str, str]):
+        self._file = file
+        self._env = env
+
+    def job(self, tables: dict[str, Any]) -> Job:
+        spark = self._spark(tables.get("spark", {}))
+        inputs = self._inputs(tables)
+        join = self._join(tables, inputs)
+        sink = self._sink(tables)
+        own = self._table(tables, "job", _JOB_KEYS, _JOB_WORDS)
+        checkpoint = self._path(own, "checkpoint", own.text("checkpoint"))
+        state = own.optional_text("state") or spark.get("spark.watersmeet.state")
+        return Job(
+            file=self._file,
+            name=own.optional_text("name") or self._file.stem,
+            inputs=inputs,
+            join=join,
+            sink=sink,
+            checkpoint=checkpoint,
+            state=self._path(own, "state", state or f"{checkpoint.rstrip('/')}/{_STATE_IN_CHECKPOINT}"),
+            trigger=_trigger(own),
+            spark=spark,
+        )
+
+    def _inputs(self, tables: dict[str, Any]) -> tuple[Source, ...]:
+        found = tables.get("inputs", {})
+        if not isinstance(found, dict) or len(found) < 2:
+            raise ConfigError(f"{self._file.name} needs two inputs, each in a table such as [inputs.o]")
+        return tuple(self._input(name, values) for name, values in found.items())
+
+    def _input(self, name: str, values: Any) -> Source:
+        table = Table(self._name(f"inputs.{name}"), values, _INPUT_KEYS, _INPUT_WORDS)
+        form, schema = table.text("format"), table.optional_text("schema")
+        if form.lower() in _NEED_SCHEMA and schema is None:
+            raise ConfigError(
+                f"{table.where} lacks the key 'schema': {form} files carry no column types; "
+                'write them, such as schema = "id BIGINT, price DOUBLE"'
+            )
+        return Source(
+            name=name,
+            format=form,
+            path=self._optional_path(table),
+            schema=schema,
+            where=table.optional_text("where"),
+            columns=table.texts("columns") or (),
+            options=self._options(table),
+        )
+
+    def _join(self, tables: dict[str, Any], inputs: tuple[Source, ...]) -> Join:
+        table = self._table(tables, "join", _JOIN_KEYS, _JOIN_WORDS)
+        return Join(
+            on=table.text("on"),
+            name=table.optional_text("name") or "-".join(source.name for source in inputs),
+            select=table.texts("select"),
+            tasks=table.count("tasks"),
+        )
+
+    def _sink(self, tables: dict[str, Any]) -> Sink:
+        table = self._table(tables, "sink", _SINK_KEYS, {"outputmode": "mode", "location": "path"})
+        form, path = table.text("format"), self._optional_path(table)
+        if (mode := table.optional_text("mode") or "append") != "append":
+            raise ConfigError(
+                f"{table.where}: mode is {mode!r}, but a join only ever appends: leave mode out"
+            )
+        if form.lower() in _NEED_PATH and path is None:
+            raise ConfigError(f"{table.where} lacks the key 'path': where shall the {form} files go?")
+        return Sink(form, path, self._options(table))
+
+    def _spark(self, values: Any) -> Options:
+        where = self._name("spark")
+        if not isinstance(values, dict):
+            raise ConfigError(f"{where} must be a table of spark.* settings")
+        settings = flatten(where, values)
+        for key in settings:
+            if not key.startswith("spark."):
+                raise ConfigError(f"{where} has no key {key!r}; did you mean 'spark.{key}'?")
+        expand_all(settings, self._env, where)
+        return settings
+
+    def _options(self, table: Table) -> Options:
+        options = table.options("options")
+        expand_all(options, self._env, table.where)
+        return options
+
+    def _optional_path(self, table: Table) -> str | None:
+        path = table.optional_text("path")
+        return None if path is None else self._path(table, "path", path)
+
+    def _path(self, table: Table, key: str, text: str) -> str:
+        """Absolute; a URI stays as it is."""
+        filled = expand(text, self._env, f"{table.where}, key {key},")
+        if _SCHEME.match(filled):
+            return filled
+        return os.path.normpath(self._file.parent / Path(filled).expanduser())
+
+    def _table(
+        self, tables: dict[str, Any], name: str, known: tuple[str, ...], also: Mapping[str, str]
+    ) -> Table:
+        if name not in tables:
+            raise ConfigError(f"{self._file.name} lacks the table [{name}]")
+        return Table(self._name(name), tables[name], known, also)
+
+    def _name(self, table: str) -> str:
+        return f"{self._file.name}: [{table}]"
+
+
+def _trigger(table: Table) -> Trigger:
+    text = table.optional_text("trigger") or _AT_ONCE
+    word = " ".join(text.lower().split())
+    if word in ("once", "available-now"):
+        return AvailableNow()
+    if word in (_AT_ONCE, f"continuous {_AT_ONCE}"):
+        return Every()
+    if _INTERVAL.fullmatch(word):
+        return Every(word)
+    raise ConfigError(f"{table.where}: trigger cannot be {text!r}{did_you_mean(text, _TRIGGERS)}")

@@ -1,0 +1,90 @@
+"""A job's inputs, join and sink as Spark objects. Spark's complaints come out naming the table of the job file."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator, Mapping
+
+from pyspark.errors import PySparkException
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+from pyspark.sql.streaming.query import StreamingQuery
+from pyspark.sql.types import StructType
+
+import watersmeet
+from watersmeet.errors import ConfigError, UsageError
+from watersmeet.jobs.failure import plain_message
+from watersmeet.jobs.model import AvailableNow, Job, Source
+from watersmeet.jobs.progress import METRIC, ROWS_OUT
+from watersmeet.jobs.secrets import expand_all
+
+# Formats whose files say their columns and types; a stream of them takes the schema of what is there.
+_SELF_DESCRIBING = ("parquet", "orc", "avro")
+
+
+def read_inputs(spark: SparkSession, job: Job, env: Mapping[str, str]) -> dict[str, DataFrame]:
+    frames = {}
+    for source in job.inputs:
+        with _complaints(f"{job.file.name}: [inputs.{source.name}]"):
+            frames[source.name] = _read(spark, source, expand_all(source.options, env, source.name))
+    return frames
+
+
+def _read(spark: SparkSession, source: Source, options: dict[str, str]) -> DataFrame:
+    reader = spark.readStream.format(source.format).options(**options)
+    if source.schema is not None:
+        reader = reader.schema(source.schema)
+    elif source.format.lower() in _SELF_DESCRIBING:
+        reader = reader.schema(_schema_of_files(spark, source, options))
+    frame = reader.load(source.path) if source.path else reader.load()
+    if source.where is not None:
+        frame = frame.where(source.where)
+    return frame.selectExpr(*source.columns) if source.columns else frame
+
+
+def _schema_of_files(spark: SparkSession, source: Source, options: dict[str, str]) -> StructType:
+    try:
+        return spark.read.format(source.format).options(**options).load(source.path).schema
+    except PySparkException as error:
+        raise ConfigError(
+            f"the columns of {source.path} cannot be told from its files ({plain_message(error)}): "
+            'write them, such as schema = "id BIGINT, price DOUBLE"'
+        ) from error
+
+
+def join_inputs(job: Job, inputs: Mapping[str, DataFrame]) -> DataFrame:
+    with _complaints(f"{job.file.name}: [join]"):
+        return watersmeet.join(
+            inputs,
+            on=job.join.on,
+            select=list(job.join.select) if job.join.select else None,
+            state=job.state,
+            name=job.join.name,
+            tasks=job.join.tasks,
+        )
+
+
+def start_query(job: Job, joined: DataFrame, env: Mapping[str, str]) -> StreamingQuery:
+    counted = joined.observe(METRIC, F.count(F.lit(1)).alias(ROWS_OUT))
+    writer = (
+        counted.writeStream.format(job.sink.format)
+        .outputMode("append")
+        .queryName(job.name)
+        .options(**expand_all(job.sink.options, env, "sink"))
+        .option("checkpointLocation", job.checkpoint)
+    )
+    if isinstance(job.trigger, AvailableNow):
+        writer = writer.trigger(availableNow=True)
+    else:
+        writer = writer.trigger(processingTime=job.trigger.interval)
+    with _complaints(f"{job.file.name}: [sink]"):
+        return writer.start(job.sink.path) if job.sink.path else writer.start()
+
+
+@contextlib.contextmanager
+def _complaints(where: str) -> Iterator[None]:
+    """Name the part of the job file that an error is about."""
+    try:
+        yield
+    except (PySparkException, UsageError) as error:
+        raise ConfigError(f"{where}: {plain_message(error)}") from error

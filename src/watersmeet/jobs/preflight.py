@@ -1,0 +1,51 @@
+"""Before the first batch: does the state belong to this checkpoint, and was it written by this join?
+
+The join's tasks make the same checks (`log/manifests.py`, `plan/compatible.py`) when the first batch runs.
+Here they are made on the driver, so that a changed predicate, key or schema is refused before anything starts.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+
+from pyspark.sql import DataFrame, SparkSession
+
+from watersmeet.config import read_settings
+from watersmeet.errors import WatersmeetError
+from watersmeet.jobs.checkpoint import Checkpoint, read_checkpoint
+from watersmeet.jobs.model import Job
+from watersmeet.log.files import open_files
+from watersmeet.log.manifests import find_parent, list_manifests
+from watersmeet.model.facts import BatchId, JoinSignature
+from watersmeet.plan.compatible import check_compatible
+from watersmeet.spark.operator import _parse as parse_join
+
+# A place that Spark reaches through Hadoop and `pyarrow.fs` may not know.
+_REMOTE = re.compile(r"(?!file:)[A-Za-z][A-Za-z0-9+.-]+:")
+
+
+def signature_of(spark: SparkSession, job: Job, inputs: Mapping[str, DataFrame]) -> JoinSignature:
+    """What the history must have been written under for this job to go on with it."""
+    return parse_join(spark, inputs, job.join.on, job.join.select).compiled.signature
+
+
+def find_checkpoint(job: Job) -> Checkpoint | None:
+    """The checkpoint to go on from. One that cannot be looked at from here is left to the tasks' own check."""
+    try:
+        return read_checkpoint(job.checkpoint)
+    except (OSError, ValueError, WatersmeetError):
+        if _REMOTE.match(job.checkpoint):
+            return None
+        raise
+
+
+def check_state(spark: SparkSession, job: Job, signature: JoinSignature, checkpoint: Checkpoint) -> None:
+    """Raise StateMissing, StateBehind, StateMismatch or CorruptFile if the query could not go on."""
+    settings = read_settings(lambda key: spark.conf.get(key, None), state=job.state, tasks=job.join.tasks)
+    files = open_files(job.state, cache=settings.cache).under(job.join.name, checkpoint.query)
+    # The run is not known before the start; it is a new one, so no manifest can carry its name.
+    batch = BatchId(checkpoint.query, run="", number=checkpoint.next_batch)
+    parent = find_parent(files, list_manifests(files), batch, accept_gap=settings.accept_gap)
+    if parent is not None:
+        check_compatible(parent.signature, signature)

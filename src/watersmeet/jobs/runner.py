@@ -1,0 +1,118 @@
+"""Run a job: prepare it (nothing is written), start it, follow it until it ends or is told to stop.
+
+Stopping interrupts the batch at work. Nothing is lost by that: Spark repeats the batch at the next start, and
+the join takes it up from the state of the batch before.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from threading import Event
+
+from pyspark.errors import PySparkException, StreamingQueryException
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.streaming.query import StreamingQuery
+
+from watersmeet.errors import WatersmeetError
+from watersmeet.jobs.checkpoint import Checkpoint
+from watersmeet.jobs.failure import QueryError, plain_message
+from watersmeet.jobs.frames import join_inputs, read_inputs, start_query
+from watersmeet.jobs.model import Job
+from watersmeet.jobs.preflight import check_state, find_checkpoint, signature_of
+from watersmeet.jobs.progress import Batches, read_new
+from watersmeet.log.files import open_files
+from watersmeet.log.status import JoinStatus, join_status
+from watersmeet.model.facts import JoinSignature
+
+# How long a request to stop may go unnoticed.
+_NOTICE_S = 0.2
+# How often the observer hears of new batches: as often as a person can read a line.
+TICK_S = 1.0
+
+Observer = Callable[[list[Batches], JoinStatus | None], None]
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """A job whose inputs, join and state have been checked."""
+
+    job: Job
+    inputs: dict[str, DataFrame]
+    joined: DataFrame
+    signature: JoinSignature
+    checkpoint: Checkpoint | None
+
+
+def prepare(spark: SparkSession, job: Job, env: Mapping[str, str]) -> Prepared:
+    """Build the join and check it against the state; every refusal of the library comes from here."""
+    inputs = read_inputs(spark, job, env)
+    joined = join_inputs(job, inputs)
+    signature = signature_of(spark, job, inputs)
+    checkpoint = find_checkpoint(job)
+    if checkpoint is not None:
+        check_state(spark, job, signature, checkpoint)
+    return Prepared(job, inputs, joined, signature, checkpoint)
+
+
+class Running:
+    """A started job."""
+
+    def __init__(self, prepared: Prepared, env: Mapping[str, str]):
+        self.job = prepared.job
+        self.query: StreamingQuery = start_query(prepared.job, prepared.joined, env)
+        self._files = open_files(self.job.state)
+        self._seen = -1
+
+    def follow(self, observer: Observer, stop: Event, until_s: float = math.inf) -> None:
+        """Report batches until the query ends by itself, `stop` is set or it is `until_s` (monotonic).
+
+        QueryError if the query fails.
+        """
+        while not self._ended_within(TICK_S, stop) and not stop.is_set() and time.monotonic() < until_s:
+            self.report(observer)
+        self.report(observer)
+
+    def report(self, observer: Observer) -> None:
+        """Tell the observer about the batches that ended since the last time."""
+        new = read_new(self.query.recentProgress, after=self._seen)
+        if new:
+            self._seen = new[-1].last
+        observer(new, self.state())
+
+    def finish(self, observer: Observer) -> None:
+        """Join all input that is there now, then stop."""
+        try:
+            self.query.processAllAvailable()
+        except PySparkException as error:
+            raise QueryError(plain_message(error)) from error
+        self.report(observer)
+        self.stop()
+
+    def stop(self) -> None:
+        """Stop the query; what it says while it goes down does not matter."""
+        try:
+            self.query.stop()
+        except PySparkException as error:
+            raise QueryError(f"the query did not stop: {plain_message(error)}") from error
+
+    def state(self) -> JoinStatus | None:
+        """The size of the state; None if it cannot be seen from here."""
+        try:
+            return join_status(
+                self._files, self.job.join.name, str(self.query.id), now_s=time.time(), verify=False
+            )
+        except (OSError, WatersmeetError):
+            return None
+
+    def _ended_within(self, seconds: float, stop: Event) -> bool:
+        deadline = time.monotonic() + seconds
+        try:
+            while time.monotonic() < deadline and not stop.is_set():
+                if self.query.awaitTermination(_NOTICE_S):  # type: ignore[arg-type]
+                    return True
+        except StreamingQueryException as error:
+            raise QueryError(plain_message(error)) from error
+        return False

@@ -1,0 +1,79 @@
+"""Credentials in options: taken from the environment as late as possible, and never shown.
+
+Not guaranteed: that Spark or a connector keeps a credential out of its own log file.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+
+from watersmeet.errors import ConfigError
+from watersmeet.jobs.model import Job
+
+HIDDEN = "***"
+
+_VARIABLE = re.compile(r"(?<!\$)\$\{([A-Za-z_][A-Za-z0-9_]*)\}")
+_ESCAPED = re.compile(r"\$(\$\{[A-Za-z_][A-Za-z0-9_]*\})")
+
+# Words that appear in the keys of credentials: Kafka's sasl.jaas.config, S3A's access.key and secret.key,
+# ABFS' account.key and sas.token, JDBC's password, truststores, ...
+_SECRET_KEY = re.compile(
+    r"secret|passw|pwd|passphrase|token|credential|jaas|auth|(access|api|private|account|shared|encryption)[._-]?key",
+    re.IGNORECASE,
+)
+# The user part of a URL: scheme://user:password@host.
+_USER_INFO = re.compile(r"(?<=://)[^/@\s]+(?=@)")
+
+# Shorter values are words like "true" or "1", which would be blanked out all over a message.
+_MIN_SECRET_CHARS = 5
+
+
+def variables(text: str) -> list[str]:
+    """The environment variables that a text asks for."""
+    return _VARIABLE.findall(text)
+
+
+def expand(text: str, env: Mapping[str, str], where: str) -> str:
+    """Put the environment's values in place of `${NAME}`; `$${NAME}` stands for the text `${NAME}`.
+
+    >>> expand("user=${WHO} $${WHO}", {"WHO": "ada"}, "")
+    'user=ada ${WHO}'
+    """
+    for name in variables(text):
+        if name not in env:
+            raise ConfigError(f"{where} needs the environment variable {name}, which is not set")
+    return _ESCAPED.sub(r"\1", _VARIABLE.sub(lambda match: env[match[1]], text))
+
+
+def expand_all(options: Mapping[str, str], env: Mapping[str, str], where: str) -> dict[str, str]:
+    return {key: expand(value, env, f"{where}, key {key},") for key, value in options.items()}
+
+
+def looks_secret(key: str) -> bool:
+    return _SECRET_KEY.search(key) is not None
+
+
+def shown(key: str, value: str) -> str:
+    """An option's value as it may be printed. Variables stay unexpanded, so they can be shown."""
+    if looks_secret(key) and not _VARIABLE.fullmatch(value):
+        return HIDDEN
+    return _USER_INFO.sub(HIDDEN, value)
+
+
+def secrets_of(job: Job, env: Mapping[str, str]) -> frozenset[str]:
+    """What must not appear in a message: values under secret-looking keys, and what variables stand for."""
+    found: set[str] = set()
+    for options in (*(source.options for source in job.inputs), job.sink.options, job.spark):
+        for key, value in options.items():
+            found.update(env[name] for name in variables(value) if name in env)
+            if looks_secret(key):
+                found.add(value)
+    return frozenset(secret for secret in found if len(secret) >= _MIN_SECRET_CHARS)
+
+
+def scrub(message: str, secrets: frozenset[str]) -> str:
+    """Blank out credentials in a text that somebody else wrote."""
+    for secret in sorted(secrets, key=len, reverse=True):
+        message = message.replace(secret, HIDDEN)
+    return message

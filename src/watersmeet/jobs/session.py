@@ -1,0 +1,125 @@
+"""A Spark session whose JVM keeps to itself: its output in a log file, its process out of the terminal's reach.
+
+The JVM gets a session (in the sense of Unix) of its own, so that a Ctrl-C in the terminal reaches only this
+process, which then stops the query in good order; otherwise Spark's Python workers would die of it in the
+middle of a batch. It ends with this process all the same: it reads our pipe as its standard input.
+
+A session that is already running (in a notebook, a test) is used as it is and left running.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from pyspark import SparkConf, SparkContext
+from pyspark.errors import PySparkRuntimeError
+from pyspark.java_gateway import launch_gateway
+from pyspark.sql import SparkSession
+
+from watersmeet.errors import WatersmeetError
+from watersmeet.jobs.secrets import looks_secret
+
+# A JVM that has been told to stop and has nothing to do is gone within a second.
+_JVM_EXIT_S = 10
+
+# How much of the log goes into the message when Spark does not start.
+_TAIL_LINES = 5
+
+
+@dataclass
+class Session:
+    spark: SparkSession
+    log: Path | None
+    gateway: Any = None
+
+    def close(self) -> None:
+        """Stop Spark and see its JVM end; nothing, if the session was there before us."""
+        if self.gateway is None:
+            return
+        self.spark.stop()
+        jvm = self.gateway.proc
+        self.gateway.shutdown()
+        _forget_gateway()
+        if jvm is None:
+            return
+        jvm.stdin.close()
+        try:
+            jvm.wait(_JVM_EXIT_S)
+        except subprocess.TimeoutExpired:
+            jvm.kill()
+            jvm.wait()
+
+    def abandon(self) -> None:
+        """Kill the JVM: what it was doing is repeated at the next start."""
+        if self.gateway is not None and self.gateway.proc is not None:
+            self.gateway.proc.kill()
+            self.gateway.proc.wait()
+
+
+@contextlib.contextmanager
+def spark_session(
+    name: str, settings: Mapping[str, str], log: Path, *, show_stdout: bool = False
+) -> Iterator[Session]:
+    """A session for the length of a block. Whoever leaves it with other than an Exception is in a hurry."""
+    session = open_session(name, settings, log, show_stdout=show_stdout)
+    try:
+        yield session
+    except Exception:
+        session.close()
+        raise
+    except BaseException:
+        session.abandon()
+        raise
+    session.close()
+
+
+def open_session(name: str, settings: Mapping[str, str], log: Path, *, show_stdout: bool = False) -> Session:
+    """A new session with these settings, or the running one. The console sink needs `show_stdout`."""
+    running = SparkSession.getActiveSession()
+    if running is not None:
+        return Session(running, log=None)
+    # py4j complains through the logging module when the JVM goes before it does; we know.
+    logging.getLogger("py4j").setLevel(logging.CRITICAL)
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    settings = {"spark.app.name": name, "spark.ui.showConsoleProgress": "false", **settings}
+    if "spark.remote" in settings:
+        return Session(SparkSession.builder.config(map=dict(settings)).getOrCreate(), log=None)
+    gateway = _launch(settings, log, show_stdout)
+    context = SparkContext(conf=_conf(settings), gateway=gateway)
+    return Session(SparkSession(context), log, gateway)
+
+
+def _launch(settings: Mapping[str, str], log: Path, show_stdout: bool) -> Any:
+    # Everybody on the machine can read a command line: credentials reach the JVM with the context instead.
+    public = {key: value for key, value in settings.items() if not looks_secret(key)}
+    with log.open("a") as sink:
+        output = {"stderr": sink, "stdout": None if show_stdout else sink, "start_new_session": True}
+        try:
+            return launch_gateway(_conf(public), popen_kwargs=output)
+        except (PySparkRuntimeError, OSError) as error:
+            raise WatersmeetError(f"Spark did not start. Its log is {log}{_tail(log)}") from error
+
+
+def _conf(settings: Mapping[str, str]) -> SparkConf:
+    return SparkConf(loadDefaults=False).setAll(list(settings.items()))
+
+
+def _tail(log: Path) -> str:
+    with contextlib.suppress(OSError):
+        lines = log.read_text(errors="replace").strip().splitlines()[-_TAIL_LINES:]
+        return ", and ends with:\n" + "\n".join(f"  {line}" for line in lines) if lines else ""
+    return ""
+
+
+def _forget_gateway() -> None:
+    """Let a later session in this process start a JVM of its own."""
+    SparkContext._gateway = None
+    SparkContext._jvm = None

@@ -1,0 +1,105 @@
+"""One table of a TOML file, read strictly: unknown keys are refused, missing and mistyped ones are named."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from watersmeet.errors import ConfigError
+
+# How alike two words must be for "did you mean": difflib's own default lets "pth" find "path".
+_ALIKE = 0.6
+
+
+class Table:
+    """Hands out the values of one table. `where` is how messages name it: `job.toml: [inputs.l]`."""
+
+    def __init__(self, where: str, values: Any, known: Sequence[str], also: Mapping[str, str] | None = None):
+        """`also` maps words that people try to the key that is meant."""
+        if not isinstance(values, dict):
+            raise ConfigError(f"{where} must be a table of keys and values, not {describe(values)}")
+        self.where = where
+        self._values = values
+        refuse_unknown(where, values, known, also or {})
+
+    def text(self, key: str) -> str:
+        found = self.optional_text(key)
+        if found is None:
+            raise ConfigError(f"{self.where} lacks the key {key!r}")
+        return found
+
+    def optional_text(self, key: str) -> str | None:
+        value = self._values.get(key)
+        if value is None:
+            return None
+        if not isinstance(value, str) or not value.strip():
+            raise ConfigError(f"{self.where}: {key} must be a text, not {describe(value)}")
+        return value
+
+    def texts(self, key: str) -> tuple[str, ...] | None:
+        value = self._values.get(key)
+        if value is None:
+            return None
+        if not isinstance(value, list) or not value or not all(isinstance(item, str) for item in value):
+            example = f'["{value}"]' if isinstance(value, str) else '["id", "price * 2 AS double"]'
+            raise ConfigError(f"{self.where}: {key} must be a list of texts, such as {example}")
+        return tuple(value)
+
+    def count(self, key: str) -> int | None:
+        value = self._values.get(key)
+        if value is None:
+            return None
+        if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+            raise ConfigError(f"{self.where}: {key} must be a whole number from 1 up, not {describe(value)}")
+        return value
+
+    def options(self, key: str) -> dict[str, str]:
+        """A table of free keys. `a.b = 1` and `"a.b" = 1` are the same option."""
+        value = self._values.get(key, {})
+        where = f"{self.where}: {key}"
+        if not isinstance(value, dict):
+            raise ConfigError(f"{where} must be a table, such as {{ header = true }}, not {describe(value)}")
+        return flatten(where, value)
+
+
+def flatten(where: str, values: Mapping[str, Any], prefix: str = "") -> dict[str, str]:
+    """Nested tables as dotted keys, every value as the text that Spark takes."""
+    flat: dict[str, str] = {}
+    for key, value in values.items():
+        if isinstance(value, dict):
+            flat |= flatten(where, value, f"{prefix}{key}.")
+        elif isinstance(value, bool):
+            flat[prefix + key] = str(value).lower()
+        elif isinstance(value, (str, int, float)):
+            flat[prefix + key] = str(value)
+        else:
+            raise ConfigError(
+                f"{where}: {prefix}{key} must be a text, number or true/false, not {describe(value)}"
+            )
+    return flat
+
+
+def refuse_unknown(where: str, found: Iterable[str], known: Sequence[str], also: Mapping[str, str]) -> None:
+    for key in found:
+        if key not in known:
+            raise ConfigError(f"{where} has no key {key!r}{did_you_mean(key, known, also)}")
+
+
+def did_you_mean(word: str, known: Sequence[str], also: Mapping[str, str] | None = None) -> str:
+    """The end of a sentence that refuses `word`: the likely word, or all of them."""
+    close = (also or {}).get(word.lower()) or next(
+        iter(difflib.get_close_matches(word.lower(), known, n=1, cutoff=_ALIKE)), None
+    )
+    return f"; did you mean {close!r}?" if close else f"; it takes {', '.join(known)}"
+
+
+def describe(value: object) -> str:
+    """A value for a message, short; never the inside of a table, where a credential may be."""
+    if isinstance(value, dict):
+        return "a table"
+    if isinstance(value, list):
+        return "a list"
+    if value == "":
+        return "an empty one"
+    return f"{value!r}"

@@ -1,0 +1,247 @@
+"""Evaluate typed expressions over Arrow columns with exactly Spark's meaning.
+
+Only what Arrow can reproduce bit for bit is supported; `supports` says which, and the drivers leave the
+rest to Spark. Where the two differ by default, Spark wins: NaN equals NaN and is larger than anything,
+-0.0 equals 0.0, integer overflow is an error under ANSI and wraps otherwise, logic is three-valued.
+
+Where we differ: conjuncts are applied one after the other, and a row that an earlier one rejects is not
+evaluated by a later one; so an overflow on a row that is rejected anyway may go unnoticed here and not
+there. Spark's optimiser may reorder conjuncts too and promises neither.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from decimal import Decimal
+from typing import Final
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from watersmeet.errors import WatersmeetError
+from watersmeet.model.expression import Call, Column, Expression, Literal
+from watersmeet.model.types import MAX_DECIMAL_DIGITS, SqlType, INTEGRAL_DIGITS
+
+Values = Mapping[tuple[str, str], pa.Array]
+
+
+class ArithmeticOverflow(WatersmeetError, ArithmeticError):
+    """An integer operation of the predicate left its type, as Spark's ARITHMETIC_OVERFLOW."""
+
+
+_COMPARE: Final = {
+    "=": pc.equal,
+    "<>": pc.not_equal,
+    "<": pc.less,
+    "<=": pc.less_equal,
+    ">": pc.greater,
+    ">=": pc.greater_equal,
+}
+_CHECKED: Final = {
+    "+": pc.add_checked,
+    "-": pc.subtract_checked,
+    "*": pc.multiply_checked,
+    "neg": pc.negate_checked,
+    "abs": pc.abs_checked,
+}
+_WRAPPING: Final = {"+": pc.add, "-": pc.subtract, "*": pc.multiply, "neg": pc.negate, "abs": pc.abs}
+_ARROW: Final = {
+    "boolean": pa.bool_(),
+    "tinyint": pa.int8(),
+    "smallint": pa.int16(),
+    "int": pa.int32(),
+    "bigint": pa.int64(),
+    "float": pa.float32(),
+    "double": pa.float64(),
+    "string": pa.string(),
+    "binary": pa.binary(),
+    "date": pa.date32(),
+    "timestamp": pa.timestamp("us", "UTC"),
+    "timestamp_ntz": pa.timestamp("us"),
+}
+
+
+def supports(expression: Expression) -> bool:
+    """Whether `evaluate` gives Spark's answer for this expression, for every value of its columns."""
+    if isinstance(expression, Column):
+        return _plain(expression.type)
+    if isinstance(expression, Literal):
+        return expression.value is not None and _plain(expression.type)
+    return _supports_call(expression) and all(supports(arg) for arg in expression.args)
+
+
+def _supports_call(call: Call) -> bool:
+    kinds = [arg.type for arg in call.args]
+    if call.op in ("and", "or", "not"):
+        return all(kind.name == "boolean" for kind in kinds)
+    if call.op == "is_null":
+        return True
+    if call.op in _COMPARE or call.op == "in":
+        return all(_comparable(kinds[0], other) for other in kinds[1:])
+    if call.op in _CHECKED:
+        return _arithmetic(call.type, kinds)
+    if call.op == "coalesce":
+        return all(kind == call.type for kind in kinds)
+    return False
+
+
+def _plain(kind: SqlType) -> bool:
+    return kind.name == "decimal" or (kind.name in _ARROW and kind.collation is None)
+
+
+def _comparable(one: SqlType, other: SqlType) -> bool:
+    return one == other if not (one.numeric and other.numeric) else _common_number(one, other) is not None
+
+
+def _arithmetic(result: SqlType, kinds: list[SqlType]) -> bool:
+    """Integers among themselves, and whatever Spark computes in double. Decimal arithmetic is Spark's."""
+    if all(kind.integral for kind in kinds):
+        return result.integral
+    if all(kind.name == "float" for kind in kinds):
+        return result.name == "float"
+    return result.name == "double" and all(kind.numeric for kind in kinds)
+
+
+def _common_number(one: SqlType, other: SqlType) -> pa.DataType | None:
+    """The Arrow type in which Spark compares two numbers; None where that is not certain."""
+    if one == other:
+        return arrow_type(one)
+    if one.integral and other.integral:
+        return pa.int64()
+    if "double" in (one.name, other.name):
+        return pa.float64()
+    if one.floating or other.floating:
+        return None
+    digits = [_decimal_digits(kind) for kind in (one, other)]
+    scale = max(s for _, s in digits)
+    precision = max(p - s for p, s in digits) + scale
+    return pa.decimal128(precision, scale) if precision <= MAX_DECIMAL_DIGITS else None
+
+
+def _decimal_digits(kind: SqlType) -> tuple[int, int]:
+    if kind.integral:
+        return INTEGRAL_DIGITS[kind.name], 0
+    assert kind.precision is not None and kind.scale is not None
+    return kind.precision, kind.scale
+
+
+def arrow_type(kind: SqlType) -> pa.DataType:
+    return pa.decimal128(kind.precision, kind.scale) if kind.name == "decimal" else _ARROW[kind.name]
+
+
+def filter_mask(expression: Expression, values: Values, rows: int, *, ansi: bool) -> npt.NDArray[np.bool_]:
+    """True where the predicate is true: not where it is false, and not where it is null."""
+    mask = np.ones(rows, dtype=np.bool_)
+    for conjunct in _conjuncts(expression):
+        alive = np.flatnonzero(mask)
+        if not len(alive):
+            break
+        seen = values
+        if len(alive) < rows:
+            picked = pa.array(alive)
+            seen = {place: column.take(picked) for place, column in values.items()}
+        truth = evaluate(conjunct, seen, len(alive), ansi=ansi)
+        mask[alive] = pc.fill_null(truth, False).to_numpy(zero_copy_only=False)
+    return mask
+
+
+def _conjuncts(expression: Expression) -> list[Expression]:
+    if isinstance(expression, Call) and expression.op == "and":
+        return [part for arg in expression.args for part in _conjuncts(arg)]
+    return [expression]
+
+
+def evaluate(expression: Expression, values: Values, rows: int, *, ansi: bool) -> pa.Array:
+    """The column of values that a supported expression takes."""
+    result = _evaluate(expression, values, ansi)
+    return pa.repeat(result, rows) if isinstance(result, pa.Scalar) else result
+
+
+def _evaluate(expression: Expression, values: Values, ansi: bool) -> pa.Array | pa.Scalar:
+    if isinstance(expression, Column):
+        return values[expression.input, expression.name]
+    if isinstance(expression, Literal):
+        return pa.scalar(expression.value, arrow_type(expression.type))
+    args = [_evaluate(arg, values, ansi) for arg in expression.args]
+    kinds = [arg.type for arg in expression.args]
+    op = expression.op
+    if op in ("and", "or"):
+        combine = pc.and_kleene if op == "and" else pc.or_kleene
+        result = args[0]
+        for arg in args[1:]:
+            result = combine(result, arg)
+        return result
+    if op == "not":
+        return pc.invert(args[0])
+    if op == "is_null":
+        return pc.is_null(args[0])
+    if op == "coalesce":
+        return pc.coalesce(*args)
+    if op == "in":
+        truths = [_compare("=", args[0], item, kinds[0], kind) for item, kind in zip(args[1:], kinds[1:], strict=True)]
+        result = truths[0]
+        for truth in truths[1:]:
+            result = pc.or_kleene(result, truth)
+        return result
+    if op in _COMPARE:
+        return _compare(op, args[0], args[1], kinds[0], kinds[1])
+    return _compute(op, args, expression.type, ansi)
+
+
+def _compute(op: str, args: list[pa.Array | pa.Scalar], result: SqlType, ansi: bool) -> pa.Array | pa.Scalar:
+    kind = arrow_type(result)
+    operands = [_cast(arg, kind) for arg in args]
+    if not result.integral or not ansi:
+        return _WRAPPING[op](*operands)
+    try:
+        return _CHECKED[op](*operands)
+    except pa.ArrowInvalid as overflow:
+        raise ArithmeticOverflow(
+            f"ARITHMETIC_OVERFLOW: `{op}` in the join predicate leaves the type {result}; "
+            "cast an operand to a wider type, or set spark.sql.ansi.enabled to false"
+        ) from overflow
+
+
+def _compare(
+    op: str, one: pa.Array | pa.Scalar, other: pa.Array | pa.Scalar, one_kind: SqlType, other_kind: SqlType
+) -> pa.Array | pa.Scalar:
+    if one_kind != other_kind:
+        common = _common_number(one_kind, other_kind)
+        one, other = _cast(one, common), _cast(other, common)
+    plain = _COMPARE[op](one, other)
+    return _order_nan(op, plain, one, other) if pa.types.is_floating(one.type) else plain
+
+
+def _order_nan(
+    op: str, plain: pa.Array | pa.Scalar, one: pa.Array | pa.Scalar, other: pa.Array | pa.Scalar
+) -> pa.Array | pa.Scalar:
+    """IEEE says false to every comparison with NaN but `<>`; Spark puts NaN above all and equal to itself."""
+    nan_one, nan_other = pc.is_nan(one), pc.is_nan(other)
+    if op in ("=", "<>"):
+        both = pc.and_(nan_one, nan_other)
+        return pc.or_(plain, both) if op == "=" else pc.and_(plain, pc.invert(both))
+    if op == "<":
+        return pc.or_(plain, pc.and_(nan_other, pc.invert(nan_one)))
+    if op == "<=":
+        return pc.or_(plain, nan_other)
+    if op == ">":
+        return pc.or_(plain, pc.and_(nan_one, pc.invert(nan_other)))
+    return pc.or_(plain, nan_one)
+
+
+def _cast(value: pa.Array | pa.Scalar, kind: pa.DataType) -> pa.Array | pa.Scalar:
+    if value.type == kind:
+        return value
+    if isinstance(value, pa.Scalar) and isinstance(value.as_py(), Decimal) and pa.types.is_floating(kind):
+        return pa.scalar(float(value.as_py()), kind)
+    return pc.cast(value, kind, safe=False)
+
+
+def same_value(one: pa.Array, other: pa.Array) -> pa.Array:
+    """Equality of two key columns of one SQL type: NaN equals NaN, integers of any width compare."""
+    if pa.types.is_floating(one.type) or pa.types.is_floating(other.type):
+        wide = [column.cast(pa.float64()) for column in (one, other)]
+        return _order_nan("=", pc.equal(*wide), *wide)
+    return pc.equal(one, other)

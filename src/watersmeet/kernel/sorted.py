@@ -1,0 +1,119 @@
+"""Sorted slices of runs, and how to cut many of them into pieces of bounded size.
+
+A `Sorted` is a view: order keys (contiguous, ascending) and the rows that belong to them. Slicing copies
+nothing, so memory-mapped runs stay mapped files. `cut` walks several of them in step through ascending,
+disjoint key ranges; that is what keeps the join and the merge within a fixed memory whatever the batch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from watersmeet.model.facts import KEY_SPACE, KeyRange
+
+Keys = npt.NDArray[np.uint64]
+
+# The first column of every run file: the order key.
+ORDER = "__wm_order"
+
+
+@dataclass(frozen=True, slots=True)
+class Sorted:
+    keys: Keys
+    rows: pa.RecordBatch
+
+    def __len__(self) -> int:
+        return len(self.keys)
+
+    def slice(self, start: int, stop: int) -> Sorted:
+        return Sorted(self.keys[start:stop], self.rows.slice(start, stop - start))
+
+    def between(self, range_: KeyRange) -> Sorted:
+        return self.slice(position(self.keys, range_.low), position(self.keys, range_.high))
+
+
+def position(keys: Keys, bound: int) -> int:
+    """How many keys are smaller than `bound`, which may be one past the largest 64-bit key."""
+    return len(keys) if bound >= KEY_SPACE else int(np.searchsorted(keys, np.uint64(bound)))
+
+
+def open_sorted(batch: pa.RecordBatch) -> Sorted:
+    """View a run's record batch; the order key is its first column."""
+    return Sorted(batch.column(0).to_numpy(), batch.select(range(1, batch.num_columns)))
+
+
+def concatenate(slices: Sequence[Sorted]) -> Sorted:
+    """One sorted sequence of all rows. The payload is copied twice, the keys once: keep the input small."""
+    if len(slices) == 1:
+        return slices[0]
+    keys, order = merge_order([s.keys for s in slices])
+    return Sorted(keys, take_rows(pa.concat_batches([s.rows for s in slices]), order))
+
+
+def merge_order(sequences: Sequence[Keys]) -> tuple[Keys, npt.NDArray[np.int64]]:
+    """The keys of all sequences in order, and for each its place in their concatenation.
+
+    A stable sort recognises sorted stretches and merges them: seven times faster here than a plain one.
+    """
+    keys = np.concatenate(sequences)
+    order = np.argsort(keys, kind="stable")
+    return keys[order], order
+
+
+def take_rows(rows: pa.RecordBatch, indices: npt.NDArray[np.int64]) -> pa.RecordBatch:
+    """Gather rows by position; the indices are known to be in bounds, so Arrow need not look."""
+    picked = pa.array(indices)
+    columns = [column.take(picked) for column in rows.columns]
+    return pa.RecordBatch.from_arrays(columns, schema=rows.schema) if columns else rows.slice(0, len(indices))
+
+
+def cut(sequences: Sequence[Sequence[Sorted]], weights: Sequence[int], limit: int) -> Iterator[KeyRange]:
+    """Key ranges, ascending and covering all keys, that hold about `limit` weighted rows or one single key.
+
+    `weights` says how much a row of each sequence counts (bytes, or 1, or 0 to be left out). The bounds
+    are drawn from the keys themselves, so a skewed distribution is cut as well as a uniform one.
+    """
+    total = sum(weight * len(s) for slices, weight in zip(sequences, weights, strict=True) for s in slices)
+    pieces = -(-total // limit) if limit > 0 else 1
+    if pieces <= 1:
+        yield KeyRange(0, KEY_SPACE)
+        return
+    low = 0
+    for bound in _quantiles(sequences, weights, pieces):
+        if bound > low:
+            yield KeyRange(low, bound)
+            low = bound
+    yield KeyRange(low, KEY_SPACE)
+
+
+# Sampled keys per piece: the error of a piece's size is then a few per cent.
+_SAMPLES_PER_PIECE = 64
+
+
+def _quantiles(sequences: Sequence[Sequence[Sorted]], weights: Sequence[int], pieces: int) -> list[int]:
+    """Bounds that cut the weighted keys into `pieces`; a key that fills a piece gets a range of its own."""
+    sampled: list[Keys] = []
+    mass: list[npt.NDArray[np.float64]] = []
+    wanted = pieces * _SAMPLES_PER_PIECE
+    rows = sum(len(s) for slices, weight in zip(sequences, weights, strict=True) for s in slices if weight)
+    step = max(1, rows // wanted)
+    for slices, weight in zip(sequences, weights, strict=True):
+        for s in slices:
+            if weight and len(s):
+                keys = s.keys[::step]
+                sampled.append(keys)
+                mass.append(np.full(len(keys), weight * len(s) / len(keys)))
+    keys = np.concatenate(sampled)
+    order = np.argsort(keys)
+    keys, reached = keys[order], np.cumsum(np.concatenate(mass)[order])
+    targets = reached[-1] * np.arange(1, pieces) / pieces
+    bounds = {int(k) for k in keys[np.searchsorted(reached, targets)]}
+    counts = np.unique(keys, return_counts=True)
+    # Close the range right after a key that is heavier than a piece, so that its neighbours are not dragged in.
+    heavy = {int(k) + 1 for k in counts[0][counts[1] >= _SAMPLES_PER_PIECE]}
+    return sorted(bounds | heavy)

@@ -1,0 +1,152 @@
+"""The operator driven in one process, without Spark: for tests, simulation and small data.
+
+It runs the same ingest, plan, join, commit, merge and clean-up as the Spark driver, over the same files. What
+it cannot do is evaluate SQL that only Spark knows: such a predicate is refused here.
+"""
+
+from __future__ import annotations
+
+import time
+import uuid
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+import pyarrow as pa
+
+from watersmeet.engine.compile import CompiledJoin, ComputedKey, compile_join
+from watersmeet.engine.operator import Operator
+from watersmeet.engine.spec import JoinSpec, Settings
+from watersmeet.errors import PredicateError, UsageError
+from watersmeet.kernel.evaluate import arrow_type, evaluate, supports
+from watersmeet.model.expression import Call, Column, Expression, Selected, columns_of
+from watersmeet.model.facts import BatchId, Descriptor
+from watersmeet.model.types import type_of_arrow
+from watersmeet.predicate import parse_predicate, parse_select
+
+Rows = pa.Table | pa.RecordBatch | Sequence[pa.RecordBatch]
+
+
+@dataclass
+class LocalJoin:
+    """A streaming join of two inputs in this process.
+
+    >>> import pyarrow as pa, tempfile
+    >>> schema = pa.schema({"k": pa.int64(), "x": pa.int64()})
+    >>> with tempfile.TemporaryDirectory() as state:
+    ...     join = LocalJoin({"l": schema, "r": schema}, on="l.k = r.k", select=["l.x", "r.x AS y"], state=state)
+    ...     _ = join.batch(l=pa.table({"k": [1, 2], "x": [10, 20]}))
+    ...     join.batch(r=pa.table({"k": [2], "x": [5]})).to_pylist()
+    [{'x': 20, 'y': 5}]
+    """
+
+    schemas: Mapping[str, pa.Schema]
+    on: str
+    state: str
+    select: Sequence[str] | None = None
+    name: str = "join"
+    tasks: int = 2
+    query: str = "local"
+    ansi: bool = True
+    settings: Settings | None = None
+    clock: Callable[[], float] = time.time
+    run: str = field(default_factory=lambda: uuid.uuid4().hex)
+    number: int = 0
+
+    def __post_init__(self) -> None:
+        schemas = {
+            name: {f.name: type_of_arrow(f.type) for f in schema} for name, schema in self.schemas.items()
+        }
+        predicate = parse_predicate(self.on, schemas, ansi=self.ansi)
+        self._selected = parse_select(self.select, schemas, ansi=self.ansi) if self.select else None
+        self._compiled = compile_join(predicate, self._selected, schemas, ansi=self.ansi)
+        self._check_local()
+        settings = self.settings or Settings(state=self.state, tasks=self.tasks)
+        spec = JoinSpec(self.name, self.run, self._compiled.signature, self._compiled.join, settings)
+        self.operator = Operator(spec, self.clock)
+
+    def batch(self, **inputs: Rows) -> pa.Table:
+        """Run one micro-batch and return its results. An input that is left out has no new rows."""
+        batch = BatchId(self.query, self.run, self.number)
+        descriptors = [self.ingest(batch, name, rows) for name, rows in inputs.items()]
+        results = [result for task in range(self.tasks) for result in self.operator.join(batch, task, descriptors)]
+        self.number += 1
+        return self._project(results)
+
+    def restarted(self, at: int | None = None) -> LocalJoin:
+        """The same query after a restart: a new run that begins with batch `at` (default: the next one)."""
+        return replace(self, run=uuid.uuid4().hex, number=self.number if at is None else at)
+
+    def ingest(self, batch: BatchId, name: str, rows: Rows, partition: int = 0) -> Descriptor:
+        if name not in self.schemas:
+            raise UsageError(f"there is no input {name}; the inputs are {', '.join(self.schemas)}")
+        arriving = [self._arriving(name, part) for part in _batches(rows, self.schemas[name])]
+        return self.operator.ingest(batch, name, partition, arriving)
+
+    def _arriving(self, name: str, rows: pa.RecordBatch) -> pa.RecordBatch:
+        """What the Spark driver has the JVM do: prune the columns, compute the keys that are expressions."""
+        columns = {column: rows.column(column) for column in self._compiled.arriving[name]}
+        for key in self._compiled.computed:
+            if key.input == name:
+                columns[key.name] = _compute(key.expression, rows, self.ansi)
+        return pa.RecordBatch.from_pydict(columns) if columns else rows.select([])
+
+    def _check_local(self) -> None:
+        compiled: CompiledJoin = self._compiled
+        if compiled.spark_checks:
+            raise PredicateError("this predicate needs Spark to evaluate it; the local driver cannot", self.on)
+        for key in compiled.computed:
+            if not supports(_uncast(key)):
+                raise PredicateError(f"the key {key.sql} needs Spark to compute it; the local driver cannot", self.on)
+        for item in self._selected or ():
+            if not isinstance(item.expression, Column) and not supports(item.expression):
+                raise PredicateError(f"{item.text} needs Spark to compute it; the local driver cannot", item.text)
+
+    def _project(self, results: list[pa.RecordBatch]) -> pa.Table:
+        """Name the results: the selected columns, or one struct per input."""
+        output = self._compiled.join.output
+        schema = pa.schema(
+            [pa.field(c.name, self.schemas[c.input].field(c.column).type) for c in output]
+        )
+        flat = pa.Table.from_batches(results).cast(schema) if results else schema.empty_table()
+        flat = flat.combine_chunks()
+        columns = {(c.input, c.column): _single(flat.column(c.name)) for c in output}
+        if self._selected is None:
+            return pa.table({name: _struct(name, columns, len(flat)) for name in self.schemas})
+        return pa.table({item.name: _select(item, columns, len(flat), self.ansi) for item in self._selected})
+
+
+def _single(column: pa.ChunkedArray) -> pa.Array:
+    return column.chunk(0) if column.num_chunks else pa.array([], column.type)
+
+
+def _struct(name: str, columns: dict[tuple[str, str], pa.Array], rows: int) -> pa.Array:
+    mine = {column: values for (owner, column), values in columns.items() if owner == name}
+    return pa.StructArray.from_arrays(list(mine.values()), names=list(mine))
+
+
+def _select(item: Selected, columns: dict[tuple[str, str], pa.Array], rows: int, ansi: bool) -> pa.Array:
+    if isinstance(item.expression, Column):
+        return columns[item.expression.input, item.expression.name]
+    return evaluate(item.expression, columns, rows, ansi=ansi)
+
+
+def _uncast(key: ComputedKey) -> Expression:
+    """The kernel casts integers and floats by itself when it makes the order key."""
+    expression = key.expression
+    return expression.args[0] if isinstance(expression, Call) and expression.op == "cast" else expression
+
+
+def _compute(expression: Expression, rows: pa.RecordBatch, ansi: bool) -> pa.Array:
+    values = {(c.input, c.name): rows.column(c.name) for c in columns_of(expression)}
+    if isinstance(expression, Call) and expression.op == "cast":
+        inner = evaluate(expression.args[0], values, rows.num_rows, ansi=ansi)
+        return inner.cast(arrow_type(expression.type))
+    return evaluate(expression, values, rows.num_rows, ansi=ansi)
+
+
+def _batches(rows: Rows, schema: pa.Schema) -> Iterable[pa.RecordBatch]:
+    if isinstance(rows, pa.RecordBatch):
+        return [rows.select(schema.names).cast(schema)]
+    if isinstance(rows, pa.Table):
+        return rows.select(schema.names).cast(schema).to_batches()
+    return [part for piece in rows for part in _batches(piece, schema)]

@@ -1,0 +1,195 @@
+"""Where state lives: one directory of immutable files, on a local disk or behind `pyarrow.fs`.
+
+Everything above speaks to a `Files`: relative paths in, bytes and buffers out. Two things matter here.
+`publish` creates a file whole or not at all and never replaces one: it is the only point where two tasks
+can race, and what makes a manifest the single truth of its batch. `map` gives the bytes of a run without
+copying them into private memory: mapped from disk, or from a local copy of a remote file.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import uuid
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol
+
+import pyarrow as pa
+
+from watersmeet import failpoints
+from watersmeet.errors import ConfigError, StateError
+
+
+@dataclass(frozen=True, slots=True)
+class FileInfo:
+    name: str
+    bytes: int
+    modified_s: float
+
+
+class Files(Protocol):
+    """A directory of immutable files."""
+
+    @property
+    def place(self) -> str:
+        """The directory as the user wrote it, for messages."""
+        ...
+
+    def under(self, *parts: str) -> Files: ...
+
+    def read(self, path: str) -> bytes:
+        """The whole file; FileNotFoundError if there is none."""
+        ...
+
+    def map(self, path: str) -> pa.Buffer:
+        """The whole file as a buffer that is not private memory; FileNotFoundError if there is none."""
+        ...
+
+    def forget_copy(self, path: str) -> bool:
+        """Drop a local copy of a remote file, if there can be one: the next `map` fetches it anew."""
+        ...
+
+    def write(self, path: str, schema: pa.Schema, batch: pa.RecordBatch) -> pa.Buffer:
+        """Write one record batch as an Arrow IPC file and give back the bytes as they were stored."""
+        ...
+
+    def publish(self, path: str, content: bytes) -> bool:
+        """Create the file, whole, unless it is there already. True if this call created it."""
+        ...
+
+    def list(self, folder: str) -> list[FileInfo]:
+        """The files in a folder, in order of their names; empty if the folder does not exist."""
+        ...
+
+    def folders(self) -> list[str]: ...
+
+    def delete(self, path: str) -> None:
+        """Remove a file; nothing happens if it is gone already."""
+        ...
+
+
+# `file:///x`, `s3://bucket/x`: two letters at least, so that a Windows drive is not taken for a scheme.
+_SCHEME = re.compile(r"^[A-Za-z][A-Za-z0-9+.-]+:")
+
+
+def open_files(place: str | os.PathLike[str], *, cache: str | None = None, fsync: bool = False) -> Files:
+    """The files at a path or a URI. A URI with a scheme other than `file` goes through `pyarrow.fs`."""
+    text = os.fspath(place)
+    if not text:
+        raise ConfigError("state= is empty: give a directory or a URI that every executor can reach")
+    if text.startswith("file:"):
+        text = "/" + text.removeprefix("file:").lstrip("/")
+    if _SCHEME.match(text):
+        from watersmeet.log.remote import open_remote
+
+        return open_remote(text, cache=cache)
+    return LocalFiles(Path(text).absolute(), fsync=fsync)
+
+
+@dataclass(frozen=True)
+class LocalFiles:
+    root: Path
+    fsync: bool = False
+
+    @property
+    def place(self) -> str:
+        return str(self.root)
+
+    def under(self, *parts: str) -> LocalFiles:
+        return LocalFiles(self.root.joinpath(*parts), self.fsync)
+
+    def read(self, path: str) -> bytes:
+        return (self.root / path).read_bytes()
+
+    def map(self, path: str) -> pa.Buffer:
+        with pa.memory_map(str(self.root / path)) as source:
+            return source.read_buffer()
+
+    def forget_copy(self, path: str) -> bool:
+        return False
+
+    def write(self, path: str, schema: pa.Schema, batch: pa.RecordBatch) -> pa.Buffer:
+        target = self._prepared(path)
+        failpoints.reach("run-before-write")
+        with pa.OSFile(str(target), "wb") as sink, pa.ipc.new_file(sink, schema) as writer:
+            if failpoints.reach("run-half-written"):
+                writer.write_batch(batch.slice(0, batch.num_rows // 2))
+                sink.flush()
+                failpoints.act("run-half-written")
+            writer.write_batch(batch)
+        self._settle(target)
+        failpoints.reach("run-written")
+        return self.map(path)
+
+    def publish(self, path: str, content: bytes) -> bool:
+        target = self._prepared(path)
+        draft = target.with_name(f".{target.name}.{uuid.uuid4().hex}")
+        try:
+            with draft.open("wb") as sink:
+                if failpoints.reach("manifest-half-written"):
+                    sink.write(content[: len(content) // 2])
+                    sink.flush()
+                    failpoints.act("manifest-half-written")
+                sink.write(content)
+            self._settle(draft)
+            os.link(draft, target)
+        except FileExistsError:
+            return False
+        except OSError as error:
+            raise _explain(error, target) from error
+        finally:
+            with contextlib.suppress(OSError):
+                draft.unlink()
+        return True
+
+    def list(self, folder: str) -> list[FileInfo]:
+        try:
+            with os.scandir(self.root / folder) as entries:
+                found = [_info(entry) for entry in entries if entry.is_file()]
+        except FileNotFoundError:
+            return []
+        return sorted((info for info in found if info is not None), key=lambda info: info.name)
+
+    def folders(self) -> list[str]:
+        try:
+            with os.scandir(self.root) as entries:
+                return sorted(entry.name for entry in entries if entry.is_dir())
+        except FileNotFoundError:
+            return []
+
+    def delete(self, path: str) -> None:
+        (self.root / path).unlink(missing_ok=True)
+
+    def _prepared(self, path: str) -> Path:
+        target = self.root / path
+        if not target.parent.is_dir():
+            try:
+                target.parent.mkdir(parents=True, exist_ok=True)
+            except OSError as error:
+                raise _explain(error, target.parent) from error
+        return target
+
+    def _settle(self, path: Path) -> None:
+        if self.fsync:
+            handle = os.open(path, os.O_RDONLY)
+            try:
+                os.fsync(handle)
+            finally:
+                os.close(handle)
+
+
+def _info(entry: os.DirEntry[str]) -> FileInfo | None:
+    try:
+        stat = entry.stat()
+    except FileNotFoundError:
+        return None
+    return FileInfo(entry.name, stat.st_size, stat.st_mtime)
+
+
+def _explain(error: OSError, path: Path) -> StateError:
+    return StateError(
+        f"cannot write state to {path}: {error.strerror or error}. Nothing that was committed is touched; "
+        "free space or make the directory writable, then start the query again"
+    )

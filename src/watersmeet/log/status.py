@@ -1,0 +1,206 @@
+"""What a state directory holds, read from its manifests and listings: no Spark, no locks, nothing written.
+
+It is read beside a running query, so the files may change under it: a manifest that the query removes
+between our listing and our reading is not damage. Runs are checked by name and size only; their checksums
+are verified by the join itself, before a run is first used.
+
+Layout: STATE / join name / query id / {manifests, runs / input, receipts}.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+
+from watersmeet.errors import CorruptFile, StateError
+from watersmeet.log.files import FileInfo, Files, open_files
+from watersmeet.log.manifests import MANIFESTS, RECEIPTS, ManifestName, list_manifests, read_manifest
+from watersmeet.log.runs import RUNS
+from watersmeet.model.facts import InputTotals, Manifest
+
+_FOLDERS = frozenset({MANIFESTS, RUNS, RECEIPTS})
+
+# Folder names shown when a directory holds something else.
+_SHOWN_FOLDERS = 5
+
+
+@dataclass(frozen=True, slots=True)
+class InputStatus:
+    """One input of a join: its live state, and what it brought since the query began."""
+
+    name: str
+    runs: int
+    rows: int
+    bytes: int
+    arrived_rows: int
+    null_rows: int
+
+
+@dataclass(frozen=True, slots=True)
+class JoinStatus:
+    """One join in one query. `batch` is None before the first batch; `age_s` is the time since it was written.
+
+    `pending_rows` (an estimate) and `pending_parts` are the merging debt. `disk_bytes` counts every file,
+    also those that no batch needs any more and that are not removed yet.
+    """
+
+    name: str
+    query: str
+    batch: int | None
+    starts: int
+    predicate: str | None
+    inputs: tuple[InputStatus, ...]
+    pending_rows: int
+    pending_parts: int
+    written_ms: int | None
+    age_s: float | None
+    live_bytes: int
+    disk_bytes: int
+    damage: tuple[str, ...]
+
+    @property
+    def rows(self) -> int:
+        return sum(one.rows for one in self.inputs)
+
+    @property
+    def runs(self) -> int:
+        return sum(one.runs for one in self.inputs)
+
+
+@dataclass(frozen=True, slots=True)
+class Status:
+    """Every join of every query whose state is in one directory."""
+
+    state: str
+    joins: tuple[JoinStatus, ...]
+
+    @property
+    def damage(self) -> tuple[str, ...]:
+        return tuple(found for join in self.joins for found in join.damage)
+
+
+def read_status(state: str | os.PathLike[str], *, clock: Callable[[], float] = time.time) -> Status:
+    """The live picture of a state directory; StateError if there is no state in it."""
+    files = open_files(state)
+    try:
+        joins = [
+            join_status(files, name, query, now_s=clock())
+            for name in files.folders()
+            for query in files.under(name).folders()
+            if _FOLDERS & set(files.under(name, query).folders())
+        ]
+    except OSError as error:
+        raise StateError(f"cannot read the state in {files.place}: {error.strerror or error}") from error
+    if not joins:
+        raise StateError(_nothing_found(files))
+    return Status(files.place, tuple(joins))
+
+
+def join_status(files: Files, name: str, query: str, *, now_s: float, verify: bool = True) -> JoinStatus:
+    """One join of one query. Without `verify` only the newest manifest is read: cheap enough for each batch."""
+    mine = files.under(name, query)
+    names = list_manifests(mine)
+    newest, damage = _newest_readable(mine, names)
+    runs = {folder: mine.list(f"{RUNS}/{folder}") for folder in mine.under(RUNS).folders()}
+    if verify:
+        damage += _damaged_manifests(mine, names, newest)
+        damage += _damaged_runs(mine, newest, runs)
+    written_ms = newest.written_ms if newest else None
+    return JoinStatus(
+        name=name,
+        query=query,
+        batch=names[-1].batch if names else None,
+        starts=names[-1].run_seq + 1 if names else 0,
+        predicate=newest.signature.predicate if newest else None,
+        inputs=_inputs(newest) if newest else (),
+        pending_rows=sum(merge.pending_rows for merge in newest.merges) if newest else 0,
+        pending_parts=_pending_parts(newest) if newest else 0,
+        written_ms=written_ms,
+        age_s=None if written_ms is None else max(0.0, now_s - written_ms / 1000),
+        live_bytes=sum(run.bytes for run in newest.live) if newest else 0,
+        disk_bytes=_bytes(mine.list(MANIFESTS), mine.list(RECEIPTS), *runs.values()),
+        damage=tuple(damage),
+    )
+
+
+def _newest_readable(files: Files, names: list[ManifestName]) -> tuple[Manifest | None, list[str]]:
+    """The newest manifest that can be read, and what was wrong with any newer one."""
+    damage: list[str] = []
+    for name in reversed(names):
+        manifest, problem = _read(files, name)
+        if manifest is not None:
+            if damage:
+                damage.append(f"the figures are those of batch {name.batch}, the newest that can be read")
+            return manifest, damage
+        damage += [problem] if problem else []
+    return None, damage
+
+
+def _read(files: Files, name: ManifestName) -> tuple[Manifest | None, str | None]:
+    """The manifest, or what is wrong with it; neither if the running query has just removed it."""
+    try:
+        return read_manifest(files, name), None
+    except CorruptFile as error:
+        return None, str(error) if name in list_manifests(files) else None
+
+
+def _damaged_manifests(files: Files, names: list[ManifestName], newest: Manifest | None) -> list[str]:
+    """What is wrong with the manifests older than the newest readable one: a rollback would need them."""
+    if newest is None:
+        return []
+    here = (newest.run_seq, newest.batch.number)
+    older = [name for name in names if (name.run_seq, name.batch) < here]
+    return [problem for name in older if (problem := _read(files, name)[1])]
+
+
+def _damaged_runs(files: Files, manifest: Manifest | None, found: dict[str, list[FileInfo]]) -> list[str]:
+    sizes = {f"{RUNS}/{folder}/{info.name}": info.bytes for folder, infos in found.items() for info in infos}
+    damage = []
+    for run in manifest.live if manifest else ():
+        where = f"run {run.path} of batch {run.batch} in {files.place}"
+        if run.path not in sizes:
+            damage.append(f"{where} is missing")
+        elif sizes[run.path] != run.bytes:
+            damage.append(f"{where} has {sizes[run.path]} bytes instead of {run.bytes}")
+    return damage
+
+
+def _inputs(manifest: Manifest) -> tuple[InputStatus, ...]:
+    described = []
+    for spec in manifest.signature.inputs:
+        live = [run for run in manifest.live if run.input == spec.name]
+        totals = manifest.totals.get(spec.name, InputTotals())
+        described.append(
+            InputStatus(
+                name=spec.name,
+                runs=len(live),
+                rows=sum(run.rows for run in live),
+                bytes=sum(run.bytes for run in live),
+                arrived_rows=totals.rows,
+                null_rows=totals.null_rows,
+            )
+        )
+    return tuple(described)
+
+
+def _pending_parts(manifest: Manifest) -> int:
+    return sum(part.output is None for merge in manifest.merges for part in merge.parts)
+
+
+def _bytes(*listings: Iterable[FileInfo]) -> int:
+    return sum(info.bytes for listing in listings for info in listing)
+
+
+def _nothing_found(files: Files) -> str:
+    folders = files.folders()
+    if not folders:
+        return f"there is no state in {files.place}: the directory is missing or empty"
+    above = any(_FOLDERS & set(files.under(folder).folders()) for folder in folders) or _FOLDERS & set(
+        folders
+    )
+    if above:
+        return f"{files.place} is a part of a state directory: give the directory that was passed as state="
+    shown = ", ".join(folders[:_SHOWN_FOLDERS])
+    return f"there is no Watersmeet state in {files.place}: it holds {shown}"

@@ -1,0 +1,104 @@
+"""Typed expressions: what a predicate or a selected column says, after names and types are resolved.
+
+The tree is data only. `kernel/evaluate.py` knows how to compute the part of it whose Spark meaning
+Arrow can reproduce exactly; everything else is left to Spark, which reads the user's own text.
+"""
+
+from __future__ import annotations
+
+import datetime
+from collections.abc import Iterator
+from dataclasses import dataclass
+from decimal import Decimal
+
+from watersmeet.model.types import SqlType
+
+Value = bool | int | float | str | bytes | Decimal | datetime.date | datetime.datetime | None
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """A top-level column of one input."""
+
+    input: str
+    name: str
+    type: SqlType
+
+
+@dataclass(frozen=True, slots=True)
+class Literal:
+    value: Value
+    type: SqlType
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """An operator or function: `op` is the SQL symbol or the lower-case function name.
+
+    Words with an operator's meaning: `= <=> <> < <= > >= and or not is_null in + - * / % neg abs cast
+    coalesce case field`. `in` has the needle first; `cast` goes to `type`; `case` is condition, value,
+    ..., else; `field` has the struct first and the field's name as a string literal second.
+    """
+
+    op: str
+    args: tuple[Expression, ...]
+    type: SqlType
+
+
+Expression = Column | Literal | Call
+
+
+def columns_of(expression: Expression) -> Iterator[Column]:
+    """Every column that the expression reads, in reading order, repeats included."""
+    if isinstance(expression, Column):
+        yield expression
+    elif isinstance(expression, Call):
+        for arg in expression.args:
+            yield from columns_of(arg)
+
+
+def inputs_of(expression: Expression) -> frozenset[str]:
+    return frozenset(column.input for column in columns_of(expression))
+
+
+@dataclass(frozen=True, slots=True)
+class KeySide:
+    """One input's side of an equality. `sql` is Spark SQL over a struct column named like the input."""
+
+    expression: Expression
+    sql: str
+
+
+@dataclass(frozen=True, slots=True)
+class KeyPair:
+    """`left = right`, compared in the type `type` that Spark would bring both sides to."""
+
+    left: KeySide
+    right: KeySide
+    type: SqlType
+
+
+@dataclass(frozen=True, slots=True)
+class Predicate:
+    """A join condition, split: every key pair holds AND the residual (if any) is true.
+
+    `text` is what the user wrote; Spark evaluates it where the kernel cannot. `canonical` is equal for
+    two texts that differ only in spelling (white space, letter case, brackets, order of the conjuncts).
+    """
+
+    text: str
+    canonical: str
+    inputs: tuple[str, str]
+    keys: tuple[KeyPair, ...]
+    residual: Expression | None
+    columns: tuple[Column, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Selected:
+    """One output column: `text` without the alias, its name, and the columns that it reads."""
+
+    text: str
+    name: str
+    expression: Expression
+    columns: tuple[Column, ...]

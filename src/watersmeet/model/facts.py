@@ -1,0 +1,187 @@
+"""The facts of a running join: runs, merges, plans and the manifest of one committed micro-batch.
+
+All of it is immutable and says exactly what it holds. `log/manifests.py` writes it as checked JSON;
+`plan/` decides over it; nothing here touches a file or a clock.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+# Order keys are unsigned 64-bit; a range is half open, so its end may be one past the last key.
+KEY_SPACE = 1 << 64
+
+# The format of manifests and runs. Raised when an older reader would misread; unknown formats are refused.
+FORMAT = 1
+
+
+@dataclass(frozen=True, slots=True)
+class BatchId:
+    """Which micro-batch this is: the query (stable over restarts), its run (new at each start), the number."""
+
+    query: str
+    run: str
+    number: int
+
+
+@dataclass(frozen=True, slots=True)
+class KeyRange:
+    """Order keys from `low` up to, not including, `high`."""
+
+    low: int
+    high: int
+
+    def overlaps(self, run: Run) -> bool:
+        return run.rows > 0 and run.low < self.high and self.low <= run.high
+
+
+FULL_RANGE = KeyRange(0, KEY_SPACE)
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """An immutable sorted file. `low` and `high` are its smallest and largest order key, both inclusive.
+
+    Files that share a `group` were cut from one sorted sequence: they do not overlap, so a key is looked
+    up in one of them only, and they count as one where the number of sorted sequences matters.
+    """
+
+    input: str
+    path: str
+    group: str
+    batch: int
+    rows: int
+    bytes: int
+    low: int
+    high: int
+    checksum: str
+
+
+@dataclass(frozen=True, slots=True)
+class MergePart:
+    """One key range of a merge: the unit of work. `output` is None until a receipt for it was accepted."""
+
+    range: KeyRange
+    output: tuple[Run, ...] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Merge:
+    """Replace `runs` (by path) with the outputs of all parts, once every part is there."""
+
+    id: str
+    input: str
+    runs: tuple[str, ...]
+    rows: int
+    parts: tuple[MergePart, ...]
+
+    @property
+    def pending_rows(self) -> int:
+        """An estimate: order keys are uniform, so a part's rows follow the width of its range."""
+        width = sum(p.range.high - p.range.low for p in self.parts if p.output is None)
+        return self.rows * width // KEY_SPACE
+
+
+@dataclass(frozen=True, slots=True)
+class Receipt:
+    """A task's word that one part of a merge is written."""
+
+    merge: str
+    part: int
+    output: tuple[Run, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Assignment:
+    """Task `task` shall do part `part` of merge `merge` in this batch."""
+
+    task: int
+    merge: str
+    part: int
+
+
+@dataclass(frozen=True, slots=True)
+class HashPlan:
+    """Each task joins one range of order keys; together they cover the key space exactly once."""
+
+    ranges: tuple[KeyRange, ...]
+    assignments: tuple[Assignment, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """A stored column and its SQL type, as text."""
+
+    name: str
+    type: str
+
+
+@dataclass(frozen=True, slots=True)
+class InputSpec:
+    """What is kept of one input, and which of the arriving columns make its order key.
+
+    `keys` arrive with every batch; they are stored only if they are also in `stored`. `hashed`, if
+    given, is an arriving column that Spark computed from keys that Arrow cannot hash.
+    """
+
+    name: str
+    stored: tuple[Column, ...]
+    keys: tuple[str, ...]
+    hashed: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class JoinSignature:
+    """What must stay the same between restarts, because the history was written under it."""
+
+    inputs: tuple[InputSpec, ...]
+    predicate: str
+    key_types: tuple[str, ...]
+    scheme: str
+
+
+@dataclass(frozen=True, slots=True)
+class InputTotals:
+    """What has come in so far: rows kept, and rows dropped at once because a key was null."""
+
+    rows: int = 0
+    null_rows: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Descriptor:
+    """What one ingest task says of its partition: the runs that it wrote and the rows that it dropped."""
+
+    input: str
+    partition: int
+    runs: tuple[Run, ...]
+    null_rows: int
+
+
+@dataclass(frozen=True, slots=True)
+class Manifest:
+    """The agreed facts of one micro-batch. `history` was there before it; `fresh` came with it."""
+
+    batch: BatchId
+    run_seq: int
+    instance: str
+    parent: str | None
+    signature: JoinSignature
+    history: tuple[Run, ...]
+    fresh: tuple[Run, ...]
+    merges: tuple[Merge, ...]
+    plan: HashPlan
+    totals: dict[str, InputTotals] = field(default_factory=dict)
+    skips_batches: bool = False
+    written_ms: int = 0
+    format: int = FORMAT
+
+    @property
+    def live(self) -> tuple[Run, ...]:
+        return self.history + self.fresh
+
+    @property
+    def named_paths(self) -> frozenset[str]:
+        """Every run file that this manifest keeps alive."""
+        outputs = (run for merge in self.merges for part in merge.parts for run in part.output or ())
+        return frozenset(run.path for run in (*self.live, *outputs))

@@ -1,0 +1,84 @@
+"""The next manifest, as a pure function of the parent's and of what the batch brought."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from watersmeet.model.facts import (
+    BatchId,
+    Descriptor,
+    HashPlan,
+    InputTotals,
+    JoinSignature,
+    Manifest,
+    Receipt,
+)
+from watersmeet.plan.compatible import check_compatible
+from watersmeet.plan.hash import plan_ranges
+from watersmeet.plan.merges import accept_receipts, apply_finished, plan_assignments, plan_merges
+
+
+def plan_batch(
+    batch: BatchId,
+    parent: Manifest | None,
+    descriptors: Sequence[Descriptor],
+    receipts: Sequence[Receipt],
+    *,
+    signature: JoinSignature,
+    instance: str,
+    tasks: int,
+    now_ms: int,
+) -> Manifest:
+    """History is what the parent left live, with finished merges swapped in; fresh is what arrived."""
+    fresh = tuple(run for descriptor in descriptors for run in descriptor.runs)
+    history, pending = (), ()
+    if parent is not None:
+        check_compatible(parent.signature, signature)
+        history, pending = apply_finished(parent.live, accept_receipts(parent.merges, receipts))
+    live = (*history, *fresh)
+    merges = (*pending, *plan_merges(history, pending, tasks, batch.number))
+    fresh_rows = sum(run.rows for run in fresh)
+    return Manifest(
+        batch=batch,
+        run_seq=_run_seq(parent, batch),
+        instance=instance,
+        parent=None if parent is None else f"{parent.run_seq}-{parent.batch.number}-{parent.batch.run}",
+        signature=signature,
+        history=history,
+        fresh=fresh,
+        merges=merges,
+        plan=HashPlan(plan_ranges(tasks), plan_assignments(merges, live, fresh_rows, tasks)),
+        totals=_totals(parent, descriptors, signature),
+        skips_batches=_skips(parent, batch),
+        written_ms=now_ms,
+    )
+
+
+def _run_seq(parent: Manifest | None, batch: BatchId) -> int:
+    if parent is None:
+        return 0
+    return parent.run_seq + (parent.batch.run != batch.run)
+
+
+def _skips(parent: Manifest | None, batch: BatchId) -> bool:
+    """Whether this query is known to have batches that do not reach the join (seen within one run only)."""
+    if parent is None:
+        return False
+    return parent.skips_batches or (
+        parent.batch.run == batch.run and parent.batch.number < batch.number - 1
+    )
+
+
+def _totals(
+    parent: Manifest | None, descriptors: Sequence[Descriptor], signature: JoinSignature
+) -> dict[str, InputTotals]:
+    before = parent.totals if parent else {}
+    totals = {}
+    for spec in signature.inputs:
+        mine = [d for d in descriptors if d.input == spec.name]
+        old = before.get(spec.name, InputTotals())
+        totals[spec.name] = InputTotals(
+            rows=old.rows + sum(run.rows for d in mine for run in d.runs),
+            null_rows=old.null_rows + sum(d.null_rows for d in mine),
+        )
+    return totals

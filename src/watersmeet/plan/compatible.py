@@ -1,0 +1,47 @@
+"""May a join go on with the state that another definition wrote?
+
+Safe: another number of tasks, another spelling of the predicate, another `select` that needs no column that
+the history lacks, columns in another order. Everything else would mix rows of two meanings and is refused.
+"""
+
+from __future__ import annotations
+
+from watersmeet.errors import StateMismatch
+from watersmeet.model.facts import InputSpec, JoinSignature
+
+
+def check_compatible(old: JoinSignature, new: JoinSignature) -> None:
+    """Raise StateMismatch, naming the first difference that matters."""
+    old_names, new_names = [i.name for i in old.inputs], [i.name for i in new.inputs]
+    if old_names != new_names:
+        _refuse("its inputs were", old_names, new_names)
+    if old.predicate != new.predicate:
+        _refuse("its predicate was", old.predicate, new.predicate)
+    if old.key_types != new.key_types or old.scheme != new.scheme:
+        _refuse(
+            "its keys were compared as", (*old.key_types, old.scheme), (*new.key_types, new.scheme)
+        )
+    for before, after in zip(old.inputs, new.inputs, strict=True):
+        _check_columns(before, after)
+
+
+def _check_columns(before: InputSpec, after: InputSpec) -> None:
+    had = {column.name: column.type for column in before.stored}
+    for column in after.stored:
+        if column.name not in had:
+            raise StateMismatch(
+                f"input {after.name}: column {column.name} is needed now, but the state does not hold it "
+                f"for earlier rows (it holds {', '.join(had) or 'no column'}). {_ADVICE}"
+            )
+        if had[column.name] != column.type:
+            raise StateMismatch(
+                f"input {after.name}: column {column.name} is {column.type} now, the state holds it as "
+                f"{had[column.name]}. {_ADVICE}"
+            )
+
+
+_ADVICE = "Change it back, or start with a new checkpoint to begin with fresh state"
+
+
+def _refuse(what: str, old: object, new: object) -> None:
+    raise StateMismatch(f"the state was written by another join: {what} {old}, now {new}. {_ADVICE}")

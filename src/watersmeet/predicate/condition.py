@@ -1,0 +1,45 @@
+"""A join condition's text to a Predicate: the way through the package, in order.
+
+    text -> lex -> lexemes -> gate -> grammar (sqlglot) -> build -> split -> Predicate
+
+Nothing is evaluated, no file is read, no clock, no connection. Every refusal is a PredicateError.
+"""
+
+from __future__ import annotations
+
+from sqlglot import exp
+
+from watersmeet.model.expression import Predicate, columns_of
+from watersmeet.model.types import Schema
+from watersmeet.predicate import gate, grammar
+from watersmeet.predicate.build import Builder
+from watersmeet.predicate.lex import Piece, pieces_of
+from watersmeet.predicate.lexemes import lexemes_of
+from watersmeet.predicate.names import Scope, make_scope
+from watersmeet.predicate.split import canonical, split
+
+
+def parse_predicate(
+    text: str, schemas: dict[str, Schema], *, ansi: bool = True, case_sensitive: bool = False
+) -> Predicate:
+    """Read a join condition over two inputs.
+
+    >>> from watersmeet.model.types import INT
+    >>> predicate = parse_predicate("r.k = L.K AND l.a < r.a", {"l": {"k": INT, "a": INT}, "r": {"k": INT, "a": INT}})
+    >>> [(key.left.sql, key.right.sql) for key in predicate.keys]
+    [('`l`.`k`', '`r`.`k`')]
+    """
+    scope = make_scope(schemas, ansi, case_sensitive)
+    builder, tree = read(pieces_of(text), text, scope)
+    conjuncts = builder.conjuncts(tree)
+    keys, residual = split(conjuncts, scope, text)
+    columns = dict.fromkeys(column for part in conjuncts for column in columns_of(part.expression))
+    first, second = scope.inputs
+    return Predicate(text, canonical(conjuncts, scope), (first, second), keys, residual, tuple(columns))
+
+
+def read(pieces: list[Piece], text: str, scope: Scope) -> tuple[Builder, exp.Expr]:
+    """The syntax tree of some pieces of a text, and the builder that can read it."""
+    lexemes = lexemes_of(pieces, text)
+    gate.check(lexemes, text)
+    return Builder(scope, lexemes, text), grammar.parse(lexemes, text)

@@ -1,0 +1,286 @@
+"""The allow-list of functions: deterministic, scalar and free of side effects, under their Spark names.
+
+A function that is not here is refused: it may read the clock, a file, a random number or other rows, or be
+somebody's code. Each entry gives the number of arguments and the type of the result; `unknown` where the
+type depends on more than the arguments' types. Names that mean the same have one spelling in the tree.
+
+Not guaranteed: that Spark accepts the arguments' types. Spark's analyser has the last word.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Final
+
+from watersmeet.model.expression import Expression, Literal
+from watersmeet.model.types import (
+    BIGINT,
+    BINARY,
+    BOOLEAN,
+    DATE,
+    DOUBLE,
+    INT,
+    MAX_DECIMAL_DIGITS,
+    STRING,
+    TIMESTAMP,
+    SqlType,
+    decimal,
+)
+from watersmeet.predicate.arithmetic import UNKNOWN, result_type, widest
+from watersmeet.predicate.lex import words
+
+Rule = Callable[[tuple[Expression, ...], bool], SqlType]
+MANY: Final = 1_000
+
+
+@dataclass(frozen=True, slots=True)
+class Function:
+    """`name` is the op of the call in the tree; `result` gives its type from the arguments and ansi."""
+
+    name: str
+    least: int
+    most: int
+    result: SqlType | Rule
+
+    def type_of(self, args: tuple[Expression, ...], ansi: bool) -> SqlType:
+        if any(arg.type.collation for arg in args):
+            return UNKNOWN if not isinstance(self.result, SqlType) or self.result == STRING else self.result
+        return self.result if isinstance(self.result, SqlType) else self.result(args, ansi)
+
+
+def _first(args: tuple[Expression, ...], ansi: bool) -> SqlType:
+    return args[0].type
+
+
+def _widest(args: tuple[Expression, ...], ansi: bool) -> SqlType:
+    return widest([arg.type for arg in args], ansi)
+
+
+def _widest_of_rest(args: tuple[Expression, ...], ansi: bool) -> SqlType:
+    return widest([arg.type for arg in args[1:]], ansi)
+
+
+def _numeric_first(args: tuple[Expression, ...], ansi: bool) -> SqlType:
+    return args[0].type if args[0].type.numeric else UNKNOWN
+
+
+def _whole(args: tuple[Expression, ...], ansi: bool) -> SqlType:
+    """ceil and floor: the fraction goes, one digit may come."""
+    type_ = args[0].type
+    if type_.name == "decimal":
+        digits = (type_.precision or 0) - (type_.scale or 0) + 1
+        return decimal(min(digits, MAX_DECIMAL_DIGITS), 0)
+    return BIGINT if type_.integral or type_.floating else UNKNOWN
+
+
+def _rounded(args: tuple[Expression, ...], ansi: bool) -> SqlType:
+    """A decimal loses digits after the point and may gain one before it (Spark's RoundBase)."""
+    type_, places = args[0].type, args[1] if len(args) > 1 else Literal(0, INT)
+    if type_.name != "decimal":
+        return type_ if type_.integral or type_.floating else UNKNOWN
+    if not isinstance(places, Literal) or not isinstance(places.value, int) or places.value < 0:
+        return UNKNOWN
+    scale = min(type_.scale or 0, places.value)
+    return decimal(min((type_.precision or 0) - (type_.scale or 0) + 1 + scale, MAX_DECIMAL_DIGITS), scale)
+
+
+def _reversed(args: tuple[Expression, ...], ansi: bool) -> SqlType:
+    return args[0].type if args[0].type.name in ("string", "array") else UNKNOWN
+
+
+def _text_or_bytes(args: tuple[Expression, ...], ansi: bool) -> SqlType:
+    return BINARY if args[0].type == BINARY else STRING if args[0].type.name in _CASTS_TO_TEXT else UNKNOWN
+
+
+def _concatenated(args: tuple[Expression, ...], ansi: bool) -> SqlType:
+    types = {arg.type for arg in args}
+    if types == {BINARY}:
+        return BINARY
+    return STRING if all(type_.name in _CASTS_TO_TEXT for type_ in types) else UNKNOWN
+
+
+def _element(args: tuple[Expression, ...], ansi: bool) -> SqlType:
+    return element_type(args[0].type)
+
+
+def _mod(args: tuple[Expression, ...], ansi: bool) -> SqlType:
+    return result_type("%", args[0], args[1], ansi)
+
+
+def element_type(collection: SqlType) -> SqlType:
+    """What indexing gives: an array's element or a map's value."""
+    return (collection.value if collection.name == "map" else collection.element) or UNKNOWN
+
+
+_CASTS_TO_TEXT: Final = words(
+    "string tinyint smallint int bigint float double decimal boolean date timestamp timestamp_ntz"
+)
+
+_TABLE: Final[tuple[tuple[str, int, int, SqlType | Rule], ...]] = (
+    ("sqrt cbrt exp expm1 ln log10 log2 log1p sin cos tan cot asin acos atan sinh cosh tanh", 1, 1, DOUBLE),
+    ("degrees radians rint signum", 1, 1, DOUBLE),
+    ("log", 1, 2, DOUBLE),
+    ("pow atan2 hypot", 2, 2, DOUBLE),
+    ("abs", 1, 1, _numeric_first),
+    ("ceil floor", 1, 1, _whole),
+    ("round bround", 1, 2, _rounded),
+    ("% pmod", 2, 2, _mod),
+    ("greatest least", 2, MANY, _widest),
+    ("coalesce", 1, MANY, _widest),
+    ("nullif", 2, 2, _first),
+    ("nvl2", 3, 3, _widest_of_rest),
+    ("if", 3, 3, _widest_of_rest),
+    ("isnan", 1, 1, BOOLEAN),
+    ("nanvl", 2, 2, _widest),
+    ("lower upper trim initcap soundex", 1, 1, STRING),
+    ("ltrim rtrim btrim", 1, 2, STRING),
+    ("length char_length octet_length bit_length", 1, 1, INT),
+    ("ascii", 1, 1, INT),
+    ("levenshtein", 2, 3, INT),
+    ("concat", 1, MANY, _concatenated),
+    ("concat_ws", 2, MANY, STRING),
+    ("substring", 2, 3, _text_or_bytes),
+    ("left right", 2, 2, STRING),
+    ("lpad rpad", 2, 3, _text_or_bytes),
+    ("repeat", 2, 2, STRING),
+    ("replace", 2, 3, STRING),
+    ("translate", 3, 3, STRING),
+    ("substring_index split_part", 3, 3, STRING),
+    ("reverse", 1, 1, _reversed),
+    ("chr", 1, 1, STRING),
+    ("instr", 2, 2, INT),
+    ("locate position", 2, 3, INT),
+    ("startswith endswith contains regexp_like", 2, 2, BOOLEAN),
+    ("regexp_extract", 2, 3, STRING),
+    ("regexp_replace", 3, 4, STRING),
+    ("split", 2, 3, SqlType("array", element=STRING)),
+    ("hex base64 md5 sha", 1, 1, STRING),
+    ("unhex unbase64", 1, 1, BINARY),
+    ("sha2", 2, 2, STRING),
+    ("crc32", 1, 1, BIGINT),
+    ("hash", 1, MANY, INT),
+    ("xxhash64", 1, MANY, BIGINT),
+    ("get_json_object", 2, 2, STRING),
+    ("date_add date_sub add_months next_day trunc", 2, 2, DATE),
+    ("last_day date_from_unix_date", 1, 1, DATE),
+    ("to_date", 1, 2, DATE),
+    ("make_date", 3, 3, DATE),
+    ("datediff", 2, 2, INT),
+    ("months_between", 2, 3, DOUBLE),
+    ("date_trunc from_utc_timestamp to_utc_timestamp", 2, 2, TIMESTAMP),
+    ("to_timestamp", 1, 2, TIMESTAMP),
+    ("timestamp_seconds timestamp_millis timestamp_micros", 1, 1, TIMESTAMP),
+    ("unix_timestamp", 1, 2, BIGINT),
+    ("from_unixtime", 1, 2, STRING),
+    ("unix_seconds unix_millis unix_micros", 1, 1, BIGINT),
+    ("unix_date", 1, 1, INT),
+    ("date_format", 2, 2, STRING),
+    ("year quarter month day dayofweek weekday dayofyear weekofyear hour minute second", 1, 1, INT),
+    ("size", 1, 1, INT),
+    ("array_contains arrays_overlap", 2, 2, BOOLEAN),
+    ("array_position", 2, 2, BIGINT),
+    ("array_join", 2, 3, STRING),
+    ("array_min array_max", 1, 1, _element),
+    ("element_at get", 2, 2, _element),
+    ("bit_count", 1, 1, INT),
+)
+
+# Functions that are only another name.
+_SAME: Final = {
+    "power": "pow",
+    "ceiling": "ceil",
+    "mod": "%",
+    "sign": "signum",
+    "nvl": "coalesce",
+    "ifnull": "coalesce",
+    "lcase": "lower",
+    "ucase": "upper",
+    "len": "length",
+    "character_length": "char_length",
+    "substr": "substring",
+    "char": "chr",
+    "sha1": "sha",
+    "dateadd": "date_add",
+    "date_diff": "datediff",
+    "to_unix_timestamp": "unix_timestamp",
+    "dayofmonth": "day",
+    "cardinality": "size",
+}
+
+CAST_FUNCTIONS: Final = words(
+    "boolean tinyint smallint int bigint float double decimal string binary date timestamp"
+)
+# Read as operators when the tree is built: name, number of arguments.
+OPERATORS: Final = {"isnull": 1, "isnotnull": 1, "negative": 1, "cast": 2, "try_cast": 2}
+
+
+def _functions() -> Iterator[tuple[str, Function]]:
+    for names, least, most, result in _TABLE:
+        for name in names.split():
+            yield name, Function(name, least, most, result)
+
+
+FUNCTIONS: Final[dict[str, Function]] = {name: entry for name, entry in _functions() if name != "%"} | {
+    alias: dict(_functions())[name] for alias, name in _SAME.items()
+}
+
+# Functions that turn text into a moment.
+TIME_FUNCTIONS: Final = words(
+    "date_add date_sub add_months next_day trunc last_day to_date datediff months_between date_trunc date_format"
+    " from_utc_timestamp to_utc_timestamp to_timestamp unix_timestamp unix_seconds unix_millis unix_micros unix_date"
+    " year quarter month day dayofweek weekday dayofyear weekofyear hour minute second"
+)
+
+_CLOCK: Final = words("now current_timestamp current_date curdate current_time localtimestamp unix_timestamp")
+_RANDOM: Final = words("rand random randn randstr uniform uuid shuffle monotonically_increasing_id")
+_WHERE: Final = words(
+    "input_file_name input_file_block_start input_file_block_length spark_partition_id version user"
+    " current_user session_user current_catalog current_database current_schema current_timezone"
+)
+_CODE: Final = words("java_method reflect try_reflect assert_true raise_error transform_keys")
+_AGGREGATES: Final = words(
+    "count sum avg mean min max first last any_value collect_list collect_set stddev variance some any every"
+    " bool_and bool_or approx_count_distinct percentile median mode max_by min_by corr listagg string_agg"
+)
+_WINDOWS: Final = words(
+    "row_number rank dense_rank percent_rank cume_dist ntile lag lead nth_value window session_window"
+)
+_ROWS: Final = words("explode explode_outer posexplode inline stack json_tuple sequence")
+_LAMBDAS: Final = words("transform filter exists forall aggregate reduce zip_with map_filter")
+
+_REASONS: Final = (
+    (_CLOCK, "reads the clock"),
+    (_RANDOM, "gives another value each time"),
+    (_WHERE, "depends on where the row is"),
+    (_CODE, "runs code or fails on purpose"),
+    (_AGGREGATES, "is an aggregate: a predicate sees one pair of rows"),
+    (_WINDOWS, "is a window function: a predicate sees one pair of rows"),
+    (_ROWS, "makes rows or needs more than scalars"),
+    (_LAMBDAS, "takes a lambda function"),
+)
+
+
+def known(name: str) -> bool:
+    return name in FUNCTIONS or name in CAST_FUNCTIONS or name in OPERATORS
+
+
+def arity_problem(name: str, found: int) -> str:
+    function = FUNCTIONS[name]
+    if name in _CLOCK and found == 0:
+        return refusal(name)[0]
+    most = "" if function.most in (function.least, MANY) else f" to {function.most}"
+    more = " or more" if function.most == MANY else ""
+    plural = "" if (function.least, function.most) == (1, 1) else "s"
+    return f"{name}() takes {function.least}{most}{more} argument{plural}, got {found}"
+
+
+def refusal(name: str) -> tuple[str, str]:
+    """Why a function is refused, and what to do instead."""
+    for names, reason in _REASONS:
+        if name in names:
+            return f"{name}() is not allowed: it {reason}", "compute it as a column before the join"
+    close = difflib.get_close_matches(name, [*FUNCTIONS, *CAST_FUNCTIONS, *OPERATORS], n=1)
+    hint = f"did you mean {close[0]}()?" if close else "compute it as a column before the join"
+    return f"{name}() is not allowed: it is not one of the scalar functions that a predicate may use", hint

@@ -1,0 +1,162 @@
+"""The operator as a DataFrame transform.
+
+    input l ── select keys and needed columns ── mapInArrow(ingest) ─┐
+    input r ── select keys and needed columns ── mapInArrow(ingest) ─┴─ repartitionById ── mapInArrow(join)
+
+Only DataFrame methods are used, so the same plan runs in local mode, on a cluster and through Spark Connect.
+What comes back from the join are flat columns; they are put into one struct for each input with `struct`,
+which Spark's optimiser takes apart again when only some fields are used.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from pyspark.errors import AnalysisException
+from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import functions as F
+from pyspark.sql.types import StructField, StructType
+
+from watersmeet.config import Lookup, read_settings
+from watersmeet.engine.compile import HASHED, CompiledJoin, HashedKeys, compile_join
+from watersmeet.engine.spec import JoinSpec
+from watersmeet.errors import PredicateError, UsageError
+from watersmeet.model.expression import Predicate, Selected
+from watersmeet.model.types import Schema, SqlType, parse_type
+from watersmeet.predicate import parse_predicate, parse_select
+from watersmeet.spark.tasks import DESCRIPTOR_SCHEMA, IngestTask, JoinTask
+
+
+@dataclass(frozen=True)
+class _Parsed:
+    predicate: Predicate
+    selected: tuple[Selected, ...] | None
+    compiled: CompiledJoin
+
+
+def join_frames(
+    inputs: Mapping[str, DataFrame],
+    on: str,
+    *,
+    select: Sequence[str] | None,
+    state: str | None,
+    name: str | None,
+    tasks: int | None,
+) -> DataFrame:
+    """Join two DataFrames with the log-structured operator."""
+    spark = next(iter(inputs.values())).sparkSession
+    parsed = _parse(spark, inputs, on, select)
+    settings = read_settings(_lookup(spark), state=state, tasks=tasks)
+    spec = JoinSpec(
+        name=name or "-".join(inputs),
+        instance=uuid.uuid4().hex,
+        signature=parsed.compiled.signature,
+        join=parsed.compiled.join,
+        settings=settings,
+    )
+    ingested = [
+        _arriving(frame, input_name, parsed.compiled).mapInArrow(IngestTask(spec, input_name), DESCRIPTOR_SCHEMA)
+        for input_name, frame in inputs.items()
+    ]
+    descriptors = ingested[0].unionByName(ingested[1])
+    placed = descriptors.repartitionById(settings.tasks, F.col("task"))
+    flat = placed.mapInArrow(JoinTask(spec), _flat_schema(inputs, parsed.compiled))
+    return _shape(flat, parsed, on)
+
+
+def _parse(
+    spark: SparkSession, inputs: Mapping[str, DataFrame], on: str, select: Sequence[str] | None
+) -> _Parsed:
+    schemas = {name: _schema(name, frame) for name, frame in inputs.items()}
+    ansi = spark.conf.get("spark.sql.ansi.enabled", "true") == "true"
+    case_sensitive = spark.conf.get("spark.sql.caseSensitive", "false") == "true"
+    predicate = parse_predicate(on, schemas, ansi=ansi, case_sensitive=case_sensitive)
+    selected = None
+    if select is not None:
+        selected = parse_select(select, schemas, ansi=ansi, case_sensitive=case_sensitive)
+    return _Parsed(predicate, selected, compile_join(predicate, selected, schemas, ansi=ansi))
+
+
+def _schema(name: str, frame: DataFrame) -> Schema:
+    fields = frame.schema.fields
+    twice = {f.name for f in fields if sum(g.name.lower() == f.name.lower() for g in fields) > 1}
+    if twice:
+        raise UsageError(f"input {name} has several columns named {', '.join(sorted(twice))}: rename them")
+    return {f.name: parse_type(f.dataType.simpleString()) for f in fields}
+
+
+def _lookup(spark: SparkSession) -> Lookup:
+    return lambda key: spark.conf.get(key, None)
+
+
+def _arriving(frame: DataFrame, name: str, compiled: CompiledJoin) -> DataFrame:
+    """The needed columns, and the keys that are expressions, computed by Spark over the user's own text."""
+    plain = [F.col(_quoted(column)) for column in compiled.arriving[name]]
+    computed = {key.name: F.expr(key.sql) for key in compiled.computed if key.input == name}
+    for keys in compiled.hashed:
+        if keys.input == name:
+            computed[HASHED] = _hash(keys)
+    if not computed:
+        return frame.select(*plain)
+    whole = F.struct(*(F.col(_quoted(f.name)) for f in frame.schema.fields)).alias(name)
+    nested = [F.col(f"{_quoted(name)}.{_quoted(column)}").alias(column) for column in compiled.arriving[name]]
+    return frame.select(whole).select(*nested, *(value.alias(column) for column, value in computed.items()))
+
+
+def _hash(keys: HashedKeys) -> Column:
+    """Spark's hash of nested keys, null if any of them is null."""
+    values = [F.expr(sql) for sql in keys.sql]
+    normal = [_normalised(value, kind) for value, kind in zip(values, keys.types, strict=True)]
+    present = values[0].isNotNull()
+    for value in values[1:]:
+        present = present & value.isNotNull()
+    return F.when(present, F.xxhash64(*normal))
+
+
+def _normalised(value: Column, kind: SqlType) -> Column:
+    """Floats inside a key as SQL compares them: one NaN, no -0.0. Other values stay as they are."""
+    if kind.floating:
+        zero = F.lit(0.0).cast(kind.name)
+        return F.when(F.isnan(value), F.lit(float("nan")).cast(kind.name)).when(value == zero, zero).otherwise(value)
+    if kind.name == "array" and kind.element is not None:
+        element = kind.element
+        return F.transform(value, lambda item: _normalised(item, element))
+    if kind.name == "struct":
+        return F.struct(*(_normalised(value.getField(f.name), f.type).alias(f.name) for f in kind.fields))
+    if kind.collation:
+        return F.call_function("collation_key", value)
+    return value
+
+
+def _flat_schema(inputs: Mapping[str, DataFrame], compiled: CompiledJoin) -> StructType:
+    return StructType(
+        [
+            StructField(c.name, field.dataType, field.nullable)
+            for c in compiled.join.output
+            for field in [inputs[c.input].schema[c.column]]
+        ]
+    )
+
+
+def _shape(flat: DataFrame, parsed: _Parsed, on: str) -> DataFrame:
+    """Structs named like the inputs; Spark's own check of the predicate; the selected columns."""
+    structs = []
+    for name in parsed.predicate.inputs:
+        columns = [c for c in parsed.compiled.join.output if c.input == name]
+        if columns:
+            structs.append(F.struct(*(F.col(c.name).alias(c.column) for c in columns)).alias(name))
+    shaped = flat.select(*structs)
+    try:
+        if parsed.compiled.spark_checks:
+            shaped = shaped.where(F.expr(on))
+        if parsed.selected is not None:
+            shaped = shaped.select(*(F.expr(item.text).alias(item.name) for item in parsed.selected))
+    except AnalysisException as error:
+        raise PredicateError(f"Spark refuses the join: {error.getMessage()}", on) from error
+    return shaped
+
+
+def _quoted(name: str) -> str:
+    return "`" + name.replace("`", "``") + "`"

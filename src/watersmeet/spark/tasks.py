@@ -1,0 +1,80 @@
+"""What runs inside Spark's Python workers: thin callables around the operator.
+
+They are pickled into the query with a `JoinSpec`, ask Spark which batch this is, and hand everything to
+`engine/`. A descriptor travels to every join task as one row of JSON.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import pyarrow as pa
+from pyspark import TaskContext
+
+from watersmeet.engine.operator import Operator
+from watersmeet.engine.spec import JoinSpec
+from watersmeet.errors import WatersmeetError
+from watersmeet.log.codec import decode_checked, encode_checked
+from watersmeet.model.facts import BatchId, Descriptor
+
+DESCRIPTOR_SCHEMA = "task int, descriptor binary"
+
+
+@dataclass(frozen=True)
+class IngestTask:
+    """`mapInArrow` over one input: stores the partition and tells every join task what it stored."""
+
+    spec: JoinSpec
+    input: str
+
+    def __call__(self, incoming: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        context = _context()
+        operator = Operator(self.spec, time.time)
+        descriptor = operator.ingest(_batch(self.spec, context), self.input, context.partitionId(), incoming)
+        tasks = self.spec.settings.tasks
+        yield pa.RecordBatch.from_pydict(
+            {
+                "task": pa.array(range(tasks), pa.int32()),
+                "descriptor": pa.array([encode_checked(descriptor)] * tasks, pa.binary()),
+            }
+        )
+
+
+@dataclass(frozen=True)
+class JoinTask:
+    """`mapInArrow` over the descriptors: the results of this task's share of the batch."""
+
+    spec: JoinSpec
+
+    def __call__(self, descriptors: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        context = _context()
+        received = [
+            decode_checked(Descriptor, content, "a descriptor in the shuffle")
+            for batch in descriptors
+            for content in batch.column("descriptor").to_pylist()
+        ]
+        yield from Operator(self.spec, time.time).join(
+            _batch(self.spec, context), context.partitionId(), received
+        )
+
+
+def _context() -> TaskContext:
+    context = TaskContext.get()
+    if context is None:
+        raise WatersmeetError("a Watersmeet task was called outside Spark")
+    return context
+
+
+def _batch(spec: JoinSpec, context: TaskContext) -> BatchId:
+    """Which micro-batch this task belongs to. Outside streaming each execution is a batch of its own."""
+    number = context.getLocalProperty("streaming.sql.batchId")
+    if number is None:
+        execution = context.getLocalProperty("spark.sql.execution.id") or "0"
+        return BatchId(query=f"batch-{spec.instance}-{execution}", run="batch", number=0)
+    query = context.getLocalProperty("sql.streaming.queryId")
+    run = context.getLocalProperty("spark.jobGroup.id")
+    if not query or not run:
+        raise WatersmeetError("Spark did not say which query this task belongs to; PySpark 4.1 or newer is needed")
+    return BatchId(query=query, run=run, number=int(number))

@@ -1,0 +1,194 @@
+"""Random lives of a join on the local driver, against DuckDB over the same rows.
+
+A script is a list of batches; each may crash at a named place, be replayed in a new run, and have a zombie of
+the old run finish late. Thresholds are made tiny, so that a few dozen rows go through several runs a
+partition, merges in several parts and clean-up. The answer must be the join of all rows, as a multiset.
+"""
+
+from __future__ import annotations
+
+import datetime
+import itertools
+import tempfile
+from collections import Counter
+from dataclasses import dataclass
+from decimal import Decimal
+
+import duckdb
+import pyarrow as pa
+import pytest
+from hypothesis import HealthCheck, given, note, settings
+from hypothesis import strategies as st
+
+from watersmeet import failpoints
+from watersmeet.engine import operator as engine
+from watersmeet.engine.spec import Settings
+from watersmeet.local.join import LocalJoin
+from watersmeet.log.files import LocalFiles
+from watersmeet.log.manifests import list_manifests, read_manifest
+from watersmeet.model.facts import BatchId
+from watersmeet.plan import merges
+
+CRASHES = [
+    "run-before-write",
+    "run-half-written",
+    "run-written",
+    "manifest-half-written",
+    "manifest-written",
+    "merge-part",
+    "merge-written",
+    "clean-half-done",
+    "clean-run-removed",
+    "task-done",
+]
+
+KEYS = {
+    pa.int64(): st.integers(-3, 3),
+    pa.int32(): st.integers(-3, 3),
+    pa.string(): st.sampled_from(["", "a", "b", "aa", "ab", "ä"]),
+    pa.binary(): st.sampled_from([b"", b"a", b"\x00", b"a\x00"]),
+    pa.float64(): st.sampled_from([0.0, -0.0, float("nan"), 1.5, float("inf")]),
+    pa.bool_(): st.booleans(),
+    pa.date32(): st.sampled_from([datetime.date(2024, 1, d) for d in (1, 2)]),
+    pa.timestamp("us"): st.sampled_from([datetime.datetime(1969, 12, 31, 23), datetime.datetime(2024, 1, 1)]),
+    pa.decimal128(10, 2): st.sampled_from([Decimal("1.10"), Decimal("-1.10"), Decimal("0.00")]),
+    pa.decimal128(38, 4): st.sampled_from([Decimal("9" * 30 + ".0001"), Decimal("1.1000"), Decimal("-1.1000")]),
+}
+
+
+class Crash(BaseException):
+    """The process is gone; nothing catches this but the script."""
+
+
+@dataclass(frozen=True)
+class Step:
+    rows: dict[str, list[list[tuple]]]
+    crash: str | None
+    zombie: bool
+
+
+@st.composite
+def scripts(draw):
+    kinds = draw(st.lists(st.sampled_from(list(KEYS)), min_size=1, max_size=2))
+    row = st.tuples(*(st.none() | KEYS[kind] for kind in kinds), st.integers(-2, 2))
+    partitions = st.lists(st.lists(row, max_size=6), max_size=2)
+    step = st.builds(
+        Step,
+        rows=st.fixed_dictionaries({"l": partitions, "r": partitions}),
+        crash=st.none() | st.sampled_from(CRASHES),
+        zombie=st.booleans(),
+    )
+    return kinds, draw(st.lists(step, min_size=1, max_size=8)), draw(st.integers(1, 3)), draw(st.booleans())
+
+
+@pytest.fixture(autouse=True)
+def tiny(monkeypatch):
+    monkeypatch.setattr(merges, "FAN_IN", 2)
+    monkeypatch.setattr(merges, "MIN_PART_ROWS", 3)
+    monkeypatch.setattr("watersmeet.engine.merge.PART_ROWS", 4)
+    monkeypatch.setattr(engine, "CLEAN_EVERY_BATCHES", 2)
+    monkeypatch.setattr("watersmeet.kernel.equi.PIECE_ROWS", 3)
+    monkeypatch.setattr("watersmeet.kernel.equi.OUTPUT_ROWS", 5)
+
+    def act(name):
+        raise Crash(name)
+
+    monkeypatch.setattr(failpoints, "act", act)
+
+
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow], deadline=None)
+@given(scripts())
+def test_any_life_of_a_join_gives_what_one_big_join_gives(script):
+    kinds, steps, tasks, residual = script
+    keys = [f"k{i}" for i in range(len(kinds))]
+    schema = pa.schema([*((k, kind) for k, kind in zip(keys, kinds, strict=True)), ("x", pa.int64()), ("id", pa.int64())])
+    on = " AND ".join([*(f"l.{k} = r.{k}" for k in keys), *(["l.x < r.x + 1"] if residual else [])])
+    ids = itertools.count()
+    with tempfile.TemporaryDirectory() as state:
+        join = LocalJoin(
+            {"l": schema, "r": schema},
+            on=on,
+            select=["l.id AS a", "r.id AS b"],
+            state=state,
+            tasks=tasks,
+            settings=Settings(state=state, tasks=tasks, run_rows=4, grace_s=-1.0, retain_batches=1),
+        )
+        everything = {"l": [], "r": []}
+        results: Counter = Counter()
+        for number, step in enumerate(steps):
+            parts = {
+                side: [pa.Table.from_pylist(_named(part, keys, ids), schema) for part in step.rows[side]]
+                for side in "lr"
+            }
+            for side in "lr":
+                everything[side] += parts[side]
+            join, got = _process(join, number, parts, step)
+            results += got
+        expected = _oracle(everything, schema, on)
+        note(f"{on}\nmissing {expected - results}\nsurplus {results - expected}")
+        assert results == expected
+        _check_invariants(state, everything, keys)
+
+
+def _named(rows, keys, ids):
+    return [dict(zip([*keys, "x"], row, strict=True), id=next(ids)) for row in rows]
+
+
+def _process(join: LocalJoin, number: int, parts, step: Step) -> tuple[LocalJoin, Counter]:
+    """One batch; after a crash the query starts again and replays it, as Spark does."""
+    failpoints._POINTS = {step.crash: ("crash", None)} if step.crash else {}
+    try:
+        return join, _run(join, number, parts)
+    except Crash:
+        failpoints._POINTS = {}
+        dead = join
+        join = join.restarted(at=number)
+        got = _run(join, number, parts)
+        if step.zombie:
+            _run(dead, number, parts)
+        return join, got
+    finally:
+        failpoints._POINTS = {}
+
+
+def _run(join: LocalJoin, number: int, parts) -> Counter:
+    batch = BatchId(join.query, join.run, number)
+    descriptors = [
+        join.ingest(batch, side, table, partition)
+        for side in "lr"
+        for partition, table in enumerate(parts[side])
+    ]
+    found: Counter = Counter()
+    for task in range(join.tasks):
+        for result in join.operator.join(batch, task, descriptors):
+            found.update(zip(*(column.to_pylist() for column in result.columns), strict=True))
+    return found
+
+
+def _oracle(everything, schema, on) -> Counter:
+    tables = {side: pa.concat_tables([schema.empty_table(), *everything[side]]) for side in "lr"}
+    with duckdb.connect() as con:
+        con.register("l", tables["l"])
+        con.register("r", tables["r"])
+        return Counter(con.execute(f"SELECT l.id, r.id FROM l JOIN r ON {on}").fetchall())
+
+
+def _check_invariants(state, everything, keys) -> None:
+    """The newest manifest holds exactly the rows that came, and every file that it names is there."""
+    files = LocalFiles(__import__("pathlib").Path(state) / "join" / "local")
+    newest = read_manifest(files, list_manifests(files)[-1])
+    for side in "lr":
+        table = pa.concat_tables(everything[side]) if everything[side] else None
+        rows = 0 if table is None else len(table.drop_null() if False else table.filter(_no_null(table, keys)))
+        assert sum(run.rows for run in newest.live if run.input == side) == rows == newest.totals[side].rows
+    for path in newest.named_paths:
+        assert (files.root / path).is_file(), path
+
+
+def _no_null(table, keys):
+    import pyarrow.compute as pc
+
+    mask = pc.is_valid(table.column(keys[0]))
+    for key in keys[1:]:
+        mask = pc.and_(mask, pc.is_valid(table.column(key)))
+    return mask

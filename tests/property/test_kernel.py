@@ -1,0 +1,147 @@
+"""The equality kernel against nested loops: every pair meets exactly once, in bounded pieces."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from watersmeet.kernel import equi
+from watersmeet.kernel.equi import EquiJoin, OutputColumn, Side
+from watersmeet.kernel.order import drop_null_keys, mix, order_keys
+from watersmeet.kernel.sorted import Sorted, concatenate, cut
+from watersmeet.model.facts import KEY_SPACE
+
+small_keys = st.lists(st.integers(0, 12), max_size=40)
+wide_keys = st.lists(st.integers(-(2**63), 2**63 - 1), max_size=40)
+slices = st.lists(small_keys, max_size=4)
+
+
+def run_of(keys: list[int], start: int = 0) -> Sorted:
+    """A sorted slice whose rows carry the key and a unique id."""
+    order = order_keys([pa.array(keys, pa.int64())])
+    by_order = np.argsort(order)
+    rows = pa.RecordBatch.from_pydict(
+        {
+            "k": pa.array(np.array(keys, np.int64)[by_order]),
+            "id": pa.array(np.arange(start, start + len(keys))[by_order]),
+        }
+    )
+    return Sorted(order[by_order], rows)
+
+
+def runs_of(lists: list[list[int]]) -> list[Sorted]:
+    starts = np.cumsum([0, *map(len, lists)])
+    return [run_of(keys, int(start)) for keys, start in zip(lists, starts, strict=False)]
+
+
+@given(small_keys, small_keys, st.integers(1, 9))
+def test_equal_pairs_are_all_pairs_of_equal_keys_once(left, right, limit):
+    left, right = sorted(left), sorted(right)
+    batches = list(equi.equal_pairs(np.array(left, np.uint64), np.array(right, np.uint64), limit))
+    found = Counter((int(i), int(j)) for one, other in batches for i, j in zip(one, other, strict=True))
+    assert found == Counter((i, j) for i, x in enumerate(left) for j, y in enumerate(right) if x == y)
+    assert all(len(one) <= limit for one, _ in batches)
+
+
+@given(slices, slices, slices, slices, st.integers(1, 50))
+def test_each_pair_with_a_fresh_row_meets_once(old_left, new_left, old_right, new_right, piece):
+    lefts, rights = runs_of(old_left + new_left), runs_of(old_right + new_right)
+    left = Side("l", lefts[len(old_left) :], lefts[: len(old_left)])
+    right = Side("r", rights[len(old_right) :], rights[: len(old_right)])
+    join = EquiJoin((), None, (OutputColumn("l", "id", "a"), OutputColumn("r", "id", "b")))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(equi, "PIECE_ROWS", piece)
+        patch.setattr(equi, "OUTPUT_ROWS", 7)
+        batches = list(equi.join_sides(left, right, join))
+    found = Counter(pair for b in batches for pair in zip(*(c.to_pylist() for c in b.columns), strict=True))
+    assert found == Counter(_owed(old_left, new_left, old_right, new_right))
+    assert all(0 < b.num_rows <= 7 for b in batches)
+
+
+def _owed(old_left, new_left, old_right, new_right):
+    def numbered(old, new):
+        rows = [(k, False) for keys in old for k in keys] + [(k, True) for keys in new for k in keys]
+        return list(enumerate(rows))
+
+    for i, (x, fresh_x) in numbered(old_left, new_left):
+        for j, (y, fresh_y) in numbered(old_right, new_right):
+            if x == y and (fresh_x or fresh_y):
+                yield i, j
+
+
+@given(st.lists(small_keys, min_size=1, max_size=5), st.integers(1, 30))
+def test_cut_covers_all_keys_once_in_ascending_ranges(lists, limit):
+    runs = runs_of(lists)
+    ranges = list(cut([runs], [1], limit))
+    assert ranges[0].low == 0
+    assert ranges[-1].high == KEY_SPACE
+    assert all(a.high == b.low and a.low < a.high for a, b in zip(ranges, ranges[1:], strict=False))
+    pieces = [[len(run.between(range_)) for run in runs] for range_ in ranges]
+    assert [sum(column) for column in zip(*pieces, strict=True)] == [len(run) for run in runs]
+
+
+@given(st.lists(small_keys, min_size=1, max_size=5))
+def test_concatenate_keeps_every_row_and_sorts(lists):
+    merged = concatenate(runs_of(lists))
+    assert sorted(merged.rows.column("id").to_pylist()) == list(range(sum(map(len, lists))))
+    assert np.all(merged.keys[:-1] <= merged.keys[1:])
+    assert np.array_equal(order_keys([merged.rows.column("k")]), merged.keys)
+
+
+@given(wide_keys)
+def test_mix_is_a_bijection(values):
+    words = np.array(values, np.int64).view(np.uint64)
+    assert len(np.unique(mix(words))) == len(set(values))
+
+
+floats = st.floats(allow_nan=True, allow_infinity=True, width=32)
+
+
+@given(st.lists(floats, min_size=1, max_size=30))
+def test_floats_that_sql_calls_equal_share_an_order_key(values):
+    keys = order_keys([pa.array(values, pa.float64())])
+    narrow = order_keys([pa.array(values, pa.float32())])
+    assert np.array_equal(keys, narrow)
+    for x, a in zip(values, keys, strict=True):
+        for y, b in zip(values, keys, strict=True):
+            assert (a == b) == (x == y or (x != x and y != y))
+
+
+@given(st.lists(st.text(max_size=20), min_size=1, max_size=30), st.integers(0, 5))
+def test_hash_of_strings_depends_on_the_value_alone(values, offset):
+    column = pa.array(["padding"] * offset + values).slice(offset)
+    keys = order_keys([column])
+    assert np.array_equal(keys, order_keys([pa.array(values)]))
+    by_value: dict[str, int] = {}
+    for value, key in zip(values, keys, strict=True):
+        assert by_value.setdefault(value, int(key)) == int(key)
+    assert len(set(by_value.values())) == len(by_value)
+
+
+def test_hash_of_a_string_longer_than_a_chunk(monkeypatch):
+    values = ["a" * 5000, "b", "", "a" * 4999 + "b", "a" * 5000]
+    whole = order_keys([pa.array(values)])
+    monkeypatch.setattr("watersmeet.kernel.order._HASH_CHUNK_BYTES", 64)
+    assert np.array_equal(order_keys([pa.array(values)]), whole)
+    assert whole[0] == whole[4]
+    assert len(set(whole.tolist())) == 4
+
+
+def test_rows_with_a_null_in_any_key_are_dropped():
+    batch = pa.RecordBatch.from_pydict({"a": [1, None, 3], "b": [1, 2, None], "c": [None, 5, 6]})
+    assert drop_null_keys(batch, ["a", "b"]).to_pylist() == [{"a": 1, "b": 1, "c": None}]
+
+
+def test_rows_without_stored_columns_are_still_counted():
+    keys = np.array([1, 2, 2], np.uint64)
+    bare = Sorted(keys, pa.RecordBatch.from_pydict({"k": [1, 2, 2]}).select([]))
+    left = run_of([1, 2, 2])
+    bare = Sorted(left.keys, left.rows.select([]))
+    join = EquiJoin((), None, (OutputColumn("l", "id", "a"),))
+    batches = list(equi.join_sides(Side("l", [left], []), Side("r", [bare, bare], []), join))
+    assert sum(b.num_rows for b in batches) == 10

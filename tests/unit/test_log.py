@@ -1,0 +1,311 @@
+"""Files, runs, manifests and clean-up on a real directory."""
+
+from __future__ import annotations
+
+import os
+import threading
+from dataclasses import replace
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from watersmeet.errors import ConfigError, CorruptFile, StateBehind, StateError, StateInUse, StateMissing
+from watersmeet.kernel.sorted import Sorted
+from watersmeet.log.clean import Cleaner
+from watersmeet.log.codec import decode_checked, encode_checked
+from watersmeet.log.files import LocalFiles, open_files
+from watersmeet.log.manifests import (
+    ManifestName,
+    agree,
+    choose_parent,
+    list_manifests,
+    publish_receipt,
+    read_manifest,
+    read_receipts,
+)
+from watersmeet.log.runs import RunReader, write_run
+from watersmeet.model.facts import (
+    FULL_RANGE,
+    BatchId,
+    Column,
+    Descriptor,
+    InputSpec,
+    JoinSignature,
+    Manifest,
+    Receipt,
+    Run,
+)
+from watersmeet.plan.batch import plan_batch
+
+SIGNATURE = JoinSignature(
+    (InputSpec("l", (Column("x", "bigint"),), ("k",)), InputSpec("r", (), ("k",))), "l.k = r.k", ("bigint",), "word"
+)
+
+
+@pytest.fixture
+def files(tmp_path) -> LocalFiles:
+    return LocalFiles(tmp_path / "state")
+
+
+def rows(*keys: int) -> Sorted:
+    ordered = np.array(sorted(keys), np.uint64)
+    return Sorted(ordered, pa.RecordBatch.from_pydict({"x": pa.array(ordered.astype(np.int64))}))
+
+
+def plan(batch: BatchId, *descriptors: Descriptor, receipts=(), instance: str = "one"):
+    return lambda parent: plan_batch(
+        batch, parent, descriptors, receipts, signature=SIGNATURE, instance=instance, tasks=2, now_ms=1
+    )
+
+
+def commit(files: LocalFiles, number: int, run: str = "run-a", *runs: Run, instance: str = "one") -> Manifest:
+    batch = BatchId("q", run, number)
+    return agree(files, batch, instance, plan(batch, Descriptor("l", 0, runs, 0), instance=instance))
+
+
+# --- runs -----------------------------------------------------------------------------------------------
+
+
+def test_a_run_comes_back_as_it_was_written(files):
+    run = write_run(files, "l", 3, "p00000", rows(5, 1, 9))
+    back = RunReader(files).read(run, FULL_RANGE, ("x",))
+    assert back.keys.tolist() == [1, 5, 9]
+    assert back.rows.to_pydict() == {"x": [1, 5, 9]}
+    assert (run.low, run.high, run.rows, run.batch) == (1, 9, 3, 3)
+
+
+def test_a_run_is_an_ordinary_arrow_file(files):
+    run = write_run(files, "l", 0, "p00000", rows(1, 2))
+    with pa.ipc.open_file(str(files.root / run.path)) as reader:
+        assert reader.read_all().column_names == ["__wm_order", "x"]
+
+
+def test_every_truncation_and_every_flipped_bit_of_a_run_is_found_before_it_is_parsed(files, monkeypatch):
+    run = write_run(files, "l", 7, "p00000", rows(*range(50)))
+    path = files.root / run.path
+    whole = path.read_bytes()
+    monkeypatch.setattr("watersmeet.log.runs.open_sorted", lambda batch: pytest.fail("parsed a damaged run"))
+    damaged = [whole[:cut] for cut in range(0, len(whole), 97)] + [whole + b"\0"]
+    for at in range(0, len(whole), 31):
+        flipped = bytearray(whole)
+        flipped[at] ^= 1 << (at % 8)
+        damaged.append(bytes(flipped))
+    for content in damaged:
+        path.write_bytes(content)
+        with pytest.raises(CorruptFile, match=r"run runs/l/0000000007-p00000-\w+\.arrow of batch 7"):
+            RunReader(files).read(run, FULL_RANGE, ("x",))
+
+
+def test_a_missing_run_is_named(files):
+    run = write_run(files, "l", 7, "p00000", rows(1))
+    files.delete(run.path)
+    with pytest.raises(CorruptFile, match="of batch 7 .* is missing"):
+        RunReader(files).read(run, FULL_RANGE, ("x",))
+
+
+def test_two_attempts_of_one_task_do_not_share_a_file(files):
+    first = write_run(files, "l", 0, "p00000", rows(1))
+    second = write_run(files, "l", 0, "p00000", rows(1))
+    assert first.path != second.path
+
+
+# --- manifests ------------------------------------------------------------------------------------------
+
+
+def test_a_manifest_survives_the_round_trip(files):
+    run = write_run(files, "l", 0, "p00000", rows(1, 2))
+    manifest = commit(files, 0, "run-a", run)
+    (name,) = list_manifests(files)
+    assert read_manifest(files, name) == manifest
+    assert manifest.totals["l"].rows == 2
+
+
+def test_every_truncation_and_every_flipped_bit_of_a_manifest_is_found(files):
+    commit(files, 0)
+    commit(files, 1)
+    name = list_manifests(files)[-1]
+    path = files.root / name.path
+    whole = path.read_bytes()
+    for cut in range(len(whole)):
+        path.write_bytes(whole[:cut])
+        with pytest.raises(CorruptFile, match="manifest .* of batch 1"):
+            read_manifest(files, name)
+    for at in range(len(whole)):
+        for bit in (0, 3, 6):
+            flipped = bytearray(whole)
+            flipped[at] ^= 1 << bit
+            path.write_bytes(bytes(flipped))
+            with pytest.raises(CorruptFile, match="manifest .* of batch 1"):
+                read_manifest(files, name)
+
+
+def test_a_newer_format_is_refused(files):
+    content = encode_checked(Receipt("m", 0, ())).replace(b'"watersmeet": 1', b'"watersmeet": 99')
+    with pytest.raises(CorruptFile, match="format 99"):
+        decode_checked(Receipt, content, "receipt x")
+
+
+@pytest.mark.parametrize(
+    ("manifests", "batch", "parent"),
+    [
+        pytest.param([], 0, None, id="nothing yet"),
+        pytest.param([(0, 0), (0, 1)], 2, (0, 1), id="the batch before"),
+        pytest.param([(0, 0), (0, 1), (0, 2)], 2, (0, 1), id="a replay does not build on its own first attempt"),
+        pytest.param([(0, 0), (0, 5)], 9, (0, 5), id="batches that left no manifest are skipped"),
+        pytest.param([(0, 6), (0, 7), (0, 8), (1, 7)], 8, (1, 7), id="after a roll-back the new run wins"),
+        pytest.param([(0, 7), (1, 7), (0, 8)], 8, (1, 7), id="a zombie of the old run loses"),
+        pytest.param([(0, 7), (0, 8), (0, 9)], 8, (0, 7), id="rolled back by hand to batch 8"),
+    ],
+)
+def test_the_parent_of_a_batch(manifests, batch, parent):
+    names = [ManifestName(seq, number, f"run-{seq}") for seq, number in manifests]
+    chosen = choose_parent(names, batch)
+    assert (chosen and (chosen.run_seq, chosen.batch)) == parent
+
+
+def test_the_run_sequence_grows_with_every_start(files):
+    commit(files, 0, "run-a")
+    commit(files, 1, "run-a")
+    commit(files, 2, "run-b")
+    assert commit(files, 3, "run-c").run_seq == 2
+
+
+def test_a_replayed_batch_replaces_its_first_attempt(files):
+    old, new = (write_run(files, "l", 1, "p00000", rows(1)) for _ in range(2))
+    commit(files, 0, "run-a")
+    commit(files, 1, "run-a", old)
+    commit(files, 1, "run-b", new)
+    assert [run.path for run in commit(files, 2, "run-b").history] == [new.path]
+
+
+def test_many_tasks_agree_on_one_manifest(files):
+    """Each brings descriptors of its own, as after a stage that Spark ran twice."""
+    commit(files, 0)
+    batch = BatchId("q", "run-a", 1)
+    written = [write_run(files, "l", 1, "p00000", rows(n)) for n in range(8)]
+    start, seen = threading.Barrier(8), []
+
+    def task(run: Run) -> None:
+        start.wait()
+        seen.append(agree(files, batch, "one", plan(batch, Descriptor("l", 0, (run,), 0))))
+
+    threads = [threading.Thread(target=task, args=(run,)) for run in written]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(seen) == 8
+    assert all(manifest == seen[0] for manifest in seen)
+    assert [name for name in os.listdir(files.root / "manifests") if name.startswith(".")] == []
+
+
+def test_two_operators_of_one_query_are_told_apart(files):
+    commit(files, 0, instance="one")
+    with pytest.raises(StateInUse, match="name="):
+        commit(files, 0, instance="two")
+
+
+def test_state_that_is_missing_is_an_error(files):
+    with pytest.raises(StateMissing, match="checkpoint is at batch 5"):
+        commit(files, 5)
+
+
+def test_state_that_is_behind_is_an_error_after_a_restart(files):
+    commit(files, 0, "run-a")
+    with pytest.raises(StateBehind, match="newest state .* is of batch 0: 3 batch"):
+        commit(files, 4, "run-b")
+
+
+def test_batches_that_do_not_reach_the_join_are_no_error(files):
+    commit(files, 0, "run-a")
+    assert commit(files, 4, "run-a").skips_batches
+    assert commit(files, 9, "run-b").skips_batches
+
+
+def test_a_gap_can_be_accepted(files):
+    batch = BatchId("q", "run-a", 5)
+    assert agree(files, batch, "one", plan(batch), accept_gap=True).batch.number == 5
+
+
+# --- files ----------------------------------------------------------------------------------------------
+
+
+def test_publish_never_replaces(files):
+    assert files.publish("manifests/a", b"first")
+    assert not files.publish("manifests/a", b"second")
+    assert files.read("manifests/a") == b"first"
+
+
+def test_a_failed_publish_leaves_nothing(files, monkeypatch):
+    def full(*_):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(os, "link", full)
+    with pytest.raises(StateError, match="No space left on device"):
+        files.publish("manifests/a", b"first")
+    assert files.list("manifests") == []
+
+
+@pytest.mark.parametrize("place", ["ftp://host/x", "dbfs:/x", "http://127.0.0.1/x"])
+def test_a_filesystem_without_atomic_creation_is_refused(place):
+    with pytest.raises(ConfigError, match="create a file atomically"):
+        open_files(place)
+
+
+def test_file_uris_are_local_paths(tmp_path):
+    assert open_files(f"file://{tmp_path}").place == str(tmp_path)
+
+
+# --- clean-up -------------------------------------------------------------------------------------------
+
+
+def touch_old(files: LocalFiles, run: Run) -> None:
+    os.utime(files.root / run.path, (0, 0))
+
+
+def test_only_unreachable_old_runs_of_earlier_batches_go(files):
+    named = write_run(files, "l", 0, "p00000", rows(1))
+    orphan = write_run(files, "l", 0, "p00001", rows(2))
+    young = write_run(files, "l", 0, "p00002", rows(3))
+    current = write_run(files, "l", 1, "p00000", rows(4))
+    commit(files, 0, "run-a", named)
+    manifest = commit(files, 1, "run-a")
+    for run in (named, orphan, current):
+        touch_old(files, run)
+    cleaned = Cleaner(files).clean(manifest, retain=100, now_s=os.stat(files.root / young.path).st_mtime)
+    left = {info.name for info in files.list("runs/l")}
+    assert cleaned.runs == 1
+    assert left == {run.path.rpartition("/")[2] for run in (named, young, current)}
+
+
+def test_runs_of_an_unaccepted_receipt_stay(files):
+    merged = write_run(files, "l", 0, "m00000", rows(1))
+    commit(files, 0)
+    manifest = commit(files, 1)
+    publish_receipt(files, Receipt("l-0-0-x", 0, (merged,)), "a")
+    touch_old(files, merged)
+    Cleaner(files).clean(manifest, retain=100, now_s=2e9, grace_s=1e9)
+    assert len(files.list("runs/l")) == 1
+
+
+def test_manifests_are_kept_as_long_as_spark_may_replay(files):
+    for number in range(10):
+        manifest = commit(files, number)
+    Cleaner(files).clean(manifest, retain=4, now_s=2e9)
+    assert [name.batch for name in list_manifests(files)] == [5, 6, 7, 8, 9]
+
+
+def test_one_receipt_counts_for_each_part_and_drafts_do_not(files):
+    for attempt in "ab":
+        publish_receipt(files, Receipt("m", 0, ()), attempt)
+    publish_receipt(files, Receipt("m", 1, ()), "a")
+    (files.root / "receipts" / ".draft").write_bytes(b"half")
+    assert [r.part for r in read_receipts(files, lambda merge, part: True)] == [0, 1]
+    assert read_receipts(files, lambda merge, part: False) == []
+
+
+def test_a_signature_with_defaults_left_out_is_still_read(files):
+    manifest = commit(files, 0)
+    plain = encode_checked(replace(manifest, totals={}))
+    assert decode_checked(Manifest, plain, "x").totals == {}

@@ -1,0 +1,125 @@
+"""The merge planner: tables of small cases, and invariants over random lives of a log."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from watersmeet.model.facts import KEY_SPACE, Receipt, Run
+from watersmeet.plan.merges import (
+    FAN_IN,
+    PART_ROWS,
+    accept_receipts,
+    apply_finished,
+    plan_assignments,
+    plan_merges,
+    tier_of,
+)
+
+
+def run(name: str, rows: int, group: str | None = None, input_name: str = "l") -> Run:
+    return Run(input_name, name, group or name, 0, rows, rows * 24, 0, KEY_SPACE - 1, "")
+
+
+@pytest.mark.parametrize(
+    ("rows", "tier"), [(0, 0), (1, 0), (1024, 0), (8191, 0), (8193, 1), (70_000, 2), (600_000, 3)]
+)
+def test_tiers_grow_by_the_fan_in(rows, tier):
+    assert tier_of(rows) == tier
+
+
+def test_a_tier_with_room_is_left_alone():
+    assert plan_merges([run(f"a{i}", 1000) for i in range(FAN_IN - 1)], [], 2, 5) == ()
+
+
+def test_a_full_tier_becomes_one_merge_of_exactly_its_runs():
+    small = [run(f"s{i}", 1000) for i in range(FAN_IN)]
+    (merge,) = plan_merges([*small, run("big", 10_000_000)], [], 2, 5)
+    assert set(merge.runs) == {r.path for r in small}
+    assert len(merge.parts) == 1
+
+
+def test_files_of_one_group_count_as_one_sequence():
+    cut = [run(f"g{i}", 1000, group="one") for i in range(FAN_IN)]
+    assert plan_merges(cut, [], 2, 5) == ()
+
+
+def test_inputs_are_merged_apart():
+    both = [run(f"{name}{i}", 1000, input_name=name) for name in "lr" for i in range(FAN_IN)]
+    assert [m.input for m in plan_merges(both, [], 2, 5)] == ["l", "r"]
+
+
+def test_a_large_merge_is_cut_into_parts_of_bounded_size_that_cover_all_keys():
+    (merge,) = plan_merges([run(f"a{i}", PART_ROWS) for i in range(FAN_IN)], [], 2, 5)
+    assert len(merge.parts) == FAN_IN
+    assert merge.parts[0].range.low == 0
+    assert merge.parts[-1].range.high == KEY_SPACE
+    assert all(a.range.high == b.range.low for a, b in zip(merge.parts, merge.parts[1:], strict=False))
+
+
+def test_a_replayed_batch_with_other_runs_gets_another_merge_id():
+    first = plan_merges([run(f"a{i}", 1000) for i in range(FAN_IN)], [], 2, 5)[0]
+    second = plan_merges([run(f"b{i}", 1000) for i in range(FAN_IN)], [], 2, 5)[0]
+    more_tasks = plan_merges([run(f"a{i}", 200_000) for i in range(FAN_IN)], [], 8, 5)[0]
+    fewer_tasks = plan_merges([run(f"a{i}", 200_000) for i in range(FAN_IN)], [], 2, 5)[0]
+    assert first.id != second.id
+    assert more_tasks.id != fewer_tasks.id
+
+
+def test_a_merge_counts_only_when_every_part_is_there():
+    runs = [run(f"a{i}", PART_ROWS) for i in range(FAN_IN)]
+    (merge,) = plan_merges(runs, [], 2, 5)
+    receipts = [
+        Receipt(merge.id, n, (run(f"m{n}", PART_ROWS, group=merge.id),)) for n in range(len(merge.parts))
+    ]
+    half = accept_receipts([merge], receipts[:3])
+    assert apply_finished(runs, half) == (tuple(runs), half)
+    live, pending = apply_finished(runs, accept_receipts(half, receipts[3:]))
+    assert [r.path for r in live] == [f"m{n}" for n in range(len(merge.parts))]
+    assert pending == ()
+
+
+def test_the_first_receipt_of_a_part_stays():
+    (merge,) = plan_merges([run(f"a{i}", 1000) for i in range(FAN_IN)], [], 2, 5)
+    once = accept_receipts([merge], [Receipt(merge.id, 0, (run("first", 8000),))])
+    again = accept_receipts(once, [Receipt(merge.id, 0, (run("second", 8000),))])
+    assert again == once
+
+
+def test_a_batch_pays_no_more_than_its_budget_and_small_merges_go_first():
+    large = plan_merges([run(f"a{i}", 4 * PART_ROWS) for i in range(FAN_IN)], [], 2, 5)
+    small = plan_merges([run(f"s{i}", 1000) for i in range(FAN_IN)], [], 2, 6)
+    jobs = plan_assignments([*large, *small], [], fresh_rows=0, tasks=2)
+    assert jobs[0].merge == small[0].id
+    assert 1 <= len([j for j in jobs if j.merge == large[0].id]) < len(large[0].parts)
+
+
+@given(st.lists(st.lists(st.integers(1, 300_000), max_size=4), max_size=40), st.integers(1, 6))
+def test_no_row_is_lost_and_no_run_is_in_two_merges(batches, tasks):
+    """A log's whole life: rows arrive, parts get done, and the live rows are always the rows that came."""
+    live: tuple[Run, ...] = ()
+    pending: tuple = ()
+    arrived = 0
+    for number, sizes in enumerate(batches):
+        fresh = tuple(run(f"{number}-{i}", rows) for i, rows in enumerate(sizes))
+        pending = (*pending, *plan_merges(live, pending, tasks, number))
+        paths = [path for merge in pending for path in merge.runs]
+        assert len(paths) == len(set(paths))
+        assert set(paths) <= {r.path for r in live}
+        jobs = plan_assignments(pending, live, sum(sizes), tasks)
+        assert len({(j.merge, j.part) for j in jobs}) == len(jobs)
+        receipts = []
+        by_id = {merge.id: merge for merge in pending}
+        for job in jobs:
+            merge = by_id[job.merge]
+            share = merge.rows // len(merge.parts)
+            if job.part == 0:
+                share += merge.rows % len(merge.parts)
+            name = f"{job.merge}.{job.part}"
+            receipts.append(Receipt(job.merge, job.part, (replace(run(name, share), group=job.merge),)))
+        arrived += sum(sizes)
+        live, pending = apply_finished((*live, *fresh), accept_receipts(pending, receipts))
+        assert sum(r.rows for r in live) == arrived
