@@ -14,6 +14,8 @@ if TYPE_CHECKING:
 
     from watersmeet.log.status import Status
 
+STRATEGIES = ("auto", "hash", "spark")
+
 # An input's name is an alias in SQL and a folder in the state.
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 # An operator's name is a folder in the state.
@@ -28,6 +30,7 @@ def join(
     state: str | None = None,
     name: str | None = None,
     tasks: int | None = None,
+    strategy: str = "auto",
 ) -> DataFrame:
     """Join two DataFrames, streaming or batch, on a predicate in Spark SQL.
 
@@ -40,6 +43,9 @@ def join(
             `spark.watersmeet.state`, then `spark.sql.streaming.checkpointLocation`.
         name: the operator's name inside the state. Two joins of one query need two names.
         tasks: how many tasks join in parallel. Default: the cores of the session.
+        strategy: `"hash"` is the log-structured operator, each task joining a share of the keys; `"spark"`
+            is Spark's own join, for batch inputs only. `"auto"` takes `"hash"` for streams and `"spark"` for
+            batches, where there is no state to keep and Spark's join is the faster one.
 
     Returns:
         An ordinary DataFrame, streaming if an input is.
@@ -52,13 +58,16 @@ def join(
         ... )
         >>> joined.writeStream.format("console").start()                # doctest: +SKIP
     """
-    from watersmeet.spark.operator import join_frames
+    from watersmeet.spark.operator import join_batches, join_frames
 
     _check_inputs(inputs)
+    chosen = _choose_strategy(strategy, streaming=next(iter(inputs.values())).isStreaming)
     if name is not None and not _FOLDER.fullmatch(name):
         raise UsageError(f"name={name!r} cannot be a folder name: use letters, digits, '-', '_' and '.'")
     if select is not None and isinstance(select, str):
         raise UsageError(f'select must be a list of columns, such as ["{select}"], not one string')
+    if chosen == "spark":
+        return join_batches(inputs, on, select=select)
     return join_frames(inputs, on, select=select, state=state, name=name, tasks=tasks)
 
 
@@ -78,6 +87,16 @@ def status(state: str | os.PathLike[str]) -> Status:
     from watersmeet.log.status import read_status
 
     return read_status(state)
+
+
+def _choose_strategy(strategy: str, *, streaming: bool) -> str:
+    if strategy not in STRATEGIES:
+        raise UsageError(f"strategy={strategy!r} is not known: use one of {', '.join(STRATEGIES)}")
+    if strategy == "spark" and streaming:
+        raise UsageError('strategy="spark" is for batch inputs; streams are joined with "hash" or "auto"')
+    if strategy == "auto":
+        return "hash" if streaming else "spark"
+    return strategy
 
 
 def _check_inputs(inputs: Mapping[str, DataFrame]) -> None:

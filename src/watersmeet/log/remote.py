@@ -99,6 +99,7 @@ class RemoteFiles:
         failpoints.reach("run-before-write")
         copy = self.cache / path
         copy.parent.mkdir(parents=True, exist_ok=True)
+        _make_room(self.cache, CACHE_BYTES)
         with pa.OSFile(str(copy), "wb") as sink, pa.ipc.new_file(sink, schema) as writer:
             writer.write_batch(batch)
         content = self.map(path)

@@ -1,0 +1,77 @@
+"""What all tests share: one Spark session, started by the first test that asks for it; Hypothesis profiles."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+from hypothesis import HealthCheck, settings
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+# HYPOTHESIS_PROFILE=thorough make test
+# No deadline: on a shared machine the time of one example says nothing about the code.
+settings.register_profile("default", deadline=None, print_blob=True)
+settings.register_profile(
+    "thorough", deadline=None, print_blob=True, max_examples=2_000, suppress_health_check=[HealthCheck.too_slow]
+)
+settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "default"))
+
+SPARK_SETTINGS = {
+    # Python workers import what the tests import, whatever `python3` is on PATH.
+    "spark.pyspark.python": sys.executable,
+    "spark.pyspark.driver.python": sys.executable,
+    # No port to collide on, and no memory for pages that nobody looks at.
+    "spark.ui.enabled": "false",
+    # The name of the machine may not resolve in a container.
+    "spark.driver.host": "127.0.0.1",
+    "spark.driver.bindAddress": "127.0.0.1",
+    # The default of 200 makes each micro-batch of a few rows take seconds.
+    "spark.sql.shuffle.partitions": "2",
+    # Bounded, so that the JVM leaves room for Python and for other work on the machine.
+    "spark.driver.memory": "2g",
+    # Spark's own default, named because predicates mean something else without it (overflow, casts).
+    "spark.sql.ansi.enabled": "true",
+    # Timestamps in expected results are written in UTC, wherever the tests run.
+    "spark.sql.session.timeZone": "UTC",
+    # Tests look at the progress of every batch; the default forgets all but the last 100.
+    "spark.sql.streaming.numRecentProgressUpdates": "100000",
+    # A query that is stopped while it is busy must not hang the suite.
+    "spark.sql.streaming.stopTimeout": "60s",
+    # Warnings about deleted temporary directories hide what matters in a failed test's output.
+    "spark.log.level": "ERROR",
+}
+
+
+@pytest.fixture(scope="session")
+def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
+    """A session on two cores, shared by all tests because starting one takes seconds. Do not stop it."""
+    _require_java()
+    from pyspark.sql import SparkSession
+
+    scratch = tmp_path_factory.mktemp("spark")
+    builder = SparkSession.builder.master("local[2]").appName("watersmeet tests")
+    for key, value in SPARK_SETTINGS.items():
+        builder = builder.config(key, value)
+    session = (
+        # Blocks and tables go where pytest cleans up, not into the working directory.
+        builder.config("spark.local.dir", str(scratch / "local"))
+        .config("spark.sql.warehouse.dir", str(scratch / "warehouse"))
+        .getOrCreate()
+    )
+    yield session
+    session.stop()
+
+
+def _require_java() -> None:
+    """A missing Java fails the tests: a skip would let a suite without any Spark test look green."""
+    home = os.environ.get("JAVA_HOME")
+    java = Path(home) / "bin" / "java" if home else shutil.which("java")
+    if java is None or not Path(java).exists():
+        pytest.fail("Spark needs Java 17 or newer: set JAVA_HOME, or run the tests with `make test`", pytrace=False)

@@ -1,0 +1,197 @@
+"""Imports point downwards only, and the pure layers stay pure.
+
+The table is the architecture: to add an edge is to change it, and belongs into a review.
+"""
+
+from __future__ import annotations
+
+import ast
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import watersmeet
+
+PACKAGE = Path(watersmeet.__file__).parent
+
+# For each layer (a package or a module below watersmeet/), what it may import besides itself. Lower ones first.
+ALLOWED: dict[str, set[str]] = {
+    "errors": set(),
+    "failpoints": set(),
+    "model": {"errors"},
+    "predicate": {"errors", "model"},
+    "plan": {"errors", "model"},
+    "kernel": {"errors", "model"},
+    # A run file holds a `Sorted`: the log writes and maps it, and knows no other part of the kernel.
+    "log": {"errors", "failpoints", "model", "kernel.sorted"},
+    "engine": {"errors", "failpoints", "model", "predicate", "plan", "kernel", "log"},
+    "config": {"errors", "engine"},
+    "local": {"errors", "model", "predicate", "kernel", "engine"},
+    "spark": {"errors", "model", "predicate", "kernel", "log", "engine", "config"},
+    # Imports `spark` inside a function only: `import watersmeet` needs no Spark (see the test below).
+    "api": {"errors", "log", "spark"},
+    # For the users' tests: speaks of Spark and of results, not of us.
+    "testing": set(),
+    # `import watersmeet` itself: the public names.
+    "__init__": {"errors", "api"},
+    "jobs": {"errors", "model", "plan", "log", "config", "spark", "__init__"},
+    "cli": {"errors", "model", "log", "jobs", "__init__"},
+    "__main__": {"cli"},
+}
+
+PURE = ("model", "predicate", "plan", "kernel")
+
+# What a pure layer may import from outside, each for a reason: everything else is a file, a clock, a generator,
+# a process, a thread or an engine until shown otherwise.
+OUTSIDE = {
+    # language and data structures
+    *("__future__", "collections", "contextlib", "dataclasses", "enum", "functools", "itertools", "typing"),
+    # values and computing; `datetime` for its types: what reads the clock in it is refused below
+    *("bisect", "datetime", "decimal", "fractions", "heapq", "math", "operator", "re", "string", "struct"),
+    # hints in messages
+    "difflib",
+    # arrays, expressions, stable hashes
+    *("numpy", "pyarrow", "sqlglot", "xxhash"),
+}
+
+# Calls that read a clock or a file, or draw from a global generator, through a module that is allowed.
+IMPURE_CALLS = {
+    *("datetime.now", "datetime.today", "datetime.utcnow", "date.today", "datetime64.now"),
+    *("np.random", "numpy.random", "np.load", "np.save", "np.fromfile", "np.memmap"),
+    *("pa.memory_map", "pa.OSFile", "pa.input_stream", "pa.output_stream"),
+}
+IMPURE_BUILTINS = {"open", "print", "input", "hash", "exec", "eval"}
+
+
+def sources(layer: str) -> list[Path]:
+    module = PACKAGE / f"{layer}.py"
+    return [module] if module.exists() else sorted((PACKAGE / layer).rglob("*.py"))
+
+
+def imported(tree: ast.Module) -> Iterator[tuple[int, str]]:
+    """Line and dotted name of everything imported, at any depth of the file.
+
+    `from watersmeet import failpoints` is an import of watersmeet.failpoints; `import watersmeet` and
+    `from watersmeet import __version__` are imports of the package's own module.
+    """
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            for alias in node.names:
+                yield node.lineno, "watersmeet.__init__" if alias.name == "watersmeet" else alias.name
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0 and node.module, f"line {node.lineno}: relative import"
+            if node.module != "watersmeet":
+                yield node.lineno, node.module
+                continue
+            for alias in node.names:
+                inside = (PACKAGE / alias.name).is_dir() or (PACKAGE / f"{alias.name}.py").exists()
+                yield node.lineno, f"watersmeet.{alias.name if inside else '__init__'}"
+
+
+def is_allowed(module: str, layer: str) -> bool:
+    inner = module.removeprefix("watersmeet.")
+    allowed = ALLOWED[layer] | {layer}
+    return any(inner == name or inner.startswith(f"{name}.") for name in allowed)
+
+
+def test_every_layer_is_in_the_table():
+    found = {path.stem for path in PACKAGE.glob("*.py")}
+    found |= {path.name for path in PACKAGE.iterdir() if path.is_dir() and any(path.glob("*.py"))}
+    assert found == set(ALLOWED)
+
+
+def test_the_table_has_no_circle():
+    below: dict[str, set[str]] = {}
+    for layer, allowed in ALLOWED.items():
+        names = {name.partition(".")[0] for name in allowed}
+        assert names <= set(below), f"{layer} may import {names - set(below)}, which stands above it"
+        below[layer] = names
+
+
+@pytest.mark.parametrize("layer", ALLOWED)
+def test_imports_point_downwards(layer):
+    wrong = [
+        f"{path.relative_to(PACKAGE)}:{line} imports {module}"
+        for path in sources(layer)
+        for line, module in imported(ast.parse(path.read_text()))
+        if module.split(".")[0] == "watersmeet" and not is_allowed(module, layer)
+    ]
+    assert not wrong, "\n".join(wrong)
+
+
+@pytest.mark.parametrize("layer", PURE)
+def test_pure_layers_import_no_engine_file_clock_or_chance(layer):
+    wrong = [
+        f"{path.relative_to(PACKAGE)}:{line} imports {module}"
+        for path in sources(layer)
+        for line, module in imported(ast.parse(path.read_text()))
+        if module.split(".")[0] not in {"watersmeet", *OUTSIDE} or module in IMPURE_CALLS
+    ]
+    assert not wrong, "\n".join(wrong)
+
+
+@pytest.mark.parametrize("layer", PURE)
+def test_pure_layers_call_nothing_impure(layer):
+    wrong = []
+    for path in sources(layer):
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.Attribute) and ".".join(ast.unparse(node).split(".")[-2:]) in IMPURE_CALLS:
+                wrong.append(f"{path.relative_to(PACKAGE)}:{node.lineno} uses {ast.unparse(node)}")
+            elif isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in IMPURE_BUILTINS:
+                wrong.append(f"{path.relative_to(PACKAGE)}:{node.lineno} calls {node.func.id}()")
+    assert not wrong, "\n".join(wrong)
+
+
+@pytest.mark.parametrize("layer", [layer for layer in ALLOWED if layer not in ("spark", "jobs", "testing", "api")])
+def test_only_the_drivers_know_spark(layer):
+    wrong = [
+        f"{path.relative_to(PACKAGE)}:{line} imports {module}"
+        for path in sources(layer)
+        for line, module in imported(ast.parse(path.read_text()))
+        if module.split(".")[0] in ("pyspark", "py4j")
+    ]
+    assert not wrong, "\n".join(wrong)
+
+
+def modules_after(statement: str) -> set[str]:
+    """The top-level modules that a fresh interpreter has loaded after running the statement."""
+    shown = "import sys; print(*sorted({name.partition('.')[0] for name in sys.modules}))"
+    done = subprocess.run(
+        [sys.executable, "-c", f"{statement}\n{shown}"], capture_output=True, text=True, timeout=60, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    return set(done.stdout.splitlines()[-1].split())
+
+
+def all_modules(layer: str) -> list[str]:
+    dotted = [path.relative_to(PACKAGE.parent).with_suffix("").parts for path in sources(layer)]
+    return [".".join(parts[:-1] if parts[-1] == "__init__" else parts) for parts in dotted]
+
+
+@pytest.mark.parametrize("layer", [*PURE, "log", "engine", "local", "config"])
+def test_importing_a_lower_layer_loads_no_spark(layer):
+    loaded = modules_after("\n".join(f"import {module}" for module in all_modules(layer)))
+    assert "watersmeet" in loaded
+    assert not loaded & {"pyspark", "py4j"}
+
+
+def test_importing_the_package_loads_nothing_heavy():
+    assert not modules_after("import watersmeet") & {"pyspark", "py4j", "pyarrow", "numpy", "sqlglot", "duckdb"}
+
+
+HELP = """
+from typer.testing import CliRunner
+from watersmeet.cli.main import app
+done = CliRunner().invoke(app, {arguments})
+assert done.exit_code == 0 and "Usage" in done.output, done.output
+"""
+
+
+@pytest.mark.parametrize("arguments", [["--help"], ["demo", "--help"], ["run", "--help"], ["status", "--help"]])
+def test_help_loads_nothing_heavy(arguments):
+    loaded = modules_after(HELP.format(arguments=arguments))
+    assert "typer" in loaded
+    assert not loaded & {"pyspark", "py4j", "pyarrow", "duckdb"}
