@@ -19,7 +19,11 @@ if TYPE_CHECKING:
 # No deadline: on a shared machine the time of one example says nothing about the code.
 settings.register_profile("default", deadline=None, print_blob=True)
 settings.register_profile(
-    "thorough", deadline=None, print_blob=True, max_examples=2_000, suppress_health_check=[HealthCheck.too_slow]
+    "thorough",
+    deadline=None,
+    print_blob=True,
+    max_examples=2_000,
+    suppress_health_check=[HealthCheck.too_slow],
 )
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "default"))
 
@@ -74,4 +78,6 @@ def _require_java() -> None:
     home = os.environ.get("JAVA_HOME")
     java = Path(home) / "bin" / "java" if home else shutil.which("java")
     if java is None or not Path(java).exists():
-        pytest.fail("Spark needs Java 17 or newer: set JAVA_HOME, or run the tests with `make test`", pytrace=False)
+        pytest.fail(
+            "Spark needs Java 17 or newer: set JAVA_HOME, or run the tests with `make test`", pytrace=False
+        )

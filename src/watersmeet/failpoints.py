@@ -1,8 +1,18 @@
 """Named places where a test can stop the process dead. Costs one dictionary look-up when unused.
 
-`WATERSMEET_FAILPOINTS="run-half-written=kill@/tmp/once,merge-part=sleep:5"`: at the named place the process
-kills itself (`kill`), its executor (`kill-executor`: the JVM above the Python worker) or waits
-(`sleep:SECONDS`). `@FILE` makes it happen once over all processes: whoever creates the file does it.
+`WATERSMEET_FAILPOINTS="run-half-written=kill@/tmp/once,merge-part=sleep:5"`: what happens at the named place.
+
+| action | effect |
+|---|---|
+| `kill` | the process kills itself |
+| `kill-executor` | it kills the JVM above the Python worker, then itself |
+| `kill-driver:FILE` | it kills the processes whose ids are in the file, then itself |
+| `wait:FILE` | it waits until the file is there, two minutes at most |
+| `sleep:SECONDS` | it waits |
+| `raise:NUMBER` | OSError with that number |
+| `mark` | nothing; with `@FILE` the file shows that the place was reached |
+
+`@FILE` makes it happen once over all processes: whoever creates the file does it.
 """
 
 from __future__ import annotations
@@ -12,6 +22,10 @@ import signal
 import time
 
 _VARIABLE = "WATERSMEET_FAILPOINTS"
+
+# A test that forgets a waiting process must not leave it behind for ever.
+_WAIT_LIMIT_S = 120.0
+_POLL_S = 0.02
 
 
 def _parse(text: str) -> dict[str, tuple[str, str | None]]:
@@ -40,16 +54,25 @@ def reach(name: str) -> bool:
 
 
 def act(name: str) -> None:
-    action, _ = _POINTS[name]
+    action, _, argument = _POINTS[name][0].partition(":")
     if action == "kill":
-        os.kill(os.getpid(), signal.SIGKILL)
+        _kill_self()
     elif action == "kill-executor":
-        _kill_executor()
-    elif action.startswith("sleep:"):
-        time.sleep(float(action.removeprefix("sleep:")))
-    elif action.startswith("raise:"):
-        number = int(action.removeprefix("raise:"))
-        raise OSError(number, os.strerror(number))
+        _kill(_parent(os.getppid()))
+        _kill_self()
+    elif action == "kill-driver":
+        with open(argument) as pids:
+            for pid in pids.read().split():
+                _kill(int(pid))
+        _kill_self()
+    elif action == "wait":
+        _wait_for(argument)
+    elif action == "sleep":
+        time.sleep(float(argument))
+    elif action == "raise":
+        raise OSError(int(argument), os.strerror(int(argument)))
+    elif action != "mark":
+        raise ValueError(f"{_VARIABLE}: {name} has the unknown action {action!r}")
 
 
 def _is_due(name: str) -> bool:
@@ -63,9 +86,23 @@ def _is_due(name: str) -> bool:
     return True
 
 
-def _kill_executor() -> None:
+def _wait_for(path: str) -> None:
+    deadline = time.monotonic() + _WAIT_LIMIT_S
+    while not os.path.exists(path):
+        if time.monotonic() > deadline:
+            raise TimeoutError(f"{path} did not appear within {_WAIT_LIMIT_S:.0f} s")
+        time.sleep(_POLL_S)
+
+
+def _kill(pid: int) -> None:
+    os.kill(pid, signal.SIGKILL)
+
+
+def _kill_self() -> None:
+    _kill(os.getpid())
+
+
+def _parent(pid: int) -> int:
     """The worker's parent is the Python daemon, and its parent is the JVM of the executor."""
-    with open(f"/proc/{os.getppid()}/stat") as stat:
-        jvm = int(stat.read().rpartition(")")[2].split()[1])
-    os.kill(jvm, signal.SIGKILL)
-    os.kill(os.getpid(), signal.SIGKILL)
+    with open(f"/proc/{pid}/stat") as stat:
+        return int(stat.read().rpartition(")")[2].split()[1])

@@ -138,14 +138,23 @@ def test_pure_layers_call_nothing_impure(layer):
     wrong = []
     for path in sources(layer):
         for node in ast.walk(ast.parse(path.read_text())):
-            if isinstance(node, ast.Attribute) and ".".join(ast.unparse(node).split(".")[-2:]) in IMPURE_CALLS:
+            if (
+                isinstance(node, ast.Attribute)
+                and ".".join(ast.unparse(node).split(".")[-2:]) in IMPURE_CALLS
+            ):
                 wrong.append(f"{path.relative_to(PACKAGE)}:{node.lineno} uses {ast.unparse(node)}")
-            elif isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in IMPURE_BUILTINS:
+            elif (
+                isinstance(node, ast.Call)
+                and isinstance(node.func, ast.Name)
+                and node.func.id in IMPURE_BUILTINS
+            ):
                 wrong.append(f"{path.relative_to(PACKAGE)}:{node.lineno} calls {node.func.id}()")
     assert not wrong, "\n".join(wrong)
 
 
-@pytest.mark.parametrize("layer", [layer for layer in ALLOWED if layer not in ("spark", "jobs", "testing", "api")])
+@pytest.mark.parametrize(
+    "layer", [layer for layer in ALLOWED if layer not in ("spark", "jobs", "testing", "api")]
+)
 def test_only_the_drivers_know_spark(layer):
     wrong = [
         f"{path.relative_to(PACKAGE)}:{line} imports {module}"
@@ -160,7 +169,11 @@ def modules_after(statement: str) -> set[str]:
     """The top-level modules that a fresh interpreter has loaded after running the statement."""
     shown = "import sys; print(*sorted({name.partition('.')[0] for name in sys.modules}))"
     done = subprocess.run(
-        [sys.executable, "-c", f"{statement}\n{shown}"], capture_output=True, text=True, timeout=60, check=False
+        [sys.executable, "-c", f"{statement}\n{shown}"],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
     )
     assert done.returncode == 0, done.stderr
     return set(done.stdout.splitlines()[-1].split())
@@ -179,7 +192,14 @@ def test_importing_a_lower_layer_loads_no_spark(layer):
 
 
 def test_importing_the_package_loads_nothing_heavy():
-    assert not modules_after("import watersmeet") & {"pyspark", "py4j", "pyarrow", "numpy", "sqlglot", "duckdb"}
+    assert not modules_after("import watersmeet") & {
+        "pyspark",
+        "py4j",
+        "pyarrow",
+        "numpy",
+        "sqlglot",
+        "duckdb",
+    }
 
 
 HELP = """
@@ -190,7 +210,9 @@ assert done.exit_code == 0 and "Usage" in done.output, done.output
 """
 
 
-@pytest.mark.parametrize("arguments", [["--help"], ["demo", "--help"], ["run", "--help"], ["status", "--help"]])
+@pytest.mark.parametrize(
+    "arguments", [["--help"], ["demo", "--help"], ["run", "--help"], ["status", "--help"]]
+)
 def test_help_loads_nothing_heavy(arguments):
     loaded = modules_after(HELP.format(arguments=arguments))
     assert "typer" in loaded

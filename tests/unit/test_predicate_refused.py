@@ -356,10 +356,10 @@ CASES = [
 def test_is_refused_quickly_and_in_words(
     text: str, word: str, caplog: pytest.LogCaptureFixture, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    start = time.perf_counter()
+    start = time.thread_time()
     with caplog.at_level(logging.DEBUG), pytest.raises(PredicateError) as caught:
         parse_predicate(text, SCHEMAS)
-    assert time.perf_counter() - start < MAX_SECONDS
+    assert time.thread_time() - start < MAX_SECONDS
     assert word in str(caught.value)
     assert len(str(caught.value)) < 2_000
     assert caught.value.__cause__ is None

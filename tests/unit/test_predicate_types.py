@@ -245,6 +245,41 @@ def test_the_tree_is_typed_and_plain() -> None:
     assert read("CAST(l.i AS string)") == Call("cast", (i,), STRING)
 
 
+@pytest.mark.parametrize(
+    "text, written",
+    [
+        ("- (3)", "- (3)"),
+        ("- - 3", "- -3"),
+        ("-(-l.i)", "- - `l`.`i`"),
+        ("-(l.i + 1) * 2", "- (`l`.`i` + 1) * 2"),
+        ("l.i - (l.j - 1)", "`l`.`i` - (`l`.`j` - 1)"),
+        ("(l.i - l.j) - -1", "`l`.`i` - `l`.`j` - -1"),
+        ("l.i * (l.j div 2) % 3", "`l`.`i` * (`l`.`j` DIV 2) % 3"),
+        ("NOT (NOT l.o)", "NOT NOT `l`.`o`"),
+        ("NOT (l.o AND l.o)", "NOT (`l`.`o` AND `l`.`o`)"),
+        ("(NOT l.o) = l.o", "(NOT `l`.`o`) = `l`.`o`"),
+        ("(l.i = 1) IS NULL", "(`l`.`i` = 1) IS NULL"),
+        ("(l.i IS NULL) IS NOT NULL", "(`l`.`i` IS NULL) IS NOT NULL"),
+        ("(l.s || 'x') LIKE '%'", "concat(`l`.`s`, 'x') LIKE '%'"),
+        ("(l.a)[0] + l.st . g[0]", None),
+        ("if(l.o, l.st, l.st).F", "(CASE WHEN `l`.`o` THEN `l`.`st` ELSE `l`.`st` END).`f`"),
+        ("split(l.s, ',')[l.i - 1]", "split(`l`.`s`, ',')[`l`.`i` - 1]"),
+        (r"l.s = 'it''s \\ \n\u0007'", r"`l`.`s` = 'it\'s \\ \n\u0007'"),
+        ("X'0aFF' = l.b", "X'0AFF' = `l`.`b`"),
+        ("INTERVAL -1 DAY -2 HOURS", "INTERVAL -1 DAY -2 HOUR"),
+        ("INTERVAL 90 MINUTES", "INTERVAL 90 MINUTE"),
+        ("INTERVAL 1 DAY 1.25 SECONDS", "INTERVAL 1 DAY 0 HOUR 0 MINUTE 1.250000 SECOND"),
+    ],
+)
+def test_trees_are_written_with_the_brackets_they_need(text: str, written: str | None) -> None:
+    if written is None:
+        with pytest.raises(PredicateError, match="no elements"):
+            read(text)
+        return
+    assert sql_of(read(text)) == written
+    assert read(written) == read(text)
+
+
 def test_long_chains_of_and_and_or_are_flat() -> None:
     flat = read(" AND ".join(["l.o"] * 1_000))
     assert isinstance(flat, Call)

@@ -70,6 +70,15 @@ def moment(ms: int) -> str:
     return datetime.datetime.fromtimestamp(ms / 1000, datetime.timezone.utc).strftime("%Y-%m-%d %H:%M:%S UTC")
 
 
+def shortened(text: str, width: int) -> str:
+    """At most `width` characters. Three points, because not every terminal has the ellipsis.
+
+    >>> shortened("o.id = t.id", 8), shortened("o.id", 8)
+    ('o.id ...', 'o.id')
+    """
+    return text if len(text) <= width else text[: max(0, width - 3)] + "..."
+
+
 def sparkline(values: Sequence[float], width: int, *, ascii_only: bool = False) -> str:
     """The last `width` values as bars, the largest of them full height.
 

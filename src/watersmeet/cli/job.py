@@ -16,13 +16,13 @@ from watersmeet.cli.figures import clock, count
 from watersmeet.cli.meters import Meters
 from watersmeet.cli.run_panel import RunPanel
 from watersmeet.cli.signals import StopRequest
-from watersmeet.cli.views import View, choose_view, is_watched
+from watersmeet.cli.views import PlainView, View, choose_view, is_watched
 from watersmeet.jobs.failure import QueryError
 from watersmeet.jobs.model import Job
 from watersmeet.jobs.progress import Batches
 from watersmeet.jobs.runner import Prepared, Running, prepare
 from watersmeet.jobs.secrets import expand_all
-from watersmeet.jobs.session import Session, spark_session
+from watersmeet.jobs.session import spark_session
 from watersmeet.log.files import LocalFiles, open_files
 from watersmeet.log.status import JoinStatus
 
@@ -35,9 +35,9 @@ def check_job(job: Job) -> None:
     console = Console(highlight=False)
     with (
         tempfile.TemporaryDirectory(prefix="watersmeet-") as folder,
-        started_session(job, Path(folder) / "spark.log", console, plain=False) as session,
+        prepared_job(job, Path(folder) / "spark.log", console, plain=False) as prepared,
     ):
-        explain(console, prepare(session.spark, job, os.environ))
+        explain(console, prepared)
 
 
 def run_job(job: Job, stop: StopRequest, *, plain: bool) -> None:
@@ -45,19 +45,16 @@ def run_job(job: Job, stop: StopRequest, *, plain: bool) -> None:
     console = Console(highlight=False)
     log = _log_file(job)
     plain = plain or job.sink.format.lower() == _PRINTING_SINK
-    with started_session(job, log, console, plain=plain) as session:
-        prepared = prepare(session.spark, job, os.environ)
-        meters = Meters()
+    meters = Meters()
+    with prepared_job(job, log, console, plain=plain) as prepared:
         stop.arm()
         with choose_view(RunPanel(job, meters), console, plain=plain) as view:
             view.say(_first_words(prepared))
             try:
                 follow(Running(prepared, os.environ), view, meters, stop)
             except QueryError as error:
-                raise QueryError(
-                    f"{error}\nSpark's log: {session.log or 'that of the running session'}"
-                ) from error
-            view.say(_last_words(job, meters, stopped=stop.event.is_set()))
+                raise QueryError(f"{error}\nSpark's log: {log}") from error
+    PlainView(console).say(_last_words(meters, stopped=stop.event.is_set()))
 
 
 def follow(running: Running, view: View, meters: Meters, stop: StopRequest) -> None:
@@ -71,20 +68,20 @@ def follow(running: Running, view: View, meters: Meters, stop: StopRequest) -> N
     if stop.event.is_set():
         view.say("stopping ...")
         running.stop()
+    meters.end()
 
 
 @contextlib.contextmanager
-def started_session(job: Job, log: Path, console: Console, *, plain: bool) -> Iterator[Session]:
-    """The job's Spark session, with a sign of life while it starts."""
+def prepared_job(job: Job, log: Path, console: Console, *, plain: bool) -> Iterator[Prepared]:
+    """The job, checked, in a Spark session that ends with the block; with a sign of life while that takes."""
     settings = expand_all(job.spark, os.environ, f"{job.file.name}: [spark]")
-    waiting = (
-        console.status("starting Spark ...") if is_watched(console, plain=plain) else contextlib.nullcontext()
-    )
     show_stdout = job.sink.format.lower() == _PRINTING_SINK
+    waiting = console.status("starting Spark ...") if is_watched(console, plain=plain) else None
     with contextlib.ExitStack() as stack:
-        with waiting:
+        with waiting or contextlib.nullcontext():
             session = stack.enter_context(spark_session(job.name, settings, log, show_stdout=show_stdout))
-        yield session
+            prepared = prepare(session.spark, job, os.environ)
+        yield prepared
 
 
 def _log_file(job: Job) -> Path:
@@ -105,7 +102,7 @@ def _first_words(prepared: Prepared) -> str:
     return f"{job.name}: goes on with batch {prepared.checkpoint.next_batch}, state in {job.state}"
 
 
-def _last_words(job: Job, meters: Meters, *, stopped: bool) -> str:
+def _last_words(meters: Meters, *, stopped: bool) -> str:
     done = (
         f"{count(meters.rows_in)} rows in, {count(meters.rows_out)} out, "
         f"{count(meters.batches)} batches in {clock(meters.elapsed_s)}"

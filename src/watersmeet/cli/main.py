@@ -13,12 +13,12 @@ import typer
 
 from watersmeet import __version__
 from watersmeet.cli.demo.command import demo
+from watersmeet.cli.help import help_text
 from watersmeet.cli.run import run
 from watersmeet.cli.status import status
 
 app = typer.Typer(
     name="watersmeet",
-    help="Join streams on Apache Spark.",
     no_args_is_help=True,
     add_completion=False,
     rich_markup_mode="rich",
@@ -40,12 +40,8 @@ def main(
         typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version and exit."),
     ] = False,
 ) -> None:
-    """Join streams on Apache Spark: equality joins with any further condition, exactly once, with durable state.
-
-    Begin with: [bold]watersmeet demo[/bold]
-    """
+    """Join streams on Apache Spark, with durable state: every result comes out once, also after a crash."""
 
 
-app.command(rich_help_panel="Run")(demo)
-app.command(rich_help_panel="Run")(run)
-app.command(rich_help_panel="Look")(status)
+for _command in (demo, run, status):
+    app.command(help=help_text(_command))(_command)

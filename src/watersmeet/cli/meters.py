@@ -29,14 +29,19 @@ class Meters:
     rows_out: int = 0
     batches: int = 0
     latest: Batches | None = None
-    longest_ms: int = 0
     recent: deque[Batches] = field(default_factory=lambda: deque(maxlen=_KEPT_BATCHES))
     state: JoinStatus | None = None
     started_s: float = field(default_factory=time.monotonic)
 
+    ended_s: float | None = None
+
     @property
     def elapsed_s(self) -> float:
-        return time.monotonic() - self.started_s
+        return (self.ended_s or time.monotonic()) - self.started_s
+
+    def end(self) -> None:
+        """Stop the clock."""
+        self.ended_s = time.monotonic()
 
     def add(self, new: Sequence[Batches], state: JoinStatus | None) -> None:
         self.state = state
@@ -46,7 +51,6 @@ class Meters:
         self.rows_in += sum_.rows_in
         self.rows_out += sum_.rows_out
         self.batches += len(new)
-        self.longest_ms = max(self.longest_ms, *(b.ms for b in new))
         self.latest = new[-1]
         self.recent.extend(new)
 
@@ -72,7 +76,7 @@ def rate_rows(meters: Meters, width: int, *, ascii_only: bool) -> Table:
     """Rows in, rows out and batch time, each with its recent past."""
     grid = Table.grid(padding=(0, 2), expand=False)
     for justify in ("left", "right", "left", "left"):
-        grid.add_column(justify=justify, no_wrap=True)  # type: ignore[arg-type]
+        grid.add_column(justify=justify, no_wrap=True)
     room = max(8, width - _BESIDE_SPARKLINE)
     recent, latest = list(meters.recent), meters.latest
 

@@ -25,7 +25,7 @@ def reported(*, debug: bool, clean: Callable[[str], str] = str) -> Iterator[None
     """Turn the library's errors into a message and an exit code. `clean` may blank out parts of the message."""
     try:
         yield
-    except WatersmeetError as error:
+    except (WatersmeetError, OSError) as error:
         if debug:
             typer.echo(clean("".join(traceback.format_exception(error))), err=True)
         say_error(clean(str(error)))

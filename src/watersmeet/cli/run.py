@@ -27,56 +27,54 @@ def run(
     Started again, it goes on where it was: every result comes out once. A change of the predicate, the keys or
     the columns that the state cannot carry is refused before the first batch.
 
-    [bold]Examples[/bold]
+    Examples:
 
-    \b
       watersmeet run job.toml            run; stop with Ctrl-C or SIGTERM
       watersmeet run job.toml --once     join what is there, then end
       watersmeet run job.toml --check    say what would be done
 
-    [bold]A job file[/bold]
+    A job file:
 
-    \b
-      [inputs.o]                         one table for each input
-      format = "parquet"                 any streaming source of Spark
-      path = "orders"                    relative to the job file
-      schema = "id BIGINT, px DOUBLE"    needed for CSV and JSON
-      where = "px > 0"                   Spark SQL, optional
-      columns = ["id", "px * 2 AS p2"]   Spark SQL, optional
+      [inputs.o]                         # one table for each input
+      format = "parquet"                 # any streaming source of Spark
+      path = "orders"                    # relative to the job file
+      schema = "id BIGINT, px DOUBLE"    # needed for CSV and JSON
+      where = "px > 0"                   # optional Spark SQL
+      columns = ["id", "px * 2 AS px2"]  # optional Spark SQL
       options = { maxFilesPerTrigger = 10 }
-    \b
+
       [inputs.t]
       format = "kafka"
-      columns = ["CAST(value AS STRING) AS v", "CAST(key AS BIGINT) AS id"]
+      columns = ["CAST(value AS STRING) AS v"]
       [inputs.t.options]
       subscribe = "trades"
       "kafka.bootstrap.servers" = "broker:9092"
-      "kafka.sasl.jaas.config" = "${KAFKA_JAAS}"   from the environment
-    \b
+      "kafka.sasl.jaas.config" = "${KAFKA_JAAS}"   # from the environment
+
       [join]
       on = "o.id = t.id AND t.px <= o.px"
-      select = ["o.id", "t.px"]          optional; also name, tasks
-    \b
+      select = ["o.id", "t.px"]          # optional, as are name and tasks
+
       [sink]
-      format = "parquet"                 any sink of Spark that appends
+      format = "parquet"                 # any sink of Spark that appends
       path = "out"
-    \b
+
       [job]
-      checkpoint = "checkpoint"          also name, and state (default:
-      trigger = "5 seconds"              inside the checkpoint);
-                                         or "once", "as fast as possible"
-    \b
+      checkpoint = "checkpoint"
+      trigger = "5 seconds"              # or "once"; default: as fast as possible
+      name = "fills"                     # default: the file's name
+      state = "state"                    # default: inside the checkpoint
+
       [spark]
-      spark.master = "local[4]"          any spark.* setting
+      spark.master = "local[4]"          # any spark.* setting
 
     The SQL in a job file runs with the rights of the job: treat the file as a program.
 
     Exit code: 0 ended or stopped; 1 the query failed; 2 refused; 130 broken off with a second Ctrl-C.
     """
-    stop = StopRequest()
-    stop.install()
     try:
-        _run(job_file, stop, once=once, check=check, plain=plain, debug=debug)
+        with StopRequest() as stop:
+            _run(job_file, stop, once=once, check=check, plain=plain, debug=debug)
     except (BrokenOff, KeyboardInterrupt):
         say_error("broken off; the next start takes up the last finished batch")
         raise typer.Exit(BROKEN_OFF) from None

@@ -8,8 +8,9 @@ from __future__ import annotations
 import signal
 from threading import Event
 from types import FrameType
+from typing import Any
 
-# SIGHUP: the terminal was closed. Not everywhere is it known.
+# SIGHUP: the terminal was closed. Not every system has it.
 _SIGNALS = tuple(getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, name))
 
 
@@ -18,17 +19,28 @@ class BrokenOff(BaseException):
 
 
 class StopRequest:
+    """Owns the signals for the length of a block."""
+
     def __init__(self) -> None:
         self.event = Event()
         self._armed = False
+        self._before: dict[int, Any] = {}
 
-    def install(self) -> None:
-        """Take over the signals. PySpark puts in a handler of its own when a session starts: call again then."""
-        for number in _SIGNALS:
-            signal.signal(number, self._receive)
+    def __enter__(self) -> StopRequest:
+        self._before = {number: signal.signal(number, self._receive) for number in _SIGNALS}
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for number, handler in self._before.items():
+            signal.signal(number, handler)
 
     def arm(self) -> None:
-        self.install()
+        """From now on there is something to stop in order.
+
+        The handlers are put in once more, because PySpark puts in its own when a session starts.
+        """
+        for number in _SIGNALS:
+            signal.signal(number, self._receive)
         self._armed = True
 
     def _receive(self, number: int, frame: FrameType | None) -> None:

@@ -20,7 +20,7 @@ JSON_VERSION = 1
 
 def status(
     state: Annotated[
-        str, typer.Argument(help="The state directory or URI: what was passed as [bold]state[/bold].")
+        str, typer.Argument(metavar="STATE", help="The state directory or URI: what was passed as state=.")
     ],
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of tables.")] = False,
     debug: Annotated[bool, typer.Option("--debug", help="Show the traceback of an error.")] = False,
@@ -29,15 +29,15 @@ def status(
 
     It only reads, needs no Spark, and may be used while the query runs.
 
-    [bold]Examples[/bold]
+    Examples:
 
-    \b
       watersmeet status /data/state
       watersmeet status s3://bucket/state --json | jq '.joins[].disk_bytes'
 
-    [bold]JSON[/bold]: one object with version, state, joins and damage (a list of texts). Each join has
+    The JSON:
 
-    \b
+    One object with version, state, joins and damage (a list of texts). Each join has
+
       name, query      the join's name and Spark's query id
       batch, starts    the last batch; how often the query was started
       predicate        the join condition, in canonical spelling

@@ -6,13 +6,15 @@ the join takes it up from the state of the batch before.
 
 from __future__ import annotations
 
+import contextlib
 import math
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from threading import Event
 
-from pyspark.errors import PySparkException, StreamingQueryException
+from py4j.protocol import Py4JError
+from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
@@ -77,26 +79,22 @@ class Running:
 
     def report(self, observer: Observer) -> None:
         """Tell the observer about the batches that ended since the last time."""
-        new = read_new(self.query.recentProgress, after=self._seen)
+        with _query_errors():
+            new = read_new(self.query.recentProgress, after=self._seen)
         if new:
             self._seen = new[-1].last
         observer(new, self.state())
 
-    def finish(self, observer: Observer) -> None:
-        """Join all input that is there now, then stop."""
-        try:
+    def catch_up(self, observer: Observer) -> None:
+        """Wait until all input that is there now is joined."""
+        with _query_errors():
             self.query.processAllAvailable()
-        except PySparkException as error:
-            raise QueryError(plain_message(error)) from error
         self.report(observer)
-        self.stop()
 
     def stop(self) -> None:
         """Stop the query; what it says while it goes down does not matter."""
-        try:
+        with _query_errors():
             self.query.stop()
-        except PySparkException as error:
-            raise QueryError(f"the query did not stop: {plain_message(error)}") from error
 
     def state(self) -> JoinStatus | None:
         """The size of the state; None if it cannot be seen from here."""
@@ -109,10 +107,20 @@ class Running:
 
     def _ended_within(self, seconds: float, stop: Event) -> bool:
         deadline = time.monotonic() + seconds
-        try:
+        with _query_errors():
             while time.monotonic() < deadline and not stop.is_set():
                 if self.query.awaitTermination(_NOTICE_S):  # type: ignore[arg-type]
                     return True
-        except StreamingQueryException as error:
-            raise QueryError(plain_message(error)) from error
         return False
+
+
+@contextlib.contextmanager
+def _query_errors() -> Iterator[None]:
+    try:
+        yield
+    except PySparkException as error:
+        raise QueryError(plain_message(error)) from error
+    except (Py4JError, ConnectionError) as error:
+        raise QueryError(
+            "Spark's process is gone; it may have run out of memory (spark.driver.memory)"
+        ) from error

@@ -19,6 +19,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from py4j.protocol import Py4JError
 from pyspark import SparkConf, SparkContext
 from pyspark.errors import PySparkRuntimeError
 from pyspark.java_gateway import launch_gateway
@@ -44,9 +45,11 @@ class Session:
         """Stop Spark and see its JVM end; nothing, if the session was there before us."""
         if self.gateway is None:
             return
-        self.spark.stop()
         jvm = self.gateway.proc
-        self.gateway.shutdown()
+        # A JVM that is gone already cannot be told to stop, and need not be.
+        with contextlib.suppress(Py4JError, OSError):
+            self.spark.stop()
+            self.gateway.shutdown()
         _forget_gateway()
         if jvm is None:
             return

@@ -101,6 +101,8 @@ class Builder:
     def conjuncts(self, root: exp.Expr) -> list[Conjunct]:
         """The conditions that must all hold, with their places."""
         found: list[Conjunct] = []
+        if isinstance(root.unnest(), exp.Literal) and self.build(root).type == VOID:
+            raise self.refused("NULL is not a condition", root, "a condition compares something: l.k = r.k")
         for node in _chain(root, exp.And):
             condition, place = self.condition(node), position_of(node, self.lexemes)
             parts = condition.args if isinstance(condition, Call) and condition.op == "and" else (condition,)
@@ -151,7 +153,9 @@ class Builder:
     def comparable(self, op: str, left: Expression, right: Expression, node: exp.Expr) -> Call:
         for side in (left, right):
             if check.incomparable(side.type):
-                raise self.refused(f"Spark cannot compare {check.described(side)}", node, "compare its parts")
+                raise self.refused(
+                    f"Spark cannot compare or join on {check.described(side)}", node, "use its parts"
+                )
         if check.cannot_compare(left.type, right.type, self.scope.ansi):
             problem = f"cannot compare {check.described(left)} with {check.described(right)}"
             raise self.refused(problem, node, "cast one side, or compare other columns")

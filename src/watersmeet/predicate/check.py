@@ -12,9 +12,10 @@ from typing import Final
 
 from watersmeet.model.expression import Column, Expression, Literal, columns_of
 from watersmeet.model.types import SqlType
+from watersmeet.predicate.lex import brief
 
 MOMENTS: Final = ("date", "timestamp", "timestamp_ntz")
-_CLOCK_TEXT: Final = re.compile(r"\s*(?:(?:now|today|tomorrow|yesterday)\b|T?\d{1,2}:)", re.IGNORECASE)
+_CLOCK_TEXT: Final = re.compile(r"\s*(?:(?:now|today|tomorrow|yesterday)\b|T?[0-9]{1,2}:)", re.IGNORECASE)
 # Pairs of families that Spark compares by casting; text may become almost anything.
 _TEXT_PARTNERS: Final = ("number", "boolean", "binary", "moment")
 
@@ -42,8 +43,8 @@ def incomparable(type_: SqlType) -> bool:
 
 
 def not_boolean(type_: SqlType) -> bool:
-    """Text passes: Spark casts it to boolean in a logical operator."""
-    return _family(type_) not in (None, "boolean", "text")
+    """Text too: Spark takes it beside AND in one mode only, and never alone."""
+    return _family(type_) not in (None, "boolean")
 
 
 def not_arithmetic(op: str, type_: SqlType) -> bool:
@@ -66,9 +67,10 @@ def reads_clock(arg: Expression) -> bool:
 def described(expression: Expression) -> str:
     """A type and where it comes from, for messages: `date (r.day)`."""
     if isinstance(expression, Literal):
-        return f"{expression.type} ({expression.value!r})"
+        return f"{expression.type} ({brief(repr(expression.value))})"
     read = dict.fromkeys(_shown(column) for column in columns_of(expression))
-    return f"{expression.type} ({', '.join(read)})" if read else str(expression.type)
+    type_ = brief(str(expression.type))
+    return f"{type_} ({brief(', '.join(read))})" if read else type_
 
 
 def _shown(column: Column) -> str:

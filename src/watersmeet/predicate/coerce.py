@@ -33,7 +33,8 @@ from watersmeet.predicate.intervals import fields_of, interval_type
 # A later one holds an earlier one. timestamp is last: Spark reads an NTZ in the session's time zone.
 _TEMPORAL: Final = ("date", "timestamp_ntz", "timestamp")
 _TEXT_COMPARES_WITH: Final = (*_TEMPORAL, "boolean", "binary")
-_NEVER: Final = ("map", "variant", "unknown")
+# `interval` is Spark's old calendar interval: a month has no fixed length.
+_NEVER: Final = ("map", "variant", "interval", "unknown")
 BINARY_COLLATION: Final = "UTF8_BINARY"
 
 
@@ -75,7 +76,11 @@ def same_shape(left: SqlType, right: SqlType) -> bool:
 
 
 def binary_collated(type_: SqlType) -> bool:
-    return type_.collation in (None, BINARY_COLLATION)
+    """Whether equal text means equal bytes, in the type and in everything inside it."""
+    inside = (type_.element, type_.value, *(field.type for field in type_.fields))
+    return type_.collation in (None, BINARY_COLLATION) and all(
+        binary_collated(part) for part in inside if part
+    )
 
 
 def _text(left: SqlType, right: SqlType) -> SqlType | None:

@@ -7,8 +7,12 @@ Nothing is evaluated, no file is read, no clock, no connection. Every refusal is
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+
 from sqlglot import exp
 
+from watersmeet.errors import PredicateError
 from watersmeet.model.expression import Predicate, columns_of
 from watersmeet.model.types import Schema
 from watersmeet.predicate import gate, grammar
@@ -29,7 +33,22 @@ def parse_predicate(
     >>> [(key.left.sql, key.right.sql) for key in predicate.keys]
     [('`l`.`k`', '`r`.`k`')]
     """
-    scope = make_scope(schemas, ansi, case_sensitive)
+    with shallow_enough():
+        return _predicate(text, make_scope(schemas, ansi, case_sensitive))
+
+
+@contextmanager
+def shallow_enough() -> Iterator[None]:
+    """The gate bounds the depth; a caller that is itself deep in the stack may still run out of it."""
+    try:
+        yield
+    except RecursionError:
+        raise PredicateError(
+            "nested too deeply", hint="compute a part of it as a column before the join"
+        ) from None
+
+
+def _predicate(text: str, scope: Scope) -> Predicate:
     builder, tree = read(pieces_of(text), text, scope)
     conjuncts = builder.conjuncts(tree)
     keys, residual = split(conjuncts, scope, text)

@@ -29,7 +29,7 @@ from watersmeet.model.types import (
     decimal,
 )
 from watersmeet.predicate.arithmetic import UNKNOWN, result_type, widest
-from watersmeet.predicate.lex import words
+from watersmeet.predicate.lex import brief, words
 
 Rule = Callable[[tuple[Expression, ...], bool], SqlType]
 MANY: Final = 1_000
@@ -281,6 +281,9 @@ def refusal(name: str) -> tuple[str, str]:
     for names, reason in _REASONS:
         if name in names:
             return f"{name}() is not allowed: it {reason}", "compute it as a column before the join"
-    close = difflib.get_close_matches(name, [*FUNCTIONS, *CAST_FUNCTIONS, *OPERATORS], n=1)
+    close = difflib.get_close_matches(brief(name), [*FUNCTIONS, *CAST_FUNCTIONS, *OPERATORS], n=1)
     hint = f"did you mean {close[0]}()?" if close else "compute it as a column before the join"
-    return f"{name}() is not allowed: it is not one of the scalar functions that a predicate may use", hint
+    return (
+        f"{brief(name)}() is not allowed: it is not one of the scalar functions that a predicate may use",
+        hint,
+    )

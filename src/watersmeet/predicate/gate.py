@@ -18,7 +18,7 @@ from typing import Final
 
 from watersmeet.errors import PredicateError
 from watersmeet.predicate.functions import known, refusal
-from watersmeet.predicate.lex import words
+from watersmeet.predicate.lex import brief, words
 from watersmeet.predicate.lexemes import Lexeme, Name
 
 # sqlglot uses about 25 Python frames for each level; Python allows 1000, and the caller has some already.
@@ -160,11 +160,11 @@ class _Gate:
             return self.refused(*_swapped(lexeme, _REFUSED[lexeme.text]))
         if lexeme.text in _SYMBOL_HINTS:
             return self.refused(*_swapped(lexeme, _SYMBOL_HINTS[lexeme.text]))
-        return self.refused(f"expected a value, found {lexeme.text}", lexeme)
+        return self.refused(f"expected a value, found {brief(lexeme.text)}", lexeme)
 
     def prefix(self, lexeme: Lexeme) -> None:
         before = self.lexemes[self.at - 2].text if self.at > 1 else "("
-        starts = before in _BEFORE_NOT and not self.group.between
+        starts = before in _BEFORE_NOT and self.group.compared is None
         if lexeme.text != "-" and not starts:
             raise self.refused("NOT stands before a whole condition", lexeme, "put NOT (...) in brackets")
         self.prefixes += 1
@@ -197,7 +197,7 @@ class _Gate:
         text = lexeme.text
         if lexeme.kind not in ("word", "symbol"):
             raise self.refused(
-                f"an operator is missing before {text}", lexeme, "AND, OR, =, <, + or a comma?"
+                f"an operator is missing before {brief(text)}", lexeme, "AND, OR, =, <, + or a comma?"
             )
         if text in _TERMS or text in _FACTORS:
             self.arithmetic(lexeme)
@@ -277,7 +277,7 @@ class _Gate:
         elif text in _REFUSED:
             raise self.refused(*_swapped(lexeme, _REFUSED[text]))
         else:
-            raise self.refused(f"{text} is not allowed here", lexeme)
+            raise self.refused(f"{brief(text)} is not allowed here", lexeme)
 
     def case_word(self, lexeme: Lexeme) -> None:
         self.close_clause(lexeme)

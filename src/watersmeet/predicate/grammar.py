@@ -16,6 +16,7 @@ from sqlglot.parsers.spark import SparkParser
 from sqlglot.tokenizer_core import Token, TokenType
 
 from watersmeet.errors import PredicateError
+from watersmeet.predicate.lex import brief
 from watersmeet.predicate.lexemes import Lexeme
 
 # Long sums are left-deep trees; the functions that walk the typed tree recurse.
@@ -69,8 +70,6 @@ def parse(lexemes: list[Lexeme], text: str) -> exp.Expr:
         trees = parser.parse_into(exp.Condition, [_token(i, lexeme) for i, lexeme in enumerate(lexemes)])
     except SqlglotError as error:
         raise _syntax_error(error, lexemes, text) from None
-    except RecursionError:
-        raise PredicateError("nested too deeply", text, 0, "compute a part as a column first") from None
     if len(trees) != 1 or trees[0] is None:
         raise PredicateError("not one expression", text, 0)
     _check_depth(trees[0], lexemes, text)
@@ -99,7 +98,7 @@ def _syntax_error(error: SqlglotError, lexemes: list[Lexeme], text: str) -> Pred
     details = getattr(error, "errors", None) or [{}]
     index = details[0].get("col")
     found = lexemes[index] if isinstance(index, int) and index < len(lexemes) else None
-    problem = f"not a condition that can be read, at {found.text}" if found else "not a condition"
+    problem = f"not a condition that can be read, at {brief(found.text)}" if found else "not a condition"
     return PredicateError(problem, text, found.start if found else 0)
 
 

@@ -14,6 +14,7 @@ from typing import Final
 
 from watersmeet.model.expression import Literal
 from watersmeet.model.types import SqlType
+from watersmeet.predicate.lex import brief
 from watersmeet.predicate.literals import LiteralError
 
 DAY_TIME: Final = ("day", "hour", "minute", "second")
@@ -32,7 +33,7 @@ _UNITS: Final[dict[str, tuple[str, int]]] = {
 }
 UNIT_WORDS: Final = frozenset(word for name in _UNITS for word in (name.upper(), name.upper() + "S"))
 
-_AMOUNT: Final = re.compile(r"[+-]?\d{1,18}(?:\.\d{1,6})?")
+_AMOUNT: Final = re.compile(r"[+-]?\d{1,18}(?:\.\d{1,6})?", re.ASCII)
 _HINT: Final = "write INTERVAL 5 MINUTES or INTERVAL 1 DAY 2 HOURS"
 _MAX_VALUE: Final = {DAY_TIME: 2**63 - 1, YEAR_MONTH: 2**31 - 1}
 
@@ -56,20 +57,20 @@ def interval_text(text: str) -> Literal:
     """Read `'1 day 2 hours'`."""
     words = text.split()
     if not words or len(words) % 2:
-        raise LiteralError(f"{text!r} is not an interval", _HINT)
+        raise LiteralError(f"{brief(text)!r} is not an interval", _HINT)
     return interval_literal(list(zip(words[::2], words[1::2], strict=True)))
 
 
 def _unit(word: str) -> tuple[str, int]:
     unit = word.lower().removesuffix("s")
     if unit not in _UNITS:
-        raise LiteralError(f"{word} is not a unit of time", _HINT)
+        raise LiteralError(f"{brief(word)} is not a unit of time", _HINT)
     return _UNITS[unit]
 
 
 def _scaled(amount: str, size: int, field: str) -> int:
     if not _AMOUNT.fullmatch(amount) or ("." in amount and (field, size) != ("second", MICROS["second"])):
-        raise LiteralError(f"{amount!r} is not a whole number of units", _HINT)
+        raise LiteralError(f"{brief(amount)!r} is not a whole number of units", _HINT)
     return int(Decimal(amount) * size)
 
 

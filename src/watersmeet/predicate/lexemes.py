@@ -18,7 +18,7 @@ from watersmeet.errors import PredicateError
 from watersmeet.model.expression import Literal
 from watersmeet.model.types import BOOLEAN, MAX_DECIMAL_DIGITS, VOID, SqlType, parse_type
 from watersmeet.predicate.intervals import UNIT_WORDS, interval_literal, interval_text
-from watersmeet.predicate.lex import Piece, words
+from watersmeet.predicate.lex import Piece, brief, words
 from watersmeet.predicate.literals import (
     LiteralError,
     hex_literal,
@@ -45,7 +45,7 @@ _NAMES: Final = ("word", "quoted")
 
 _CAST_TYPE: Final = re.compile(
     r"(?:tinyint|byte|smallint|short|int|integer|bigint|long|float|real|double|boolean|string|binary|date"
-    r"|timestamp|timestamp_ntz|timestamp_ltz|(?:decimal|dec|numeric)(?:\(\d{1,2}(?:,\d{1,2})?\))?)"
+    r"|timestamp|timestamp_ntz|timestamp_ltz|(?:decimal|dec|numeric)(?:\([0-9]{1,2}(?:,[0-9]{1,2})?\))?)"
 )
 
 
@@ -174,7 +174,9 @@ class _Folder:
             self.at += 2
         if self.peek(0).text == "(":
             shown = ".".join(part.text for part in parts)
-            raise self.refused(f"{shown} is not a function", first.start, "call a function by its plain name")
+            raise self.refused(
+                f"{brief(shown)} is not a function", first.start, "call a function by its plain name"
+            )
         if self.peek(0).text == "." and self.peek().text == "*":
             raise self.refused("a star is not allowed here", self.peek().start, "name the columns one by one")
         self.add(
@@ -244,7 +246,9 @@ class _Folder:
         place = self.pieces[start].start if start < len(self.pieces) else len(self.text)
         if not _CAST_TYPE.fullmatch(spelled):
             raise self.refused(
-                f"cannot cast to {spelled or 'nothing'}", place, "cast to a simple type: bigint, string"
+                f"cannot cast to {brief(spelled) or 'nothing'}",
+                place,
+                "cast to a simple type: bigint, string",
             )
         self.add("type", spelled, place, self.checked_type(spelled, place))
 

@@ -31,10 +31,11 @@ from watersmeet.model.types import (
     SqlType,
     decimal,
 )
+from watersmeet.predicate.lex import brief
 
 INTEGRAL_BITS: Final = {"tinyint": 8, "smallint": 16, "int": 32, "bigint": 64}
 
-_NUMBER: Final = re.compile(r"(-?)(\d*\.?\d*(?:[eE][+-]?\d+)?)([A-Za-z]*)")
+_NUMBER: Final = re.compile(r"(-?)(\d*\.?\d*(?:[eE][+-]?\d+)?)([A-Za-z]*)", re.ASCII)
 _SUFFIXES: Final = {
     "Y": "tinyint",
     "S": "smallint",
@@ -52,9 +53,10 @@ _ESCAPE: Final = r"\\(u[0-9A-Fa-f]{4}|U[0-9A-Fa-f]{8}|[01][0-7]{2}|.)"
 _ESCAPE_IN: Final = {quote: re.compile(f"{_ESCAPE}|{quote}{quote}", re.DOTALL) for quote in "'\""}
 _ESCAPED: Final = {"0": "\0", "b": "\b", "n": "\n", "r": "\r", "t": "\t", "Z": "\x1a", "%": "\\%", "_": "\\_"}
 
-_DATE: Final = re.compile(r"(\d{4})(?:-(\d{1,2})(?:-(\d{1,2}))?)?")
+_DATE: Final = re.compile(r"(\d{4})(?:-(\d{1,2})(?:-(\d{1,2}))?)?", re.ASCII)
 _TIMESTAMP: Final = re.compile(
-    r"(\d{4}-\d{1,2}-\d{1,2})(?:[ T](\d{1,2}):(\d{1,2}):(\d{1,2})(?:\.(\d{1,6}))? ?(Z|UTC|[+-]\d{2}:\d{2})?)?"
+    r"(\d{4}-\d{1,2}-\d{1,2})(?:[ T](\d{1,2}):(\d{1,2}):(\d{1,2})(?:\.(\d{1,6}))? ?(Z|UTC|[+-]\d{2}:\d{2})?)?",
+    re.ASCII,
 )
 
 
@@ -74,12 +76,12 @@ def number_literal(text: str) -> Literal:
     """
     match = _NUMBER.fullmatch(text)
     if match is None:
-        raise LiteralError(f"{text} is not a number")
+        raise LiteralError(f"{brief(text)} is not a number")
     sign, digits, suffix = match.groups()
     kind = _SUFFIXES.get(suffix.upper(), "")
     exponent = re.search(r"[eE][+-]?(\d+)", digits)
     if exponent and (len(exponent[1]) > len(str(_MAX_EXPONENT)) or int(exponent[1]) > _MAX_EXPONENT):
-        raise LiteralError(f"the exponent of {text} is out of range")
+        raise LiteralError(f"the exponent of {brief(text)} is out of range")
     if kind in ("float", "double") or (exponent and not kind):
         return _floating(sign + digits, kind or "double")
     if kind in INTEGRAL_BITS:
@@ -101,7 +103,7 @@ def _integral(text: str) -> Literal:
 
 def _suffixed_integral(text: str, kind: str) -> Literal:
     if not text.lstrip("-").isdigit() or len(text) > MAX_DECIMAL_DIGITS or not _fits(int(text), kind):
-        raise LiteralError(f"{text} is not a {kind}", "leave out the suffix, or use BD for a decimal")
+        raise LiteralError(f"{brief(text)} is not a {kind}", "leave out the suffix, or use BD for a decimal")
     return Literal(int(text), SqlType(kind))
 
 
@@ -129,7 +131,7 @@ def _floating(text: str, kind: str) -> Literal:
     except OverflowError:
         value = float("inf")
     if value in (float("inf"), float("-inf")):
-        raise LiteralError(f"{text} is out of the range of {kind}")
+        raise LiteralError(f"{brief(text)} is out of the range of {kind}")
     return Literal(value, DOUBLE if kind == "double" else SqlType(kind))
 
 
@@ -165,7 +167,9 @@ def _unescape(match: re.Match[str]) -> str:
 def hex_literal(text: str) -> Literal:
     digits = text[2:-1]
     if not re.fullmatch(r"[0-9A-Fa-f]*", digits):
-        raise LiteralError(f"{text} is not a hexadecimal literal", "write two digits for each byte: X'1F'")
+        raise LiteralError(
+            f"{brief(text)} is not a hexadecimal literal", "write two digits for each byte: X'1F'"
+        )
     return Literal(bytes.fromhex(digits if len(digits) % 2 == 0 else "0" + digits), BINARY)
 
 
@@ -177,13 +181,13 @@ def typed_literal(kind: str, quoted: str) -> Literal:
     except ValueError as error:
         if isinstance(error, LiteralError):
             raise
-        raise LiteralError(f"{kind} {text!r}: {error}") from None
+        raise LiteralError(f"{kind} {brief(text)!r}: {error}") from None
 
 
 def _date(text: str) -> Literal:
     match = _DATE.fullmatch(text)
     if match is None:
-        raise LiteralError(f"{text!r} is not a date", "write DATE '2026-01-31' (years 0001 to 9999)")
+        raise LiteralError(f"{brief(text)!r} is not a date", "write DATE '2026-01-31' (years 0001 to 9999)")
     year, month, day = match.groups()
     return Literal(datetime.date(int(year), int(month or 1), int(day or 1)), DATE)
 
@@ -192,7 +196,7 @@ def _timestamp(kind: str, text: str) -> Literal:
     match = _TIMESTAMP.fullmatch(text)
     if match is None or (kind == "TIMESTAMP_NTZ" and match[6]):
         raise LiteralError(
-            f"{text!r} is not a {kind.lower()}",
+            f"{brief(text)!r} is not a {kind.lower()}",
             "write TIMESTAMP '2026-01-31 12:30:00.123' with Z, an offset such as +02:00, or no zone",
         )
     day, hour, minute, second, fraction, zone = match.groups()

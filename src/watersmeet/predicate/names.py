@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from watersmeet.errors import PredicateError
 from watersmeet.model.expression import Call, Column, Expression, Literal
 from watersmeet.model.types import STRING, Schema, SqlType
+from watersmeet.predicate.lex import brief
 from watersmeet.predicate.lexemes import Name, Part
 
 # More names than this in a message hide the message.
@@ -55,7 +56,7 @@ def resolve(name: Name, scope: Scope, text: str) -> Expression:
     first, second, *rest = name.parts
     input_ = input_named(first, scope, text)
     schema = scope.schemas[input_]
-    column = _one_of(second, list(schema), scope, text, f"column of {input_}", f"{input_} has")
+    column = _one_of(second, list(schema), scope, text, f"a column of {input_}", f"{input_} has")
     expression: Expression = Column(input_, column, schema[column])
     for part in rest:
         expression = field_of(expression, part, scope, text)
@@ -63,7 +64,7 @@ def resolve(name: Name, scope: Scope, text: str) -> Expression:
 
 
 def input_named(part: Part, scope: Scope, text: str) -> str:
-    return _one_of(part, list(scope.schemas), scope, text, "input", "the inputs are")
+    return _one_of(part, list(scope.schemas), scope, text, "an input", "the inputs are")
 
 
 def field_of(struct: Expression, part: Part, scope: Scope, text: str) -> Expression:
@@ -72,9 +73,11 @@ def field_of(struct: Expression, part: Part, scope: Scope, text: str) -> Express
     if type_.name == "unknown":
         return Call("field", (struct, Literal(part.text, STRING)), type_)
     if type_.name != "struct":
-        raise PredicateError(f"{part.text}: {type_} has no fields", text, part.start, _field_hint(type_))
+        raise PredicateError(
+            f"{brief(part.text)}: {brief(str(type_))} has no fields", text, part.start, _field_hint(type_)
+        )
     fields = {field.name: field.type for field in type_.fields}
-    found = _one_of(part, list(fields), scope, text, "field of the struct", "it has")
+    found = _one_of(part, list(fields), scope, text, "a field of the struct", "it has")
     return Call("field", (struct, Literal(found, STRING)), fields[found])
 
 
@@ -89,16 +92,18 @@ def _one_of(part: Part, names: list[str], scope: Scope, text: str, what: str, li
     if len(found) == 1:
         return found[0]
     if found:
-        problem = f"{part.text} is ambiguous: {' and '.join(found)} differ in letter case only"
+        problem = f"{brief(part.text)} is ambiguous: {brief(' and '.join(found))} differ in letter case only"
         raise PredicateError(problem, text, part.start, "rename one of them before the join")
-    close = difflib.get_close_matches(part.text.lower(), [name.lower() for name in names], n=1)
+    close = difflib.get_close_matches(brief(part.text.lower()), [name.lower() for name in names], n=1)
     guess = next((f"did you mean {name}? " for name in names if [name.lower()] == close), "")
-    raise PredicateError(f"{part.text} is not a {what}", text, part.start, f"{guess}{listed} {_list(names)}")
+    raise PredicateError(
+        f"{brief(part.text)} is not {what}", text, part.start, f"{guess}{listed} {_list(names)}"
+    )
 
 
 def _list(names: list[str]) -> str:
     more = f" and {len(names) - _SHOWN_NAMES} more" if len(names) > _SHOWN_NAMES else ""
-    return (", ".join(names[:_SHOWN_NAMES]) or "no columns") + more
+    return (", ".join(map(brief, names[:_SHOWN_NAMES])) or "no columns") + more
 
 
 def _unqualified(part: Part, scope: Scope, text: str) -> PredicateError:
@@ -110,10 +115,12 @@ def _unqualified(part: Part, scope: Scope, text: str) -> PredicateError:
         )
         return PredicateError(problem, text, part.start, hint)
     owners = [
-        f"{name}.{part.text}" for name in scope.schemas if scope.matching(scope.schemas[name], part.text)
+        f"{name}.{brief(part.text)}"
+        for name in scope.schemas
+        if scope.matching(scope.schemas[name], part.text)
     ]
     write = " or ".join(owners) or " or ".join(_example(scope, name) for name in scope.schemas)
-    return PredicateError(f"{part.text} has no input before it", text, part.start, f"write {write}")
+    return PredicateError(f"{brief(part.text)} has no input before it", text, part.start, f"write {write}")
 
 
 def _example(scope: Scope, input_: str) -> str:

@@ -12,8 +12,8 @@ from watersmeet.errors import PredicateError
 from watersmeet.model.expression import Column, Selected, columns_of
 from watersmeet.model.types import Schema
 from watersmeet.predicate.build import last_name
-from watersmeet.predicate.condition import read
-from watersmeet.predicate.lex import Piece, pieces_of
+from watersmeet.predicate.condition import read, shallow_enough
+from watersmeet.predicate.lex import Piece, brief, pieces_of
 from watersmeet.predicate.lexemes import Part
 from watersmeet.predicate.names import Scope, input_named, make_scope
 from watersmeet.predicate.write import sql_of
@@ -30,6 +30,11 @@ def parse_select(
     [('l.a', 'a'), ('l.a - r.b', 'gap')]
     """
     scope = make_scope(schemas, ansi, case_sensitive)
+    with shallow_enough():
+        return _selected(items, scope)
+
+
+def _selected(items: Sequence[str], scope: Scope) -> tuple[Selected, ...]:
     if isinstance(items, (str, bytes)) or not isinstance(items, Sequence):
         raise PredicateError(f"select is a list of texts, got {type(items).__name__}", hint='["l.a", "r.b"]')
     selected = [column for item in items for column in _item(item, scope)]
@@ -65,7 +70,7 @@ def _expression(pieces: list[Piece], text: str, scope: Scope) -> Selected:
     name = alias or last_name(expression)
     if name is None:
         raise PredicateError(
-            "an expression needs a name", text, body[0].start, f"write {_shown(text)} AS name"
+            "an expression needs a name", text, body[0].start, f"write {brief(text.strip())} AS name"
         )
     written = text[body[0].start : body[-1].end]
     return Selected(written, name, expression, tuple(dict.fromkeys(columns_of(expression))))
@@ -83,15 +88,11 @@ def _without_alias(pieces: list[Piece], text: str) -> tuple[list[Piece], str | N
     return pieces[:-2], alias.name
 
 
-def _shown(text: str) -> str:
-    return text.strip() if len(text) < 60 else "it"
-
-
 def _check_names(selected: list[Selected]) -> None:
     """Whatever the session's case sensitivity: most sinks cannot hold two such columns."""
     seen: dict[str, Selected] = {}
     for item in selected:
         other = seen.setdefault(item.name.lower(), item)
         if other is not item:
-            problem = f"two columns are named {item.name}: {other.text} and {item.text}"
-            raise PredicateError(problem, hint=f"give one of them another name: {item.text} AS other")
+            problem = f"two columns are named {brief(item.name)}: {brief(other.text)} and {brief(item.text)}"
+            raise PredicateError(problem, hint=f"give one of them another name: {brief(item.text)} AS other")

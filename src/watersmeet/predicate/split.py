@@ -57,11 +57,10 @@ def split(
 
 def canonical(conjuncts: list[Conjunct], scope: Scope) -> str:
     """The conjuncts in a fixed order and spelling."""
-    ordered = [_in_order(conjunct.expression, scope) for conjunct in conjuncts]
-    texts = {
-        sql_of(part) if _op(part) != "or" or len(ordered) == 1 else f"({sql_of(part)})" for part in ordered
-    }
-    return " AND ".join(sorted(texts))
+    parts = {sql_of(part): part for part in (_in_order(conjunct.expression, scope) for conjunct in conjuncts)}
+    if len(parts) == 1:
+        return next(iter(parts))
+    return " AND ".join(sorted(f"({text})" if _op(part) == "or" else text for text, part in parts.items()))
 
 
 def _keys(conjunct: Conjunct, scope: Scope, text: str) -> list[KeyPair]:

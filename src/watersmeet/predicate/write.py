@@ -62,7 +62,7 @@ def _call(call: Call) -> tuple[str, int]:
     if op in _LEVELS:
         return _binary(op, args), _LEVELS[op]
     if op == "neg":
-        return f"- {_above(args[0], _NEGATE - 1)}", _NEGATE
+        return _minus(args[0]), _NEGATE
     if op == "is_null":
         return f"{_above(args[0], _COMPARE)} IS NULL", _COMPARE
     if op == "in":
@@ -74,6 +74,12 @@ def _negation(condition: Expression) -> str:
     if isinstance(condition, Call) and condition.op == "is_null":
         return f"{_above(condition.args[0], _COMPARE)} IS NOT NULL"
     return f"NOT {_above(condition, _NOT - 1)}"
+
+
+def _minus(value: Expression) -> str:
+    """A sign before a bare number would become part of the number."""
+    text = _above(value, _NEGATE - 1)
+    return f"- ({text})" if text[0].isdigit() else f"- {text}"
 
 
 def _binary(op: str, args: tuple[Expression, ...]) -> str:
@@ -92,10 +98,16 @@ def _closed(call: Call) -> str:
     if op == "field":
         name = args[1]
         assert isinstance(name, Literal)
-        return f"{_above(args[0], _NEGATE)}.{quoted(str(name.value))}"
+        return f"{_base(args[0])}.{quoted(str(name.value))}"
     if op == "[]":
-        return f"{_above(args[0], _NEGATE)}[{sql_of(args[1])}]"
+        return f"{_base(args[0])}[{sql_of(args[1])}]"
     return f"{op}({_listed(args)})"
+
+
+def _base(value: Expression) -> str:
+    """What a field or an element is taken of: END.f would be a name."""
+    bare = isinstance(value, Column) or (isinstance(value, Call) and value.op != "case")
+    return _above(value, _NEGATE) if bare else f"({sql_of(value)})"
 
 
 def _case(args: tuple[Expression, ...]) -> str:

@@ -29,9 +29,8 @@ def demo(
     with the trades that filled it at its limit or better. At the end DuckDB joins the same files in one go, and
     the two results are compared row by row. Ctrl-C ends it early; what was joined is still checked.
 
-    [bold]Examples[/bold]
+    Examples:
 
-    \b
       watersmeet demo
       watersmeet demo --seconds 120 --keep /tmp/market
       watersmeet status /tmp/market/checkpoint/watersmeet
@@ -39,10 +38,8 @@ def demo(
 
     Exit code: 0; 1 if a result is wrong; 2 refused; 130 broken off with a second Ctrl-C.
     """
-    stop = StopRequest()
-    stop.install()
     try:
-        with reported(debug=debug):
+        with StopRequest() as stop, reported(debug=debug):
             from watersmeet.cli.demo.show import show
 
             equal = show(seconds=seconds, plain=plain, keep=keep, seed=seed, stop=stop)

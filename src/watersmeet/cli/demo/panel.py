@@ -9,27 +9,30 @@ from rich.rule import Rule
 from rich.table import Table
 from rich.text import Text
 
-from watersmeet.cli.figures import bar, clock, count, size
+from watersmeet.cli.figures import bar, clock, count, shortened, size
 from watersmeet.cli.meters import Meters, rate_rows
 from watersmeet.jobs.model import Join
+
+# Before the clock starts; later phases are the caller's words.
+WARMING_UP = "warming up"
 
 # The keys shown, and the width of the words and figures beside a key's bar.
 HEAVIEST = 6
 _BESIDE_BAR = 18
 # The state's table, with its gap to the keys.
-_STATE_COLUMNS = 40
+_STATE_COLUMNS = 44
 
 
 @dataclass
 class DemoPanel:
-    """Drawn from the meters; `heaviest` and `phase` are set from outside."""
+    """Drawn from the meters; what is not in them is set from outside."""
 
     join: Join
     titles: dict[str, str]
     seconds: float
     meters: Meters
     heaviest: list[tuple[str, int]] = field(default_factory=list)
-    phase: str | None = None
+    phase: str | None = WARMING_UP
 
     def draw(self, width: int, *, ascii_only: bool) -> RenderableType:
         rule = Rule(style="dim", characters="-" if ascii_only else "─")
@@ -40,7 +43,7 @@ class DemoPanel:
         return Group(
             rule,
             self._head(width, ascii_only),
-            Text(f"on {self.join.on}", style="dim", no_wrap=True, overflow="ellipsis"),
+            Text(shortened(f"on {self.join.on}", width), style="dim"),
             "",
             rate_rows(self.meters, width, ascii_only=ascii_only),
             "",
@@ -49,42 +52,45 @@ class DemoPanel:
         )
 
     def _head(self, width: int, ascii_only: bool) -> RenderableType:
-        elapsed = min(self.meters.elapsed_s, self.seconds)
+        elapsed = min(self.meters.elapsed_s, self.seconds) if self.phase != WARMING_UP else 0.0
         time = self.phase or f"{clock(elapsed)} of {clock(self.seconds)}"
         title = " and ".join(self.titles.values()) + ", joined live"
         room = max(0, width - len(title) - len(time) - 4)
-        done = round(room * elapsed / max(1, self.seconds))
+        done = round(room * elapsed / self.seconds)
         full, empty = ("=", " ") if ascii_only else ("━", "─")
         return Text.assemble(
             (title, "bold"), "  ", (full * done, "blue"), (empty * (room - done), "dim"), "  ", time
         )
 
     def _state(self) -> RenderableType:
+        """Always of the same height, so that nothing jumps."""
         table = Table.grid(padding=(0, 2, 0, 0))
-        table.add_column()
-        for _ in range(3):
-            table.add_column(justify="right")
-        dim = ("state", "rows", "bytes", "runs")
-        table.add_row(*(Text(word, style="dim") for word in dim))
+        table.add_column(min_width=max(map(len, self.titles.values())))
+        for least in (9, 8, 4):
+            table.add_column(justify="right", min_width=least)
+        table.add_row(*(Text(word, style="dim") for word in ("state", "rows", "bytes", "runs")))
         state = self.meters.state
-        if state is None or not state.inputs:
-            return table
-        for one in state.inputs:
+        inputs = {one.name: one for one in state.inputs} if state else {}
+        for name, title in self.titles.items():
+            one = inputs.get(name)
             table.add_row(
-                self.titles.get(one.name, one.name), count(one.rows), size(one.bytes), count(one.runs)
+                title, *((count(one.rows), size(one.bytes), count(one.runs)) if one else ("", "", ""))
             )
-        table.add_row("on disk", "", size(state.disk_bytes), "")
-        table.add_row("to merge", count(state.pending_rows), "", count(state.pending_parts))
-        return table
+        on_disk = size(state.disk_bytes) if state else ""
+        debt = f"{count(state.pending_rows)} rows in {count(state.pending_parts)} parts" if state else ""
+        return Group(table, "", f"on disk       {on_disk}", f"merging debt  {debt}")
 
     def _keys(self, width: int, ascii_only: bool) -> RenderableType:
+        """The heaviest keys by results; as many lines as there will ever be."""
         table = Table.grid(padding=(0, 1, 0, 0))
-        table.add_column()
-        table.add_column(justify="right")
+        table.add_column(min_width=len("symbol"))
+        table.add_column(justify="right", min_width=len("results"))
         table.add_column()
         table.add_row(Text("symbol", style="dim"), Text("results", style="dim"), "")
         top = self.heaviest[0][1] if self.heaviest else 0
         for key, results in self.heaviest:
             drawn = bar(results, top, width - _BESIDE_BAR, ascii_only=ascii_only)
             table.add_row(key, count(results), Text(drawn, style="magenta"))
+        for _ in range(HEAVIEST - len(self.heaviest)):
+            table.add_row("", "", "")
         return table

@@ -23,7 +23,7 @@ from watersmeet.cli.demo.producer import Producer
 from watersmeet.cli.demo.sink import ResultFiles
 from watersmeet.cli.figures import clock, count
 from watersmeet.cli.figures import seconds as in_seconds
-from watersmeet.cli.job import started_session
+from watersmeet.cli.job import prepared_job
 from watersmeet.cli.meters import Meters, state_words
 from watersmeet.cli.outcome import say_error
 from watersmeet.cli.signals import StopRequest
@@ -32,10 +32,13 @@ from watersmeet.errors import UsageError, WatersmeetError
 from watersmeet.jobs.file import parse_job
 from watersmeet.jobs.model import Job
 from watersmeet.jobs.progress import Batches
-from watersmeet.jobs.runner import Running, prepare
+from watersmeet.jobs.runner import Running
 from watersmeet.log.status import JoinStatus
 
 _TITLES = {"o": "orders", "t": "trades"}
+
+# Orders and trades for a first batch, in which Spark starts its Python workers and compiles: it takes seconds.
+_WARM_UP_ROWS = (100, 200)
 
 _JOB = """\
 # Buy orders, and the trades that filled them at their limit or better.
@@ -85,14 +88,14 @@ def show(*, seconds: int, plain: bool, keep: Path | None, seed: int, stop: StopR
     console = Console(highlight=False)
     with _folder(keep) as folder:
         parts = _prepare(folder, seconds, seed)
-        with started_session(parts.job, folder / "spark.log", console, plain=plain) as session:
-            prepared = prepare(session.spark, parts.job, os.environ)
+        parts.producer.write(*_WARM_UP_ROWS)
+        with prepared_job(parts.job, folder / "spark.log", console, plain=plain) as prepared:
             stop.arm()
             with choose_view(parts.panel, console, plain=plain) as view:
                 _run(parts, Running(prepared, os.environ), view, stop)
-                view.say(_figures(parts))
                 verdict = _check(parts)
                 parts.panel.phase = "done"
+        console.print(_figures(parts), soft_wrap=True)
         _pronounce(console, verdict)
         if keep is not None:
             console.print(f"kept in {folder}", soft_wrap=True)
@@ -133,6 +136,8 @@ def _run(parts: _Parts, running: Running, view: View, stop: StopRequest) -> None
         parts.panel.heaviest = parts.results.heaviest(HEAVIEST)
         view.observe(new, parts.meters)
 
+    running.catch_up(observe)
+    parts.panel.phase = None
     parts.meters.started_s = time.monotonic()
     parts.producer.start()
     try:
@@ -144,7 +149,9 @@ def _run(parts: _Parts, running: Running, view: View, stop: StopRequest) -> None
             f"the market's feed broke down: {parts.producer.error}"
         ) from parts.producer.error
     parts.panel.phase = "joining the rest"
-    running.finish(observe)
+    running.catch_up(observe)
+    running.stop()
+    parts.meters.end()
     parts.panel.phase = "checking"
 
 
@@ -157,11 +164,12 @@ def _check(parts: _Parts) -> Verdict:
 
 def _figures(parts: _Parts) -> str:
     meters, rows = parts.meters, parts.producer.rows
-    typical = statistics.median(batch.ms for batch in meters.recent) if meters.recent else 0
+    # The first batch is the warm-up's.
+    times = [batch.ms for batch in meters.recent if batch.first > 0] or [0]
     return (
         f"{clock(meters.elapsed_s)}: {count(rows['orders'])} orders and {count(rows['trades'])} trades in, "
         f"{count(meters.rows_out)} results out, {count(meters.batches)} batches\n"
-        f"a batch took {in_seconds(typical)} (median), {in_seconds(meters.longest_ms)} at most; "
+        f"a batch took {in_seconds(statistics.median(times))} (median), {in_seconds(max(times))} at most; "
         f"{state_words(meters.state)}"
     )
 

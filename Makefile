@@ -1,0 +1,61 @@
+# Every target sets itself up: Python environment in .venv, Java for those that start Spark.
+SHELL := /usr/bin/env bash
+.DEFAULT_GOAL := help
+.DELETE_ON_ERROR:
+
+RUN := scripts/run
+# What needs no Spark session.
+RUN_PLAIN := scripts/run --without-java
+# More arguments: make test ARGS="-k merge -x".
+ARGS ?=
+
+.PHONY: help
+help: ## List the targets
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+.PHONY: setup
+setup: ## Make .venv and find Java, installing what is missing
+	@$(RUN) true
+
+.PHONY: demo
+demo: ## Join two generated streams and check the results
+	@$(RUN) watersmeet demo $(ARGS)
+
+.PHONY: test
+test: ## Unit, property, model and Spark tests
+	@$(RUN) pytest $(ARGS)
+
+.PHONY: unit
+unit: ## The tests that need no Spark
+	@$(RUN_PLAIN) pytest tests/unit tests/property tests/model $(ARGS)
+
+.PHONY: faults
+faults: ## Tests that kill real processes (long)
+	@$(RUN) pytest tests/faults $(ARGS)
+
+.PHONY: bench
+bench: ## The equality benchmark against Spark's own join (long)
+	@$(RUN) python -m bench equality $(ARGS)
+
+.PHONY: lint
+lint: ## Check format and rules
+	@$(RUN_PLAIN) ruff format --check .
+	@$(RUN_PLAIN) ruff check .
+
+.PHONY: types
+types: ## Check types
+	@$(RUN_PLAIN) mypy
+
+.PHONY: check
+check: lint types test ## All that CI runs
+
+.PHONY: format
+format: ## Format the code and fix what can be fixed
+	@$(RUN_PLAIN) ruff format .
+	@$(RUN_PLAIN) ruff check --fix .
+
+.PHONY: clean
+clean: ## Remove .venv, caches and generated data
+	rm -rf .venv .mypy_cache .pytest_cache .ruff_cache .hypothesis build dist bench/.data examples/out
+	rm -rf spark-warehouse metastore_db derby.log artifacts
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -1,0 +1,217 @@
+"""The command line of the benchmarks: `python -m bench equality --help`."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
+
+from bench.data import cache_dir, input_dir
+from bench.memory import await_quiet
+from bench.report import (
+    DEFAULT,
+    FLOOR,
+    OURS,
+    ROCKSDB,
+    Results,
+    find_all,
+    markdown,
+    print_findings,
+    replace_section,
+)
+from bench.workloads import CHECK, TIMED, by_name
+
+ROOT = Path(__file__).resolve().parent.parent
+DOCUMENT = ROOT / "docs" / "benchmarks.md"
+IMAGES = ROOT / "docs" / "img"
+LOG_TAIL_LINES = 3
+# A machine less busy than this is as quiet as a shared one gets.
+QUIET_SHARE = 0.1
+
+# Who runs where. RocksDB on 10M rows takes a quarter of an hour and no demand asks for it.
+ENTRANTS = {
+    "check": (OURS, DEFAULT, ROCKSDB),
+    "uniform-2m": (OURS, DEFAULT, ROCKSDB, FLOOR),
+    "uniform-10m": (OURS, DEFAULT, FLOOR),
+    "small": (OURS, DEFAULT, FLOOR),
+}
+
+app = typer.Typer(no_args_is_help=True, add_completion=False, help=__doc__)
+console = Console()
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """One process to start: a competitor on a workload, timed or verified."""
+
+    workload: str
+    competitor: str
+    repetition: int
+    verify: bool = False
+
+    @property
+    def name(self) -> str:
+        kind = "verify" if self.verify else f"run{self.repetition}"
+        return f"{self.workload}.{self.competitor}.{kind}"
+
+
+def plan_jobs(only: set[str], competitors: set[str], repeat: int, is_quick: bool) -> list[Job]:
+    """Verification first, then A B C, A B C ...: noise of the machine falls on all alike."""
+
+    def label(workload: str) -> str:
+        return f"{workload}-quick" if is_quick else workload
+
+    def entrants(workload: str) -> Iterator[str]:
+        return (c for c in ENTRANTS[workload] if c in competitors)
+
+    checks = [Job(label(CHECK.name), c, 0, verify=True) for c in entrants(CHECK.name) if CHECK.name in only]
+    # Our results are also compared at the size at which they are timed.
+    checks += [Job(label(w), OURS, 0, verify=True) for w in TIMED if w in only and OURS in competitors]
+    timed = [Job(label(w), c, r) for w in TIMED if w in only for r in range(repeat) for c in entrants(w)]
+    return checks + timed
+
+
+@app.command()
+def equality(
+    only: Annotated[
+        list[str] | None, typer.Option(help=f"Only this part, repeatable: {', '.join(ENTRANTS)}.")
+    ] = None,
+    competitor: Annotated[list[str] | None, typer.Option(help="Only this competitor, repeatable.")] = None,
+    repeat: Annotated[int, typer.Option(min=1, help="Interleaved repetitions of each timed run.")] = 1,
+    quick: Annotated[
+        bool, typer.Option("--quick", help="A tenth of the rows: minutes, proves nothing.")
+    ] = False,
+    resume: Annotated[bool, typer.Option(help="Keep runs that the results directory already has.")] = False,
+    patience: Annotated[
+        int, typer.Option(help="Seconds to wait, before each timed run, for a quiet machine.")
+    ] = 0,
+    label: Annotated[str, typer.Option(help="Name of the results directory.")] = "equality",
+    date: Annotated[str | None, typer.Option(help="Write docs/benchmarks.md, dated so.")] = None,
+) -> None:
+    """The equality join: ours, Spark's own with two state stores, and the floor.
+
+    Runs each competitor in its own process, prints every demand with target, measured and verdict,
+    and exits with 1 if a demand is not met. Takes about 12 minutes with --repeat 1.
+    """
+    everybody = {c for entrants in ENTRANTS.values() for c in entrants}
+    parts, who = set(only or ENTRANTS), set(competitor or everybody)
+    if unknown := (parts - set(ENTRANTS)) | (who - everybody):
+        raise typer.BadParameter(f"unknown: {', '.join(sorted(unknown))}")
+    home = cache_dir() / "results" / (f"{label}-quick" if quick else label)
+    home.mkdir(parents=True, exist_ok=True)
+    jobs = plan_jobs(parts, who, repeat, quick)
+    if not resume:
+        forget(jobs, home)
+    run_jobs(jobs, home, patience)
+    conclude(Results.load(home), None if quick else date)
+
+
+def forget(jobs: list[Job], home: Path) -> None:
+    """Remove all earlier runs of what is about to run; other parts' results stay."""
+    for stale in {f"{job.workload}.{job.competitor}.*" for job in jobs}:
+        for path in home.glob(stale):
+            path.unlink()
+
+
+@app.command()
+def report(
+    label: Annotated[str, typer.Option(help="Name of the results directory.")] = "equality",
+    date: Annotated[str | None, typer.Option(help="Write docs/benchmarks.md, dated so.")] = None,
+) -> None:
+    """Print the verdicts of earlier runs again, and write the document with --date."""
+    conclude(Results.load(cache_dir() / "results" / label), date)
+
+
+def conclude(results: Results, date: str | None) -> None:
+    print_findings(console, results)
+    if date is not None:
+        write_document(results, date)
+    if any(f.met is False for f in find_all(results)):
+        raise typer.Exit(1)
+
+
+def write_document(results: Results, date: str) -> None:
+    from bench.plot import draw
+
+    images = [IMAGES / f"equality-{w}.svg" for w in TIMED]
+    drawn = [i for i, w in zip(images, TIMED, strict=True) if draw(results, w, i)]
+    links = [str(i.relative_to(DOCUMENT.parent)) for i in drawn]
+    document = DOCUMENT.read_text() if DOCUMENT.exists() else "# Benchmarks\n"
+    DOCUMENT.write_text(replace_section(document, "equality", markdown(results, date, links)))
+    console.print(f"wrote {DOCUMENT.relative_to(ROOT)} and {len(drawn)} pictures")
+
+
+def run_jobs(jobs: list[Job], home: Path, patience_s: int) -> None:
+    columns = (
+        TextColumn("{task.description}"),
+        BarColumn(),
+        TextColumn("{task.fields[note]}"),
+        TimeElapsedColumn(),
+    )
+    with Progress(*columns, console=console) as progress:
+        whole = progress.add_task("all runs", total=len(jobs), note="")
+        for job in jobs:
+            out = home / f"{job.name}.json"
+            if not out.exists():
+                task = progress.add_task(job.name, total=None, note="waiting for quiet")
+                if patience_s and not job.verify:
+                    await_quiet(patience_s, QUIET_SHARE)
+                run_job(job, out, progress, task)
+            progress.advance(whole)
+
+
+def run_job(job: Job, out: Path, progress: Progress, task: TaskID) -> None:
+    """Start one process, follow its progress, and record a failure as a result of its own."""
+    input_dir(by_name(job.workload))
+    log = out.with_suffix(".log")
+    command = [sys.executable, "-m", "bench.run", "--competitor", job.competitor]
+    command += [
+        "--workload",
+        job.workload,
+        "--out",
+        str(out),
+        *(["--verify"] if job.verify else []),
+    ]
+    path = os.pathsep.join([str(ROOT), str(ROOT / "src")])
+    with log.open("w") as errors:
+        process = subprocess.Popen(
+            command, stdout=subprocess.PIPE, stderr=errors, text=True, cwd=ROOT,
+            env=os.environ | {"PYTHONPATH": path},
+        )  # fmt: skip
+        assert process.stdout is not None
+        for line in process.stdout:
+            if line.startswith("{"):
+                at = json.loads(line)
+                progress.update(
+                    task,
+                    total=at["of"],
+                    completed=at["batch"],
+                    note=f"batch {at['batch']}/{at['of']}",
+                )
+    if process.wait() == 0:
+        progress.update(task, total=1, completed=1, note=_brief(out))
+        return
+    reason = " ".join(log.read_text().splitlines()[-LOG_TAIL_LINES:])[-300:]
+    out.write_text(json.dumps({"competitor": job.competitor, "workload": job.workload, "failed": reason}))
+    progress.update(task, total=1, completed=0, note=f"[red]failed[/], see {log}")
+
+
+def _brief(out: Path) -> str:
+    run = json.loads(out.read_text())
+    if "equal" in run:
+        return "equal" if run["equal"] else "[red]results differ[/]"
+    seconds = [b["seconds"] for b in run["batches"]]
+    return f"{sum(seconds[2:]) / max(1, len(seconds[2:])):.3f} s per batch"
+
+
+if __name__ == "__main__":
+    app()

@@ -1,0 +1,137 @@
+"""Sample the memory and CPU of one run's processes while it runs.
+
+What counts as a Python worker's private memory is `Pss_Anon` of /proc/<pid>/smaps_rollup: its
+anonymous pages, with pages still shared with the forking daemon divided among the sharers, so the
+sum over workers and daemon counts every page once. `Private_Dirty` would be wrong: it also counts
+pages of mapped run files that the kernel has not written back yet. Mapped files (`Pss_File`, and
+`Pss_Shmem` when they lie on tmpfs) are the kernel's to evict and are reported apart.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import psutil
+
+SAMPLE_SECONDS = 0.2
+KIB = 1024
+
+
+@dataclass(slots=True)
+class Usage:
+    """Maxima over the samples of one run (bytes), and CPU seconds of ours and of others."""
+
+    samples: int = 0
+    workers_anon_bytes: int = 0
+    worker_anon_bytes: int = 0
+    workers_mapped_bytes: int = 0
+    workers: int = 0
+    jvm_rss_bytes: int = 0
+    jvm_cpu_s: float = 0.0
+    python_cpu_s: float = 0.0
+    foreign_cpu_share: float = 0.0
+
+
+def read_rollup(pid: int) -> dict[str, int]:
+    """The fields of smaps_rollup in bytes; empty when the process has gone."""
+    try:
+        lines = Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines()[1:]
+    except (FileNotFoundError, ProcessLookupError, PermissionError):
+        return {}
+    return {field: int(rest.split()[0]) * KIB for field, rest in (x.split(":") for x in lines)}
+
+
+BUSY_FIELDS = ("user", "nice", "system", "irq", "softirq", "steal")
+
+
+def busy_share(before: Any, after: Any) -> tuple[float, float]:
+    """Busy and total CPU seconds of the whole machine between two `psutil.cpu_times()`."""
+    busy = sum(getattr(after, n) - getattr(before, n) for n in BUSY_FIELDS)
+    return busy, busy + (after.idle - before.idle) + (after.iowait - before.iowait)
+
+
+def await_quiet(patience_s: float, share: float, look_s: float = 5.0) -> bool:
+    """Wait until the machine is busy for less than `share` of a look; False if patience ended."""
+    deadline = time.monotonic() + patience_s
+    while True:
+        before = psutil.cpu_times()
+        time.sleep(look_s)
+        busy, total = busy_share(before, psutil.cpu_times())
+        if busy < share * total:
+            return True
+        if time.monotonic() > deadline:
+            return False
+
+
+class Sampler:
+    """A thread that watches the children of this process: `with Sampler() as s: ...; s.usage`."""
+
+    def __init__(self) -> None:
+        self.usage = Usage()
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._watch, name="bench-sampler", daemon=True)
+        self._cpu_s: dict[int, tuple[bool, float]] = {}
+
+    def __enter__(self) -> Sampler:
+        self._before = psutil.cpu_times()
+        self._sample()
+        self._cpu_before_s = self._own_cpu_s()
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stop.set()
+        self._thread.join()
+        self._sample()
+        self._account_cpu()
+
+    def as_dict(self) -> dict[str, float]:
+        return asdict(self.usage)
+
+    def _watch(self) -> None:
+        while not self._stop.wait(SAMPLE_SECONDS):
+            self._sample()
+
+    def _sample(self) -> None:
+        anon, mapped, jvm = [], [], 0
+        for process in psutil.Process().children(recursive=True):
+            try:
+                # By command line, not by name: a child that the JVM is just forking to run
+                # `chmod` shares the whole heap for a moment and is no Python worker.
+                command = process.cmdline()
+                is_jvm = "org.apache.spark.deploy.SparkSubmit" in command
+                if not is_jvm and "pyspark.daemon" not in command:
+                    continue
+                times = process.cpu_times()
+                self._cpu_s[process.pid] = (is_jvm, times.user + times.system)
+                if is_jvm:
+                    jvm = max(jvm, process.memory_info().rss)
+                    continue
+            except psutil.Error:
+                continue
+            rollup = read_rollup(process.pid)
+            anon.append(rollup.get("Pss_Anon", 0) + rollup.get("SwapPss", 0))
+            mapped.append(rollup.get("Pss_File", 0) + rollup.get("Pss_Shmem", 0))
+        seen = self.usage
+        seen.samples += 1
+        seen.workers = max(seen.workers, len(anon))
+        seen.workers_anon_bytes = max(seen.workers_anon_bytes, sum(anon))
+        seen.worker_anon_bytes = max(seen.worker_anon_bytes, *anon, 0)
+        seen.workers_mapped_bytes = max(seen.workers_mapped_bytes, sum(mapped))
+        seen.jvm_rss_bytes = max(seen.jvm_rss_bytes, jvm)
+
+    def _own_cpu_s(self) -> float:
+        return sum(seconds for _, seconds in self._cpu_s.values())
+
+    def _account_cpu(self) -> None:
+        """How much of the machine's busy time was somebody else's: the noise of this run."""
+        busy, capacity = busy_share(self._before, psutil.cpu_times())
+        seen = self.usage
+        seen.jvm_cpu_s = sum(s for is_jvm, s in self._cpu_s.values() if is_jvm)
+        seen.python_cpu_s = sum(s for is_jvm, s in self._cpu_s.values() if not is_jvm)
+        own = self._own_cpu_s() - self._cpu_before_s
+        seen.foreign_cpu_share = max(0.0, busy - own) / capacity if capacity else 0.0

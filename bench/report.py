@@ -1,0 +1,263 @@
+"""From runs to ratios, verdicts, a table for the terminal and a section for docs/benchmarks.md.
+
+A run's figure is the mean of its batches from the third on (the median for `small`, whose batches
+are short enough for one hiccup to count); a competitor's figure is the median of its runs. Runs of
+all competitors are interleaved, so a slow hour of the machine falls on all of them.
+"""
+
+from __future__ import annotations
+
+import json
+import statistics
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+
+from bench.workloads import FIRST_COUNTED, SEED, SELECT, by_name
+
+OURS, DEFAULT, ROCKSDB, FLOOR = "watersmeet", "spark-default", "spark-rocksdb", "floor"
+MB = 1_000_000
+# Above this share of the machine taken by other processes a run is marked: repeat it.
+NOISY_SHARE = 0.15
+# "Batches three to ten" and "the last ten" of the growth demand.
+EARLY, LATE_COUNT = slice(2, 10), 10
+
+Run = dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One demand: what was asked, what was measured; `met` is None when it was not measured."""
+
+    demand: str
+    target: str
+    measured: str
+    met: bool | None
+
+    @property
+    def verdict(self) -> str:
+        return {True: "met", False: "NOT MET", None: "not measured"}[self.met]
+
+
+@dataclass(frozen=True, slots=True)
+class Results:
+    """All runs of one session of the harness; quick ones answer to the full workload's name."""
+
+    runs: Sequence[Run]
+
+    @classmethod
+    def load(cls, directory: Path) -> Results:
+        return cls([json.loads(p.read_text()) for p in sorted(directory.glob("*.json"))])
+
+    @property
+    def is_quick(self) -> bool:
+        return any(r["workload"].endswith("-quick") for r in self.runs)
+
+    def timed(self, workload: str, competitor: str) -> list[Run]:
+        return [r for r in self._of(workload, competitor) if "batches" in r]
+
+    def checks(self) -> list[Run]:
+        return [r for r in self.runs if "equal" in r]
+
+    def failures(self) -> list[Run]:
+        return [r for r in self.runs if "failed" in r]
+
+    def seconds_per_batch(self, workload: str, competitor: str) -> float | None:
+        runs = self.timed(workload, competitor)
+        figure = statistics.median if workload == "small" else statistics.fmean
+        return statistics.median(figure(_seconds(r)) for r in runs) if runs else None
+
+    def batch_curve(self, workload: str, competitor: str) -> list[float]:
+        """Median over the runs, batch by batch, from the first batch on."""
+        runs = [[b["seconds"] for b in r["batches"]] for r in self.timed(workload, competitor)]
+        return [statistics.median(column) for column in zip(*runs, strict=True)]
+
+    def _of(self, workload: str, competitor: str) -> list[Run]:
+        return [
+            r
+            for r in self.runs
+            if r["workload"].removesuffix("-quick") == workload and r["competitor"] == competitor
+        ]
+
+
+def _seconds(run: Run) -> list[float]:
+    return [b["seconds"] for b in run["batches"][FIRST_COUNTED:]]
+
+
+def find_all(results: Results) -> list[Finding]:
+    """Every demand of the equality join, in the order of the issue."""
+    return [
+        check_equal(results),
+        times_faster(results, "uniform-2m", DEFAULT, 4.0),
+        times_faster(results, "uniform-2m", ROCKSDB, 7.0),
+        times_faster(results, "uniform-10m", DEFAULT, 6.0),
+        growth(results, "uniform-10m", 1.3),
+        over_floor(results, "uniform-2m", 1.8),
+        over_floor(results, "uniform-10m", 1.8),
+        times_faster(results, "small", DEFAULT, 1.0),
+        memory(results, "uniform-10m", 600 * MB),
+    ]
+
+
+def check_equal(results: Results) -> Finding:
+    done = results.checks()
+    seen = ", ".join(f"{r['competitor']} on {r['workload']} ({r['want']['rows']} rows)" for r in done)
+    wrong = [f"{r['competitor']} on {r['workload']}" for r in done if not r["equal"]]
+    measured = f"differ: {', '.join(wrong)}" if wrong else f"equal: {seen}"
+    ours = any(r["competitor"] == OURS for r in done)
+    met = False if wrong else (True if ours else None)
+    return Finding("results as a multiset", "equal to the batch join", measured if done else "-", met)
+
+
+def times_faster(results: Results, workload: str, peer: str, times: float) -> Finding:
+    ours, theirs = (results.seconds_per_batch(workload, c) for c in (OURS, peer))
+    demand, target = f"{workload}: against {peer}", f">= {times:g}x faster"
+    if theirs is None and _failed(results, workload, peer):
+        return Finding(demand, target, f"{peer} did not finish", ours is not None)
+    if ours is None or theirs is None:
+        return Finding(demand, target, _seconds_text(ours, theirs), None)
+    ratio = theirs / ours
+    return Finding(demand, target, f"{ratio:.2f}x ({_seconds_text(ours, theirs)})", ratio >= times)
+
+
+def over_floor(results: Results, workload: str, times: float) -> Finding:
+    ours, floor = (results.seconds_per_batch(workload, c) for c in (OURS, FLOOR))
+    demand, target = f"{workload}: against the floor", f"<= {times:g}x its time"
+    if ours is None or floor is None:
+        return Finding(demand, target, _seconds_text(ours, floor), None)
+    ratio = ours / floor
+    return Finding(demand, target, f"{ratio:.2f}x ({_seconds_text(ours, floor)})", ratio <= times)
+
+
+def growth(results: Results, workload: str, times: float) -> Finding:
+    demand, target = f"{workload}: growth", f"last ten <= {times:g}x batches 3 to 10"
+    runs = results.timed(workload, OURS)
+    if not runs:
+        return Finding(demand, target, "-", None)
+    seconds = [[b["seconds"] for b in r["batches"]] for r in runs]
+    ratio = statistics.median(statistics.fmean(s[-LATE_COUNT:]) / statistics.fmean(s[EARLY]) for s in seconds)
+    return Finding(demand, target, f"{ratio:.2f}x", ratio <= times)
+
+
+def memory(results: Results, workload: str, limit_bytes: int) -> Finding:
+    demand, target = f"{workload}: private memory of Python", f"< {limit_bytes / MB:.0f} MB"
+    usages = [r["usage"] for r in results.timed(workload, OURS)]
+    if not usages:
+        return Finding(demand, target, "-", None)
+    total = max(u["workers_anon_bytes"] for u in usages)
+    single = max(u["worker_anon_bytes"] for u in usages)
+    measured = f"{total / MB:.0f} MB all workers, {single / MB:.0f} MB the largest"
+    return Finding(demand, target, measured, total < limit_bytes)
+
+
+def _failed(results: Results, workload: str, competitor: str) -> bool:
+    names = {(r["workload"].removesuffix("-quick"), r["competitor"]) for r in results.failures()}
+    return (workload, competitor) in names
+
+
+def _seconds_text(ours: float | None, theirs: float | None) -> str:
+    return " vs ".join("-" if s is None else f"{s:.3f} s" for s in (ours, theirs))
+
+
+def print_findings(console: Console, results: Results) -> None:
+    """The verdicts, then one line per competitor and workload."""
+    title = "Demands (quick: shapes only, proves nothing)" if results.is_quick else "Demands"
+    table = Table("demand", "target", "measured", "verdict", title=title, title_justify="left")
+    colours = {True: "green", False: "red", None: "yellow"}
+    for f in find_all(results):
+        table.add_row(f.demand, f.target, f.measured, f"[{colours[f.met]}]{f.verdict}[/]")
+    console.print(table)
+    console.print(_as_table(run_rows(results)))
+    for run in results.failures():
+        console.print(f"[red]failed[/] {run['competitor']} on {run['workload']}: {run['failed']}")
+
+
+RUN_COLUMNS = (
+    "workload", "competitor", "runs", "s/batch", "min-max", "first batch s",
+    "last s", "JVM MB", "Python MB", "disk MB", "CPU s", "others' CPU",
+)  # fmt: skip
+
+
+def run_rows(results: Results) -> list[list[str]]:
+    """One row of figures per workload and competitor that ran."""
+    pairs = dict.fromkeys(
+        (r["workload"].removesuffix("-quick"), r["competitor"]) for r in results.runs if "batches" in r
+    )
+    return [_run_row(results, workload, competitor) for workload, competitor in sorted(pairs)]
+
+
+def _run_row(results: Results, workload: str, competitor: str) -> list[str]:
+    runs = results.timed(workload, competitor)
+    means = [statistics.fmean(_seconds(r)) for r in runs]
+    curve = results.batch_curve(workload, competitor)
+    peak = {k: max(r["usage"][k] for r in runs) for k in runs[0]["usage"]}
+    cpu = statistics.median(r["usage"]["jvm_cpu_s"] + r["usage"]["python_cpu_s"] for r in runs)
+    noise = peak["foreign_cpu_share"]
+    return [
+        workload,
+        competitor,
+        str(len(runs)),
+        f"{results.seconds_per_batch(workload, competitor):.3f}",
+        f"{min(means):.3f}-{max(means):.3f}",
+        f"{curve[0]:.1f}",
+        f"{curve[-1]:.3f}",
+        f"{peak['jvm_rss_bytes'] / MB:.0f}",
+        f"{peak['workers_anon_bytes'] / MB:.0f}",
+        f"{max(r['disk_bytes'] for r in runs) / MB:.0f}",
+        f"{cpu:.0f}",
+        f"{noise:.0%}{' noisy' if noise > NOISY_SHARE else ''}",
+    ]
+
+
+def _as_table(rows: Iterable[Sequence[str]]) -> Table:
+    table = Table(*RUN_COLUMNS, title="Runs (seconds per batch from the third on)", title_justify="left")
+    for row in rows:
+        table.add_row(*row)
+    return table
+
+
+def markdown(results: Results, date: str, images: Sequence[str]) -> str:
+    """The section of docs/benchmarks.md; the date is an argument because code reads no clock."""
+    facts = results.runs[0]["versions"]
+    names = dict.fromkeys(r["workload"] for r in results.runs)
+    sizes = ", ".join(
+        f"{w.name} {w.rows:,} x {w.rows:,} rows, {w.keys:,} keys, {w.batches} batches, {w.heap_gb} GB heap"
+        for w in map(by_name, names)
+    )
+    verdicts = [[f.demand, f.target, f.measured, f.verdict] for f in find_all(results)]
+    setting = (
+        f"Measured {date} with Spark {facts['spark']}, Java {facts['java']}, Python {facts['python']}, "
+        f"pyarrow {facts['pyarrow']}, numpy {facts['numpy']}, {facts['cores']} cores, seed {SEED}."
+    )
+    legend = (
+        "Seconds per batch from the third batch on, median of the runs; memory and disk are maxima; the "
+        "last column is the share of the machine that other processes took."
+    )
+    parts = [
+        setting,
+        f"Workloads: {sizes}. Result columns: {', '.join(SELECT)}.",
+        _markdown_table(("demand", "target", "measured", "verdict"), verdicts),
+        legend,
+        _markdown_table(RUN_COLUMNS, run_rows(results)),
+        *(f"![seconds per batch, {Path(i).stem}]({i})" for i in images),
+    ]
+    return "\n\n".join(parts) + "\n"
+
+
+def _markdown_table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    lines = [head, ["---"] * len(head), *rows]
+    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
+
+
+def replace_section(document: str, name: str, body: str) -> str:
+    """Put `body` between the markers of section `name`; what stands around them is left alone."""
+    start, end = f"<!-- bench:{name} -->", f"<!-- /bench:{name} -->"
+    section = f"{start}\n{body}{end}"
+    if start not in document:
+        return f"{document.rstrip()}\n\n{section}\n".lstrip()
+    before, rest = document.split(start, 1)
+    return before + section + rest.split(end, 1)[1]

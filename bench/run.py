@@ -1,0 +1,219 @@
+"""Run ONE competitor on ONE workload in this process and write what was measured as JSON.
+
+`python -m bench.run --competitor floor --workload small --out x.json`. The harness starts one such
+process per run, so that no run inherits another's heap, compiled code or Python workers.
+
+Why the timing is fair. All competitors get the same files in the same micro-batches, the same
+`availableNow` trigger, session settings, heap, number of shuffle partitions and the `noop` sink,
+which takes every row and keeps none. A batch's time is Spark's own `triggerExecution`: listing,
+planning, both logs, the work and the commit, everything between two batches' starts. Verification
+is a separate, untimed run (`--verify`) through a Parquet sink, so its cost falls on nobody.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import Annotated, Any
+
+import psutil
+import typer
+from pyspark import SparkContext
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+from pyspark.sql.streaming.query import StreamingQuery
+
+from bench.data import cache_dir, input_dir
+from bench.memory import Sampler
+from bench.peers import COMPETITORS, Competitor, batch_join, source
+from bench.workloads import CORES, SELECT, Workload, by_name
+
+POLL_SECONDS = 1.0
+JVM_EXIT_SECONDS = 10
+GB = 1 << 30
+# Beside the heap: metaspace, RocksDB, Arrow's direct memory, Python workers.
+BESIDE_HEAP_GB = 2
+
+SETTINGS = {
+    "spark.sql.shuffle.partitions": str(CORES),
+    "spark.ui.enabled": "false",
+    "spark.ui.showConsoleProgress": "false",
+    "spark.sql.streaming.numRecentProgressUpdates": "100000",
+    "spark.log.level": "ERROR",
+}
+
+
+def start_session(competitor: Competitor, workload: Workload, scratch: Path) -> SparkSession:
+    """A session with everybody's settings, then the competitor's own."""
+    os.environ["PYSPARK_PYTHON"] = sys.executable
+    builder = (
+        SparkSession.builder.master(f"local[{CORES}]")
+        .appName(f"bench {competitor.name} {workload.name}")
+        .config("spark.driver.memory", f"{workload.heap_gb}g")
+        .config("spark.driver.extraJavaOptions", "-XX:-UsePerfData")
+        .config("spark.local.dir", str(scratch / "local"))
+        .config("spark.sql.warehouse.dir", str(scratch / "warehouse"))
+    )
+    for key, value in (SETTINGS | competitor.settings).items():
+        builder = builder.config(key, value)
+    return builder.getOrCreate()
+
+
+def stop_session() -> None:
+    """Stop Spark and see its JVM end: after a RocksDB run it outlives this process otherwise.
+
+    A JVM left behind would take memory and cores from the next run.
+    """
+    session, gateway = SparkSession.getActiveSession(), SparkContext._gateway
+    if session is not None:
+        session.stop()
+    if gateway is None:
+        return
+    jvm = gateway.proc
+    gateway.shutdown()
+    jvm.stdin.close()
+    try:
+        jvm.wait(JVM_EXIT_SECONDS)
+    except subprocess.TimeoutExpired:
+        jvm.kill()
+        jvm.wait()
+
+
+def build(spark: SparkSession, competitor: Competitor, files: Path, scratch: Path) -> DataFrame:
+    left, right = source(spark, "l", files), source(spark, "r", files)
+    return competitor.build(left, right, scratch / "state")
+
+
+def await_query(query: StreamingQuery, batches: int) -> None:
+    """Wait for the end and tell the harness, on standard output, how far the run is."""
+    while not query.awaitTermination(POLL_SECONDS):  # type: ignore[arg-type]
+        last = query.lastProgress
+        print(json.dumps({"batch": last.batchId + 1 if last else 0, "of": batches}), flush=True)
+
+
+def measure(spark: SparkSession, competitor: Competitor, workload: Workload, scratch: Path) -> dict:
+    """Run the stream into `noop` and return per-batch facts."""
+    rows = build(spark, competitor, input_dir(workload), scratch)
+    writer = rows.writeStream.format("noop").outputMode("append").trigger(availableNow=True)
+    with Sampler() as sampler:
+        started = time.monotonic()
+        query = writer.option("checkpointLocation", str(scratch / "checkpoint")).start()
+        await_query(query, workload.batches)
+        wall_s = time.monotonic() - started
+    batches = [_facts(p) for p in map(json.loads, (q.json for q in query.recentProgress))]
+    batches = [b for b in batches if b["input_rows"]]
+    _expect_all_rows(batches, workload)
+    state_bytes = sum(f.stat().st_size for f in scratch.rglob("*") if f.is_file())
+    return {
+        "wall_s": wall_s,
+        "batches": batches,
+        "disk_bytes": state_bytes,
+        "usage": sampler.as_dict(),
+    }
+
+
+def _facts(progress: dict[str, Any]) -> dict[str, Any]:
+    return {
+        "batch": progress["batchId"],
+        "input_rows": progress["numInputRows"],
+        "seconds": progress["durationMs"].get("triggerExecution", 0) / 1000,
+        "duration_ms": progress["durationMs"],
+        "started": progress["timestamp"],
+        "state_bytes": sum(op["memoryUsedBytes"] for op in progress["stateOperators"]),
+    }
+
+
+def _expect_all_rows(batches: list[dict[str, Any]], workload: Workload) -> None:
+    """A run that batched the input otherwise than planned must not be compared with others."""
+    got = [b["input_rows"] for b in batches]
+    want = [2 * workload.batch_rows] * workload.batches
+    if got != want:
+        raise RuntimeError(f"{workload.name}: batches of {got} rows instead of {want}")
+
+
+def verify(spark: SparkSession, competitor: Competitor, workload: Workload, scratch: Path) -> dict:
+    """Write the stream's results to Parquet and compare their fingerprint with the batch join's."""
+    files, results = input_dir(workload), scratch / "results"
+    rows = build(spark, competitor, files, scratch)
+    writer = rows.writeStream.format("parquet").trigger(availableNow=True)
+    writer = writer.option("checkpointLocation", str(scratch / "checkpoint"))
+    await_query(writer.start(str(results)), workload.batches)
+    # Read through the sink's own log: only what the query committed counts.
+    got = fingerprint(spark.read.parquet(str(results)))
+    want = fingerprint(batch_join(spark, files))
+    return {"got": got, "want": want, "equal": got == want}
+
+
+def fingerprint(rows: DataFrame) -> dict[str, str]:
+    """Count and two order-independent checksums: equal for equal multisets.
+
+    Sums do not cancel duplicates as an exclusive or would; two hash functions make an accidental
+    match of different multisets implausible.
+    """
+    columns = [c.split(" AS ")[-1].split(".")[-1] for c in SELECT]
+    wide = "decimal(38,0)"
+    sums = [F.sum(h(*columns).cast(wide)).alias(n) for n, h in (("xx", F.xxhash64), ("mm", F.hash))]
+    found = rows.agg(F.count(F.lit(1)).alias("rows"), *sums).first()
+    assert found is not None
+    return {name: str(value) for name, value in found.asDict().items()}
+
+
+def versions(spark: SparkSession) -> dict[str, str]:
+    """What a reader needs to repeat the run."""
+    import platform
+
+    import numpy
+    import pyarrow
+
+    java = spark.sql("SELECT java_method('java.lang.System', 'getProperty', 'java.version')").first()
+    assert java is not None
+    return {
+        "spark": spark.version,
+        "java": java[0],
+        "python": platform.python_version(),
+        "pyarrow": pyarrow.__version__,
+        "numpy": numpy.__version__,
+        "cores": f"{CORES} of {psutil.cpu_count()}",
+        "kernel": platform.release(),
+    }
+
+
+def require_memory(workload: Workload) -> None:
+    """Without swap a heap that does not fit kills a neighbour: refuse instead."""
+    need_gb = workload.heap_gb + BESIDE_HEAP_GB
+    free_gb = psutil.virtual_memory().available / GB
+    if free_gb < need_gb:
+        sys.exit(f"{workload.name} needs {need_gb} GB, {free_gb:.1f} GB are available: wait, or use --quick")
+
+
+def main(
+    competitor: Annotated[str, typer.Option(help=f"One of: {', '.join(COMPETITORS)}.")],
+    workload: Annotated[str, typer.Option(help="A name of bench/workloads.py, or NAME-quick.")],
+    out: Annotated[Path, typer.Option(help="Where the JSON goes.")],
+    check: Annotated[bool, typer.Option("--verify", help="Compare results; no timing.")] = False,
+) -> None:
+    """Run one competitor on one workload and write the measurements as JSON."""
+    chosen, work = COMPETITORS[competitor], by_name(workload)
+    require_memory(work)
+    input_dir(work)
+    (cache_dir() / "scratch").mkdir(parents=True, exist_ok=True)
+    scratch = Path(tempfile.mkdtemp(prefix=f"{competitor}-{workload}-", dir=cache_dir() / "scratch"))
+    try:
+        spark = start_session(chosen, work, scratch)
+        found = (verify if check else measure)(spark, chosen, work, scratch)
+        head = {"competitor": competitor, "workload": workload, "versions": versions(spark)}
+        out.parent.mkdir(parents=True, exist_ok=True)
+        out.write_text(json.dumps(head | found, indent=1))
+    finally:
+        stop_session()
+        shutil.rmtree(scratch, ignore_errors=True)
+
+
+if __name__ == "__main__":
+    typer.run(main)

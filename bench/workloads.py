@@ -1,0 +1,82 @@
+"""The workloads: what data, in how many micro-batches.
+
+A workload is plain facts; `data.py` turns it into files and `run.py` feeds those files to one
+competitor. Every row is 24 bytes wide (three 8-byte columns) and every column is used by the
+result, so nothing that a competitor reads is thrown away unseen.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+SEED = 20_260_101
+# Spark's cores, shuffle partitions and our join tasks.
+CORES = 2
+
+ON = "l.k = r.k"
+SELECT = ("l.k", "l.id", "l.x", "r.id AS rid", "r.y")
+
+# The first two batches start Python workers, compile Spark's generated code and warm the JVM:
+# demands count from the third batch on (index 2).
+FIRST_COUNTED = 2
+
+
+@dataclass(frozen=True, slots=True)
+class Workload:
+    """Two inputs of `rows` rows each, `keys` uniform keys, one file a side per micro-batch."""
+
+    name: str
+    rows: int
+    keys: int
+    batches: int
+    heap_gb: int
+    seed: int = SEED
+
+    @property
+    def batch_rows(self) -> int:
+        """Rows of one input in one micro-batch."""
+        return self.rows // self.batches
+
+    @property
+    def expected_results(self) -> int:
+        """Mean number of result rows of the whole run, for uniform keys."""
+        return round(self.rows * self.rows / self.keys)
+
+
+# Heap is the same for every competitor on a workload; it is what Spark's default store needs
+# (its state lives on the heap, in two retained versions), not what we need.
+UNIFORM_2M = Workload("uniform-2m", 2_000_000, 1_000_000, 20, heap_gb=6)
+UNIFORM_10M = Workload("uniform-10m", 10_000_000, 5_000_000, 20, heap_gb=12)
+SMALL = Workload("small", 500 * 60, 15_000, 60, heap_gb=4)
+CHECK = Workload("check", 200_000, 50_000, 8, heap_gb=4)
+
+TIMED = {w.name: w for w in (UNIFORM_2M, UNIFORM_10M, SMALL)}
+ALL = {**TIMED, CHECK.name: CHECK}
+
+
+def quick(workload: Workload) -> Workload:
+    """The same shape at a tenth of the rows: shows that the harness works, proves no demand."""
+    if workload in (SMALL, CHECK):
+        return replace(
+            workload,
+            name=f"{workload.name}-quick",
+            rows=workload.rows // 4,
+            keys=workload.keys // 4,
+            batches=workload.batches // 4,
+        )
+    return replace(
+        workload,
+        name=f"{workload.name}-quick",
+        rows=workload.rows // 10,
+        keys=workload.keys // 10,
+        heap_gb=min(workload.heap_gb, 4),
+    )
+
+
+def by_name(name: str) -> Workload:
+    """Look a workload up; `NAME-quick` is the small version of NAME."""
+    base = name.removesuffix("-quick")
+    if base not in ALL:
+        known = ", ".join(ALL)
+        raise KeyError(f"no workload {name!r}; known: {known} (each also with -quick)")
+    return quick(ALL[base]) if name != base else ALL[base]

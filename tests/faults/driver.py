@@ -1,0 +1,46 @@
+"""A driver of its own, to be killed: `python -m tests.faults.driver FOLDER [--state S] [--failpoints F --after N]`.
+
+Processes all input of the scene in FOLDER. With `--failpoints` that is only the beginning: N more batches are
+added then and processed with the failpoints set. The ids of this process and of its JVM are in FOLDER/pids.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+from pathlib import Path
+
+from tests.faults.harness import CLEANING, Scene, feed, new_session, run
+
+
+def main() -> None:
+    options = _parse()
+    scene = Scene(options.folder, options.state)
+    spark = new_session(options.master, options.folder / "scratch", **CLEANING)
+    _write_pids(options.folder / "pids", jvm=spark.sparkContext._jvm.java.lang.ProcessHandle.current().pid())
+    run(spark, scene)
+    if options.failpoints:
+        feed(scene, options.after)
+        run(spark, scene, options.failpoints)
+    spark.stop()
+
+
+def _parse() -> argparse.Namespace:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("folder", type=Path)
+    parser.add_argument("--state", type=Path)
+    # Four attempts a task: a Python worker may be killed without the end of the query.
+    parser.add_argument("--master", default="local[2,4]")
+    parser.add_argument("--failpoints")
+    parser.add_argument("--after", type=int, default=0)
+    return parser.parse_args()
+
+
+def _write_pids(path: Path, jvm: int) -> None:
+    draft = path.with_suffix(".draft")
+    draft.write_text(f"{os.getpid()} {jvm}")
+    draft.rename(path)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,333 @@
+"""What the fault tests share: inputs on disk, a query over them, places to strike, and what must hold after.
+
+A `Scene` is one folder with everything of one query: its inputs, state, checkpoint and sink. Inputs are one
+small file a side and batch, written from a seed; the sink is Spark's Parquet sink, which shows a batch once
+or not at all. The query takes one file of each input a batch, and ends when nothing is left. The oracle is
+DuckDB over the same input files; neither it nor the checks need Spark.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+from urllib.parse import unquote, urlparse
+
+import duckdb
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+from pyspark.sql import DataFrame, SparkSession
+
+import watersmeet as wm
+from watersmeet.log.files import LocalFiles
+from watersmeet.log.manifests import list_manifests, list_receipts, read_manifest, read_receipts
+from watersmeet.log.runs import RUNS, RunReader, batch_of
+from watersmeet.model.facts import FULL_RANGE, Manifest
+from watersmeet.testing import assert_same_rows
+
+SIDES = ("l", "r")
+SCHEMA = "k bigint, x bigint, s string, id bigint"
+ON = "l.k = r.k AND l.x < r.x + 3"
+SELECT = ["l.id AS a", "r.id AS b", "l.s AS s"]
+FAILPOINTS = "WATERSMEET_FAILPOINTS"
+
+ROWS_A_FILE = 120
+# Arrow batches of 40 rows and runs of one Arrow batch: a file becomes three runs, so that the third batch
+# has enough of them to merge.
+RUN_ROWS = 40
+NULL_SHARE = 0.05
+KEYS = 60
+
+REPOSITORY = Path(__file__).resolve().parents[2]
+
+SETTINGS = {
+    "spark.pyspark.python": sys.executable,
+    "spark.pyspark.driver.python": sys.executable,
+    "spark.ui.enabled": "false",
+    "spark.ui.showConsoleProgress": "false",
+    "spark.driver.host": "127.0.0.1",
+    "spark.driver.bindAddress": "127.0.0.1",
+    "spark.driver.memory": "1g",
+    "spark.sql.shuffle.partitions": "2",
+    "spark.default.parallelism": "2",
+    "spark.log.level": "OFF",
+    "spark.sql.execution.arrow.maxRecordsPerBatch": str(RUN_ROWS),
+    "spark.watersmeet.runBytes": "1",
+}
+
+# Clean-up that has something to remove after sixteen batches. Nothing here runs a task twice at a time, so
+# that no grace is needed.
+CLEANING = {"spark.watersmeet.graceSeconds": "0", "spark.sql.streaming.minBatchesToRetain": "2"}
+
+
+@dataclass(frozen=True)
+class Point:
+    """A place to strike, as the failpoint is called; `before` batches pass unharmed, `after` come then."""
+
+    name: str
+    says: str
+    before: int = 2
+    after: int = 3
+
+
+POINTS = [
+    Point("run-before-write", "before a run is written"),
+    Point("run-half-written", "a run half written"),
+    Point("run-written", "a run written but not described"),
+    Point("manifest-half-written", "a manifest half written"),
+    Point("manifest-written", "a manifest written, the batch not committed"),
+    Point("merge-part", "during a merge"),
+    Point("merge-written", "a merge written, without its receipt"),
+    # Clean-up comes with every sixteenth batch.
+    Point("clean-half-done", "between the removal of manifests and of runs", before=14, after=4),
+    Point("clean-run-removed", "during the removal of runs", before=14, after=4),
+    Point("task-done", "all done, the task not reported"),
+]
+
+
+@dataclass(frozen=True)
+class Scene:
+    folder: Path
+    # Where the state is, if not in the folder.
+    state_folder: Path | None = None
+    seed: int = 1
+
+    @property
+    def state(self) -> Path:
+        return self.state_folder or self.folder / "state"
+
+    @property
+    def checkpoint(self) -> Path:
+        return self.folder / "checkpoint"
+
+    @property
+    def out(self) -> Path:
+        return self.folder / "out"
+
+    @property
+    def once(self) -> Path:
+        """Exists as soon as the failpoint was reached."""
+        return self.folder / "once"
+
+    def inputs(self, side: str) -> Path:
+        return self.folder / "in" / side
+
+    @property
+    def files(self) -> LocalFiles:
+        """The files of the one query whose state is here."""
+        (query,) = LocalFiles(self.state / "l-r").folders()
+        return LocalFiles(self.state / "l-r" / query)
+
+    def committed_batches(self) -> int:
+        """How many batches Spark has committed."""
+        commits = self.checkpoint / "commits"
+        numbers = [int(path.name) for path in commits.iterdir() if path.name.isdigit()] if commits.is_dir() else []
+        return max(numbers, default=-1) + 1
+
+
+# --- inputs ---------------------------------------------------------------------------------------------
+
+
+def feed(scene: Scene, batches: int, *, rows: int = ROWS_A_FILE) -> None:
+    """Add that many files to each input. A file is moved in whole: the stream never sees half of it."""
+    for side in SIDES:
+        folder = scene.inputs(side)
+        folder.mkdir(parents=True, exist_ok=True)
+        first = len(list(folder.iterdir()))
+        for number in range(first, first + batches):
+            draft = scene.folder / f"draft-{side}-{number}"
+            pq.write_table(_rows(scene.seed, side, number, rows), draft)
+            draft.rename(folder / f"{number:05d}.parquet")
+
+
+def _rows(seed: int, side: str, number: int, rows: int) -> pa.Table:
+    rng = np.random.default_rng([seed, SIDES.index(side), number])
+    keys = pa.array(rng.integers(0, KEYS, rows), mask=rng.random(rows) < NULL_SHARE)
+    x = rng.integers(0, 10, rows)
+    texts = pa.array(["", "a", "ä", "bb"]).take(pa.array(rng.integers(0, 4, rows)))
+    ids = np.arange(number * 1_000_000, number * 1_000_000 + rows)
+    return pa.table({"k": keys, "x": x, "s": texts, "id": ids})
+
+
+# --- the query ------------------------------------------------------------------------------------------
+
+
+def joined(spark: SparkSession, scene: Scene) -> DataFrame:
+    streams = {
+        side: spark.readStream.schema(SCHEMA).option("maxFilesPerTrigger", 1).parquet(str(scene.inputs(side)))
+        for side in SIDES
+    }
+    return wm.join(streams, on=ON, select=SELECT, state=str(scene.state), tasks=2)
+
+
+def start(spark: SparkSession, scene: Scene, failpoints: str = ""):
+    """Start the query with these failpoints in its Python workers; it ends when all input is processed."""
+    with worker_environment(spark, failpoints):
+        writer = joined(spark, scene).writeStream.format("parquet").trigger(availableNow=True)
+        return writer.option("checkpointLocation", str(scene.checkpoint)).start(str(scene.out))
+
+
+def run(spark: SparkSession, scene: Scene, failpoints: str = "", timeout_s: float = 150) -> None:
+    """Process all that is there. Raises what the query raises."""
+    query = start(spark, scene, failpoints)
+    try:
+        assert query.awaitTermination(timeout_s), f"the query did not end within {timeout_s} s"
+    finally:
+        query.stop()
+
+
+def run_struck(spark: SparkSession, scene: Scene, point: Point, failpoints: str) -> None:
+    """Some batches in peace, so that there is a history; then more with the failpoint set."""
+    feed(scene, point.before)
+    run(spark, scene)
+    feed(scene, point.after)
+    run(spark, scene, failpoints)
+
+
+@contextmanager
+def worker_environment(spark: SparkSession, failpoints: str) -> Iterator[None]:
+    """Spark packs the environment of its Python workers into every function when a query is built."""
+    environment = spark.sparkContext.environment
+    environment[FAILPOINTS] = failpoints
+    try:
+        yield
+    finally:
+        del environment[FAILPOINTS]
+
+
+def new_session(master: str, scratch: Path, **settings: str) -> SparkSession:
+    """A session of our own; the settings of another one that still runs would silently win."""
+    assert SparkSession.getActiveSession() is None, "another Spark session runs in this process: stop it first"
+    builder = SparkSession.builder.master(master).appName("watersmeet faults")
+    for key, value in {**SETTINGS, **settings, "spark.local.dir": str(scratch)}.items():
+        builder = builder.config(key, value)
+    return builder.getOrCreate()
+
+
+# --- what must hold -------------------------------------------------------------------------------------
+
+
+def check(scene: Scene) -> None:
+    """Nothing missing, nothing twice, and a state that is whole."""
+    check_results(scene)
+    check_state(scene)
+
+
+def check_results(scene: Scene) -> None:
+    expected = expected_rows(scene)
+    assert len(expected) > 100, "a join with few results shows little"
+    assert_same_rows(shown_rows(scene), expected)
+
+
+def expected_rows(scene: Scene) -> list[tuple[Any, ...]]:
+    sides = ", ".join(f"{side} AS (FROM read_parquet('{scene.inputs(side)}/*.parquet'))" for side in SIDES)
+    with duckdb.connect() as con:
+        return con.execute(f"WITH {sides} SELECT {', '.join(SELECT)} FROM l JOIN r ON {ON}").fetchall()
+
+
+def shown_rows(scene: Scene) -> list[tuple[Any, ...]]:
+    """The rows that a reader of the sink sees: those in the files that the sink's log names."""
+    paths = [str(path) for path in _shown_files(scene.out / "_spark_metadata")]
+    with duckdb.connect() as con:
+        return con.execute("SELECT a, b, s FROM read_parquet($1)", [paths]).fetchall() if paths else []
+
+
+def _shown_files(log: Path) -> list[Path]:
+    """Every tenth entry of the log repeats all before it."""
+    entries = {int(path.stem): path for path in log.iterdir() if path.name[0].isdigit()}
+    first = max((number for number, path in entries.items() if path.suffix == ".compact"), default=0)
+    lines = [
+        line for number in sorted(entries) if number >= first for line in entries[number].read_text().splitlines()[1:]
+    ]
+    return [Path(unquote(urlparse(json.loads(line)["path"]).path)) for line in lines]
+
+
+def newest(scene: Scene) -> Manifest:
+    return read_manifest(scene.files, list_manifests(scene.files)[-1])
+
+
+def check_state(scene: Scene) -> None:
+    """The newest manifest holds each row that came once, in runs that are all there and undamaged."""
+    manifest = newest(scene)
+    verify_runs(scene, manifest)
+    arrived = {side: _rows_with_key(scene, side) for side in SIDES}
+    assert {side: sum(run.rows for run in manifest.live if run.input == side) for side in SIDES} == arrived
+    assert {side: manifest.totals[side].rows for side in SIDES} == arrived
+
+
+def verify_runs(scene: Scene, manifest: Manifest) -> None:
+    """Read every run that the manifest names; CorruptFile if one is not what was written."""
+    reader = RunReader(scene.files)
+    for run in manifest.live:
+        assert len(reader.read(run, FULL_RANGE, ())) == run.rows
+
+
+def _rows_with_key(scene: Scene, side: str) -> int:
+    with duckdb.connect() as con:
+        found = con.execute(f"SELECT count(k) FROM read_parquet('{scene.inputs(side)}/*.parquet')").fetchall()
+    return int(found[0][0])
+
+
+def orphans(scene: Scene) -> set[str]:
+    """Run files that no manifest and no receipt names."""
+    named = {path for name in list_manifests(scene.files) for path in read_manifest(scene.files, name).named_paths}
+    receipts = read_receipts(scene.files, lambda merge, part: True)
+    named |= {run.path for receipt in receipts for run in receipt.output}
+    return run_files(scene) - named
+
+
+def run_files(scene: Scene) -> set[str]:
+    return {f"{RUNS}/{side}/{info.name}" for side in SIDES for info in scene.files.list(f"{RUNS}/{side}")}
+
+
+def drafts(scene: Scene) -> list[Path]:
+    """Manifests and receipts that were begun and never published."""
+    return [path for folder in ("manifests", "receipts") for path in (scene.files.root / folder).glob(".*")]
+
+
+def check_traces(scene: Scene, point: Point) -> None:
+    """The blow fell where it was meant to: each place leaves its own kind of litter."""
+    assert scene.once.exists(), f"{point.name} was never reached"
+    if point.name in ("run-half-written", "run-written", "merge-written"):
+        assert orphans(scene), "no run was left behind"
+    if point.name == "manifest-half-written":
+        assert drafts(scene), "no half manifest was left behind"
+    if point.name.startswith("merge"):
+        assert any("-m0" in run.path for run in newest(scene).live), "the merge was not done after all"
+    if point.name.startswith("clean"):
+        check_cleaned(scene)
+
+
+def check_cleaned(scene: Scene) -> None:
+    """Old manifests are gone, and with them every run that only they named.
+
+    Except merged runs: their receipts went in this clean-up, so that they themselves go in the next one.
+    """
+    last = list_manifests(scene.files)[-1].batch
+    cleaned = last - (last + 1) % 16
+    left = [path for path in orphans(scene) if batch_of(path) < cleaned and "-p0" in path]
+    assert not left, f"not removed: {left}"
+    assert min(name.batch for name in list_manifests(scene.files)) >= cleaned - 2
+    assert len(list_receipts(scene.files)) <= 2
+
+
+# --- time -----------------------------------------------------------------------------------------------
+
+
+def wait_until(condition: Callable[[], Any], what: str, timeout_s: float = 60) -> None:
+    deadline = time.monotonic() + timeout_s
+    while not condition():
+        assert time.monotonic() < deadline, f"{what}: not within {timeout_s} s"
+        time.sleep(0.05)
+
+
+def python_path() -> str:
+    """Where processes that are started from here find the package and the tests."""
+    return os.pathsep.join([str(REPOSITORY / "src"), str(REPOSITORY), *filter(None, [os.environ.get("PYTHONPATH")])])

@@ -1,0 +1,87 @@
+"""The demo as a process, and every example, copied to a place of its own, in the tests' session."""
+
+from __future__ import annotations
+
+import os
+import re
+import runpy
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from watersmeet.cli.main import app
+
+pytestmark = pytest.mark.spark
+
+# Generous: the machine may be shared.
+DEADLINE_S = 200
+
+EXAMPLES = Path(__file__).parents[2] / "examples"
+
+
+@pytest.mark.timeout(DEADLINE_S + 10)
+def test_the_demo_runs_checks_and_cleans_up(tmp_path):
+    done = subprocess.run(
+        [sys.executable, "-m", "watersmeet", "demo", "--seconds", "6", "--plain"],
+        capture_output=True,
+        text=True,
+        timeout=DEADLINE_S,
+        env={**os.environ, "TMPDIR": str(tmp_path)},
+        check=False,
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+    lines = done.stdout.splitlines()
+    assert re.fullmatch(r"[\d,]+ results, all equal to DuckDB's", lines[-1])
+    assert int(lines[-1].split()[0].replace(",", "")) > 1_000
+    assert lines[0].startswith("batch 0: 300 rows in")
+    assert not [path for path in tmp_path.iterdir() if path.name.startswith("watersmeet")]
+
+
+@pytest.fixture
+def examples(tmp_path) -> Path:
+    return Path(shutil.copytree(EXAMPLES, tmp_path / "examples", ignore=shutil.ignore_patterns("out")))
+
+
+def test_every_example_is_tested():
+    assert {path.name for path in EXAMPLES.iterdir() if path.suffix in (".py", ".toml")} == {
+        "orders_payments.toml",
+        "views_clicks.toml",
+        "stream_join.py",
+        "batch_join.py",
+    }
+
+
+def test_the_job_files(spark, examples):
+    runner = CliRunner()
+    first = runner.invoke(app, ["run", str(examples / "orders_payments.toml")])
+    assert first.exit_code == 0, first.output
+    assert "17 rows in, 6 out, 2 batches" in first.stdout
+    paid = {
+        tuple(row)
+        for row in spark.read.parquet(str(examples / "out/paid")).select("id", "customer").collect()
+    }
+    assert paid == {(1, "ada"), (2, "grace"), (5, "barbara"), (6, "donald"), (8, "frances")}
+    again = runner.invoke(app, ["run", str(examples / "orders_payments.toml")])
+    assert "done: 0 rows in, 0 out" in again.stdout
+
+    clicked = runner.invoke(app, ["run", str(examples / "views_clicks.toml")])
+    assert clicked.exit_code == 0, clicked.output
+    assert "2 out" in clicked.stdout.splitlines()[-1]
+
+
+@pytest.mark.parametrize(
+    "script, printed",
+    [
+        ("stream_join.py", ["|  5| barbara|10.00|", "p: 8 rows kept in", "1 dropped for a null key"]),
+        ("batch_join.py", ["|  /a|    1|", "[{'page': '/a', 'after': 1}]"]),
+    ],
+)
+def test_the_scripts(spark, examples, capsys, script, printed):
+    runpy.run_path(str(examples / script), run_name="__main__")
+    shown = capsys.readouterr().out
+    assert all(words in shown for words in printed), shown
+    assert len((examples / script).read_text().splitlines()) < 50

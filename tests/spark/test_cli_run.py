@@ -1,0 +1,235 @@
+"""`watersmeet run`: killed and resumed as a process; checked, refused and failing in the tests' own session."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import subprocess
+import sys
+from collections import Counter
+from pathlib import Path
+
+import duckdb
+import psutil
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from typer.testing import CliRunner
+
+import watersmeet as wm
+from watersmeet.cli.main import app
+
+pytestmark = pytest.mark.spark
+
+# Generous: the machine may be shared. Nothing below waits longer than it must.
+DEADLINE_S = 150
+
+FILES = 12
+KEYS = 40
+
+JOB = """
+[inputs.l]
+format = "parquet"
+path = "left"
+options = { maxFilesPerTrigger = 1 }
+[inputs.r]
+format = "parquet"
+path = "right"
+options = { maxFilesPerTrigger = 1, password = "${JOB_PASSWORD}" }
+[join]
+on = "l.k = r.k AND l.x <= r.y"
+select = ["l.k", "l.x", "r.y"]
+[sink]
+format = "parquet"
+path = "out"
+[job]
+name = "pairs"
+checkpoint = "checkpoint"
+[spark]
+spark.master = "local[2]"
+spark.ui.enabled = false
+spark.driver.memory = "1g"
+"""
+
+
+@pytest.fixture
+def folder(tmp_path, monkeypatch) -> Path:
+    monkeypatch.setenv("JOB_PASSWORD", "hunter22")
+    (tmp_path / "job.toml").write_text(JOB)
+    return tmp_path
+
+
+def write_inputs(folder: Path, files: range) -> None:
+    for side, value in (("left", "x"), ("right", "y")):
+        (folder / side).mkdir(exist_ok=True)
+        for number in files:
+            rows = range(number * 50, number * 50 + 50)
+            table = pa.table(
+                {"k": [row * 7 % KEYS for row in rows], value: [row * 13 % 1_000 for row in rows]}
+            )
+            pq.write_table(table, folder / side / f"{number:04d}.parquet")
+
+
+def expected(folder: Path) -> Counter:
+    sql = (
+        f"SELECT l.k, l.x, r.y FROM '{folder}/left/*' l JOIN '{folder}/right/*' r ON l.k = r.k AND l.x <= r.y"
+    )
+    with duckdb.connect() as connection:
+        return Counter(connection.execute(sql).fetchall())
+
+
+def results(spark, folder: Path) -> Counter:
+    """Through Spark's reader, which leaves out files that were not committed."""
+    return Counter(map(tuple, spark.read.parquet(str(folder / "out")).collect()))
+
+
+def start(folder: Path, *arguments: str) -> subprocess.Popen:
+    return subprocess.Popen(
+        [sys.executable, "-m", "watersmeet", "run", str(folder / "job.toml"), *arguments],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env={**os.environ, "NO_COLOR": "1"},
+    )
+
+
+def read_until(process: subprocess.Popen, pattern: str) -> list[str]:
+    lines = []
+    for line in process.stdout:
+        lines.append(line)
+        if re.search(pattern, line):
+            return lines
+    pytest.fail(f"no line like {pattern!r} in {lines}; {process.stderr.read()}")
+
+
+def await_gone(processes: list[psutil.Process]) -> None:
+    _, alive = psutil.wait_procs(processes, timeout=DEADLINE_S)
+    assert not alive
+
+
+@pytest.mark.timeout(2 * DEADLINE_S)
+def test_interrupted_in_the_middle_it_resumes_and_every_result_comes_out_once(spark, folder):
+    write_inputs(folder, range(FILES))
+    process = start(folder)
+    read_until(process, r"^batch(es)? .*rows in")
+    children = psutil.Process(process.pid).children(recursive=True)
+    assert any("java" in child.name() for child in children)
+    process.send_signal(signal.SIGINT)
+    out, err = process.communicate(timeout=DEADLINE_S)
+    assert (process.returncode, err) == (0, "")
+    assert out.splitlines()[-1].startswith("stopped: ")
+    await_gone(children)
+    (join,) = wm.status(folder / "checkpoint/watersmeet").joins
+    assert join.batch < FILES - 1, "it was stopped in the middle"
+    assert (folder / "checkpoint/watersmeet/spark-pairs.log").exists()
+
+    change(folder, "maxFilesPerTrigger = 1,", "maxFilesPerTrigger = 6,")
+    change(folder, "maxFilesPerTrigger = 1 ", "maxFilesPerTrigger = 6 ")
+    process = start(folder, "--once")
+    out, err = process.communicate(timeout=DEADLINE_S)
+    assert (process.returncode, err) == (0, "")
+    first, *_, last = out.splitlines()
+    assert re.match(r"pairs: goes on with batch \d+, state in ", first)
+    assert last.startswith("done: ")
+
+    assert results(spark, folder) == expected(folder)
+    (join,) = wm.status(folder / "checkpoint/watersmeet").joins
+    assert (join.starts, join.rows, join.damage) == (2, 2 * FILES * 50, ())
+
+
+def run(folder: Path, *arguments: str):
+    return CliRunner().invoke(app, ["run", str(folder / "job.toml"), *arguments])
+
+
+def change(folder: Path, old: str, new: str) -> None:
+    text = (folder / "job.toml").read_text()
+    assert old in text
+    (folder / "job.toml").write_text(text.replace(old, new))
+
+
+def test_check_explains_and_starts_nothing(spark, folder):
+    write_inputs(folder, range(1))
+    done = run(folder, "--check")
+    assert done.exit_code == 0, done.output
+    for words in (
+        "on l.k = r.k AND l.x <= r.y",
+        "kept in the state: k, x",
+        "option password = ${JOB_PASSWORD}",
+    ):
+        assert words in done.stdout
+    assert "ok: it would start afresh; nothing was started" in done.stdout
+    assert "hunter22" not in done.output
+    assert not (folder / "checkpoint").exists()
+
+
+def test_changes_that_the_state_cannot_carry_are_refused_before_the_first_batch(spark, folder):
+    write_inputs(folder, range(1))
+    done = run(folder, "--once")
+    assert done.exit_code == 0, done.output
+    write_inputs(folder, range(1, 2))
+
+    change(folder, "l.x <= r.y", "l.x < r.y")
+    for arguments in (["--check"], ["--once"]):
+        refused = run(folder, *arguments)
+        assert refused.exit_code == 2
+        assert refused.stderr.startswith("error: the state was written by another join: its predicate was")
+        assert "Traceback" not in refused.output
+    assert "Traceback" in run(folder, "--check", "--debug").stderr
+
+    change(folder, "l.x < r.y", "l.x <= r.y")
+    change(folder, 'name = "pairs"', f'name = "pairs"\nstate = "{folder}/moved"')
+    refused = run(folder, "--once")
+    assert refused.exit_code == 2
+    assert "there is no state of an earlier batch in" in refused.stderr
+
+    change(folder, f'state = "{folder}/moved"', "")
+    done = run(folder, "--once")
+    assert done.exit_code == 0, done.output
+    assert results(spark, folder) == expected(folder)
+
+
+def test_a_failing_query_says_why_and_where_the_log_is(spark, folder):
+    write_inputs(folder, range(1))
+    assert run(folder, "--once").exit_code == 0
+    (damaged,) = (folder / "checkpoint/watersmeet/l-r").glob("*/runs/l/*")
+    damaged.unlink()
+    write_inputs(folder, range(1, 2))
+    done = run(folder, "--once")
+    assert done.exit_code == 1
+    assert done.stderr.startswith("error: run runs/l/")
+    assert "is missing. Restore the file from a copy" in done.stderr
+    assert "Spark's log: " in done.stderr.splitlines()[-1]
+    assert "Traceback" not in done.output
+
+
+@pytest.mark.parametrize(
+    "old, new, message",
+    [
+        (
+            'path = "left"',
+            'path = "nowhere"',
+            r"\[inputs.l\]: the columns of .*nowhere cannot be told from its files",
+        ),
+        ('path = "left"', 'path = "left"\nwhere = "zz > 1"', r"\[inputs.l\]: .*zz.* cannot be resolved"),
+        ('format = "parquet"\npath = "left"', 'format = "no-such"', r"\[inputs.l\]: .*no-such"),
+        ("l.k = r.k", "l.k = r.zz", r"\[join\]: .*zz"),
+        ('[sink]\nformat = "parquet"', '[sink]\nformat = "no-such"', r"\[sink\]: .*no-such"),
+    ],
+    ids=["no input files", "unknown column", "unknown source", "unknown key", "unknown sink"],
+)
+def test_refusals_name_the_part_of_the_job_file(spark, folder, old, new, message):
+    write_inputs(folder, range(1))
+    change(folder, old, new)
+    done = run(folder, "--once")
+    assert done.exit_code == 2
+    assert re.search(message, done.stderr)
+    assert "Traceback" not in done.output
+
+
+def test_inputs_can_be_projected_and_filtered(spark, folder):
+    write_inputs(folder, range(2))
+    change(folder, 'path = "right"', 'path = "right"\nwhere = "y > 500"\ncolumns = ["k + 0 AS k", "y"]')
+    done = run(folder, "--once")
+    assert done.exit_code == 0, done.output
+    assert results(spark, folder) == Counter({row: n for row, n in expected(folder).items() if row[2] > 500})

@@ -1,0 +1,103 @@
+"""`watersmeet status`, the version and refusals, through typer's runner."""
+
+from __future__ import annotations
+
+import json
+
+import pyarrow as pa
+import pytest
+from typer.testing import CliRunner
+
+import watersmeet
+from watersmeet.cli.main import app
+from watersmeet.local.join import LocalJoin
+
+SCHEMA = pa.schema({"k": pa.int64()})
+
+
+@pytest.fixture
+def state(tmp_path):
+    join = LocalJoin({"l": SCHEMA, "r": SCHEMA}, on="l.k = r.k", state=str(tmp_path / "state"), query="q1")
+    join.batch(l=pa.table({"k": [1, 2, None]}), r=pa.table({"k": [1]}))
+    return tmp_path / "state"
+
+
+def invoke(*arguments: object):
+    return CliRunner().invoke(app, [str(argument) for argument in arguments])
+
+
+def test_tables_for_people(state):
+    done = invoke("status", state)
+    assert done.exit_code == 0
+    for words in (
+        "join  query q1",
+        "batch 0, started 1 time, last batch",
+        "null keys dropped",
+        "merging debt: none",
+    ):
+        assert words in done.stdout
+    assert done.stderr == ""
+
+
+def test_json_has_the_documented_keys(state):
+    done = invoke("status", state, "--json")
+    assert done.exit_code == 0
+    found = json.loads(done.stdout)
+    assert set(found) == {"version", "state", "joins", "damage"}
+    (join,) = found["joins"]
+    documented = invoke("status", "--help").stdout
+    assert all(key in documented for key in (*found, *join, *join["inputs"][0]))
+    assert join["inputs"][0] == {
+        "name": "l",
+        "runs": 1,
+        "rows": 2,
+        "bytes": join["inputs"][0]["bytes"],
+        "arrived_rows": 2,
+        "null_rows": 1,
+    }
+    assert (found["version"], join["batch"], join["starts"], join["damage"]) == (1, 0, 1, [])
+
+
+@pytest.mark.parametrize("arguments", [[], ["--json"]])
+def test_damage_is_told_and_gives_exit_code_1(state, arguments):
+    (manifest,) = (state / "join/q1/manifests").iterdir()
+    manifest.write_bytes(manifest.read_bytes()[:50])
+    done = invoke("status", state, *arguments)
+    assert done.exit_code == 1
+    assert "Traceback" not in done.output
+    told = json.loads(done.stdout)["damage"][0] if arguments else done.stderr
+    assert manifest.name in told
+
+
+def test_no_state_is_one_sentence_and_exit_code_2(tmp_path):
+    done = invoke("status", tmp_path / "nothing")
+    assert done.exit_code == 2
+    assert done.stdout == ""
+    assert (
+        done.stderr
+        == f"error: there is no state in {tmp_path / 'nothing'}: the directory is missing or empty\n"
+    )
+
+
+def test_debug_shows_the_traceback(tmp_path):
+    done = invoke("status", tmp_path / "nothing", "--debug")
+    assert "Traceback" in done.stderr
+    assert done.exit_code == 2
+
+
+def test_version():
+    assert invoke("--version").stdout == f"watersmeet {watersmeet.__version__}\n"
+
+
+def test_a_bad_job_file_is_refused_before_spark_starts(tmp_path):
+    (tmp_path / "bad.toml").write_text("[input.x]")
+    done = invoke("run", tmp_path / "bad.toml")
+    assert done.exit_code == 2
+    assert done.stderr == "error: bad.toml has no key 'input'; did you mean 'inputs'?\n"
+
+
+def test_the_demo_refuses_a_directory_with_something_in_it(tmp_path):
+    (tmp_path / "mine").touch()
+    done = invoke("demo", "--keep", tmp_path)
+    assert done.exit_code == 2
+    assert "give a new directory" in done.stderr

@@ -1,0 +1,283 @@
+"""Job files: what a good one means, and the one sentence that each bad one gets."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from watersmeet.errors import ConfigError
+from watersmeet.jobs.file import load_job, parse_job
+from watersmeet.jobs.model import AvailableNow, Every, Job, Join, Sink, Source
+from watersmeet.jobs.secrets import expand_all, looks_secret, scrub, secrets_of, shown
+
+SMALL = """
+[inputs.l]
+format = "parquet"
+path = "left"
+[inputs.r]
+format = "rate"
+[join]
+on = "l.k = r.value"
+[sink]
+format = "noop"
+[job]
+checkpoint = "cp"
+"""
+
+FULL = """
+[inputs.l]
+format = "csv"
+path = "data/left"
+schema = "k BIGINT, x INT"
+where = "x > 0"
+columns = ["k", "x * 2 AS twice"]
+options = { header = true, maxFilesPerTrigger = 3 }
+
+[inputs.r]
+format = "kafka"
+columns = ["CAST(value AS STRING) AS v"]
+[inputs.r.options]
+subscribe = "topic"
+kafka.bootstrap.servers = "broker:9092"
+"kafka.sasl.jaas.config" = "password=${SECRET};"
+
+[join]
+on = "l.k = r.v"
+select = ["l.k", "r.v"]
+name = "mine"
+tasks = 4
+
+[sink]
+format = "parquet"
+path = "s3a://bucket/out"
+mode = "append"
+options = { compression = "zstd" }
+
+[job]
+name = "full"
+checkpoint = "${BASE}/cp"
+state = "~/state"
+trigger = "5 seconds"
+
+[spark]
+spark.master = "local[4]"
+"spark.sql.shuffle.partitions" = 8
+spark.ui.enabled = false
+"""
+
+
+def parse(text: str, **env: str) -> Job:
+    return parse_job(text, Path("/jobs/a.toml"), env)
+
+
+def changed(old: str, new: str, text: str = SMALL) -> str:
+    assert text.count(old) == 1, old
+    return text.replace(old, new)
+
+
+def test_a_small_file_takes_the_defaults():
+    assert parse(SMALL) == Job(
+        file=Path("/jobs/a.toml"),
+        name="a",
+        inputs=(Source("l", "parquet", "/jobs/left"), Source("r", "rate")),
+        join=Join("l.k = r.value", "l-r"),
+        sink=Sink("noop"),
+        checkpoint="/jobs/cp",
+        state="/jobs/cp/watersmeet",
+        trigger=Every("0 seconds"),
+    )
+
+
+def test_a_full_file_is_taken_word_by_word():
+    job = parse(FULL, SECRET="hunter22", BASE="/base")
+    left, right = job.inputs
+    assert left == Source(
+        name="l",
+        format="csv",
+        path="/jobs/data/left",
+        schema="k BIGINT, x INT",
+        where="x > 0",
+        columns=("k", "x * 2 AS twice"),
+        options={"header": "true", "maxFilesPerTrigger": "3"},
+    )
+    assert right.options["kafka.bootstrap.servers"] == "broker:9092"
+    assert job.join == Join("l.k = r.v", "mine", ("l.k", "r.v"), 4)
+    assert job.sink == Sink("parquet", "s3a://bucket/out", {"compression": "zstd"})
+    assert (job.name, job.checkpoint, job.state) == ("full", "/base/cp", str(Path("~/state").expanduser()))
+    assert job.trigger == Every("5 seconds")
+    assert job.spark == {
+        "spark.master": "local[4]",
+        "spark.sql.shuffle.partitions": "8",
+        "spark.ui.enabled": "false",
+    }
+
+
+def test_a_credential_is_filled_in_only_for_spark():
+    job = parse(FULL, SECRET="hunter22", BASE="/base")
+    assert "hunter22" not in repr(job)
+    options = expand_all(job.inputs[1].options, {"SECRET": "hunter22"}, "")
+    assert options["kafka.sasl.jaas.config"] == "password=hunter22;"
+
+
+@pytest.mark.parametrize(
+    "text, trigger",
+    [
+        ("once", AvailableNow()),
+        ("available-now", AvailableNow()),
+        ("Available-Now", AvailableNow()),
+        ("as fast as possible", Every()),
+        ("continuous as fast as possible", Every()),
+        ("500 milliseconds", Every("500 milliseconds")),
+        ("1  minute", Every("1 minute")),
+    ],
+)
+def test_triggers(text, trigger):
+    assert parse(SMALL + f'trigger = "{text}"').trigger == trigger
+
+
+def test_state_from_the_session_settings():
+    assert parse(SMALL + '[spark]\nspark.watersmeet.state = "elsewhere"').state == "/jobs/elsewhere"
+
+
+@pytest.mark.parametrize(
+    "text, message",
+    [
+        ("[inputs", "a.toml is not valid TOML: "),
+        ("", "a.toml needs two inputs, each in a table such as [inputs.o]"),
+        (changed("[job]", "[jobs]"), "a.toml has no key 'jobs'; did you mean 'job'?"),
+        (changed("[sink]", "[output]"), "a.toml has no key 'output'; did you mean 'sink'?"),
+        (changed('[join]\non = "l.k = r.value"', ""), "a.toml lacks the table [join]"),
+        (changed('[sink]\nformat = "noop"', ""), "a.toml lacks the table [sink]"),
+        (changed('[job]\ncheckpoint = "cp"', ""), "a.toml lacks the table [job]"),
+        (changed('[inputs.r]\nformat = "rate"', ""), "a.toml needs two inputs"),
+        ("inputs = 3", "a.toml needs two inputs"),
+        ("inputs = { l = 1, r = 2 }", "a.toml: [inputs.l] must be a table of keys and values, not 1"),
+        (
+            changed('format = "rate"', 'fromat = "rate"'),
+            "[inputs.r] has no key 'fromat'; did you mean 'format'?",
+        ),
+        (
+            changed('format = "rate"', 'select = ["x"]'),
+            "[inputs.r] has no key 'select'; did you mean 'columns'?",
+        ),
+        (
+            changed('format = "rate"', "zzz = 1"),
+            "[inputs.r] has no key 'zzz'; it takes format, path, schema, where, columns, options",
+        ),
+        (changed('format = "rate"', 'path = "x"'), "a.toml: [inputs.r] lacks the key 'format'"),
+        (changed('format = "rate"', "format = 7"), "[inputs.r]: format must be a text, not 7"),
+        (changed('format = "rate"', 'format = ""'), "[inputs.r]: format must be a text, not an empty one"),
+        (
+            changed('format = "rate"', 'format = "json"'),
+            "[inputs.r] lacks the key 'schema': json files carry no",
+        ),
+        (
+            changed('format = "rate"', 'format = "CSV"'),
+            "[inputs.r] lacks the key 'schema': CSV files carry no",
+        ),
+        (
+            changed('format = "rate"', 'format = "rate"\ncolumns = "value"'),
+            '[inputs.r]: columns must be a list of texts, such as ["value"]',
+        ),
+        (
+            changed('format = "rate"', 'format = "rate"\ncolumns = []'),
+            "columns must be a list of texts, such as",
+        ),
+        (
+            changed('format = "rate"', 'format = "rate"\noptions = "x"'),
+            "[inputs.r]: options must be a table, such as { header = true }, not 'x'",
+        ),
+        (
+            changed('format = "rate"', 'format = "rate"\noptions = { a = [1] }'),
+            "[inputs.r]: options: a must be a text, number or true/false, not a list",
+        ),
+        (
+            changed('format = "rate"', 'format = "rate"\noptions = { password = "${UNSET}" }'),
+            "[inputs.r], key password, needs the environment variable UNSET, which is not set",
+        ),
+        (
+            changed('path = "left"', 'path = "${UNSET}/x"'),
+            "[inputs.l], key path, needs the environment variable UNSET",
+        ),
+        (changed('on = "l.k = r.value"', 'select = ["l.k"]'), "a.toml: [join] lacks the key 'on'"),
+        (changed('on = "l.k', 'condition = "l.k'), "[join] has no key 'condition'; did you mean 'on'?"),
+        (
+            changed('value"\n[sink]', 'value"\ntasks = 0\n[sink]'),
+            "[join]: tasks must be a whole number from 1 up, not 0",
+        ),
+        (
+            changed('value"\n[sink]', 'value"\ntasks = true\n[sink]'),
+            "tasks must be a whole number from 1 up, not True",
+        ),
+        (
+            changed('format = "noop"', 'format = "parquet"'),
+            "[sink] lacks the key 'path': where shall the parquet",
+        ),
+        (
+            changed('format = "noop"', 'format = "noop"\nmode = "complete"'),
+            "[sink]: mode is 'complete', but a join only ever appends",
+        ),
+        (
+            changed('checkpoint = "cp"', 'checkpointLocation = "cp"'),
+            "[job] has no key 'checkpointLocation'; did you mean 'checkpoint'?",
+        ),
+        (changed('checkpoint = "cp"', 'name = "x"'), "a.toml: [job] lacks the key 'checkpoint'"),
+        (SMALL + 'trigger = "onec"', "[job]: trigger cannot be 'onec'; did you mean 'once'?"),
+        (SMALL + 'trigger = "5 fortnights"', "[job]: trigger cannot be '5 fortnights'"),
+        (SMALL + "[spark]\nsql.x = 1", "[spark] has no key 'sql.x'; did you mean 'spark.sql.x'?"),
+        (
+            SMALL + '[spark]\nspark.x = "${UNSET}"',
+            "[spark], key spark.x, needs the environment variable UNSET",
+        ),
+        ("spark = 3" + SMALL, "a.toml: [spark] must be a table of spark.* settings"),
+    ],
+)
+def test_bad_files_are_refused_in_one_sentence(text, message):
+    with pytest.raises(ConfigError) as refused:
+        parse(text)
+    assert message in str(refused.value)
+    assert "\n" not in str(refused.value)
+
+
+def test_no_file(tmp_path):
+    with pytest.raises(ConfigError, match="there is no job file"):
+        load_job(tmp_path / "absent.toml")
+    (tmp_path / "latin.toml").write_bytes(b"# \xff")
+    with pytest.raises(ConfigError, match="cannot read the job file"):
+        load_job(tmp_path / "latin.toml")
+
+
+@pytest.mark.parametrize(
+    "key",
+    [
+        "password",
+        "kafka.sasl.jaas.config",
+        "fs.s3a.secret.key",
+        "fs.s3a.access.key",
+        "sas_token",
+        "fs.azure.account.key.store.dfs.core.windows.net",
+        "ssl.truststore.passphrase",
+        "apiKey",
+        "credentials",
+    ],
+)
+def test_secret_keys_are_known(key):
+    assert looks_secret(key)
+    assert shown(key, "hunter22") == "***"
+    assert shown(key, "${FROM_ENV}") == "${FROM_ENV}"
+
+
+@pytest.mark.parametrize("key", ["header", "path", "maxFilesPerTrigger", "subscribe", "key.deserializer"])
+def test_other_keys_are_shown(key):
+    assert shown(key, "x") == "x"
+
+
+def test_the_user_part_of_a_url_is_hidden():
+    assert shown("url", "jdbc:postgresql://ada:pw@host/db") == "jdbc:postgresql://***@host/db"
+
+
+def test_secrets_are_blanked_out_of_messages():
+    job = parse(FULL + '"spark.hadoop.fs.s3a.secret.key" = "0123456789"', SECRET="hunter22", BASE="/b")
+    secrets = secrets_of(job, {"SECRET": "hunter22"})
+    assert scrub("bad password=hunter22; key 0123456789", secrets) == "bad password=***; key ***"
