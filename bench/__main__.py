@@ -46,7 +46,8 @@ ENTRANTS = {
 }
 
 app = typer.Typer(no_args_is_help=True, add_completion=False, help=__doc__)
-console = Console()
+# Eighty columns, rich's guess for a pipe, would cut the tables to pieces.
+console = Console(width=None if sys.stdout.isatty() else 150)
 
 
 @dataclass(frozen=True, slots=True)

@@ -105,11 +105,12 @@ def find_all(results: Results) -> list[Finding]:
 
 def check_equal(results: Results) -> Finding:
     done = results.checks()
-    seen = ", ".join(f"{r['competitor']} on {r['workload']} ({r['want']['rows']} rows)" for r in done)
     wrong = [f"{r['competitor']} on {r['workload']}" for r in done if not r["equal"]]
-    measured = f"differ: {', '.join(wrong)}" if wrong else f"equal: {seen}"
-    ours = any(r["competitor"] == OURS for r in done)
-    met = False if wrong else (True if ours else None)
+    ours_on = [f"{r['workload']} ({int(r['want']['rows']):,} rows)" for r in done if r["competitor"] == OURS]
+    peers = sorted({r["competitor"] for r in done} - {OURS})
+    equal = f"equal: ours on {', '.join(ours_on) or 'nothing'}; {', '.join(peers) or 'no peer'} too"
+    measured = f"differ: {', '.join(wrong)}" if wrong else equal
+    met = False if wrong else (True if ours_on else None)
     return Finding("results as a multiset", "equal to the batch join", measured if done else "-", met)
 
 

@@ -28,9 +28,6 @@ settings.register_profile(
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "default"))
 
 SPARK_SETTINGS = {
-    # Python workers import what the tests import, whatever `python3` is on PATH.
-    "spark.pyspark.python": sys.executable,
-    "spark.pyspark.driver.python": sys.executable,
     # No port to collide on, and no memory for pages that nobody looks at.
     "spark.ui.enabled": "false",
     # The name of the machine may not resolve in a container.
@@ -59,6 +56,9 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     _require_java()
     from pyspark.sql import SparkSession
 
+    # Workers must be the Python of the tests, whatever `python3` is on PATH. Only the variable does that: the
+    # setting spark.pyspark.python is read by spark-submit alone.
+    os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
     scratch = tmp_path_factory.mktemp("spark")
     builder = SparkSession.builder.master("local[2]").appName("watersmeet tests")
     for key, value in SPARK_SETTINGS.items():

@@ -128,7 +128,9 @@ class Scene:
     def committed_batches(self) -> int:
         """How many batches Spark has committed."""
         commits = self.checkpoint / "commits"
-        numbers = [int(path.name) for path in commits.iterdir() if path.name.isdigit()] if commits.is_dir() else []
+        numbers = (
+            [int(path.name) for path in commits.iterdir() if path.name.isdigit()] if commits.is_dir() else []
+        )
         return max(numbers, default=-1) + 1
 
 
@@ -204,7 +206,9 @@ def worker_environment(spark: SparkSession, failpoints: str) -> Iterator[None]:
 
 def new_session(master: str, scratch: Path, **settings: str) -> SparkSession:
     """A session of our own; the settings of another one that still runs would silently win."""
-    assert SparkSession.getActiveSession() is None, "another Spark session runs in this process: stop it first"
+    assert SparkSession.getActiveSession() is None, (
+        "another Spark session runs in this process: stop it first"
+    )
     builder = SparkSession.builder.master(master).appName("watersmeet faults")
     for key, value in {**SETTINGS, **settings, "spark.local.dir": str(scratch)}.items():
         builder = builder.config(key, value)
@@ -244,7 +248,10 @@ def _shown_files(log: Path) -> list[Path]:
     entries = {int(path.stem): path for path in log.iterdir() if path.name[0].isdigit()}
     first = max((number for number, path in entries.items() if path.suffix == ".compact"), default=0)
     lines = [
-        line for number in sorted(entries) if number >= first for line in entries[number].read_text().splitlines()[1:]
+        line
+        for number in sorted(entries)
+        if number >= first
+        for line in entries[number].read_text().splitlines()[1:]
     ]
     return [Path(unquote(urlparse(json.loads(line)["path"]).path)) for line in lines]
 
@@ -277,7 +284,9 @@ def _rows_with_key(scene: Scene, side: str) -> int:
 
 def orphans(scene: Scene) -> set[str]:
     """Run files that no manifest and no receipt names."""
-    named = {path for name in list_manifests(scene.files) for path in read_manifest(scene.files, name).named_paths}
+    named = {
+        path for name in list_manifests(scene.files) for path in read_manifest(scene.files, name).named_paths
+    }
     receipts = read_receipts(scene.files, lambda merge, part: True)
     named |= {run.path for receipt in receipts for run in receipt.output}
     return run_files(scene) - named
@@ -330,4 +339,6 @@ def wait_until(condition: Callable[[], Any], what: str, timeout_s: float = 60) -
 
 def python_path() -> str:
     """Where processes that are started from here find the package and the tests."""
-    return os.pathsep.join([str(REPOSITORY / "src"), str(REPOSITORY), *filter(None, [os.environ.get("PYTHONPATH")])])
+    return os.pathsep.join(
+        [str(REPOSITORY / "src"), str(REPOSITORY), *filter(None, [os.environ.get("PYTHONPATH")])]
+    )

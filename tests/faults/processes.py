@@ -126,7 +126,18 @@ def cluster(folder: Path) -> Iterator[Cluster]:
         for host in ("127.0.0.1", "127.0.0.2"):
             work = folder / f"work-{host}"
             log = _launch(
-                started, folder, f"worker-{host}", host, "worker.Worker", "-c", "1", "-m", "1g", "-d", str(work), url
+                started,
+                folder,
+                f"worker-{host}",
+                host,
+                "worker.Worker",
+                "-c",
+                "1",
+                "-m",
+                "1g",
+                "-d",
+                str(work),
+                url,
             )
             _wait_for_line(log, r"Successfully registered with master (\S+)")
         yield Cluster(url, folder)
@@ -137,7 +148,9 @@ def cluster(folder: Path) -> Iterator[Cluster]:
             process.wait(30)
 
 
-def _launch(started: list[subprocess.Popen[bytes]], folder: Path, name: str, host: str, main: str, *more: str) -> Path:
+def _launch(
+    started: list[subprocess.Popen[bytes]], folder: Path, name: str, host: str, main: str, *more: str
+) -> Path:
     """Start a daemon of Spark in the foreground; `spark-class` becomes the JVM, so its id is the JVM's."""
     log = folder / f"{name}.log"
     command = [

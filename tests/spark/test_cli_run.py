@@ -72,9 +72,8 @@ def write_inputs(folder: Path, files: range) -> None:
 
 
 def expected(folder: Path) -> Counter:
-    sql = (
-        f"SELECT l.k, l.x, r.y FROM '{folder}/left/*' l JOIN '{folder}/right/*' r ON l.k = r.k AND l.x <= r.y"
-    )
+    left, right = (f"'{folder}/{side}/*.parquet'" for side in ("left", "right"))
+    sql = f"SELECT l.k, l.x, r.y FROM {left} l JOIN {right} r ON l.k = r.k AND l.x <= r.y"
     with duckdb.connect() as connection:
         return Counter(connection.execute(sql).fetchall())
 
@@ -95,6 +94,8 @@ def start(folder: Path, *arguments: str) -> subprocess.Popen:
 
 
 def read_until(process: subprocess.Popen, pattern: str) -> list[str]:
+    assert process.stdout is not None
+    assert process.stderr is not None
     lines = []
     for line in process.stdout:
         lines.append(line)
@@ -192,13 +193,14 @@ def test_changes_that_the_state_cannot_carry_are_refused_before_the_first_batch(
 def test_a_failing_query_says_why_and_where_the_log_is(spark, folder):
     write_inputs(folder, range(1))
     assert run(folder, "--once").exit_code == 0
-    (damaged,) = (folder / "checkpoint/watersmeet/l-r").glob("*/runs/l/*")
-    damaged.unlink()
+    (runs,) = (folder / "checkpoint/watersmeet/l-r").glob("*/runs/l")
+    runs.rename(runs.with_name("moved"))
+    runs.touch()
     write_inputs(folder, range(1, 2))
     done = run(folder, "--once")
     assert done.exit_code == 1
-    assert done.stderr.startswith("error: run runs/l/")
-    assert "is missing. Restore the file from a copy" in done.stderr
+    assert done.stderr.startswith(f"error: cannot write state to {runs}")
+    assert "start the query again" in done.stderr
     assert "Spark's log: " in done.stderr.splitlines()[-1]
     assert "Traceback" not in done.output
 

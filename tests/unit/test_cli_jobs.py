@@ -177,6 +177,8 @@ def test_other_texts():
     assert plain_message(RuntimeError(path)) == "Path does not exist: file:/x."
     jvm = "[STREAM_FAILED] Query [id = 1, runId = 2] terminated with exception: boom\n\tat org.apache.X.y(Z.scala:1)"
     assert plain_message(RuntimeError(jvm)) == "boom"
+    java = "An error occurred while calling o13.load.\n: org.x.NotFound: [NO_SOURCE] No such source.\n\tat org.X.y(Z.scala:1)"
+    assert plain_message(RuntimeError(java)) == "No such source."
     assert plain_message(ValueError()) == "ValueError"
     ours = PredicateError("no equality", "a.x < b.y", hint="add one")
     assert plain_message(ours) == str(ours)

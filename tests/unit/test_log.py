@@ -12,7 +12,7 @@ import pytest
 
 from watersmeet.errors import ConfigError, CorruptFile, StateBehind, StateError, StateInUse, StateMissing
 from watersmeet.kernel.sorted import Sorted
-from watersmeet.log.clean import Cleaner
+from watersmeet.log.clean import STALE_BATCH_S, Cleaner, remove_stale_batches
 from watersmeet.log.codec import decode_checked, encode_checked
 from watersmeet.log.files import LocalFiles, open_files
 from watersmeet.log.manifests import (
@@ -309,3 +309,15 @@ def test_a_signature_with_defaults_left_out_is_still_read(files):
     manifest = commit(files, 0)
     plain = encode_checked(replace(manifest, totals={}))
     assert decode_checked(Manifest, plain, "x").totals == {}
+
+
+def test_batch_joins_older_than_a_day_go_and_streams_stay(tmp_path):
+    root = LocalFiles(tmp_path)
+    for folder in ("batch-old", "batch-new", "7f3c-a-stream"):
+        write_run(root.under(folder), "l", 0, "p00000", rows(1))
+    written = root.under("batch-new").list("runs/l")[0].modified_s
+    for folder in ("batch-old", "7f3c-a-stream"):
+        (info,) = root.under(folder).list("runs/l")
+        os.utime(tmp_path / folder / "runs" / "l" / info.name, (0, 0))
+    assert remove_stale_batches(root, ["l", "r"], written + STALE_BATCH_S / 2) == 1
+    assert root.folders() == ["7f3c-a-stream", "batch-new"]

@@ -8,7 +8,7 @@ arguments and in caches that may be empty, so any call can be repeated, on any m
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import pyarrow as pa
 
@@ -17,9 +17,9 @@ from watersmeet.engine.ingest import ingest_partition
 from watersmeet.engine.merge import merge_assigned
 from watersmeet.engine.spec import JoinSpec
 from watersmeet.kernel.equi import Side, coalesce, join_sides
-from watersmeet.log.clean import Cleaner
+from watersmeet.log.clean import BATCH_FOLDER, Cleaner, remove_stale_batches
 from watersmeet.log.files import Files, open_files
-from watersmeet.log.manifests import agree, find_parent, list_manifests, published, read_receipts
+from watersmeet.log.manifests import agree, find_parent, highest_seq, list_manifests, published, read_receipts
 from watersmeet.log.runs import RunReader
 from watersmeet.model.facts import BatchId, Descriptor, Manifest
 from watersmeet.plan.batch import plan_batch
@@ -36,10 +36,14 @@ class _Kept:
     files: Files
     reader: RunReader
     cleaner: Cleaner
-    checked_runs: set[str] = field(default_factory=set)
+    # For each run of the query that was checked here, the highest run sequence of the runs before it.
+    seen_seq: dict[str, int] = field(default_factory=dict)
 
 
 _KEPT: dict[tuple[str, str, str], _Kept] = {}
+
+# A worker serves few queries at a time; what it keeps of older ones is only mapped files.
+_KEPT_PLACES = 16
 
 
 def _kept(spec: JoinSpec, query: str) -> _Kept:
@@ -48,6 +52,8 @@ def _kept(spec: JoinSpec, query: str) -> _Kept:
         settings = spec.settings
         root = open_files(settings.state, cache=settings.cache, fsync=settings.fsync)
         files = root.under(spec.name, query)
+        while len(_KEPT) >= _KEPT_PLACES:
+            del _KEPT[next(iter(_KEPT))]
         _KEPT[place] = _Kept(files, RunReader(files), Cleaner(files))
     return _KEPT[place]
 
@@ -62,9 +68,12 @@ class Operator:
     ) -> Descriptor:
         kept = _kept(self.spec, batch.query)
         self._check_before_first_write(kept, batch)
-        return ingest_partition(
+        if partition == 0 and batch.query.startswith(BATCH_FOLDER):
+            self._remove_stale_batches()
+        descriptor = ingest_partition(
             kept.files, self.spec.input(input_name), batch.number, partition, incoming, self.spec.settings
         )
+        return replace(descriptor, seen_seq=kept.seen_seq[batch.run])
 
     def join(self, batch: BatchId, task: int, descriptors: Sequence[Descriptor]) -> Iterator[pa.RecordBatch]:
         """This task's share of the batch's results; merging and cleaning happen after the last one."""
@@ -121,13 +130,18 @@ class Operator:
             )
         yield from join_sides(sides[0], sides[1], self.spec.join)
 
+    def _remove_stale_batches(self) -> None:
+        settings = self.spec.settings
+        root = open_files(settings.state, cache=settings.cache).under(self.spec.name)
+        remove_stale_batches(root, [spec.name for spec in self.spec.signature.inputs], self.clock())
+
     def _check_before_first_write(self, kept: _Kept, batch: BatchId) -> None:
         """Once in a run of the query: refuse a state that does not fit before anything is written."""
-        if batch.run in kept.checked_runs:
+        if batch.run in kept.seen_seq:
             return
         names = list_manifests(kept.files)
         if published(names, batch) is None:
             parent = find_parent(kept.files, names, batch, accept_gap=self.spec.settings.accept_gap)
             if parent is not None:
                 check_compatible(parent.signature, self.spec.signature)
-        kept.checked_runs.add(batch.run)
+        kept.seen_seq[batch.run] = highest_seq(names, batch.run)

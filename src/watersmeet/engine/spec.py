@@ -7,9 +7,10 @@ from dataclasses import dataclass
 from watersmeet.kernel.equi import EquiJoin
 from watersmeet.model.facts import InputSpec, JoinSignature
 
-# Incoming rows that one ingest task holds before it writes a run.
+# Incoming rows that one ingest task holds before it writes a run. They are in memory up to three times while
+# they are sorted: received, put together, and in order.
 RUN_ROWS = 1_000_000
-RUN_BYTES = 64 << 20
+RUN_BYTES = 32 << 20
 
 # As Spark's spark.sql.streaming.minBatchesToRetain: a checkpoint can be rolled back so far.
 RETAIN_BATCHES = 100

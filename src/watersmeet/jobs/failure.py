@@ -23,7 +23,11 @@ _PYTHON = re.compile(
     re.MULTILINE | re.DOTALL,
 )
 _ANY = re.compile(rf"\A(.+?){_END}", re.DOTALL)
-_STREAM_PREFIX = re.compile(r"^\[STREAM_FAILED\] Query \[[^\]]*\] terminated with exception: ")
+# What Spark and py4j put before the message itself.
+_BEFORE = re.compile(
+    r"^(?:\[STREAM_FAILED\] Query \[[^\]]*\] terminated with exception: "
+    r"|An error occurred while calling \S+\n: (?:[\w.$]+: )?)"
+)
 _CONDITION = re.compile(r"^\[[A-Z][A-Z0-9_.]+\] ")
 
 # An error that somebody else wrote may quote a whole plan.
@@ -46,7 +50,7 @@ def plain_message(error: BaseException) -> str:
         return ours
     if "Traceback (most recent call last)" in text and (raised := _PYTHON.findall(text)):
         return str(raised[-1]).strip()[:_SHOWN_CHARS]
-    text = _STREAM_PREFIX.sub("", text)
+    text = _BEFORE.sub("", text)
     match = _ANY.match(text)
     text = match[1] if match else text
     return _CONDITION.sub("", text).strip()[:_SHOWN_CHARS] or type(error).__name__

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Iterator, Mapping
 
+from py4j.protocol import Py4JJavaError
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
@@ -86,5 +87,5 @@ def _complaints(where: str) -> Iterator[None]:
     """Name the part of the job file that an error is about."""
     try:
         yield
-    except (PySparkException, UsageError) as error:
+    except (PySparkException, Py4JJavaError, UsageError) as error:
         raise ConfigError(f"{where}: {plain_message(error)}") from error

@@ -68,8 +68,13 @@ def supports(expression: Expression) -> bool:
     if isinstance(expression, Column):
         return _plain(expression.type)
     if isinstance(expression, Literal):
-        return expression.value is not None and _plain(expression.type)
+        return expression.value is not None and _plain(expression.type) and not _in_session_zone(expression)
     return _supports_call(expression) and all(supports(arg) for arg in expression.args)
+
+
+def _in_session_zone(literal: Literal) -> bool:
+    """A TIMESTAMP without a zone means the session's zone, which only Spark knows."""
+    return literal.type.name == "timestamp" and getattr(literal.value, "tzinfo", None) is None
 
 
 def _supports_call(call: Call) -> bool:

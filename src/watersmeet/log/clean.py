@@ -8,6 +8,7 @@ in between leaves orphans for the next time, never a manifest with a missing run
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from watersmeet import failpoints
@@ -16,9 +17,10 @@ from watersmeet.log.manifests import (
     MANIFESTS,
     RECEIPTS,
     ManifestName,
+    choose_parent,
     list_manifests,
+    read_all_receipts,
     read_manifest,
-    read_receipts,
     receipt_part,
 )
 from watersmeet.log.runs import RUNS, batch_of
@@ -26,6 +28,11 @@ from watersmeet.model.facts import Manifest
 
 # Longer than any task that may still be writing; Spark's own default task time-outs are below this.
 GRACE_S = 600.0
+
+
+# The files of a batch join serve one execution, which nobody sees the end of: a day is longer than any.
+STALE_BATCH_S = 86_400.0
+BATCH_FOLDER = "batch-"
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +51,10 @@ class Cleaner:
 
     def clean(self, current: Manifest, *, retain: int, now_s: float, grace_s: float = GRACE_S) -> Cleaned:
         names = list_manifests(self._files)
-        outdated = [n for n in names if n.batch < current.batch.number - retain]
+        oldest = current.batch.number - retain
+        # Batches may have passed by the join: the state on which the oldest one would build can be much older.
+        base = choose_parent(names, oldest + 1)
+        outdated = [name for name in names if name.batch < oldest and name != base]
         for name in outdated:
             self._files.delete(name.path)
             self._named.pop(name, None)
@@ -60,7 +70,8 @@ class Cleaner:
         for name in names:
             if name not in self._named:
                 self._named[name] = read_manifest(self._files, name).named_paths
-        receipts = read_receipts(self._files, lambda merge, part: True)
+        # Of two receipts for one part either may be the one that is left to be found after a crash.
+        receipts = read_all_receipts(self._files)
         return frozenset().union(
             *(self._named[name] for name in names), (run.path for r in receipts for run in r.output)
         )
@@ -90,3 +101,16 @@ class Cleaner:
             for info in self._files.list(folder):
                 if info.name.startswith(".") and info.modified_s < before_s:
                     self._files.delete(f"{folder}/{info.name}")
+
+
+def remove_stale_batches(files: Files, inputs: Iterable[str], now_s: float) -> int:
+    """Remove what batch joins left behind below an operator's folder; streaming queries are not touched."""
+    removed = 0
+    for name in files.folders():
+        if name.startswith(BATCH_FOLDER):
+            below = files.under(name)
+            found = [*below.list(MANIFESTS), *(info for i in inputs for info in below.list(f"{RUNS}/{i}"))]
+            if all(info.modified_s < now_s - STALE_BATCH_S for info in found):
+                files.delete_folder(name)
+                removed += 1
+    return removed

@@ -11,6 +11,7 @@ from __future__ import annotations
 import contextlib
 import os
 import re
+import shutil
 import uuid
 from dataclasses import dataclass
 from pathlib import Path
@@ -69,6 +70,10 @@ class Files(Protocol):
         """Remove a file; nothing happens if it is gone already."""
         ...
 
+    def delete_folder(self, name: str) -> None:
+        """Remove a folder and all that is in it; nothing happens if it is gone already."""
+        ...
+
 
 # `file:///x`, `s3://bucket/x`: two letters at least, so that a Windows drive is not taken for a scheme.
 _SCHEME = re.compile(r"^[A-Za-z][A-Za-z0-9+.-]+:")
@@ -113,13 +118,19 @@ class LocalFiles:
     def write(self, path: str, schema: pa.Schema, batch: pa.RecordBatch) -> pa.Buffer:
         target = self._prepared(path)
         failpoints.reach("run-before-write")
-        with pa.OSFile(str(target), "wb") as sink, pa.ipc.new_file(sink, schema) as writer:
-            if failpoints.reach("run-half-written"):
-                writer.write_batch(batch.slice(0, batch.num_rows // 2))
-                sink.flush()
-                failpoints.act("run-half-written")
-            writer.write_batch(batch)
-        self._settle(target)
+        try:
+            with pa.OSFile(str(target), "wb") as sink, pa.ipc.new_file(sink, schema) as writer:
+                if failpoints.reach("run-half-written"):
+                    writer.write_batch(batch.slice(0, batch.num_rows // 2))
+                    sink.flush()
+                    failpoints.act("run-half-written")
+                writer.write_batch(batch)
+            self._settle(target)
+        except OSError as error:
+            # What is there of it would only take up space that is needed: nothing names it yet.
+            with contextlib.suppress(OSError):
+                target.unlink()
+            raise _explain(error, target) from error
         failpoints.reach("run-written")
         return self.map(path)
 
@@ -161,6 +172,9 @@ class LocalFiles:
 
     def delete(self, path: str) -> None:
         (self.root / path).unlink(missing_ok=True)
+
+    def delete_folder(self, name: str) -> None:
+        shutil.rmtree(self.root / name, ignore_errors=True)
 
     def _prepared(self, path: str) -> Path:
         target = self.root / path

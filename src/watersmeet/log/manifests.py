@@ -1,14 +1,16 @@
 """Manifests: which one is the parent of a batch, and how all tasks come to use the same one.
 
-A manifest is named `<run sequence>-<batch>-<run id>.json`. The run sequence grows by one with every start
-of the query, so among manifests older than batch b the highest (run sequence, batch) is the parent:
+A manifest is named `<run sequence>-<batch>-<run id>.json`. The run sequence grows with every start of the
+query. The parent of batch b is the newest manifest older than b of the same run; in the first batch of a run
+it is the one with the highest (run sequence, batch) of all that are older than b:
 
 - a crash between publishing b and Spark's commit of b: the new run replays b, and every b of the old run is
   not older than b;
 - a batch that did not reach the operator left no manifest: the one before it is the highest;
-- a checkpoint rolled back by hand to b: the old run's manifests of b and later are not older than b, and
-  from b + 1 on the new run's have the higher sequence;
-- a zombie of an old run that publishes late has the lower sequence.
+- a checkpoint rolled back by hand to b, even several times: the old runs' manifests of b and later are not
+  older than b; from b + 1 on the new run has its own, and they have a higher sequence than all that it saw;
+- a zombie of an old run that publishes late took its sequence before the new run began, so that it is not
+  higher; where it is equal the zombie's manifest is one of the same batch, replayed with the same rows.
 
 Not guaranteed: anything, if somebody edits the directory by hand.
 """
@@ -56,9 +58,15 @@ def read_manifest(files: Files, name: ManifestName) -> Manifest:
         raise CorruptFile(f"{where} is missing") from error
 
 
-def choose_parent(names: list[ManifestName], batch: int) -> ManifestName | None:
-    """The newest manifest that batch `batch` can build on."""
-    return max((name for name in names if name.batch < batch), default=None)
+def choose_parent(names: list[ManifestName], batch: int, run: str | None = None) -> ManifestName | None:
+    """The newest manifest that batch `batch` can build on: one of its own run, if there is any."""
+    older = [name for name in names if name.batch < batch]
+    return max([name for name in older if name.run == run] or older, default=None)
+
+
+def highest_seq(names: list[ManifestName], run: str) -> int:
+    """The highest run sequence of all runs but this one; -1 if there is none."""
+    return max((name.run_seq for name in names if name.run != run), default=-1)
 
 
 def published(names: list[ManifestName], batch: BatchId) -> ManifestName | None:
@@ -82,6 +90,8 @@ def agree(
     mine = published(names, batch)
     if mine is None:
         parent = find_parent(files, names, batch, accept_gap=accept_gap)
+        if parent is not None and parent.batch.run == batch.run:
+            _check_instance(files, parent, instance)
         manifest = decide(parent)
         name = ManifestName(manifest.run_seq, batch.number, batch.run)
         if files.publish(name.path, encode_checked(manifest)):
@@ -89,19 +99,24 @@ def agree(
             return manifest
         mine = name
     manifest = read_manifest(files, mine)
+    _check_instance(files, manifest, instance)
+    return manifest
+
+
+def _check_instance(files: Files, manifest: Manifest, instance: str) -> None:
+    """Every manifest of one run must come from one operator."""
     if manifest.instance != instance:
         raise StateInUse(
             f"two joins of one query keep their state in {files.place}: give each its own name=, "
             'such as wm.join(..., name="orders-trades")'
         )
-    return manifest
 
 
 def find_parent(
     files: Files, names: list[ManifestName], batch: BatchId, *, accept_gap: bool
 ) -> Manifest | None:
     """The parent's manifest, after checking that the state is neither missing nor behind the checkpoint."""
-    chosen = choose_parent(names, batch.number)
+    chosen = choose_parent(names, batch.number, batch.run)
     if chosen is None:
         if batch.number > 0 and not accept_gap:
             raise StateMissing(
@@ -135,9 +150,18 @@ def read_receipts(files: Files, wanted: Callable[[str, int], bool]) -> list[Rece
     for name in list_receipts(files):
         merge, part = receipt_part(name)
         if (merge, part) not in found and wanted(merge, part):
-            path = f"{RECEIPTS}/{name}"
-            found[merge, part] = decode_checked(Receipt, files.read(path), f"receipt {path} in {files.place}")
+            found[merge, part] = _read_receipt(files, name)
     return list(found.values())
+
+
+def read_all_receipts(files: Files) -> list[Receipt]:
+    """Every receipt, also where a part has several."""
+    return [_read_receipt(files, name) for name in list_receipts(files)]
+
+
+def _read_receipt(files: Files, name: str) -> Receipt:
+    path = f"{RECEIPTS}/{name}"
+    return decode_checked(Receipt, files.read(path), f"receipt {path} in {files.place}")
 
 
 def list_receipts(files: Files) -> list[str]:

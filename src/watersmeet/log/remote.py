@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import shutil
 import tempfile
 import uuid
 from collections.abc import Callable
@@ -124,6 +125,11 @@ class RemoteFiles:
         self.forget_copy(path)
         with contextlib.suppress(FileNotFoundError):
             self.filesystem.delete_file(f"{self.base}/{path}")
+
+    def delete_folder(self, name: str) -> None:
+        shutil.rmtree(self.cache / name, ignore_errors=True)
+        with contextlib.suppress(FileNotFoundError):
+            self.filesystem.delete_dir(f"{self.base}/{name}")
 
     def _fetch(self, path: str, copy: Path) -> None:
         """Download under another name first, so that a half copy is never taken for a whole one."""

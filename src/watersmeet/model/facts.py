@@ -150,12 +150,16 @@ class InputTotals:
 
 @dataclass(frozen=True, slots=True)
 class Descriptor:
-    """What one ingest task says of its partition: the runs that it wrote and the rows that it dropped."""
+    """What one ingest task says of its partition: the runs that it wrote and the rows that it dropped.
+
+    `seen_seq` is the highest run sequence of earlier starts of the query that it found in the state.
+    """
 
     input: str
     partition: int
     runs: tuple[Run, ...]
     null_rows: int
+    seen_seq: int = -1
 
 
 @dataclass(frozen=True, slots=True)

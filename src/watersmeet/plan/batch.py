@@ -40,7 +40,7 @@ def plan_batch(
     fresh_rows = sum(run.rows for run in fresh)
     return Manifest(
         batch=batch,
-        run_seq=_run_seq(parent, batch),
+        run_seq=_run_seq(parent, batch, descriptors),
         instance=instance,
         parent=None if parent is None else f"{parent.run_seq}-{parent.batch.number}-{parent.batch.run}",
         signature=signature,
@@ -54,10 +54,12 @@ def plan_batch(
     )
 
 
-def _run_seq(parent: Manifest | None, batch: BatchId) -> int:
-    if parent is None:
-        return 0
-    return parent.run_seq + (parent.batch.run != batch.run)
+def _run_seq(parent: Manifest | None, batch: BatchId, descriptors: Sequence[Descriptor]) -> int:
+    """A new run is above all earlier ones, not only above its parent's: a rollback skips runs."""
+    if parent is not None and parent.batch.run == batch.run:
+        return parent.run_seq
+    seen = [d.seen_seq for d in descriptors]
+    return 1 + max([*seen, -1 if parent is None else parent.run_seq])
 
 
 def _skips(parent: Manifest | None, batch: BatchId) -> bool:

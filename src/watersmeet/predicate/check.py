@@ -3,6 +3,8 @@
 Doubt passes: an `unknown` type is never an error, and Spark's analyser sees the text later. The exception
 is text that Spark would turn into a moment by reading the clock ('now', 'today', '12:30:00'): Spark allows
 it, but the answer would change between two runs of one batch.
+
+Not caught: a column whose rows say '12:30:00', cast to a timestamp; Spark adds the day on which it runs.
 """
 
 from __future__ import annotations

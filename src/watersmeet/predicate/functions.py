@@ -32,7 +32,8 @@ from watersmeet.predicate.arithmetic import UNKNOWN, result_type, widest
 from watersmeet.predicate.lex import brief, words
 
 Rule = Callable[[tuple[Expression, ...], bool], SqlType]
-MANY: Final = 1_000
+# No bound of our own: the length of the text bounds the number of arguments.
+MANY: Final = 1_000_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -212,8 +213,8 @@ _SAME: Final = {
 CAST_FUNCTIONS: Final = words(
     "boolean tinyint smallint int bigint float double decimal string binary date timestamp"
 )
-# Read as operators when the tree is built: name, number of arguments.
-OPERATORS: Final = {"isnull": 1, "isnotnull": 1, "negative": 1, "cast": 2, "try_cast": 2}
+# Functions that are operators in the tree.
+OPERATORS: Final = words("isnull isnotnull negative cast try_cast")
 
 
 def _functions() -> Iterator[tuple[str, Function]]:
@@ -239,7 +240,7 @@ _WHERE: Final = words(
     "input_file_name input_file_block_start input_file_block_length spark_partition_id version user"
     " current_user session_user current_catalog current_database current_schema current_timezone"
 )
-_CODE: Final = words("java_method reflect try_reflect assert_true raise_error transform_keys")
+_CODE: Final = words("java_method reflect try_reflect assert_true raise_error")
 _AGGREGATES: Final = words(
     "count sum avg mean min max first last any_value collect_list collect_set stddev variance some any every"
     " bool_and bool_or approx_count_distinct percentile median mode max_by min_by corr listagg string_agg"
@@ -248,7 +249,7 @@ _WINDOWS: Final = words(
     "row_number rank dense_rank percent_rank cume_dist ntile lag lead nth_value window session_window"
 )
 _ROWS: Final = words("explode explode_outer posexplode inline stack json_tuple sequence")
-_LAMBDAS: Final = words("transform filter exists forall aggregate reduce zip_with map_filter")
+_LAMBDAS: Final = words("transform filter exists forall aggregate reduce zip_with map_filter transform_keys")
 
 _REASONS: Final = (
     (_CLOCK, "reads the clock"),

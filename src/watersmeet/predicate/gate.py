@@ -125,16 +125,19 @@ class _Gate:
     def refused(self, problem: str, lexeme: Lexeme, hint: str = "") -> PredicateError:
         return PredicateError(problem, self.text, lexeme.start, hint)
 
+    def because(self, reason: tuple[str, str], lexeme: Lexeme) -> PredicateError:
+        return self.refused(reason[0], lexeme, reason[1])
+
     def peek(self, ahead: int = 0) -> Lexeme:
         index = self.at + ahead
         return self.lexemes[index] if index < len(self.lexemes) else self.end
 
     def admit(self, lexeme: Lexeme) -> None:
         if lexeme.kind == "call" and lexeme.text.upper() not in _REFUSED and not known(lexeme.text):
-            raise self.refused(*_swapped(lexeme, refusal(lexeme.text)))
+            raise self.because(refusal(lexeme.text), lexeme)
         single = isinstance(lexeme.value, Name) and len(lexeme.value.parts) == 1
         if (lexeme.kind == "call" or single) and lexeme.text.upper() in _REFUSED:
-            raise self.refused(*_swapped(lexeme, _REFUSED[lexeme.text.upper()]))
+            raise self.because(_REFUSED[lexeme.text.upper()], lexeme)
 
     def value(self, lexeme: Lexeme) -> None:
         if lexeme.kind in ("literal", "type", "name"):
@@ -157,9 +160,9 @@ class _Gate:
 
     def no_value(self, lexeme: Lexeme) -> PredicateError:
         if lexeme.text in _REFUSED:
-            return self.refused(*_swapped(lexeme, _REFUSED[lexeme.text]))
+            return self.because(_REFUSED[lexeme.text], lexeme)
         if lexeme.text in _SYMBOL_HINTS:
-            return self.refused(*_swapped(lexeme, _SYMBOL_HINTS[lexeme.text]))
+            return self.because(_SYMBOL_HINTS[lexeme.text], lexeme)
         return self.refused(f"expected a value, found {brief(lexeme.text)}", lexeme)
 
     def prefix(self, lexeme: Lexeme) -> None:
@@ -275,7 +278,7 @@ class _Gate:
         elif group.kind == "case" and text in _CASE_ORDER[group.stage]:
             self.case_word(lexeme)
         elif text in _REFUSED:
-            raise self.refused(*_swapped(lexeme, _REFUSED[text]))
+            raise self.because(_REFUSED[text], lexeme)
         else:
             raise self.refused(f"{brief(text)} is not allowed here", lexeme)
 
@@ -286,8 +289,3 @@ class _Gate:
         else:
             self.group.stage = lexeme.text
             self.wants_value = True
-
-
-def _swapped(lexeme: Lexeme, reason: tuple[str, str]) -> tuple[str, Lexeme, str]:
-    problem, hint = reason
-    return problem, lexeme, hint

@@ -82,11 +82,14 @@ def lexemes_of(pieces: list[Piece], text: str) -> list[Lexeme]:
 
 
 class _Folder:
+    """One pass over the pieces; `open` holds, for each open bracket, the function that it belongs to."""
+
     def __init__(self, pieces: list[Piece], text: str):
         self.pieces, self.text = pieces, text
         self.at = 0
         self.done: list[Lexeme] = []
         self.open: list[str] = []
+        self.end = Piece("end", "", len(text), len(text))
 
     def run(self) -> list[Lexeme]:
         while self.at < len(self.pieces):
@@ -112,11 +115,7 @@ class _Folder:
 
     def peek(self, ahead: int = 1) -> Piece:
         index = self.at + ahead
-        return (
-            self.pieces[index]
-            if index < len(self.pieces)
-            else Piece("end", "", len(self.text), len(self.text))
-        )
+        return self.pieces[index] if index < len(self.pieces) else self.end
 
     def taken(self, kinds: tuple[str, ...]) -> list[str]:
         start = self.at
@@ -199,8 +198,8 @@ class _Folder:
             self.other_word(piece)
 
     def after_is(self) -> bool:
-        words = [lexeme.text for lexeme in self.done[-2:] if lexeme.kind == "word"]
-        return words[-1:] == ["IS"] or words[-2:] == ["IS", "NOT"]
+        before = [lexeme.text if lexeme.kind == "word" else "" for lexeme in self.done[-2:]]
+        return before[-1:] == ["IS"] or before == ["IS", "NOT"]
 
     def other_word(self, piece: Piece) -> None:
         called = self.peek().text == "("

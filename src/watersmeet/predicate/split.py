@@ -6,8 +6,8 @@ A key is `a = b` or `a <=> b` at the top level where each side reads exactly one
     coalesce(a, zero) = coalesce(b, zero)    and    (a IS NULL) = (b IS NULL)
 
 Invariant: the predicate holds for a pair of rows exactly if all keys are equal and the residual is true.
-An equality that cannot be a key but that Spark understands (an unknown type, a collation under which
-different bytes are equal, `<=>` on nested types) stays in the residual.
+An equality that cannot be a key but that Spark understands (an unknown type, a collation inside a nested
+type, `<=>` on nested types) stays in the residual.
 """
 
 from __future__ import annotations
@@ -52,7 +52,31 @@ def split(
         if not found:
             rest.append(conjunct.expression)
     residual = Call("and", tuple(rest), BOOLEAN) if len(rest) > 1 else rest[0] if rest else None
+    if not keys:
+        keys = [key for conjunct in conjuncts for key in _keys_of_every_branch(conjunct, scope)]
     return tuple(dict.fromkeys(keys)), residual
+
+
+def _keys_of_every_branch(conjunct: Conjunct, scope: Scope) -> list[KeyPair]:
+    """The keys that all branches of an OR share: `k AND a OR k AND b` needs k. The OR itself stays residual."""
+    if _op(conjunct.expression) != "or":
+        return []
+    branches = []
+    for branch in _parts(conjunct.expression, "or"):
+        sides = [_sides(part, scope) for part in _parts(branch, "and") if _op(part) == "="]
+        pairs = [(*pair, _common(*pair, scope)) for pair in sides if pair is not None]
+        branches.append([_pair(left, right, type_) for left, right, type_ in pairs if type_ is not None])
+    return [key for key in branches[0] if all(key in others for others in branches[1:])]
+
+
+def _parts(expression: Expression, op: str) -> tuple[Expression, ...]:
+    return expression.args if isinstance(expression, Call) and expression.op == op else (expression,)
+
+
+def _common(left: Expression, right: Expression, scope: Scope) -> SqlType | None:
+    usable = _usable(left.type) and _usable(right.type)
+    type_ = common_type(left.type, right.type, scope.ansi) if usable else None
+    return None if type_ is None or type_.name == "void" else type_
 
 
 def canonical(conjuncts: list[Conjunct], scope: Scope) -> str:
@@ -91,7 +115,8 @@ def _sides(condition: Expression, scope: Scope) -> tuple[Expression, Expression]
 
 
 def _usable(type_: SqlType) -> bool:
-    return type_.name != "unknown" and binary_collated(type_)
+    """Text under a collation is compared by its collation key; inside a nested type there is no such key."""
+    return type_.name != "unknown" and (type_.stringlike or binary_collated(type_))
 
 
 def _no_common_type(left: Expression, right: Expression, conjunct: Conjunct, text: str) -> PredicateError:
@@ -109,6 +134,8 @@ def _null_safe(left: Expression, right: Expression, type_: SqlType) -> list[KeyP
 
 
 def _zero(type_: SqlType) -> Literal | None:
+    if type_.collation:
+        return None
     if fields_of(type_):
         return Literal(0, type_)
     return Literal(_ZEROS[type_.name], type_) if type_.name in _ZEROS else None

@@ -11,15 +11,18 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 import pyarrow as pa
+import pyarrow.compute as pc
 from pyspark import TaskContext
 
 from watersmeet.engine.operator import Operator
 from watersmeet.engine.spec import JoinSpec
 from watersmeet.errors import WatersmeetError
+from watersmeet.log.clean import BATCH_FOLDER
 from watersmeet.log.codec import decode_checked, encode_checked
 from watersmeet.model.facts import BatchId, Descriptor
 
 DESCRIPTOR_SCHEMA = "task int, descriptor binary"
+_DESCRIPTORS = pa.schema({"task": pa.int32(), "descriptor": pa.binary()})
 
 
 @dataclass(frozen=True)
@@ -34,12 +37,8 @@ class IngestTask:
         operator = Operator(self.spec, time.time)
         descriptor = operator.ingest(_batch(self.spec, context), self.input, context.partitionId(), incoming)
         tasks = self.spec.settings.tasks
-        yield pa.RecordBatch.from_pydict(
-            {
-                "task": pa.array(range(tasks), pa.int32()),
-                "descriptor": pa.array([encode_checked(descriptor)] * tasks, pa.binary()),
-            }
-        )
+        columns = [pa.array(range(tasks), pa.int32()), pa.array([encode_checked(descriptor)] * tasks)]
+        yield pa.RecordBatch.from_arrays(columns, schema=_DESCRIPTORS)
 
 
 @dataclass(frozen=True)
@@ -49,15 +48,17 @@ class JoinTask:
     spec: JoinSpec
 
     def __call__(self, descriptors: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        context = _context()
-        received = [
-            decode_checked(Descriptor, content, "a descriptor in the shuffle")
-            for batch in descriptors
-            for content in batch.column("descriptor").to_pylist()
-        ]
-        yield from Operator(self.spec, time.time).join(
-            _batch(self.spec, context), context.partitionId(), received
-        )
+        received = pa.Table.from_batches(descriptors, _DESCRIPTORS)
+        batch = _batch(self.spec, _context())
+        operator = Operator(self.spec, time.time)
+        # The rows say which tasks this partition stands for: Spark may put several into one.
+        for task in sorted(set(received.column("task").to_pylist())):
+            mine = received.filter(pc.equal(received.column("task"), task))
+            yield from operator.join(batch, task, [_decode(row) for row in mine.column("descriptor").to_pylist()])
+
+
+def _decode(content: bytes) -> Descriptor:
+    return decode_checked(Descriptor, content, "a descriptor in the shuffle")
 
 
 def _context() -> TaskContext:
@@ -72,7 +73,7 @@ def _batch(spec: JoinSpec, context: TaskContext) -> BatchId:
     number = context.getLocalProperty("streaming.sql.batchId")
     if number is None:
         execution = context.getLocalProperty("spark.sql.execution.id") or "0"
-        return BatchId(query=f"batch-{spec.instance}-{execution}", run="batch", number=0)
+        return BatchId(query=f"{BATCH_FOLDER}{spec.instance}-{execution}", run="batch", number=0)
     query = context.getLocalProperty("sql.streaming.queryId")
     run = context.getLocalProperty("spark.jobGroup.id")
     if not query or not run:
