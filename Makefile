@@ -56,6 +56,6 @@ format: ## Format the code and fix what can be fixed
 
 .PHONY: clean
 clean: ## Remove .venv, caches and generated data
-	rm -rf .venv .mypy_cache .pytest_cache .ruff_cache .hypothesis build dist bench/.data examples/out
+	rm -rf .venv .benchmarks .mypy_cache .pytest_cache .ruff_cache .hypothesis build dist bench/.data examples/out
 	rm -rf spark-warehouse metastore_db derby.log artifacts
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -94,6 +94,7 @@ def test_an_equality_across_the_inputs_is_a_key(text: str, pair: tuple[str, str,
         pytest.param("(l.k = r.k) = TRUE", id="inside a comparison"),
         pytest.param("CASE WHEN l.flag THEN l.k = r.k END", id="inside CASE"),
         pytest.param("l.k <> r.k", id="different"),
+        pytest.param("l.lc = r.lc", id="text under a collation"),
         pytest.param("l.odd = r.odd", id="text under a collation, inside"),
         pytest.param("l.st <=> r.st", id="null-safe on nested types"),
         pytest.param("l.nothing = r.nothing", id="two columns of nulls"),
@@ -246,11 +247,6 @@ def test_canonical_is_this() -> None:
     assert parsed(text).canonical == (
         "(`l`.`flag` OR `r`.`flag`) AND `l`.`k` = `r`.`k` AND `r`.`px` < `l`.`px`"
     )
-
-
-def test_text_under_one_collation_is_a_key() -> None:
-    (key,) = parsed("l.lc = r.lc").keys
-    assert str(key.type) == "string collate UTF8_LCASE"
 
 
 def test_a_key_that_every_branch_of_an_or_demands_is_a_key_and_the_or_stays() -> None:

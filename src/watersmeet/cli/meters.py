@@ -81,7 +81,7 @@ def rate_rows(meters: Meters, width: int, *, ascii_only: bool) -> Table:
     recent, latest = list(meters.recent), meters.latest
 
     def line(word: str, now: str, values: list[float], total: str, colour: str) -> None:
-        drawn = sparkline(values, room, ascii_only=ascii_only).rjust(room)
+        drawn = sparkline(values, room, ascii_only=ascii_only).ljust(room)
         grid.add_row(word, Text(now, style="bold"), Text(drawn, style=colour), total)
 
     rate_in, rate_out = (latest.in_per_s, latest.out_per_s) if latest else (0.0, 0.0)

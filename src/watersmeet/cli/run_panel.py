@@ -38,7 +38,7 @@ class RunPanel:
 
 def _state_line(state: JoinStatus | None, width: int) -> Text:
     if state is None:
-        return Text("state not visible from here", style="dim")
+        return Text("state       not known yet", style="dim")
     words = (
         f"state       {count(state.rows)} rows, {size(state.live_bytes)} in {count(state.runs)} runs; "
         f"merging debt {count(state.pending_rows)} rows"

@@ -30,7 +30,7 @@ from watersmeet.model.expression import (
     Selected,
     columns_of,
 )
-from watersmeet.model.types import BINARY, BOOLEAN, INT, Schema, SqlType
+from watersmeet.model.types import BOOLEAN, INT, Schema, SqlType
 
 # Columns that we add ourselves; inputs must not use the prefix.
 RESERVED_PREFIX = "__wm_"
@@ -80,11 +80,7 @@ def compile_join(
 ) -> CompiledJoin:
     _check_names(schemas)
     if not predicate.keys:
-        raise PredicateError(
-            "this join has no equality between its two inputs",
-            predicate.text,
-            hint=f"add one, such as {predicate.inputs[0]}.key = {predicate.inputs[1]}.key",
-        )
+        raise _no_key(predicate)
     nested = any(pair.type.nested for pair in predicate.keys)
     exact = len(predicate.keys) == 1 and fits_word(_stored_type(predicate.keys[0].type))
     kernel, spark = _share_residual(predicate.residual)
@@ -113,6 +109,16 @@ def compile_join(
         hashed=_hashed(predicate) if nested else (),
         spark_checks=spark_checks,
     )
+
+
+def _no_key(predicate: Predicate) -> PredicateError:
+    hint = f"add one, such as {predicate.inputs[0]}.key = {predicate.inputs[1]}.key"
+    if any(column.type.collation for column in predicate.columns):
+        hint = (
+            "text under a collation cannot be a key: bring it to one spelling and to COLLATE UTF8_BINARY before "
+            "the join, such as withColumn('s', expr('lower(s) COLLATE UTF8_BINARY'))"
+        )
+    return PredicateError("this join has no equality between its two inputs", predicate.text, hint=hint)
 
 
 def _check_names(schemas: dict[str, Schema]) -> None:
@@ -173,9 +179,7 @@ def _settle(name: str, number: int, pair: KeyPair, side: KeySide) -> _Key:
         return _Key(side.expression.name, None)
     column = f"{RESERVED_PREFIX}key{number}"
     sql = side.sql if own == pair.type else f"CAST({side.sql} AS {pair.type})"
-    if pair.type.collation:
-        sql = f"collation_key({sql})"
-    elif stored != pair.type:
+    if stored != pair.type:
         sql = f"CAST({sql} AS {stored})"
     expression = side.expression if own == pair.type else Call("cast", (side.expression,), pair.type)
     return _Key(column, ComputedKey(name, column, sql, expression, stored))
@@ -183,8 +187,6 @@ def _settle(name: str, number: int, pair: KeyPair, side: KeySide) -> _Key:
 
 def _stored_type(kind: SqlType) -> SqlType:
     """The type in which a key is kept: itself, or one that Arrow compares as Spark compares the key."""
-    if kind.collation:
-        return BINARY
     if kind.name.startswith(("interval year", "interval month")):
         return INT
     return kind

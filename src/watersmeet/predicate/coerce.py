@@ -11,7 +11,7 @@
 Measured on the analysed plans of Spark 4.3; tests/unit/test_predicate_coerce.py holds the table.
 Where we refuse and Spark does not: decimals that need more than 38 digits (Spark drops digits after the
 point, so that 1.4 equals 1), strings with other types in legacy mode (Spark turns bad text into NULL),
-nested types that need a cast, and text under two different collations.
+nested types that need a cast, and collations other than UTF8_BINARY (equal text with different bytes).
 """
 
 from __future__ import annotations

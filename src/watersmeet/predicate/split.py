@@ -6,8 +6,8 @@ A key is `a = b` or `a <=> b` at the top level where each side reads exactly one
     coalesce(a, zero) = coalesce(b, zero)    and    (a IS NULL) = (b IS NULL)
 
 Invariant: the predicate holds for a pair of rows exactly if all keys are equal and the residual is true.
-An equality that cannot be a key but that Spark understands (an unknown type, a collation inside a nested
-type, `<=>` on nested types) stays in the residual.
+An equality that cannot be a key but that Spark understands (an unknown type, a collation under which
+different bytes are equal, `<=>` on nested types) stays in the residual.
 """
 
 from __future__ import annotations
@@ -115,8 +115,8 @@ def _sides(condition: Expression, scope: Scope) -> tuple[Expression, Expression]
 
 
 def _usable(type_: SqlType) -> bool:
-    """Text under a collation is compared by its collation key; inside a nested type there is no such key."""
-    return type_.name != "unknown" and (type_.stringlike or binary_collated(type_))
+    """Not text under a collation: Spark has no public function that gives equal text equal bytes."""
+    return type_.name != "unknown" and binary_collated(type_)
 
 
 def _no_common_type(left: Expression, right: Expression, conjunct: Conjunct, text: str) -> PredicateError:
@@ -134,8 +134,6 @@ def _null_safe(left: Expression, right: Expression, type_: SqlType) -> list[KeyP
 
 
 def _zero(type_: SqlType) -> Literal | None:
-    if type_.collation:
-        return None
     if fields_of(type_):
         return Literal(0, type_)
     return Literal(_ZEROS[type_.name], type_) if type_.name in _ZEROS else None

@@ -139,8 +139,6 @@ def _normalised(value: Column, kind: SqlType) -> Column:
         return F.transform(value, lambda item: _normalised(item, element))
     if kind.name == "struct":
         return F.struct(*(_normalised(value.getField(f.name), f.type).alias(f.name) for f in kind.fields))
-    if kind.collation:
-        return F.call_function("collation_key", value)
     return value
 
 
