@@ -101,7 +101,9 @@ def _choose_strategy(strategy: str, *, streaming: bool) -> str:
 
 def _check_inputs(inputs: Mapping[str, DataFrame]) -> None:
     if not isinstance(inputs, Mapping) or len(inputs) != 2:
-        raise UsageError('join takes two inputs by name, such as wm.join({"l": left, "r": right}, on="l.k = r.k")')
+        raise UsageError(
+            'join takes two inputs by name, such as wm.join({"l": left, "r": right}, on="l.k = r.k")'
+        )
     for name, frame in inputs.items():
         if not isinstance(name, str) or not _NAME.fullmatch(name):
             raise UsageError(f"the input name {name!r} cannot be used in SQL: use letters, digits and '_'")

@@ -293,7 +293,7 @@ def orphans(scene: Scene) -> set[str]:
 
 
 def run_files(scene: Scene) -> set[str]:
-    return {f"{RUNS}/{side}/{info.name}" for side in SIDES for info in scene.files.list(f"{RUNS}/{side}")}
+    return {f"{RUNS}/{side}/{info.name}" for side in SIDES for info in scene.files.entries(f"{RUNS}/{side}")}
 
 
 def drafts(scene: Scene) -> list[Path]:

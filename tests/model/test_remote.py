@@ -89,7 +89,7 @@ def test_publish_never_replaces_an_object(bucket):
         thread.join()
     assert len(won) == 1
     assert files.read("manifests/a") == str(won[0]).encode()
-    assert [info.name for info in files.list("manifests")] == ["a"]
+    assert [info.name for info in files.entries("manifests")] == ["a"]
     assert open_files(f"{bucket}/p").folders() == ["n"]
 
 
@@ -103,7 +103,7 @@ def test_a_damaged_local_copy_is_fetched_anew_and_a_damaged_object_is_an_error(b
     _KEPT.clear()
     assert join(place, tmp_path, "b", 1).batch(r=table((1, 5))).to_pylist() == [{"x": 10, "y": 5}]
     files = open_files(place)
-    (info,) = files.under("join", "local").list("runs/l")
+    (info,) = files.under("join", "local").entries("runs/l")
     with files.filesystem.open_output_stream(f"{files.base}/join/local/runs/l/{info.name}") as target:
         target.write(bytes(content))
     _KEPT.clear()

@@ -13,9 +13,11 @@ import tempfile
 from collections import Counter
 from dataclasses import dataclass
 from decimal import Decimal
+from pathlib import Path
 
 import duckdb
 import pyarrow as pa
+import pyarrow.compute as pc
 import pytest
 from hypothesis import HealthCheck, given, note, settings
 from hypothesis import strategies as st
@@ -52,7 +54,9 @@ KEYS = {
     pa.date32(): st.sampled_from([datetime.date(2024, 1, d) for d in (1, 2)]),
     pa.timestamp("us"): st.sampled_from([datetime.datetime(1969, 12, 31, 23), datetime.datetime(2024, 1, 1)]),
     pa.decimal128(10, 2): st.sampled_from([Decimal("1.10"), Decimal("-1.10"), Decimal("0.00")]),
-    pa.decimal128(38, 4): st.sampled_from([Decimal("9" * 30 + ".0001"), Decimal("1.1000"), Decimal("-1.1000")]),
+    pa.decimal128(38, 4): st.sampled_from(
+        [Decimal("9" * 30 + ".0001"), Decimal("1.1000"), Decimal("-1.1000")]
+    ),
 }
 
 
@@ -101,7 +105,9 @@ def tiny(monkeypatch):
 def test_any_life_of_a_join_gives_what_one_big_join_gives(script):
     kinds, steps, tasks, residual = script
     keys = [f"k{i}" for i in range(len(kinds))]
-    schema = pa.schema([*((k, kind) for k, kind in zip(keys, kinds, strict=True)), ("x", pa.int64()), ("id", pa.int64())])
+    schema = pa.schema(
+        [*((k, kind) for k, kind in zip(keys, kinds, strict=True)), ("x", pa.int64()), ("id", pa.int64())]
+    )
     on = " AND ".join([*(f"l.{k} = r.{k}" for k in keys), *(["l.x < r.x + 1"] if residual else [])])
     ids = itertools.count()
     with tempfile.TemporaryDirectory() as state:
@@ -175,19 +181,17 @@ def _oracle(everything, schema, on) -> Counter:
 
 def _check_invariants(state, everything, keys) -> None:
     """The newest manifest holds exactly the rows that came, and every file that it names is there."""
-    files = LocalFiles(__import__("pathlib").Path(state) / "join" / "local")
+    files = LocalFiles(Path(state) / "join" / "local")
     newest = read_manifest(files, list_manifests(files)[-1])
     for side in "lr":
         table = pa.concat_tables(everything[side]) if everything[side] else None
-        rows = 0 if table is None else len(table.drop_null() if False else table.filter(_no_null(table, keys)))
+        rows = 0 if table is None else len(table.filter(_no_null(table, keys)))
         assert sum(run.rows for run in newest.live if run.input == side) == rows == newest.totals[side].rows
     for path in newest.named_paths:
         assert (files.root / path).is_file(), path
 
 
 def _no_null(table, keys):
-    import pyarrow.compute as pc
-
     mask = pc.is_valid(table.column(keys[0]))
     for key in keys[1:]:
         mask = pc.and_(mask, pc.is_valid(table.column(key)))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections import Counter
 
 import numpy as np
@@ -80,7 +81,7 @@ def test_cut_covers_all_keys_once_in_ascending_ranges(lists, limit):
     ranges = list(cut([runs], [1], limit))
     assert ranges[0].low == 0
     assert ranges[-1].high == KEY_SPACE
-    assert all(a.high == b.low and a.low < a.high for a, b in zip(ranges, ranges[1:], strict=False))
+    assert all(a.high == b.low and a.low < a.high for a, b in itertools.pairwise(ranges))
     pieces = [[len(run.between(range_)) for run in runs] for range_ in ranges]
     assert [sum(column) for column in zip(*pieces, strict=True)] == [len(run) for run in runs]
 

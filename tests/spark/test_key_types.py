@@ -46,7 +46,9 @@ CASES = [
     pair("int", "float", [0, 1, 16_777_217], [0.0, -0.0, 16_777_216.0]),
     pair("bigint", "double", [0, 2**53 + 1], [-0.0, float(2**53)]),
     same("decimal(10,2)", Decimal("1.10"), Decimal("-1.10"), Decimal("0")),
-    pair("decimal(10,2)", "decimal(12,4)", [Decimal("1.1"), Decimal("2")], [Decimal("1.1"), Decimal("2.0001")]),
+    pair(
+        "decimal(10,2)", "decimal(12,4)", [Decimal("1.1"), Decimal("2")], [Decimal("1.1"), Decimal("2.0001")]
+    ),
     same("decimal(38,10)", Decimal("1.1"), Decimal("2" + "0" * 20), Decimal("-1.1")),
     pair("int", "decimal(12,4)", [1, 2], [Decimal("1"), Decimal("2.5")]),
     pair("decimal(10,2)", "double", [Decimal("1.10"), Decimal("2")], [1.1, 2.0]),
@@ -182,7 +184,9 @@ def _columns(path) -> set[str]:
 
 def test_integer_overflow_in_the_predicate_is_an_error_under_ansi(spark, tmp_path):
     frame = spark.createDataFrame([(1, 2**31 - 1)], "k int, x int")
-    joined = wm.join({"l": frame, "r": frame}, on="l.k = r.k AND l.x + r.x > 0", state=str(tmp_path), strategy="hash")
+    joined = wm.join(
+        {"l": frame, "r": frame}, on="l.k = r.k AND l.x + r.x > 0", state=str(tmp_path), strategy="hash"
+    )
     with pytest.raises(Exception, match="ARITHMETIC_OVERFLOW"):
         joined.collect()
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from pathlib import Path
+from typing import Any
 
 import pytest
 from pyspark.sql import functions as F
@@ -62,7 +63,10 @@ def test_a_random_stream_with_restarts_gives_sparks_batch_join(spark, tmp_path):
     assert len(expected) > 1000
     assert_same_rows(results, expected)
     manifest = newest(state)
-    kept = {"l": sum(row[0] is not None for row in all_left), "r": sum(row[0] is not None for row in all_right)}
+    kept = {
+        "l": sum(row[0] is not None for row in all_left),
+        "r": sum(row[0] is not None for row in all_right),
+    }
     assert {name: total.rows for name, total in manifest.totals.items()} == kept
     assert {name: sum(r.rows for r in manifest.live if r.input == name) for name in "lr"} == kept
     assert manifest.totals["l"].null_rows == len(all_left) - kept["l"]
@@ -74,7 +78,10 @@ def test_one_stream_joined_with_itself(spark, tmp_path):
     with StreamScript(spark, tmp_path, s="k int, x int") as script:
         script.start(
             lambda s: wm.join(
-                {"a": s, "b": s}, on="a.k = b.k AND a.x < b.x", select=["a.x", "b.x AS y"], state=str(tmp_path / "st")
+                {"a": s, "b": s},
+                on="a.k = b.k AND a.x < b.x",
+                select=["a.x", "b.x AS y"],
+                state=str(tmp_path / "st"),
             )
         )
         script.batch(s=[(1, 1), (1, 2)]).batch(s=[(1, 3), (2, 9)])
@@ -85,12 +92,16 @@ def test_two_joins_in_one_query_keep_their_state_apart(spark, tmp_path):
     def build(a, b, c):
         state = str(tmp_path / "state")
         first = wm.join({"a": a, "b": b}, on="a.k = b.k", select=["a.k", "a.x", "b.x AS y"], state=state)
-        return wm.join({"ab": first, "c": c}, on="ab.k = c.k", select=["ab.x", "ab.y", "c.x AS z"], state=state)
+        return wm.join(
+            {"ab": first, "c": c}, on="ab.k = c.k", select=["ab.x", "ab.y", "c.x AS z"], state=state
+        )
 
     schema = "k int, x int"
     with StreamScript(spark, tmp_path, a=schema, b=schema, c=schema) as script:
         script.start(build)
-        script.batch(a=[(1, 10)], c=[(1, 30)]).batch(c=[(1, 31)]).batch(b=[(1, 20)]).restart().batch(c=[(1, 32)])
+        script.batch(a=[(1, 10)], c=[(1, 30)]).batch(c=[(1, 31)]).batch(b=[(1, 20)]).restart().batch(
+            c=[(1, 32)]
+        )
         assert_same_rows(script.results(), [(10, 20, 30), (10, 20, 31), (10, 20, 32)])
 
 
@@ -122,24 +133,45 @@ def test_the_result_of_a_join_is_an_ordinary_stream(spark, tmp_path):
         assert_same_rows(script.results(), [("b", 1, 7, [(3,)])])
 
 
-BAD_CALLS = [
+# The same function, for calls that a type checker would refuse before Python does.
+bad_join: Any = wm.join
+
+BAD_CALLS: list[Any] = [
     pytest.param(lambda l, r: wm.join({"l": l}, on="l.k = 1"), "two inputs", id="one input"),
-    pytest.param(lambda l, r: wm.join([l, r], on="l.k = r.k"), "two inputs", id="a list"),
-    pytest.param(lambda l, r: wm.join({"l": l, "r": 3}, on="l.k = r.k"), "not a Spark DataFrame", id="a number"),
-    pytest.param(lambda l, r: wm.join({"l": l, "a b": r}, on="l.k = 1"), "cannot be used in SQL", id="bad name"),
+    pytest.param(lambda l, r: bad_join([l, r], on="l.k = r.k"), "two inputs", id="a list"),
+    pytest.param(
+        lambda l, r: bad_join({"l": l, "r": 3}, on="l.k = r.k"), "not a Spark DataFrame", id="a number"
+    ),
+    pytest.param(
+        lambda l, r: wm.join({"l": l, "a b": r}, on="l.k = 1"), "cannot be used in SQL", id="bad name"
+    ),
     pytest.param(lambda l, r: wm.join({"l": l, "r": r}, on="l.k = r.kk", state="/x"), "column", id="typo"),
-    pytest.param(lambda l, r: wm.join({"l": l, "r": r}, on="l.x < r.y", state="/x"), "no equality", id="theta"),
-    pytest.param(lambda l, r: wm.join({"l": l, "r": r}, on="l.k = r.k"), "place for its state", id="no state"),
-    pytest.param(lambda l, r: wm.join({"l": l, "r": r}, on="l.k = r.k", state="/x", tasks=0), "tasks", id="0 tasks"),
-    pytest.param(lambda l, r: wm.join({"l": l, "r": r}, on="l.k = r.k", state="/x", name="../x"), "name", id="path"),
     pytest.param(
-        lambda l, r: wm.join({"l": l, "r": r}, on="l.k = r.k", state="/x", select="l.k"), "list of columns", id="str"
+        lambda l, r: wm.join({"l": l, "r": r}, on="l.x < r.y", state="/x"), "no equality", id="theta"
     ),
     pytest.param(
-        lambda l, r: wm.join({"l": l, "r": r}, on="l.k = r.k", state="/x", strategy="fast"), "not known", id="strategy"
+        lambda l, r: wm.join({"l": l, "r": r}, on="l.k = r.k"), "place for its state", id="no state"
     ),
     pytest.param(
-        lambda l, r: wm.join({"l": l, "r": r}, on="l.k = r.k AND l.s = r.v", state="/x"), "", id="string with array"
+        lambda l, r: wm.join({"l": l, "r": r}, on="l.k = r.k", state="/x", tasks=0), "tasks", id="0 tasks"
+    ),
+    pytest.param(
+        lambda l, r: wm.join({"l": l, "r": r}, on="l.k = r.k", state="/x", name="../x"), "name", id="path"
+    ),
+    pytest.param(
+        lambda l, r: wm.join({"l": l, "r": r}, on="l.k = r.k", state="/x", select="l.k"),
+        "list of columns",
+        id="str",
+    ),
+    pytest.param(
+        lambda l, r: wm.join({"l": l, "r": r}, on="l.k = r.k", state="/x", strategy="fast"),
+        "not known",
+        id="strategy",
+    ),
+    pytest.param(
+        lambda l, r: wm.join({"l": l, "r": r}, on="l.k = r.k AND l.s = r.v", state="/x"),
+        "",
+        id="string with array",
     ),
 ]
 

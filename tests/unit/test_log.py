@@ -39,7 +39,10 @@ from watersmeet.model.facts import (
 from watersmeet.plan.batch import plan_batch
 
 SIGNATURE = JoinSignature(
-    (InputSpec("l", (Column("x", "bigint"),), ("k",)), InputSpec("r", (), ("k",))), "l.k = r.k", ("bigint",), "word"
+    (InputSpec("l", (Column("x", "bigint"),), ("k",)), InputSpec("r", (), ("k",))),
+    "l.k = r.k",
+    ("bigint",),
+    "word",
 )
 
 
@@ -104,9 +107,17 @@ def test_a_missing_run_is_named(files):
         RunReader(files).read(run, FULL_RANGE, ("x",))
 
 
-def test_two_attempts_of_one_task_do_not_share_a_file(files):
+def test_two_attempts_over_the_same_rows_write_the_same_file_and_say_the_same_of_it(files):
+    first = write_run(files, "l", 0, "p00000", rows(1, 2))
+    second = write_run(files, "l", 0, "p00000", rows(2, 1))
+    assert first == second
+    assert len(files.list("runs/l")) == 1
+    assert len(RunReader(files).read(first, FULL_RANGE, ("x",))) == 2
+
+
+def test_two_attempts_over_other_rows_do_not_share_a_file(files):
     first = write_run(files, "l", 0, "p00000", rows(1))
-    second = write_run(files, "l", 0, "p00000", rows(1))
+    second = write_run(files, "l", 0, "p00000", rows(2))
     assert first.path != second.path
 
 
@@ -151,7 +162,9 @@ def test_a_newer_format_is_refused(files):
     [
         pytest.param([], 0, None, id="nothing yet"),
         pytest.param([(0, 0), (0, 1)], 2, (0, 1), id="the batch before"),
-        pytest.param([(0, 0), (0, 1), (0, 2)], 2, (0, 1), id="a replay does not build on its own first attempt"),
+        pytest.param(
+            [(0, 0), (0, 1), (0, 2)], 2, (0, 1), id="a replay does not build on its own first attempt"
+        ),
         pytest.param([(0, 0), (0, 5)], 9, (0, 5), id="batches that left no manifest are skipped"),
         pytest.param([(0, 6), (0, 7), (0, 8), (1, 7)], 8, (1, 7), id="after a roll-back the new run wins"),
         pytest.param([(0, 7), (1, 7), (0, 8)], 8, (1, 7), id="a zombie of the old run loses"),
@@ -172,7 +185,7 @@ def test_the_run_sequence_grows_with_every_start(files):
 
 
 def test_a_replayed_batch_replaces_its_first_attempt(files):
-    old, new = (write_run(files, "l", 1, "p00000", rows(1)) for _ in range(2))
+    old, new = (write_run(files, "l", 1, "p00000", rows(key)) for key in (1, 2))
     commit(files, 0, "run-a")
     commit(files, 1, "run-a", old)
     commit(files, 1, "run-b", new)
@@ -244,7 +257,7 @@ def test_a_failed_publish_leaves_nothing(files, monkeypatch):
     monkeypatch.setattr(os, "link", full)
     with pytest.raises(StateError, match="No space left on device"):
         files.publish("manifests/a", b"first")
-    assert files.list("manifests") == []
+    assert files.entries("manifests") == []
 
 
 @pytest.mark.parametrize("place", ["ftp://host/x", "dbfs:/x", "http://127.0.0.1/x"])
@@ -274,7 +287,7 @@ def test_only_unreachable_old_runs_of_earlier_batches_go(files):
     for run in (named, orphan, current):
         touch_old(files, run)
     cleaned = Cleaner(files).clean(manifest, retain=100, now_s=os.stat(files.root / young.path).st_mtime)
-    left = {info.name for info in files.list("runs/l")}
+    left = {info.name for info in files.entries("runs/l")}
     assert cleaned.runs == 1
     assert left == {run.path.rpartition("/")[2] for run in (named, young, current)}
 
@@ -286,7 +299,7 @@ def test_runs_of_an_unaccepted_receipt_stay(files):
     publish_receipt(files, Receipt("l-0-0-x", 0, (merged,)), "a")
     touch_old(files, merged)
     Cleaner(files).clean(manifest, retain=100, now_s=2e9, grace_s=1e9)
-    assert len(files.list("runs/l")) == 1
+    assert len(files.entries("runs/l")) == 1
 
 
 def test_manifests_are_kept_as_long_as_spark_may_replay(files):
@@ -315,9 +328,9 @@ def test_batch_joins_older_than_a_day_go_and_streams_stay(tmp_path):
     root = LocalFiles(tmp_path)
     for folder in ("batch-old", "batch-new", "7f3c-a-stream"):
         write_run(root.under(folder), "l", 0, "p00000", rows(1))
-    written = root.under("batch-new").list("runs/l")[0].modified_s
+    written = root.under("batch-new").entries("runs/l")[0].modified_s
     for folder in ("batch-old", "7f3c-a-stream"):
-        (info,) = root.under(folder).list("runs/l")
+        (info,) = root.under(folder).entries("runs/l")
         os.utime(tmp_path / folder / "runs" / "l" / info.name, (0, 0))
     assert remove_stale_batches(root, ["l", "r"], written + STALE_BATCH_S / 2) == 1
     assert root.folders() == ["7f3c-a-stream", "batch-new"]

@@ -87,8 +87,13 @@ def compile_join(
     spark_checks = nested or bool(spark)
     output = _output_columns(predicate, selected, schemas, spark_checks)
     keys = {name: _keys_of(predicate, name) for name in predicate.inputs} if not nested else {}
-    verify = () if exact or nested else tuple(
-        (left.column, right.column) for left, right in zip(*(keys[n] for n in predicate.inputs), strict=True)
+    verify = (
+        ()
+        if exact or nested
+        else tuple(
+            (left.column, right.column)
+            for left, right in zip(*(keys[n] for n in predicate.inputs), strict=True)
+        )
     )
     inputs = tuple(
         _input_spec(name, place, schemas[name], output, kernel, keys.get(name, ()), verify)
@@ -173,7 +178,9 @@ def _keys_of(predicate: Predicate, name: str) -> tuple[_Key, ...]:
 def _settle(name: str, number: int, pair: KeyPair, side: KeySide) -> _Key:
     """Use a plain column as it is where the kernel can widen it by itself; else have the key computed."""
     own = side.expression.type
-    widens = (own.integral and pair.type.integral) or (own.floating and pair.type.floating) or own == pair.type
+    widens = (
+        (own.integral and pair.type.integral) or (own.floating and pair.type.floating) or own == pair.type
+    )
     stored = _stored_type(pair.type)
     if isinstance(side.expression, Column) and widens and stored == pair.type:
         return _Key(side.expression.name, None)
@@ -221,6 +228,8 @@ def _arriving(spec: facts.InputSpec, schema: Schema) -> tuple[str, ...]:
 def _hashed(predicate: Predicate) -> tuple[HashedKeys, ...]:
     types = tuple(pair.type for pair in predicate.keys)
     return tuple(
-        HashedKeys(name, tuple((pair.left if place == 0 else pair.right).sql for pair in predicate.keys), types)
+        HashedKeys(
+            name, tuple((pair.left if place == 0 else pair.right).sql for pair in predicate.keys), types
+        )
         for place, name in enumerate(predicate.inputs)
     )

@@ -38,7 +38,7 @@ def ingest_partition(
         rows = sort_rows(held, spec)
         null_rows += held.num_rows - len(rows)
         if len(rows):
-            runs.append(write_run(files, spec.name, batch, f"p{partition:05d}", rows))
+            runs.append(write_run(files, spec.name, batch, f"p{partition:05d}-{len(runs):04d}", rows))
     return Descriptor(spec.name, partition, tuple(runs), null_rows)
 
 
@@ -60,7 +60,9 @@ def _order(batch: pa.RecordBatch, spec: InputSpec) -> Keys:
 
 def _in_utc(batch: pa.RecordBatch) -> pa.RecordBatch:
     columns = [
-        column.cast(_UTC) if pa.types.is_timestamp(column.type) and column.type.tz not in (None, "UTC") else column
+        column.cast(_UTC)
+        if pa.types.is_timestamp(column.type) and column.type.tz not in (None, "UTC")
+        else column
         for column in batch.columns
     ]
     return pa.RecordBatch.from_arrays(columns, names=batch.schema.names) if columns else batch

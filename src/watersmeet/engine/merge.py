@@ -38,7 +38,8 @@ def _merge_part(
     for range_ in cut([slices], [1], limit):
         for piece in _bounded([s.between(range_) for s in slices], limit):
             failpoints.reach("merge-part")
-            label = f"m{job.part:05d}"
+            # Two merges may give the same rows, and a part several pieces: here a name is never shared.
+            label = f"m{job.part:05d}-{attempt_id()}"
             output.append(write_run(files, merge.input, manifest.batch.number, label, piece, merge.id))
     return tuple(output)
 

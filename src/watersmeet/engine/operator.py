@@ -97,7 +97,9 @@ class Operator:
                 for number, part in enumerate(merge.parts)
                 if part.output is None
             }
-            receipts = read_receipts(kept.files, lambda merge, part: (merge, part) in pending) if pending else []
+            receipts = (
+                read_receipts(kept.files, lambda merge, part: (merge, part) in pending) if pending else []
+            )
             return plan_batch(
                 batch,
                 parent,
@@ -120,7 +122,9 @@ class Operator:
             columns = tuple(column.name for column in spec.stored)
             # The history of one input is read only if the other one brought something new.
             others = fresh_inputs - {spec.name}
-            history = [run for run in manifest.history if others and run.input == spec.name and range_.overlaps(run)]
+            history = [
+                run for run in manifest.history if others and run.input == spec.name and range_.overlaps(run)
+            ]
             sides.append(
                 Side(
                     spec.name,

@@ -37,4 +37,4 @@ def read_checkpoint(place: str) -> Checkpoint | None:
 
 
 def _last(files: Files, folder: str) -> int:
-    return max((int(info.name) for info in files.list(folder) if info.name.isdigit()), default=-1)
+    return max((int(info.name) for info in files.entries(folder) if info.name.isdigit()), default=-1)

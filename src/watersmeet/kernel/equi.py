@@ -98,7 +98,9 @@ def join_sides(left: Side, right: Side, join: EquiJoin) -> Iterator[pa.RecordBat
             yield from join_pieces(one, other, names, join)
 
 
-def join_pieces(left: Piece, right: Piece, names: tuple[str, str], join: EquiJoin) -> Iterator[pa.RecordBatch]:
+def join_pieces(
+    left: Piece, right: Piece, names: tuple[str, str], join: EquiJoin
+) -> Iterator[pa.RecordBatch]:
     rows = max(1, min(OUTPUT_ROWS, OUTPUT_BYTES // max(1, _row_bytes(left) + _row_bytes(right))))
     for left_at, right_at in equal_pairs(left.keys, right.keys, rows):
         batch = _emit(left, left.places(left_at), right, right.places(right_at), names, join)
@@ -169,9 +171,7 @@ def _cut_fresh(left: Side, right: Side) -> Iterator[tuple[Side, Side]]:
 
 
 def _within(side: Side, range_: KeyRange) -> Side:
-    return Side(
-        side.name, [s.between(range_) for s in side.fresh], [s.between(range_) for s in side.history]
-    )
+    return Side(side.name, [s.between(range_) for s in side.fresh], [s.between(range_) for s in side.history])
 
 
 def _slice_row_bytes(s: Sorted) -> int:

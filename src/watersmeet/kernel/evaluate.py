@@ -22,7 +22,7 @@ import pyarrow.compute as pc
 
 from watersmeet.errors import WatersmeetError
 from watersmeet.model.expression import Call, Column, Expression, Literal
-from watersmeet.model.types import MAX_DECIMAL_DIGITS, SqlType, INTEGRAL_DIGITS
+from watersmeet.model.types import INTEGRAL_DIGITS, MAX_DECIMAL_DIGITS, SqlType
 
 Values = Mapping[tuple[str, str], pa.Array]
 
@@ -185,7 +185,10 @@ def _evaluate(expression: Expression, values: Values, ansi: bool) -> pa.Array | 
     if op == "coalesce":
         return pc.coalesce(*args)
     if op == "in":
-        truths = [_compare("=", args[0], item, kinds[0], kind) for item, kind in zip(args[1:], kinds[1:], strict=True)]
+        truths = [
+            _compare("=", args[0], item, kinds[0], kind)
+            for item, kind in zip(args[1:], kinds[1:], strict=True)
+        ]
         result = truths[0]
         for truth in truths[1:]:
             result = pc.or_kleene(result, truth)

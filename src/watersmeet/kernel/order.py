@@ -36,7 +36,9 @@ def fits_word(kind: SqlType) -> bool:
     """Whether 64 bits hold every value, so that one key of this type needs no comparison afterwards."""
     if kind.precision is not None:
         return kind.precision <= _WORD_DECIMAL_DIGITS
-    temporal = kind.name in ("date", "timestamp", "timestamp_ntz") or kind.name.startswith(("interval day", "time("))
+    temporal = kind.name in ("date", "timestamp", "timestamp_ntz") or kind.name.startswith(
+        ("interval day", "time(")
+    )
     return kind.integral or kind.floating or kind.name == "boolean" or temporal
 
 
@@ -103,7 +105,9 @@ def _decimal_word(column: pa.Array) -> Keys:
 def _byte_words(column: pa.Array) -> Keys:
     """A multilinear hash of variable-length bytes: the sum of (byte + 1) times a word drawn from its place."""
     binary = column.cast(pa.large_binary())
-    offsets = np.frombuffer(binary.buffers()[1], dtype=np.int64)[binary.offset : binary.offset + len(binary) + 1]
+    offsets = np.frombuffer(binary.buffers()[1], dtype=np.int64)[
+        binary.offset : binary.offset + len(binary) + 1
+    ]
     data = binary.buffers()[2]
     values = np.frombuffer(data, dtype=np.uint8) if data is not None else np.empty(0, np.uint8)
     hashed = np.zeros(len(binary), dtype=np.uint64)

@@ -10,6 +10,7 @@ import time
 import uuid
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import TypeAlias
 
 import pyarrow as pa
 
@@ -23,7 +24,7 @@ from watersmeet.model.facts import BatchId, Descriptor
 from watersmeet.model.types import type_of_arrow
 from watersmeet.predicate import parse_predicate, parse_select
 
-Rows = pa.Table | pa.RecordBatch | Sequence[pa.RecordBatch]
+Rows: TypeAlias = "pa.Table | pa.RecordBatch | Sequence[pa.RecordBatch]"
 
 
 @dataclass
@@ -68,7 +69,9 @@ class LocalJoin:
         """Run one micro-batch and return its results. An input that is left out has no new rows."""
         batch = BatchId(self.query, self.run, self.number)
         descriptors = [self.ingest(batch, name, rows) for name, rows in inputs.items()]
-        results = [result for task in range(self.tasks) for result in self.operator.join(batch, task, descriptors)]
+        results = [
+            result for task in range(self.tasks) for result in self.operator.join(batch, task, descriptors)
+        ]
         self.number += 1
         return self._project(results)
 
@@ -93,20 +96,24 @@ class LocalJoin:
     def _check_local(self) -> None:
         compiled: CompiledJoin = self._compiled
         if compiled.spark_checks:
-            raise PredicateError("this predicate needs Spark to evaluate it; the local driver cannot", self.on)
+            raise PredicateError(
+                "this predicate needs Spark to evaluate it; the local driver cannot", self.on
+            )
         for key in compiled.computed:
             if not supports(_uncast(key)):
-                raise PredicateError(f"the key {key.sql} needs Spark to compute it; the local driver cannot", self.on)
+                raise PredicateError(
+                    f"the key {key.sql} needs Spark to compute it; the local driver cannot", self.on
+                )
         for item in self._selected or ():
             if not isinstance(item.expression, Column) and not supports(item.expression):
-                raise PredicateError(f"{item.text} needs Spark to compute it; the local driver cannot", item.text)
+                raise PredicateError(
+                    f"{item.text} needs Spark to compute it; the local driver cannot", item.text
+                )
 
     def _project(self, results: list[pa.RecordBatch]) -> pa.Table:
         """Name the results: the selected columns, or one struct per input."""
         output = self._compiled.join.output
-        schema = pa.schema(
-            [pa.field(c.name, self.schemas[c.input].field(c.column).type) for c in output]
-        )
+        schema = pa.schema([pa.field(c.name, self.schemas[c.input].field(c.column).type) for c in output])
         flat = pa.Table.from_batches(results).cast(schema) if results else schema.empty_table()
         flat = flat.combine_chunks()
         columns = {(c.input, c.column): _single(flat.column(c.name)) for c in output}

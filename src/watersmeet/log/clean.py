@@ -79,7 +79,7 @@ class Cleaner:
     def _remove_runs(self, current: Manifest, reachable: frozenset[str], before_s: float) -> list[FileInfo]:
         removed = []
         for spec in current.signature.inputs:
-            for info in self._files.list(f"{RUNS}/{spec.name}"):
+            for info in self._files.entries(f"{RUNS}/{spec.name}"):
                 path = f"{RUNS}/{spec.name}/{info.name}"
                 old = info.modified_s < before_s and batch_of(info.name) < current.batch.number
                 if old and path not in reachable:
@@ -90,7 +90,7 @@ class Cleaner:
 
     def _remove_receipts(self, current: Manifest, before_s: float) -> None:
         wanted = {merge.id for merge in current.merges}
-        for info in self._files.list(RECEIPTS):
+        for info in self._files.entries(RECEIPTS):
             used = not info.name.startswith(".") and receipt_part(info.name)[0] not in wanted
             if used and info.modified_s < before_s:
                 self._files.delete(f"{RECEIPTS}/{info.name}")
@@ -98,7 +98,7 @@ class Cleaner:
     def _remove_drafts(self, before_s: float) -> None:
         """Half-written manifests and receipts of processes that died: their names begin with a dot."""
         for folder in (MANIFESTS, RECEIPTS):
-            for info in self._files.list(folder):
+            for info in self._files.entries(folder):
                 if info.name.startswith(".") and info.modified_s < before_s:
                     self._files.delete(f"{folder}/{info.name}")
 
@@ -109,7 +109,10 @@ def remove_stale_batches(files: Files, inputs: Iterable[str], now_s: float) -> i
     for name in files.folders():
         if name.startswith(BATCH_FOLDER):
             below = files.under(name)
-            found = [*below.list(MANIFESTS), *(info for i in inputs for info in below.list(f"{RUNS}/{i}"))]
+            found = [
+                *below.entries(MANIFESTS),
+                *(info for i in inputs for info in below.entries(f"{RUNS}/{i}")),
+            ]
             if all(info.modified_s < now_s - STALE_BATCH_S for info in found):
                 files.delete_folder(name)
                 removed += 1

@@ -81,9 +81,11 @@ def from_plain(kind: Any, plain: Any) -> Any:
     if origin is dict:
         value_kind = typing.get_args(kind)[1]
         return {key: from_plain(value_kind, value) for key, value in plain.items()}
-    if dataclasses.is_dataclass(kind):
+    if isinstance(kind, type) and dataclasses.is_dataclass(kind):
         hints = _hints(kind)
-        return kind(**{name: from_plain(hints[name], value) for name, value in plain.items() if name in hints})
+        return kind(
+            **{name: from_plain(hints[name], value) for name, value in plain.items() if name in hints}
+        )
     return plain
 
 

@@ -21,6 +21,7 @@ import pyarrow as pa
 
 from watersmeet import failpoints
 from watersmeet.errors import ConfigError, StateError
+from watersmeet.log.codec import checksum
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,6 +29,20 @@ class FileInfo:
     name: str
     bytes: int
     modified_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class Stored:
+    """A file that was written under a name made from its content."""
+
+    path: str
+    bytes: int
+    checksum: str
+
+    @staticmethod
+    def as_named(stem: str, content: pa.Buffer) -> Stored:
+        mark = checksum(content)
+        return Stored(f"{stem}-{mark}.arrow", content.size, mark)
 
 
 class Files(Protocol):
@@ -52,15 +67,17 @@ class Files(Protocol):
         """Drop a local copy of a remote file, if there can be one: the next `map` fetches it anew."""
         ...
 
-    def write(self, path: str, schema: pa.Schema, batch: pa.RecordBatch) -> pa.Buffer:
-        """Write one record batch as an Arrow IPC file and give back the bytes as they were stored."""
+    def write(self, stem: str, schema: pa.Schema, batch: pa.RecordBatch) -> Stored:
+        """Write one record batch as an Arrow IPC file named `<stem>-<checksum>.arrow`: the same rows twice
+        are the same file.
+        """
         ...
 
     def publish(self, path: str, content: bytes) -> bool:
         """Create the file, whole, unless it is there already. True if this call created it."""
         ...
 
-    def list(self, folder: str) -> list[FileInfo]:
+    def entries(self, folder: str) -> list[FileInfo]:
         """The files in a folder, in order of their names; empty if the folder does not exist."""
         ...
 
@@ -115,8 +132,9 @@ class LocalFiles:
     def forget_copy(self, path: str) -> bool:
         return False
 
-    def write(self, path: str, schema: pa.Schema, batch: pa.RecordBatch) -> pa.Buffer:
-        target = self._prepared(path)
+    def write(self, stem: str, schema: pa.Schema, batch: pa.RecordBatch) -> Stored:
+        draft = f"{stem}-{uuid.uuid4().hex}.arrow"
+        target = self._prepared(draft)
         failpoints.reach("run-before-write")
         try:
             with pa.OSFile(str(target), "wb") as sink, pa.ipc.new_file(sink, schema) as writer:
@@ -126,13 +144,15 @@ class LocalFiles:
                     failpoints.act("run-half-written")
                 writer.write_batch(batch)
             self._settle(target)
+            stored = Stored.as_named(stem, self.map(draft))
+            target.rename(self.root / stored.path)
         except OSError as error:
             # What is there of it would only take up space that is needed: nothing names it yet.
             with contextlib.suppress(OSError):
                 target.unlink()
             raise _explain(error, target) from error
         failpoints.reach("run-written")
-        return self.map(path)
+        return stored
 
     def publish(self, path: str, content: bytes) -> bool:
         target = self._prepared(path)
@@ -155,7 +175,7 @@ class LocalFiles:
                 draft.unlink()
         return True
 
-    def list(self, folder: str) -> list[FileInfo]:
+    def entries(self, folder: str) -> list[FileInfo]:
         try:
             with os.scandir(self.root / folder) as entries:
                 found = [_info(entry) for entry in entries if entry.is_file()]

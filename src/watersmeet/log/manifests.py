@@ -46,7 +46,7 @@ class ManifestName:
 
 def list_manifests(files: Files) -> list[ManifestName]:
     """All published manifests, ascending by run sequence, then batch."""
-    matches = (_NAME.match(info.name) for info in files.list(MANIFESTS))
+    matches = (_NAME.match(info.name) for info in files.entries(MANIFESTS))
     return sorted(ManifestName(int(m[1]), int(m[2]), m[3]) for m in matches if m)
 
 
@@ -139,9 +139,7 @@ def find_parent(
 
 
 def publish_receipt(files: Files, receipt: Receipt, attempt: str) -> None:
-    files.publish(
-        f"{RECEIPTS}/{receipt.merge}.{receipt.part:05d}.{attempt}.json", encode_checked(receipt)
-    )
+    files.publish(f"{RECEIPTS}/{receipt.merge}.{receipt.part:05d}.{attempt}.json", encode_checked(receipt))
 
 
 def read_receipts(files: Files, wanted: Callable[[str, int], bool]) -> list[Receipt]:
@@ -166,7 +164,7 @@ def _read_receipt(files: Files, name: str) -> Receipt:
 
 def list_receipts(files: Files) -> list[str]:
     """The names of all receipts; drafts that a dead process left begin with a dot and are not receipts."""
-    return [info.name for info in files.list(RECEIPTS) if not info.name.startswith(".")]
+    return [info.name for info in files.entries(RECEIPTS) if not info.name.startswith(".")]
 
 
 def receipt_part(name: str) -> tuple[str, int]:

@@ -25,7 +25,7 @@ from pyarrow import fs
 
 from watersmeet import failpoints
 from watersmeet.errors import ConfigError
-from watersmeet.log.files import FileInfo
+from watersmeet.log.files import FileInfo, Stored
 
 Publish = Callable[[str, bytes], bool]
 
@@ -96,30 +96,35 @@ class RemoteFiles:
         (self.cache / path).unlink(missing_ok=True)
         return True
 
-    def write(self, path: str, schema: pa.Schema, batch: pa.RecordBatch) -> pa.Buffer:
+    def write(self, stem: str, schema: pa.Schema, batch: pa.RecordBatch) -> Stored:
         failpoints.reach("run-before-write")
-        copy = self.cache / path
+        draft = f"{stem}-{uuid.uuid4().hex}.arrow"
+        copy = self.cache / draft
         copy.parent.mkdir(parents=True, exist_ok=True)
         _make_room(self.cache, CACHE_BYTES)
         with pa.OSFile(str(copy), "wb") as sink, pa.ipc.new_file(sink, schema) as writer:
             writer.write_batch(batch)
-        content = self.map(path)
-        with self.filesystem.open_output_stream(f"{self.base}/{path}") as target:
+        content = self.map(draft)
+        stored = Stored.as_named(stem, content)
+        copy.rename(self.cache / stored.path)
+        with self.filesystem.open_output_stream(f"{self.base}/{stored.path}") as target:
             target.write(content)
         failpoints.reach("run-written")
-        return content
+        return stored
 
     def publish(self, path: str, content: bytes) -> bool:
         return self.put_if_absent(self.prefix + path, content)
 
-    def list(self, folder: str) -> list[FileInfo]:
+    def entries(self, folder: str) -> list[FileInfo]:
         chosen = fs.FileSelector(f"{self.base}/{folder}", allow_not_found=True)
         found = [info for info in self.filesystem.get_file_info(chosen) if info.is_file]
         return sorted((FileInfo(i.base_name, i.size, i.mtime_ns / 1e9) for i in found), key=lambda i: i.name)
 
     def folders(self) -> list[str]:
         chosen = fs.FileSelector(self.base, allow_not_found=True)
-        return sorted(i.base_name for i in self.filesystem.get_file_info(chosen) if i.type == fs.FileType.Directory)
+        return sorted(
+            i.base_name for i in self.filesystem.get_file_info(chosen) if i.type == fs.FileType.Directory
+        )
 
     def delete(self, path: str) -> None:
         self.forget_copy(path)

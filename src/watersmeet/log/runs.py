@@ -1,8 +1,13 @@
 """Run files: write sorted rows once, read them back verified and mapped.
 
 A run is one uncompressed Arrow IPC file with one record batch, the order key first. Its name carries the
-batch, the partition and a random attempt id: Spark may run a task twice, and a zombie may finish late, so
-batch and partition alone are not unique. What no manifest names does not exist.
+batch, the partition, its number within it, and the checksum of its content: Spark may run a task twice, and a
+zombie may finish late, so batch and partition alone are not unique. What no manifest names does not exist.
+
+Why not a random name: what a task sends through a shuffle must be the same each time it is run. Spark (from
+4.2 on, by its order-independent checksums) fails the job otherwise, when an executor is lost after the first
+result task has ended: https://issues.apache.org/jira/browse/SPARK-53575. Two attempts over the same rows now
+write the same file and describe it in the same words.
 """
 
 from __future__ import annotations
@@ -25,22 +30,26 @@ def attempt_id() -> str:
     return uuid.uuid4().hex[:16]
 
 
-def write_run(files: Files, input: str, batch: int, label: str, rows: Sorted, group: str | None = None) -> Run:
-    """Store sorted rows; `label` tells people where the run came from (partition or merge)."""
-    path = f"{RUNS}/{input}/{batch:010d}-{label}-{attempt_id()}.arrow"
+def write_run(
+    files: Files, input: str, batch: int, label: str, rows: Sorted, group: str | None = None
+) -> Run:
+    """Store sorted rows. `label` tells where the run came from (partition or merge); no two runs that come out
+    of one task may share it, as they may hold the same rows.
+    """
+    stem = f"{RUNS}/{input}/{batch:010d}-{label}"
     order = pa.array(rows.keys)
     schema = pa.schema([pa.field(ORDER, pa.uint64(), nullable=False), *rows.rows.schema], metadata=None)
-    stored = files.write(path, schema, pa.RecordBatch.from_arrays([order, *rows.rows.columns], schema=schema))
+    stored = files.write(stem, schema, pa.RecordBatch.from_arrays([order, *rows.rows.columns], schema=schema))
     return Run(
         input=input,
-        path=path,
-        group=group or path,
+        path=stored.path,
+        group=group or stored.path,
         batch=batch,
         rows=len(rows),
-        bytes=stored.size,
+        bytes=stored.bytes,
         low=int(rows.keys[0]),
         high=int(rows.keys[-1]),
-        checksum=checksum(stored),
+        checksum=stored.checksum,
     )
 
 
@@ -94,4 +103,3 @@ class RunReader:
 
 
 _ADVICE = "Restore the file from a copy, or start the query with a new checkpoint to rebuild the state"
-

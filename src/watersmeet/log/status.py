@@ -103,7 +103,7 @@ def join_status(files: Files, name: str, query: str, *, now_s: float, verify: bo
     mine = files.under(name, query)
     names = list_manifests(mine)
     newest, damage = _newest_readable(mine, names)
-    runs = {folder: mine.list(f"{RUNS}/{folder}") for folder in mine.under(RUNS).folders()}
+    runs = {folder: mine.entries(f"{RUNS}/{folder}") for folder in mine.under(RUNS).folders()}
     if verify:
         damage += _damaged_manifests(mine, names, newest)
         damage += _damaged_runs(mine, newest, runs)
@@ -120,7 +120,7 @@ def join_status(files: Files, name: str, query: str, *, now_s: float, verify: bo
         written_ms=written_ms,
         age_s=None if written_ms is None else max(0.0, now_s - written_ms / 1000),
         live_bytes=sum(run.bytes for run in newest.live) if newest else 0,
-        disk_bytes=_bytes(mine.list(MANIFESTS), mine.list(RECEIPTS), *runs.values()),
+        disk_bytes=_bytes(mine.entries(MANIFESTS), mine.entries(RECEIPTS), *runs.values()),
         damage=tuple(damage),
     )
 

@@ -11,7 +11,9 @@ from watersmeet.model.facts import (
     InputTotals,
     JoinSignature,
     Manifest,
+    Merge,
     Receipt,
+    Run,
 )
 from watersmeet.plan.compatible import check_compatible
 from watersmeet.plan.hash import plan_ranges
@@ -31,7 +33,8 @@ def plan_batch(
 ) -> Manifest:
     """History is what the parent left live, with finished merges swapped in; fresh is what arrived."""
     fresh = tuple(run for descriptor in descriptors for run in descriptor.runs)
-    history, pending = (), ()
+    history: tuple[Run, ...] = ()
+    pending: tuple[Merge, ...] = ()
     if parent is not None:
         check_compatible(parent.signature, signature)
         history, pending = apply_finished(parent.live, accept_receipts(parent.merges, receipts))
@@ -66,9 +69,7 @@ def _skips(parent: Manifest | None, batch: BatchId) -> bool:
     """Whether this query is known to have batches that do not reach the join (seen within one run only)."""
     if parent is None:
         return False
-    return parent.skips_batches or (
-        parent.batch.run == batch.run and parent.batch.number < batch.number - 1
-    )
+    return parent.skips_batches or (parent.batch.run == batch.run and parent.batch.number < batch.number - 1)
 
 
 def _totals(

@@ -18,9 +18,7 @@ def check_compatible(old: JoinSignature, new: JoinSignature) -> None:
     if old.predicate != new.predicate:
         _refuse("its predicate was", old.predicate, new.predicate)
     if old.key_types != new.key_types or old.scheme != new.scheme:
-        _refuse(
-            "its keys were compared as", (*old.key_types, old.scheme), (*new.key_types, new.scheme)
-        )
+        _refuse("its keys were compared as", (*old.key_types, old.scheme), (*new.key_types, new.scheme))
     for before, after in zip(old.inputs, new.inputs, strict=True):
         _check_columns(before, after)
 

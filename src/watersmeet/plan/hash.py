@@ -5,6 +5,8 @@ Order keys are mixed, so equal widths are equal shares as long as no key is heav
 
 from __future__ import annotations
 
+import itertools
+
 from watersmeet.model.facts import KEY_SPACE, KeyRange
 
 
@@ -15,4 +17,4 @@ def plan_ranges(tasks: int) -> tuple[KeyRange, ...]:
     [0, 1, 2, 3]
     """
     bounds = [KEY_SPACE * task // tasks for task in range(tasks + 1)]
-    return tuple(KeyRange(low, high) for low, high in zip(bounds, bounds[1:], strict=False))
+    return tuple(KeyRange(low, high) for low, high in itertools.pairwise(bounds))

@@ -11,6 +11,7 @@ are there. Not guaranteed: that the debt is zero at any time.
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
@@ -96,7 +97,7 @@ def _merge(input_name: str, tier: int, batch: int, runs: list[Run], tasks: int) 
         1,
     )
     bounds = [KEY_SPACE * n // count for n in range(count + 1)]
-    parts = tuple(MergePart(KeyRange(low, high)) for low, high in zip(bounds, bounds[1:], strict=False))
+    parts = tuple(MergePart(KeyRange(low, high)) for low, high in itertools.pairwise(bounds))
     paths = tuple(run.path for run in runs)
     # A replayed batch may plan the same tier over other runs or in other parts: a receipt must not fit both.
     content = xxhash.xxh3_64_hexdigest("\n".join([*paths, str(count)]).encode())

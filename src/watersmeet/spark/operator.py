@@ -57,7 +57,9 @@ def join_frames(
         settings=settings,
     )
     ingested = [
-        _arriving(frame, input_name, parsed.compiled).mapInArrow(IngestTask(spec, input_name), DESCRIPTOR_SCHEMA)
+        _arriving(frame, input_name, parsed.compiled).mapInArrow(
+            IngestTask(spec, input_name), DESCRIPTOR_SCHEMA
+        )
         for input_name, frame in inputs.items()
     ]
     descriptors = ingested[0].unionByName(ingested[1])
@@ -133,7 +135,11 @@ def _normalised(value: Column, kind: SqlType) -> Column:
     """Floats inside a key as SQL compares them: one NaN, no -0.0. Other values stay as they are."""
     if kind.floating:
         zero = F.lit(0.0).cast(kind.name)
-        return F.when(F.isnan(value), F.lit(float("nan")).cast(kind.name)).when(value == zero, zero).otherwise(value)
+        return (
+            F.when(F.isnan(value), F.lit(float("nan")).cast(kind.name))
+            .when(value == zero, zero)
+            .otherwise(value)
+        )
     if kind.name == "array" and kind.element is not None:
         element = kind.element
         return F.transform(value, lambda item: _normalised(item, element))

@@ -54,7 +54,9 @@ class JoinTask:
         # The rows say which tasks this partition stands for: Spark may put several into one.
         for task in sorted(set(received.column("task").to_pylist())):
             mine = received.filter(pc.equal(received.column("task"), task))
-            yield from operator.join(batch, task, [_decode(row) for row in mine.column("descriptor").to_pylist()])
+            yield from operator.join(
+                batch, task, [_decode(row) for row in mine.column("descriptor").to_pylist()]
+            )
 
 
 def _decode(content: bytes) -> Descriptor:
@@ -77,5 +79,7 @@ def _batch(spec: JoinSpec, context: TaskContext) -> BatchId:
     query = context.getLocalProperty("sql.streaming.queryId")
     run = context.getLocalProperty("spark.jobGroup.id")
     if not query or not run:
-        raise WatersmeetError("Spark did not say which query this task belongs to; PySpark 4.1 or newer is needed")
+        raise WatersmeetError(
+            "Spark did not say which query this task belongs to; PySpark 4.1 or newer is needed"
+        )
     return BatchId(query=query, run=run, number=int(number))

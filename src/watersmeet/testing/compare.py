@@ -40,7 +40,9 @@ def _describe(what: str, rows: Counter[Any]) -> list[str]:
 
 def _canonical(value: Any) -> Hashable:
     if isinstance(value, dict):
-        return tuple((str(key), _canonical(item)) for key, item in sorted(value.items(), key=lambda i: str(i[0])))
+        return tuple(
+            (str(key), _canonical(item)) for key, item in sorted(value.items(), key=lambda i: str(i[0]))
+        )
     if isinstance(value, (list, tuple)):
         return tuple(_canonical(item) for item in value)
     if isinstance(value, bytearray):

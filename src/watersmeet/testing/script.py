@@ -36,7 +36,9 @@ class StreamScript:
         for name in schemas:
             (self.folder / "in" / name).mkdir(parents=True, exist_ok=True)
 
-    def start(self, build: Callable[..., DataFrame] | None = None, checkpoint: str = "checkpoint") -> StreamScript:
+    def start(
+        self, build: Callable[..., DataFrame] | None = None, checkpoint: str = "checkpoint"
+    ) -> StreamScript:
         """Start the query that `build` makes from the streams, given to it by their names."""
         self._build = build or self._build
         if self._build is None:
@@ -55,10 +57,10 @@ class StreamScript:
     def add(self, **rows: Sequence[Any] | DataFrame) -> StreamScript:
         """Add rows without waiting; they become part of the next micro-batch."""
         for name, values in rows.items():
-            frame = values if isinstance(values, DataFrame) else None
-            if frame is None:
-                frame = self.spark.createDataFrame(list(values), self.schemas[name]).coalesce(1)
-            self._write(name, frame)
+            if isinstance(values, DataFrame):
+                self._write(name, values)
+            else:
+                self._write(name, self.spark.createDataFrame(list(values), self.schemas[name]).coalesce(1))
         self._step += 1
         return self
 
