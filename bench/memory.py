@@ -15,6 +15,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import psutil
 
 SAMPLE_SECONDS = 0.2
@@ -75,6 +76,8 @@ class Sampler:
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._watch, name="bench-sampler", daemon=True)
         self._cpu_s: dict[int, tuple[bool, float]] = {}
+        self._clock_s: list[float] = []
+        self._series_s: list[float] = []
 
     def __enter__(self) -> Sampler:
         self._before = psutil.cpu_times()
@@ -92,6 +95,11 @@ class Sampler:
     def as_dict(self) -> dict[str, float]:
         return asdict(self.usage)
 
+    def cpu_between(self, start_s: float, end_s: float) -> float:
+        """CPU seconds of the run between two times of the wall clock, interpolated."""
+        start, end = np.interp([start_s, end_s], self._clock_s, self._series_s)
+        return float(end - start)
+
     def _watch(self) -> None:
         while not self._stop.wait(SAMPLE_SECONDS):
             self._sample()
@@ -107,7 +115,10 @@ class Sampler:
                 if not is_jvm and "pyspark.daemon" not in command:
                     continue
                 times = process.cpu_times()
-                self._cpu_s[process.pid] = (is_jvm, times.user + times.system)
+                # The JVM also pays for the commands it runs (`chmod` for each file of a log). A
+                # daemon's ended children are workers, which have an entry of their own.
+                commands_s = times.children_user + times.children_system if is_jvm else 0.0
+                self._cpu_s[process.pid] = (is_jvm, times.user + times.system + commands_s)
                 if is_jvm:
                     jvm = max(jvm, process.memory_info().rss)
                     continue
@@ -116,6 +127,8 @@ class Sampler:
             rollup = read_rollup(process.pid)
             anon.append(rollup.get("Pss_Anon", 0) + rollup.get("SwapPss", 0))
             mapped.append(rollup.get("Pss_File", 0) + rollup.get("Pss_Shmem", 0))
+        self._clock_s.append(time.time())
+        self._series_s.append(self._own_cpu_s())
         seen = self.usage
         seen.samples += 1
         seen.workers = max(seen.workers, len(anon))

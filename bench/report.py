@@ -69,7 +69,7 @@ class Results:
     def seconds_per_batch(self, workload: str, competitor: str) -> float | None:
         runs = self.timed(workload, competitor)
         figure = statistics.median if workload == "small" else statistics.fmean
-        return statistics.median(figure(_seconds(r)) for r in runs) if runs else None
+        return statistics.median(figure(_counted(r)) for r in runs) if runs else None
 
     def batch_curve(self, workload: str, competitor: str) -> list[float]:
         """Median over the runs, batch by batch, from the first batch on."""
@@ -84,8 +84,8 @@ class Results:
         ]
 
 
-def _seconds(run: Run) -> list[float]:
-    return [b["seconds"] for b in run["batches"][FIRST_COUNTED:]]
+def _counted(run: Run, figure: str = "seconds") -> list[float]:
+    return [b[figure] for b in run["batches"][FIRST_COUNTED:]]
 
 
 def find_all(results: Results) -> list[Finding]:
@@ -178,8 +178,8 @@ def print_findings(console: Console, results: Results) -> None:
 
 
 RUN_COLUMNS = (
-    "workload", "competitor", "runs", "s/batch", "min-max", "first batch s",
-    "last s", "JVM MB", "Python MB", "disk MB", "CPU s", "others' CPU",
+    "workload", "competitor", "runs", "s/batch", "min-max", "CPU s/batch", "first s",
+    "last s", "JVM MB", "Python MB", "disk MB", "others' CPU",
 )  # fmt: skip
 
 
@@ -193,10 +193,10 @@ def run_rows(results: Results) -> list[list[str]]:
 
 def _run_row(results: Results, workload: str, competitor: str) -> list[str]:
     runs = results.timed(workload, competitor)
-    means = [statistics.fmean(_seconds(r)) for r in runs]
+    means = [statistics.fmean(_counted(r)) for r in runs]
     curve = results.batch_curve(workload, competitor)
     peak = {k: max(r["usage"][k] for r in runs) for k in runs[0]["usage"]}
-    cpu = statistics.median(r["usage"]["jvm_cpu_s"] + r["usage"]["python_cpu_s"] for r in runs)
+    cpu_s = statistics.median(statistics.fmean(_counted(r, "cpu_s")) for r in runs)
     noise = peak["foreign_cpu_share"]
     return [
         workload,
@@ -204,12 +204,12 @@ def _run_row(results: Results, workload: str, competitor: str) -> list[str]:
         str(len(runs)),
         f"{results.seconds_per_batch(workload, competitor):.3f}",
         f"{min(means):.3f}-{max(means):.3f}",
+        f"{cpu_s:.3f}",
         f"{curve[0]:.1f}",
         f"{curve[-1]:.3f}",
         f"{peak['jvm_rss_bytes'] / MB:.0f}",
         f"{peak['workers_anon_bytes'] / MB:.0f}",
         f"{max(r['disk_bytes'] for r in runs) / MB:.0f}",
-        f"{cpu:.0f}",
         f"{noise:.0%}{' noisy' if noise > NOISY_SHARE else ''}",
     ]
 

@@ -19,6 +19,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from datetime import datetime
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -107,7 +108,7 @@ def measure(spark: SparkSession, competitor: Competitor, workload: Workload, scr
         await_query(query, workload.batches)
         wall_s = time.monotonic() - started
     batches = [_facts(p) for p in map(json.loads, (q.json for q in query.recentProgress))]
-    batches = [b for b in batches if b["input_rows"]]
+    batches = [b | {"cpu_s": _cpu_s(b, sampler)} for b in batches if b["input_rows"]]
     _expect_all_rows(batches, workload)
     state_bytes = sum(f.stat().st_size for f in scratch.rglob("*") if f.is_file())
     return {
@@ -127,6 +128,12 @@ def _facts(progress: dict[str, Any]) -> dict[str, Any]:
         "started": progress["timestamp"],
         "state_bytes": sum(op["memoryUsedBytes"] for op in progress["stateOperators"]),
     }
+
+
+def _cpu_s(batch: dict[str, Any], sampler: Sampler) -> float:
+    """CPU of one batch: unlike its time, hardly changed by what others do on the machine."""
+    start = datetime.fromisoformat(batch["started"].replace("Z", "+00:00")).timestamp()
+    return sampler.cpu_between(start, start + batch["seconds"])
 
 
 def _expect_all_rows(batches: list[dict[str, Any]], workload: Workload) -> None:

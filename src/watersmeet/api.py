@@ -31,6 +31,7 @@ def join(
     name: str | None = None,
     tasks: int | None = None,
     strategy: str = "auto",
+    options: Mapping[str, object] | None = None,
 ) -> DataFrame:
     """Join two DataFrames, streaming or batch, on a predicate in Spark SQL.
 
@@ -46,6 +47,8 @@ def join(
         strategy: `"hash"` is the log-structured operator, each task joining a share of the keys; `"spark"`
             is Spark's own join, for batch inputs only. `"auto"` takes `"hash"` for streams and `"spark"` for
             batches, where there is no state to keep and Spark's join is the faster one.
+        options: the other settings, for platforms that do not let a session have them: `{"fsync": True}` is
+            `spark.watersmeet.fsync`.
 
     Returns:
         An ordinary DataFrame, streaming if an input is.
@@ -68,7 +71,7 @@ def join(
         raise UsageError(f'select must be a list of columns, such as ["{select}"], not one string')
     if chosen == "spark":
         return join_batches(inputs, on, select=select)
-    return join_frames(inputs, on, select=select, state=state, name=name, tasks=tasks)
+    return join_frames(inputs, on, select=select, state=state, name=name, tasks=tasks, options=options)
 
 
 def status(state: str | os.PathLike[str]) -> Status:

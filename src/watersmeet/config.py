@@ -1,13 +1,16 @@
 """Settings: the one place that reads them. Every `spark.watersmeet.*` setting is an argument too.
 
-An argument wins over the session's setting, which wins over the default; platforms that refuse unknown
-settings can be served with arguments alone.
+`state=` and `tasks=` are arguments of their own, the others go into `options={"fsync": True}`. An argument
+wins over the session's setting, which wins over the default; platforms that refuse unknown settings can be
+served with arguments alone.
 """
 
 from __future__ import annotations
 
+import difflib
+import os
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 from watersmeet.engine.spec import RETAIN_BATCHES, RUN_BYTES, Settings
 from watersmeet.errors import ConfigError
@@ -18,34 +21,57 @@ PREFIX = "spark.watersmeet."
 Lookup = Callable[[str], str | None]
 
 
-def read_settings(lookup: Lookup, *, state: str | None, tasks: int | None) -> Settings:
+# The settings below PREFIX that `options=` takes.
+OPTIONS = ("acceptGap", "cache", "fsync", "graceSeconds", "runBytes")
+
+
+def read_settings(
+    lookup: Lookup, *, state: str | None, tasks: int | None, options: Mapping[str, object] | None = None
+) -> Settings:
     """All settings of one operator, from arguments and the session."""
-    retain = lookup("spark.sql.streaming.minBatchesToRetain")
+    lookup = _with_options(lookup, options or {})
     return Settings(
         state=_state(lookup, state),
         tasks=_tasks(lookup, tasks),
         cache=lookup(PREFIX + "cache"),
         fsync=_flag(lookup, "fsync", default=False),
-        retain_batches=int(retain) if retain else RETAIN_BATCHES,
+        retain_batches=_whole("spark.sql.streaming.minBatchesToRetain", lookup, RETAIN_BATCHES),
         run_bytes=_number(lookup, "runBytes", RUN_BYTES),
         grace_s=float(_number(lookup, "graceSeconds", 600)),
         accept_gap=_flag(lookup, "acceptGap", default=False),
     )
 
 
+def _with_options(lookup: Lookup, options: Mapping[str, object]) -> Lookup:
+    """The session's settings with the caller's options before them."""
+    for name in options:
+        if name not in OPTIONS:
+            near = difflib.get_close_matches(name, OPTIONS, 1)
+            hint = f"; did you mean {near[0]}?" if near else f": use {', '.join(OPTIONS)}"
+            raise ConfigError(f"there is no option {name}{hint}")
+    given = {PREFIX + name: _text(value) for name, value in options.items()}
+    return lambda key: given[key] if key in given else lookup(key)
+
+
+def _text(value: object) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
 def _state(lookup: Lookup, state: str | None) -> str:
     found = state or lookup(PREFIX + "state") or lookup("spark.sql.streaming.checkpointLocation")
     if not found:
         raise ConfigError(
-            "a streaming join needs a place for its state: pass state= (a directory or URI that every executor "
+            "the join needs a place for its state: pass state= (a directory or URI that every executor "
             "can reach), or set spark.watersmeet.state or spark.sql.streaming.checkpointLocation"
         )
     return str(found)
 
 
 def _tasks(lookup: Lookup, tasks: int | None) -> int:
+    if tasks is None and lookup(PREFIX + "tasks") is not None:
+        tasks = _number(lookup, "tasks", 0)
     if tasks is None:
-        tasks = _number(lookup, "tasks", 0) or _default_tasks(lookup)
+        tasks = _default_tasks(lookup)
     if isinstance(tasks, bool) or not isinstance(tasks, int) or tasks < 1:
         raise ConfigError(f"tasks must be a whole number from 1 up, not {tasks!r}")
     return tasks
@@ -53,9 +79,9 @@ def _tasks(lookup: Lookup, tasks: int | None) -> int:
 
 def _default_tasks(lookup: Lookup) -> int:
     """As many as there are cores, where the session says so; else Spark's shuffle partitions."""
-    local = re.fullmatch(r"local\[(\d+)(?:,\s*\d+)?\]", lookup("spark.master") or "")
+    local = re.fullmatch(r"local(?:\[(\d+|\*)(?:,\s*\d+)?\])?", lookup("spark.master") or "")
     if local:
-        return int(local[1])
+        return (os.cpu_count() or 1) if local[1] == "*" else int(local[1] or 1)
     parallelism = lookup("spark.default.parallelism")
     if parallelism and parallelism.isdigit():
         return int(parallelism)
@@ -66,11 +92,15 @@ def _default_tasks(lookup: Lookup) -> int:
 
 
 def _number(lookup: Lookup, name: str, default: int) -> int:
-    text = lookup(PREFIX + name)
+    return _whole(PREFIX + name, lookup, default)
+
+
+def _whole(key: str, lookup: Lookup, default: int) -> int:
+    text = lookup(key)
     if text is None:
         return default
     if not text.isdigit():
-        raise ConfigError(f"{PREFIX}{name} must be a whole number, not {text!r}")
+        raise ConfigError(f"{key} must be a whole number, not {text!r}")
     return int(text)
 
 

@@ -39,7 +39,8 @@ def _parse(text: str) -> dict[str, tuple[str, str | None]]:
 
 _POINTS = _parse(os.environ.get(_VARIABLE, ""))
 
-# Places where the caller prepares something (half a file) before the blow: it calls `act` itself.
+# Places where the caller prepares something (half a file) before the blow: it calls `act` itself. Only `kill`
+# and `raise` make sense there: a process that went on would leave a file that was never whole.
 _PREPARED = frozenset({"run-half-written", "manifest-half-written"})
 
 

@@ -17,7 +17,9 @@ def main() -> None:
     options = _parse()
     scene = Scene(options.folder, options.state)
     spark = new_session(options.master, options.folder / "scratch", **CLEANING)
-    _write_pids(options.folder / "pids", jvm=spark.sparkContext._jvm.java.lang.ProcessHandle.current().pid())
+    jvm = spark.sparkContext._jvm
+    assert jvm is not None
+    _write_pids(options.folder / "pids", jvm=jvm.java.lang.ProcessHandle.current().pid())
     run(spark, scene)
     if options.failpoints:
         feed(scene, options.after)

@@ -7,8 +7,10 @@ import re
 import signal
 import subprocess
 import sys
+import time
 from collections import Counter
 from pathlib import Path
+from threading import Event
 
 import duckdb
 import psutil
@@ -20,6 +22,10 @@ from typer.testing import CliRunner
 import watersmeet as wm
 from watersmeet.cli.demo.sink import ResultFiles
 from watersmeet.cli.main import app
+from watersmeet.jobs.file import parse_job
+from watersmeet.jobs.progress import Batches
+from watersmeet.jobs.runner import Running, prepare
+from watersmeet.log.status import JoinStatus
 
 pytestmark = pytest.mark.spark
 
@@ -238,3 +244,29 @@ def test_inputs_can_be_projected_and_filtered(spark, folder):
     done = run(folder, "--once")
     assert done.exit_code == 0, done.output
     assert results(folder) == Counter({row: n for row, n in expected(folder).items() if row[2] > 500})
+
+
+def test_a_query_may_begin_with_a_batch_without_input(spark, tmp_path):
+    """The rate source's first batch is empty, so Spark leaves the join out of it."""
+    text = JOB.replace(
+        '"parquet"\npath = "left"\noptions = { maxFilesPerTrigger = 1 }',
+        '"rate"\ncolumns = ["value AS k", "1 AS x"]',
+    )
+    text = re.sub(
+        r'"parquet"\npath = "right"\noptions = .*', '"rate"\ncolumns = ["value AS k", "1 AS y"]', text
+    )
+    job = parse_job(text, tmp_path / "job.toml", {})
+    seen: list[Batches] = []
+    stop = Event()
+
+    def observe(new: list[Batches], state: JoinStatus | None) -> None:
+        seen.extend(new)
+        if sum(batch.rows_out for batch in seen) > 0:
+            stop.set()
+
+    running = Running(prepare(spark, job, {}), {})
+    running.follow(observe, stop, until_s=time.monotonic() + DEADLINE_S)
+    running.stop()
+    assert seen[0].rows_in == 0
+    assert results(tmp_path) == Counter({(k, 1, 1): 1 for k in range(sum(b.rows_out for b in seen))})
+    assert spark.conf.get("spark.watersmeet.acceptGap", None) is None

@@ -47,7 +47,8 @@ def test_the_next_batch_of_a_checkpoint(tmp_path, offsets, commits, following):
 
 
 def test_no_checkpoint_and_a_damaged_one(tmp_path):
-    assert read_checkpoint(str(tmp_path / "absent")) is None
+    assert read_checkpoint(str(tmp_path / "absent")) == Checkpoint(None, 0)
+    assert read_checkpoint(str(tmp_path / "absent")).fresh
     (tmp_path / "metadata").write_text("{")
     with pytest.raises(StateError, match="damaged metadata file"):
         read_checkpoint(str(tmp_path))

@@ -25,6 +25,7 @@ from watersmeet.log.manifests import (
     read_receipts,
 )
 from watersmeet.log.runs import RunReader, write_run
+from watersmeet.log.starts import claim_sequence, forget_starts_before
 from watersmeet.model.facts import (
     FULL_RANGE,
     BatchId,
@@ -56,15 +57,25 @@ def rows(*keys: int) -> Sorted:
     return Sorted(ordered, pa.RecordBatch.from_pydict({"x": pa.array(ordered.astype(np.int64))}))
 
 
-def plan(batch: BatchId, *descriptors: Descriptor, receipts=(), instance: str = "one"):
+def plan(batch: BatchId, *descriptors: Descriptor, receipts=(), instance: str = "one", run_seq: int = 0):
     return lambda parent: plan_batch(
-        batch, parent, descriptors, receipts, signature=SIGNATURE, instance=instance, tasks=2, now_ms=1
+        batch,
+        parent,
+        descriptors,
+        receipts,
+        signature=SIGNATURE,
+        instance=instance,
+        run_seq=run_seq,
+        tasks=2,
+        now_ms=1,
     )
 
 
 def commit(files: LocalFiles, number: int, run: str = "run-a", *runs: Run, instance: str = "one") -> Manifest:
     batch = BatchId("q", run, number)
-    return agree(files, batch, instance, plan(batch, Descriptor("l", 0, runs, 0), instance=instance))
+    run_seq = claim_sequence(files, run)
+    decide = plan(batch, Descriptor("l", 0, runs, 0), instance=instance, run_seq=run_seq)
+    return agree(files, batch, instance, decide)
 
 
 # --- runs -----------------------------------------------------------------------------------------------
@@ -111,7 +122,7 @@ def test_two_attempts_over_the_same_rows_write_the_same_file_and_say_the_same_of
     first = write_run(files, "l", 0, "p00000", rows(1, 2))
     second = write_run(files, "l", 0, "p00000", rows(2, 1))
     assert first == second
-    assert len(files.list("runs/l")) == 1
+    assert len(files.entries("runs/l")) == 1
     assert len(RunReader(files).read(first, FULL_RANGE, ("x",))) == 2
 
 
@@ -182,6 +193,45 @@ def test_the_run_sequence_grows_with_every_start(files):
     commit(files, 1, "run-a")
     commit(files, 2, "run-b")
     assert commit(files, 3, "run-c").run_seq == 2
+
+
+def test_two_starts_that_replay_the_same_batch_do_not_share_a_sequence(files):
+    """The checkpoint was rolled back to batch 1 twice, with other input: the second start's rows count."""
+    first, second, third = (write_run(files, "l", 1, "p00000", rows(n)) for n in (1, 2, 3))
+    commit(files, 0, "run-a")
+    commit(files, 1, "run-a", first)
+    commit(files, 1, "run-b", second)
+    commit(files, 2, "run-b")
+    commit(files, 1, "run-a-later-in-the-alphabet", third)
+    assert [r.path for r in commit(files, 2, "run-a-later-in-the-alphabet").history] == [third.path]
+    assert [r.path for r in commit(files, 3, "run-0").history] == [third.path]
+
+
+def test_all_tasks_of_a_start_find_the_same_sequence(files):
+    start, seen = threading.Barrier(8), []
+
+    def task(run: str) -> None:
+        start.wait()
+        seen.append((run, claim_sequence(files, run)))
+
+    threads = [threading.Thread(target=task, args=(f"run-{n % 2}",)) for n in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(seen) == 8
+    assert sorted(set(seen), key=lambda claim: claim[1]) in (
+        [("run-0", 0), ("run-1", 1)],
+        [("run-1", 0), ("run-0", 1)],
+    )
+
+
+def test_claims_of_starts_that_nobody_needs_go(files):
+    for run in "abc":
+        claim_sequence(files, run)
+    forget_starts_before(files, 2)
+    assert claim_sequence(files, "c") == 2
+    assert claim_sequence(files, "d") == 3
 
 
 def test_a_replayed_batch_replaces_its_first_attempt(files):

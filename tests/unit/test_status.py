@@ -90,7 +90,7 @@ def test_a_restart_counts_as_a_start(tmp_path):
     join.batch(l=rows(LEFT, [2]))
     join.restarted(at=1).batch(l=rows(LEFT, [2]))
     (one,) = read_status(tmp_path).joins
-    assert (one.batch, one.starts, one.rows) == (1, 2, 2)
+    assert (one.batch, one.starts, one.rows) == (1, 3, 2)
 
 
 def test_every_join_of_every_query_is_there(tmp_path):

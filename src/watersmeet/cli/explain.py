@@ -71,6 +71,8 @@ def _trigger(job: Job) -> str:
 
 def _begin(prepared: Prepared) -> str:
     if prepared.checkpoint is None:
+        return "ok, but the checkpoint cannot be looked at from here: the first batch will tell if the state fits"
+    if prepared.checkpoint.fresh:
         return "ok: it would start afresh; nothing was started"
     at = prepared.checkpoint.next_batch
     return f"ok: it would go on with batch {at} of query {prepared.checkpoint.query}; nothing was started"

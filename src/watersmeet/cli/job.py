@@ -98,6 +98,8 @@ def _log_file(job: Job) -> Path:
 def _first_words(prepared: Prepared) -> str:
     job = prepared.job
     if prepared.checkpoint is None:
+        return f"{job.name}: starts from the checkpoint {job.checkpoint}, state in {job.state}"
+    if prepared.checkpoint.fresh:
         return f"{job.name}: starts afresh, state in {job.state}"
     return f"{job.name}: goes on with batch {prepared.checkpoint.next_batch}, state in {job.state}"
 

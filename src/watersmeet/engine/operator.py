@@ -8,7 +8,7 @@ arguments and in caches that may be empty, so any call can be repeated, on any m
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 import pyarrow as pa
 
@@ -19,8 +19,9 @@ from watersmeet.engine.spec import JoinSpec
 from watersmeet.kernel.equi import Side, coalesce, join_sides
 from watersmeet.log.clean import BATCH_FOLDER, Cleaner, remove_stale_batches
 from watersmeet.log.files import Files, open_files
-from watersmeet.log.manifests import agree, find_parent, highest_seq, list_manifests, published, read_receipts
+from watersmeet.log.manifests import agree, find_parent, list_manifests, published, read_receipts
 from watersmeet.log.runs import RunReader
+from watersmeet.log.starts import claim_sequence
 from watersmeet.model.facts import BatchId, Descriptor, Manifest
 from watersmeet.plan.batch import plan_batch
 from watersmeet.plan.compatible import check_compatible
@@ -36,8 +37,8 @@ class _Kept:
     files: Files
     reader: RunReader
     cleaner: Cleaner
-    # For each run of the query that was checked here, the highest run sequence of the runs before it.
-    seen_seq: dict[str, int] = field(default_factory=dict)
+    # The run sequence of each start of the query that was checked here.
+    sequences: dict[str, int] = field(default_factory=dict)
 
 
 _KEPT: dict[tuple[str, str, str], _Kept] = {}
@@ -70,10 +71,9 @@ class Operator:
         self._check_before_first_write(kept, batch)
         if partition == 0 and batch.query.startswith(BATCH_FOLDER):
             self._remove_stale_batches()
-        descriptor = ingest_partition(
+        return ingest_partition(
             kept.files, self.spec.input(input_name), batch.number, partition, incoming, self.spec.settings
         )
-        return replace(descriptor, seen_seq=kept.seen_seq[batch.run])
 
     def join(self, batch: BatchId, task: int, descriptors: Sequence[Descriptor]) -> Iterator[pa.RecordBatch]:
         """This task's share of the batch's results; merging and cleaning happen after the last one."""
@@ -82,7 +82,7 @@ class Operator:
         kept.reader.forget_all_but(manifest.named_paths)
         yield from coalesce(self._results(kept.reader, manifest, task))
         merge_assigned(kept.files, kept.reader, manifest, task)
-        if task == 0 and batch.number % CLEAN_EVERY_BATCHES == CLEAN_EVERY_BATCHES - 1:
+        if task == 0 and _clean_is_due(manifest):
             settings = self.spec.settings
             kept.cleaner.clean(
                 manifest, retain=settings.retain_batches, now_s=self.clock(), grace_s=settings.grace_s
@@ -107,6 +107,7 @@ class Operator:
                 receipts,
                 signature=self.spec.signature,
                 instance=self.spec.instance,
+                run_seq=_sequence(kept, batch.run),
                 tasks=self.spec.settings.tasks,
                 now_ms=int(self.clock() * 1000),
             )
@@ -141,11 +142,23 @@ class Operator:
 
     def _check_before_first_write(self, kept: _Kept, batch: BatchId) -> None:
         """Once in a run of the query: refuse a state that does not fit before anything is written."""
-        if batch.run in kept.seen_seq:
+        if batch.run in kept.sequences:
             return
         names = list_manifests(kept.files)
         if published(names, batch) is None:
             parent = find_parent(kept.files, names, batch, accept_gap=self.spec.settings.accept_gap)
             if parent is not None:
                 check_compatible(parent.signature, self.spec.signature)
-        kept.seen_seq[batch.run] = highest_seq(names, batch.run)
+        _sequence(kept, batch.run)
+
+
+def _sequence(kept: _Kept, run: str) -> int:
+    if run not in kept.sequences:
+        kept.sequences[run] = claim_sequence(kept.files, run)
+    return kept.sequences[run]
+
+
+def _clean_is_due(manifest: Manifest) -> bool:
+    """Whenever the batch number passes a multiple, also if that very batch did not reach the join."""
+    before = manifest.parent.number if manifest.parent else 0
+    return before // CLEAN_EVERY_BATCHES != manifest.batch.number // CLEAN_EVERY_BATCHES

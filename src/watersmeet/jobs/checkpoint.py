@@ -15,17 +15,24 @@ from watersmeet.log.files import Files, open_files
 
 @dataclass(frozen=True, slots=True)
 class Checkpoint:
-    query: str
+    """`query` is None before the first start."""
+
+    query: str | None
     next_batch: int
 
+    @property
+    def fresh(self) -> bool:
+        """Whether no batch is done yet, so that there can be no state to go on from."""
+        return self.next_batch == 0
 
-def read_checkpoint(place: str) -> Checkpoint | None:
-    """The checkpoint in a directory; None if no query has started there."""
+
+def read_checkpoint(place: str) -> Checkpoint:
+    """The checkpoint in a directory."""
     files = open_files(place)
     try:
         content = files.read("metadata")
     except FileNotFoundError:
-        return None
+        return Checkpoint(None, 0)
     try:
         query = str(json.loads(content)["id"])
     except (ValueError, KeyError, TypeError) as error:

@@ -6,12 +6,13 @@ Here they are made on the driver, so that a changed predicate, key or schema is 
 
 from __future__ import annotations
 
+import contextlib
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 
 from pyspark.sql import DataFrame, SparkSession
 
-from watersmeet.config import read_settings
+from watersmeet.config import PREFIX, read_settings
 from watersmeet.errors import WatersmeetError
 from watersmeet.jobs.checkpoint import Checkpoint, read_checkpoint
 from watersmeet.jobs.model import Job
@@ -19,7 +20,9 @@ from watersmeet.log.files import open_files
 from watersmeet.log.manifests import find_parent, list_manifests
 from watersmeet.model.facts import BatchId, JoinSignature
 from watersmeet.plan.compatible import check_compatible
-from watersmeet.spark.operator import _parse as parse_join
+from watersmeet.spark.operator import parse_join
+
+_ACCEPT_GAP = f"{PREFIX}acceptGap"
 
 # A place that Spark reaches through Hadoop and `pyarrow.fs` may not know.
 _REMOTE = re.compile(r"(?!file:)[A-Za-z][A-Za-z0-9+.-]+:")
@@ -31,7 +34,7 @@ def signature_of(spark: SparkSession, job: Job, inputs: Mapping[str, DataFrame])
 
 
 def find_checkpoint(job: Job) -> Checkpoint | None:
-    """The checkpoint to go on from. One that cannot be looked at from here is left to the tasks' own check."""
+    """Where the query begins; None if that cannot be seen from here and is left to the tasks' own check."""
     try:
         return read_checkpoint(job.checkpoint)
     except (OSError, ValueError, WatersmeetError):
@@ -42,6 +45,8 @@ def find_checkpoint(job: Job) -> Checkpoint | None:
 
 def check_state(spark: SparkSession, job: Job, signature: JoinSignature, checkpoint: Checkpoint) -> None:
     """Raise StateMissing, StateBehind, StateMismatch or CorruptFile if the query could not go on."""
+    if checkpoint.query is None:
+        return
     settings = read_settings(lambda key: spark.conf.get(key, None), state=job.state, tasks=job.join.tasks)
     files = open_files(job.state, cache=settings.cache).under(job.join.name, checkpoint.query)
     # The run is not known before the start; it is a new one, so no manifest can carry its name.
@@ -49,3 +54,21 @@ def check_state(spark: SparkSession, job: Job, signature: JoinSignature, checkpo
     parent = find_parent(files, list_manifests(files), batch, accept_gap=settings.accept_gap)
     if parent is not None:
         check_compatible(parent.signature, signature)
+
+
+@contextlib.contextmanager
+def gap_accepted(spark: SparkSession, checkpoint: Checkpoint | None) -> Iterator[None]:
+    """Let a query that has done nothing yet begin with empty batches.
+
+    Spark leaves the join out of a batch without input, so the first one that reaches it need not be batch 0. The
+    join's tasks cannot tell that from a lost state; here we know that no batch was ever done.
+    """
+    before = spark.conf.get(_ACCEPT_GAP, None)
+    if checkpoint is None or not checkpoint.fresh or before is not None:
+        yield
+        return
+    spark.conf.set(_ACCEPT_GAP, "true")
+    try:
+        yield
+    finally:
+        spark.conf.unset(_ACCEPT_GAP)

@@ -23,7 +23,7 @@ from watersmeet.jobs.checkpoint import Checkpoint
 from watersmeet.jobs.failure import QueryError, plain_message
 from watersmeet.jobs.frames import join_inputs, read_inputs, start_query
 from watersmeet.jobs.model import Job
-from watersmeet.jobs.preflight import check_state, find_checkpoint, signature_of
+from watersmeet.jobs.preflight import check_state, find_checkpoint, gap_accepted, signature_of
 from watersmeet.jobs.progress import Batches, read_new
 from watersmeet.log.files import open_files
 from watersmeet.log.status import JoinStatus, join_status
@@ -50,10 +50,11 @@ class Prepared:
 
 def prepare(spark: SparkSession, job: Job, env: Mapping[str, str]) -> Prepared:
     """Build the join and check it against the state; every refusal of the library comes from here."""
-    inputs = read_inputs(spark, job, env)
-    joined = join_inputs(job, inputs)
-    signature = signature_of(spark, job, inputs)
     checkpoint = find_checkpoint(job)
+    inputs = read_inputs(spark, job, env)
+    with gap_accepted(spark, checkpoint):
+        joined = join_inputs(job, inputs)
+    signature = signature_of(spark, job, inputs)
     if checkpoint is not None:
         check_state(spark, job, signature, checkpoint)
     return Prepared(job, inputs, joined, signature, checkpoint)

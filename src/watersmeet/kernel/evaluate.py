@@ -11,7 +11,7 @@ there. Spark's optimiser may reorder conjuncts too and promises neither.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from decimal import Decimal
 from typing import Final
 
@@ -84,9 +84,9 @@ def _supports_call(call: Call) -> bool:
     if call.op == "is_null":
         return True
     if call.op in _COMPARE or call.op == "in":
-        return all(_comparable(kinds[0], other) for other in kinds[1:])
+        return all(_comparable(call.args[0], other) for other in call.args[1:])
     if call.op in _CHECKED:
-        return _arithmetic(call.type, kinds)
+        return _arithmetic(call.type, kinds) and not _rounds_decimals(call.args)
     if call.op == "coalesce":
         return all(kind == call.type for kind in kinds)
     return False
@@ -96,8 +96,16 @@ def _plain(kind: SqlType) -> bool:
     return kind.name == "decimal" or (kind.name in _ARROW and kind.collation is None)
 
 
-def _comparable(one: SqlType, other: SqlType) -> bool:
-    return one == other if not (one.numeric and other.numeric) else _common_number(one, other) is not None
+def _comparable(one: Expression, other: Expression) -> bool:
+    if not (one.type.numeric and other.type.numeric):
+        return one.type == other.type
+    return _common_number(one.type, other.type) is not None and not _rounds_decimals((one, other))
+
+
+def _rounds_decimals(args: Sequence[Expression]) -> bool:
+    """Whether a decimal column would become a double: Arrow does not round as Spark does. Literals are safe."""
+    with_floats = any(arg.type.floating for arg in args)
+    return with_floats and any(arg.type.name == "decimal" and not isinstance(arg, Literal) for arg in args)
 
 
 def _arithmetic(result: SqlType, kinds: list[SqlType]) -> bool:

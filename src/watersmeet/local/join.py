@@ -100,7 +100,7 @@ class LocalJoin:
                 "this predicate needs Spark to evaluate it; the local driver cannot", self.on
             )
         for key in compiled.computed:
-            if not supports(_uncast(key)):
+            if not supports(_uncast(key)) or not _casts_exactly(key.expression):
                 raise PredicateError(
                     f"the key {key.sql} needs Spark to compute it; the local driver cannot", self.on
                 )
@@ -141,6 +141,14 @@ def _uncast(key: ComputedKey) -> Expression:
     """The kernel casts integers and floats by itself when it makes the order key."""
     expression = key.expression
     return expression.args[0] if isinstance(expression, Call) and expression.op == "cast" else expression
+
+
+def _casts_exactly(expression: Expression) -> bool:
+    """Whether Arrow's cast of a key is Spark's: not where text is parsed or a decimal is rounded."""
+    if not isinstance(expression, Call) or expression.op != "cast":
+        return True
+    source, target = expression.args[0].type, expression.type
+    return (source.integral and target.numeric) or source.name == target.name == "decimal"
 
 
 def _compute(expression: Expression, rows: pa.RecordBatch, ansi: bool) -> pa.Array:

@@ -24,6 +24,7 @@ from watersmeet.log.manifests import (
     receipt_part,
 )
 from watersmeet.log.runs import RUNS, batch_of
+from watersmeet.log.starts import STARTS, forget_starts_before
 from watersmeet.model.facts import Manifest
 
 # Longer than any task that may still be writing; Spark's own default task time-outs are below this.
@@ -64,6 +65,7 @@ class Cleaner:
         removed = self._remove_runs(current, reachable, now_s - grace_s)
         self._remove_receipts(current, now_s - grace_s)
         self._remove_drafts(now_s - grace_s)
+        forget_starts_before(self._files, min((name.run_seq for name in kept), default=0))
         return Cleaned(len(outdated), len(removed), sum(info.bytes for info in removed))
 
     def _reachable(self, names: list[ManifestName]) -> frozenset[str]:
@@ -97,7 +99,7 @@ class Cleaner:
 
     def _remove_drafts(self, before_s: float) -> None:
         """Half-written manifests and receipts of processes that died: their names begin with a dot."""
-        for folder in (MANIFESTS, RECEIPTS):
+        for folder in (MANIFESTS, RECEIPTS, STARTS):
             for info in self._files.entries(folder):
                 if info.name.startswith(".") and info.modified_s < before_s:
                     self._files.delete(f"{folder}/{info.name}")

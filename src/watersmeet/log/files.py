@@ -166,6 +166,7 @@ class LocalFiles:
                 sink.write(content)
             self._settle(draft)
             os.link(draft, target)
+            self._settle(target.parent)
         except FileExistsError:
             return False
         except OSError as error:

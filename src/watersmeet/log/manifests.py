@@ -1,16 +1,15 @@
 """Manifests: which one is the parent of a batch, and how all tasks come to use the same one.
 
 A manifest is named `<run sequence>-<batch>-<run id>.json`. The run sequence grows with every start of the
-query. The parent of batch b is the newest manifest older than b of the same run; in the first batch of a run
-it is the one with the highest (run sequence, batch) of all that are older than b:
+query (`log/starts.py`). The parent of batch b is the newest manifest older than b of the same run; in the first
+batch of a run it is the one with the highest (run sequence, batch) of all that are older than b:
 
 - a crash between publishing b and Spark's commit of b: the new run replays b, and every b of the old run is
   not older than b;
 - a batch that did not reach the operator left no manifest: the one before it is the highest;
 - a checkpoint rolled back by hand to b, even several times: the old runs' manifests of b and later are not
-  older than b; from b + 1 on the new run has its own, and they have a higher sequence than all that it saw;
-- a zombie of an old run that publishes late took its sequence before the new run began, so that it is not
-  higher; where it is equal the zombie's manifest is one of the same batch, replayed with the same rows.
+  older than b; from b + 1 on the new run has its own, and no other run has a sequence as high;
+- a zombie of an old run that publishes late took its sequence before the new run began, so it is lower.
 
 Not guaranteed: anything, if somebody edits the directory by hand.
 """
@@ -64,11 +63,6 @@ def choose_parent(names: list[ManifestName], batch: int, run: str | None = None)
     return max([name for name in older if name.run == run] or older, default=None)
 
 
-def highest_seq(names: list[ManifestName], run: str) -> int:
-    """The highest run sequence of all runs but this one; -1 if there is none."""
-    return max((name.run_seq for name in names if name.run != run), default=-1)
-
-
 def published(names: list[ManifestName], batch: BatchId) -> ManifestName | None:
     return next((name for name in names if name.batch == batch.number and name.run == batch.run), None)
 
@@ -94,9 +88,11 @@ def agree(
             _check_instance(files, parent, instance)
         manifest = decide(parent)
         name = ManifestName(manifest.run_seq, batch.number, batch.run)
+        failpoints.reach("manifest-before-write")
         if files.publish(name.path, encode_checked(manifest)):
             failpoints.reach("manifest-written")
             return manifest
+        failpoints.reach("manifest-lost")
         mine = name
     manifest = read_manifest(files, mine)
     _check_instance(files, manifest, instance)

@@ -18,6 +18,7 @@ from watersmeet.errors import CorruptFile, StateError
 from watersmeet.log.files import FileInfo, Files, open_files
 from watersmeet.log.manifests import MANIFESTS, RECEIPTS, ManifestName, list_manifests, read_manifest
 from watersmeet.log.runs import RUNS
+from watersmeet.log.starts import STARTS
 from watersmeet.model.facts import InputTotals, Manifest
 
 _FOLDERS = frozenset({MANIFESTS, RUNS, RECEIPTS})
@@ -120,7 +121,9 @@ def join_status(files: Files, name: str, query: str, *, now_s: float, verify: bo
         written_ms=written_ms,
         age_s=None if written_ms is None else max(0.0, now_s - written_ms / 1000),
         live_bytes=sum(run.bytes for run in newest.live) if newest else 0,
-        disk_bytes=_bytes(mine.entries(MANIFESTS), mine.entries(RECEIPTS), *runs.values()),
+        disk_bytes=_bytes(
+            *(mine.entries(folder) for folder in (MANIFESTS, RECEIPTS, STARTS)), *runs.values()
+        ),
         damage=tuple(damage),
     )
 

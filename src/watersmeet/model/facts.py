@@ -42,8 +42,8 @@ FULL_RANGE = KeyRange(0, KEY_SPACE)
 class Run:
     """An immutable sorted file. `low` and `high` are its smallest and largest order key, both inclusive.
 
-    Files that share a `group` were cut from one sorted sequence: they do not overlap, so a key is looked
-    up in one of them only, and they count as one where the number of sorted sequences matters.
+    Files that share a `group` were cut from one sorted sequence and count as one where the number of
+    sequences matters: a key is in one of them, or in several only where it fills them all.
     """
 
     input: str
@@ -150,16 +150,12 @@ class InputTotals:
 
 @dataclass(frozen=True, slots=True)
 class Descriptor:
-    """What one ingest task says of its partition: the runs that it wrote and the rows that it dropped.
-
-    `seen_seq` is the highest run sequence of earlier starts of the query that it found in the state.
-    """
+    """What one ingest task says of its partition: the runs that it wrote and the rows that it dropped."""
 
     input: str
     partition: int
     runs: tuple[Run, ...]
     null_rows: int
-    seen_seq: int = -1
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,7 +165,7 @@ class Manifest:
     batch: BatchId
     run_seq: int
     instance: str
-    parent: str | None
+    parent: BatchId | None
     signature: JoinSignature
     history: tuple[Run, ...]
     fresh: tuple[Run, ...]

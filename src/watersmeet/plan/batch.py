@@ -28,6 +28,7 @@ def plan_batch(
     *,
     signature: JoinSignature,
     instance: str,
+    run_seq: int,
     tasks: int,
     now_ms: int,
 ) -> Manifest:
@@ -43,9 +44,9 @@ def plan_batch(
     fresh_rows = sum(run.rows for run in fresh)
     return Manifest(
         batch=batch,
-        run_seq=_run_seq(parent, batch, descriptors),
+        run_seq=run_seq,
         instance=instance,
-        parent=None if parent is None else f"{parent.run_seq}-{parent.batch.number}-{parent.batch.run}",
+        parent=None if parent is None else parent.batch,
         signature=signature,
         history=history,
         fresh=fresh,
@@ -55,14 +56,6 @@ def plan_batch(
         skips_batches=_skips(parent, batch),
         written_ms=now_ms,
     )
-
-
-def _run_seq(parent: Manifest | None, batch: BatchId, descriptors: Sequence[Descriptor]) -> int:
-    """A new run is above all earlier ones, not only above its parent's: a rollback skips runs."""
-    if parent is not None and parent.batch.run == batch.run:
-        return parent.run_seq
-    seen = [d.seen_seq for d in descriptors]
-    return 1 + max([*seen, -1 if parent is None else parent.run_seq])
 
 
 def _skips(parent: Manifest | None, batch: BatchId) -> bool:

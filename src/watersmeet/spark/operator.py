@@ -30,7 +30,7 @@ from watersmeet.spark.tasks import DESCRIPTOR_SCHEMA, IngestTask, JoinTask
 
 
 @dataclass(frozen=True)
-class _Parsed:
+class ParsedJoin:
     predicate: Predicate
     selected: tuple[Selected, ...] | None
     compiled: CompiledJoin
@@ -44,11 +44,12 @@ def join_frames(
     state: str | None,
     name: str | None,
     tasks: int | None,
+    options: Mapping[str, object] | None = None,
 ) -> DataFrame:
     """Join two DataFrames with the log-structured operator."""
     spark = next(iter(inputs.values())).sparkSession
-    parsed = _parse(spark, inputs, on, select)
-    settings = read_settings(_lookup(spark), state=state, tasks=tasks)
+    parsed = parse_join(spark, inputs, on, select)
+    settings = read_settings(_lookup(spark), state=state, tasks=tasks, options=options)
     spec = JoinSpec(
         name=name or "-".join(inputs),
         instance=uuid.uuid4().hex,
@@ -71,7 +72,7 @@ def join_frames(
 def join_batches(inputs: Mapping[str, DataFrame], on: str, *, select: Sequence[str] | None) -> DataFrame:
     """Join two batch DataFrames with Spark's own join, in the same shape as `join_frames`."""
     spark = next(iter(inputs.values())).sparkSession
-    parsed = _parse(spark, inputs, on, select)
+    parsed = parse_join(spark, inputs, on, select)
     left, right = (frame.alias(name) for name, frame in inputs.items())
     try:
         joined = left.join(right, F.expr(on))
@@ -82,9 +83,9 @@ def join_batches(inputs: Mapping[str, DataFrame], on: str, *, select: Sequence[s
     return joined.select(*(F.struct(f"{name}.*").alias(name) for name in inputs))
 
 
-def _parse(
+def parse_join(
     spark: SparkSession, inputs: Mapping[str, DataFrame], on: str, select: Sequence[str] | None
-) -> _Parsed:
+) -> ParsedJoin:
     schemas = {name: _schema(name, frame) for name, frame in inputs.items()}
     ansi = spark.conf.get("spark.sql.ansi.enabled", "true") == "true"
     case_sensitive = spark.conf.get("spark.sql.caseSensitive", "false") == "true"
@@ -92,7 +93,7 @@ def _parse(
     selected = None
     if select is not None:
         selected = parse_select(select, schemas, ansi=ansi, case_sensitive=case_sensitive)
-    return _Parsed(predicate, selected, compile_join(predicate, selected, schemas, ansi=ansi))
+    return ParsedJoin(predicate, selected, compile_join(predicate, selected, schemas, ansi=ansi))
 
 
 def _schema(name: str, frame: DataFrame) -> Schema:
@@ -158,7 +159,7 @@ def _flat_schema(inputs: Mapping[str, DataFrame], compiled: CompiledJoin) -> Str
     )
 
 
-def _shape(flat: DataFrame, parsed: _Parsed, on: str) -> DataFrame:
+def _shape(flat: DataFrame, parsed: ParsedJoin, on: str) -> DataFrame:
     """Structs named like the inputs; Spark's own check of the predicate; the selected columns."""
     structs = []
     for name in parsed.predicate.inputs:
