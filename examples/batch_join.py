@@ -18,12 +18,11 @@ clicks = pa.table({"page": ["/a", "/b", "/c"], "at": [2, 1, 5]})
 on = "v.page = c.page AND c.at >= v.at"
 select = ["v.page", "c.at - v.at AS after"]
 
-with tempfile.TemporaryDirectory() as folder:
-    spark = SparkSession.builder.master("local[2]").config("spark.ui.enabled", "false").getOrCreate()
-    frames = {"v": spark.createDataFrame(views), "c": spark.createDataFrame(clicks)}
-    wm.join(frames, on=on, select=select, state=f"{folder}/spark").show()
+spark = SparkSession.builder.master("local[2]").config("spark.ui.enabled", "false").getOrCreate()
+wm.join({"v": spark.createDataFrame(views), "c": spark.createDataFrame(clicks)}, on=on, select=select).show()
 
-    # The same operator, driven in this process: for tests and small data.
-    join = LocalJoin({"v": views.schema, "c": clicks.schema}, on=on, select=select, state=f"{folder}/local")
-    join.batch(v=views)
+# The streaming operator, driven in this process: for tests and small data.
+with tempfile.TemporaryDirectory() as state:
+    join = LocalJoin({"v": views.schema, "c": clicks.schema}, on=on, select=select, state=state)
+    print(join.batch(v=views).to_pylist())
     print(join.batch(c=clicks).to_pylist())

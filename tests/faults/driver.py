@@ -1,4 +1,4 @@
-"""A driver of its own, to be killed: `python -m tests.faults.driver FOLDER [--state S] [--failpoints F --after N]`.
+"""A driver of its own, to be killed: `python -m tests.faults.driver FOLDER [--failpoints F --after N]`.
 
 Processes all input of the scene in FOLDER. With `--failpoints` that is only the beginning: N more batches are
 added then and processed with the failpoints set. The ids of this process and of its JVM are in FOLDER/pids.
@@ -15,7 +15,7 @@ from tests.faults.harness import CLEANING, Scene, feed, new_session, run
 
 def main() -> None:
     options = _parse()
-    scene = Scene(options.folder, options.state)
+    scene = Scene(options.folder, tasks=options.tasks)
     spark = new_session(options.master, options.folder / "scratch", **CLEANING)
     jvm = spark.sparkContext._jvm
     assert jvm is not None
@@ -30,9 +30,9 @@ def main() -> None:
 def _parse() -> argparse.Namespace:
     parser = argparse.ArgumentParser()
     parser.add_argument("folder", type=Path)
-    parser.add_argument("--state", type=Path)
     # Four attempts a task: a Python worker may be killed without the end of the query.
     parser.add_argument("--master", default="local[2,4]")
+    parser.add_argument("--tasks", type=int, default=2)
     parser.add_argument("--failpoints")
     parser.add_argument("--after", type=int, default=0)
     return parser.parse_args()

@@ -75,6 +75,7 @@ class Point:
 
 
 POINTS = [
+    Point("start-half-written", "the claim of a start half written"),
     Point("run-before-write", "before a run is written"),
     Point("run-half-written", "a run half written"),
     Point("run-written", "a run written but not described"),
@@ -82,6 +83,7 @@ POINTS = [
     Point("manifest-written", "a manifest written, the batch not committed"),
     Point("merge-part", "during a merge"),
     Point("merge-written", "a merge written, without its receipt"),
+    Point("receipt-half-written", "the receipt of a merge half written"),
     # Clean-up comes with every sixteenth batch.
     Point("clean-half-done", "between the removal of manifests and of runs", before=14, after=4),
     Point("clean-run-removed", "during the removal of runs", before=14, after=4),
@@ -95,6 +97,7 @@ class Scene:
     # Where the state is, if not in the folder.
     state_folder: Path | None = None
     seed: int = 1
+    tasks: int = 2
 
     @property
     def state(self) -> Path:
@@ -112,6 +115,16 @@ class Scene:
     def once(self) -> Path:
         """Exists as soon as the failpoint was reached."""
         return self.folder / "once"
+
+    @property
+    def go(self) -> Path:
+        """What a waiting failpoint waits for."""
+        return self.folder / "go"
+
+    @property
+    def lost(self) -> Path:
+        """Exists as soon as a task has found its manifest published by another."""
+        return self.folder / "lost"
 
     def inputs(self, side: str) -> Path:
         return self.folder / "in" / side
@@ -163,7 +176,7 @@ def joined(spark: SparkSession, scene: Scene) -> DataFrame:
         side: spark.readStream.schema(SCHEMA).option("maxFilesPerTrigger", 1).parquet(str(scene.inputs(side)))
         for side in SIDES
     }
-    return wm.join(streams, on=ON, select=SELECT, state=str(scene.state), tasks=2)
+    return wm.join(streams, on=ON, select=SELECT, state=str(scene.state), tasks=scene.tasks)
 
 
 def start(spark: SparkSession, scene: Scene, failpoints: str = ""):
@@ -293,9 +306,9 @@ def run_files(scene: Scene) -> set[str]:
     return {f"{RUNS}/{side}/{info.name}" for side in SIDES for info in scene.files.entries(f"{RUNS}/{side}")}
 
 
-def drafts(scene: Scene) -> list[Path]:
-    """Manifests and receipts that were begun and never published."""
-    return [path for folder in ("manifests", "receipts") for path in (scene.files.root / folder).glob(".*")]
+def drafts(scene: Scene, half: str) -> list[Path]:
+    """What was begun and never published: `manifest-half-written` lies in manifests/, its name with a dot."""
+    return list((scene.files.root / f"{half.partition('-')[0]}s").glob(".*"))
 
 
 def check_traces(scene: Scene, point: Point) -> None:
@@ -303,8 +316,8 @@ def check_traces(scene: Scene, point: Point) -> None:
     assert scene.once.exists(), f"{point.name} was never reached"
     if point.name in ("run-half-written", "merge-written"):
         assert orphans(scene), "no run was left behind"
-    if point.name == "manifest-half-written":
-        assert drafts(scene), "no half manifest was left behind"
+    if point.name in ("start-half-written", "manifest-half-written", "receipt-half-written"):
+        assert drafts(scene, point.name), "nothing half written was left behind"
     if point.name.startswith("merge"):
         assert any("-m0" in run.path for run in newest(scene).live), "the merge was not done after all"
     if point.name.startswith("clean"):

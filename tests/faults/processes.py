@@ -55,9 +55,16 @@ class Driver:
         self.process.wait(30)
 
     def workers(self) -> list[psutil.Process]:
-        """The Python workers: children of Spark's Python daemon, which is a child of the JVM."""
-        daemons = [process for process in self.members() if _is_daemon(process)]
-        return [worker for daemon in daemons for worker in _children(daemon)]
+        """The Python workers: forks of Spark's Python daemon, which is a child of the JVM."""
+        return [process for process in self.members() if _is_worker(process)]
+
+    def kill_all_but_workers(self) -> None:
+        """The daemon would take its workers along if it had the time: it must not see its JVM die."""
+        workers = {process.pid for process in self.workers()}
+        others = [process for process in self.members() if process.pid not in workers]
+        for process in sorted(others, key=lambda process: process.name() == "java"):
+            process.kill()
+        self.process.wait(30)
 
     def said(self) -> str:
         return self.log.read_text(errors="replace")[-4000:]
@@ -86,19 +93,13 @@ def _session(pid: int) -> int | None:
         return None
 
 
-def _is_daemon(process: psutil.Process) -> bool:
+def _is_worker(process: psutil.Process) -> bool:
+    """A fork has its parent's command line; only the daemon's own parent is the JVM."""
     try:
         parent = process.parent()
-        return "pyspark.daemon" in process.cmdline() and parent is not None and parent.name() == "java"
+        return "pyspark.daemon" in process.cmdline() and (parent is None or parent.name() != "java")
     except psutil.NoSuchProcess:
         return False
-
-
-def _children(process: psutil.Process) -> list[psutil.Process]:
-    try:
-        return process.children()
-    except psutil.NoSuchProcess:
-        return []
 
 
 # --- a standalone cluster -------------------------------------------------------------------------------

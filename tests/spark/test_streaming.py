@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import time
 from pathlib import Path
 from typing import Any
 
@@ -103,6 +104,36 @@ def test_two_joins_in_one_query_keep_their_state_apart(spark, tmp_path):
             c=[(1, 32)]
         )
         assert_same_rows(script.results(), [(10, 20, 30), (10, 20, 31), (10, 20, 32)])
+
+
+def test_a_source_whose_first_batch_is_empty(spark, tmp_path):
+    """The rate source begins with a batch without rows; the join must not take that for lost state."""
+    rate = (
+        spark.readStream.format("rate")
+        .option("rowsPerSecond", 50)
+        .load()
+        .selectExpr("value % 5 AS k", "value AS x")
+    )
+    joined = wm.join(
+        {"l": rate, "r": rate}, on="l.k = r.k AND l.x = r.x", select=["l.x"], state=str(tmp_path / "st")
+    )
+    rows = {}
+
+    def run_until(batch: int) -> None:
+        writer = joined.writeStream.foreachBatch(lambda frame, number: rows.update({number: frame.collect()}))
+        query = writer.option("checkpointLocation", str(tmp_path / "checkpoint")).start()
+        deadline = time.monotonic() + 60
+        while max(rows, default=-1) < batch and time.monotonic() < deadline and query.isActive:
+            time.sleep(0.05)
+        query.stop()
+        assert query.exception() is None
+
+    run_until(2)
+    run_until(max(rows) + 2)
+    seen = [row.x for number in sorted(rows) for row in rows[number]]
+    assert not rows[0]
+    assert sorted(seen) == list(range(len(seen)))
+    assert len(seen) >= 50
 
 
 def test_a_sink_that_evaluates_a_batch_twice_sees_it_twice_and_the_state_once(spark, tmp_path):

@@ -153,7 +153,7 @@ def test_the_demos_display_fits_and_keeps_its_height(width, encoding, state):
         panel.phase = None
     lines = drawn(panel, width, encoding)
     assert all(len(line) <= width for line in lines)
-    assert len(lines) == 16
+    assert len(lines) == 17
     if state is not None:
         assert [line for line in lines if "…" in line or "..." in line] == lines[2:3], (
             "only the predicate is cut"

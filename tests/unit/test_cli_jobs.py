@@ -15,7 +15,7 @@ from watersmeet.cli.signals import BrokenOff, StopRequest
 from watersmeet.errors import PredicateError, StateError
 from watersmeet.jobs import progress, secrets
 from watersmeet.jobs.checkpoint import Checkpoint, read_checkpoint
-from watersmeet.jobs.failure import own_message, plain_message
+from watersmeet.jobs.failure import QueryError, own_message, plain_message
 from watersmeet.jobs.progress import Batches, read_new, read_progress, together
 from watersmeet.log.status import JoinStatus
 
@@ -183,6 +183,15 @@ def test_other_texts():
     assert plain_message(ValueError()) == "ValueError"
     ours = PredicateError("no equality", "a.x < b.y", hint="add one")
     assert plain_message(ours) == str(ours)
+
+
+def test_the_log_is_named_if_there_is_one(tmp_path):
+    from watersmeet.cli.job import with_log
+
+    log = tmp_path / "spark.log"
+    assert str(with_log(QueryError("boom"), log)) == "boom"
+    log.touch()
+    assert str(with_log(QueryError("boom"), log)) == f"boom\nSpark's log: {log}"
 
 
 def test_the_first_signal_asks_and_the_second_breaks_off():

@@ -6,6 +6,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from watersmeet.cli.outcome import say
 from watersmeet.jobs.model import AvailableNow, Every, Job, Options, Sink, Source
 from watersmeet.jobs.runner import Prepared
 from watersmeet.jobs.secrets import shown
@@ -32,9 +33,9 @@ def explain(console: Console, prepared: Prepared) -> None:
     grid.add_row("trigger", _trigger(job))
     grid.add_row("checkpoint", Text(job.checkpoint))
     grid.add_row("state", Text(job.state))
-    console.print(Text.assemble(("job ", ""), (job.name, "bold"), f"  {job.file}"), soft_wrap=True)
+    say(console, "job ", (job.name, "bold"), f"  {job.file}")
     console.print(grid)
-    console.print(_begin(prepared), soft_wrap=True)
+    say(console, _begin(prepared))
 
 
 def _source(source: Source, columns: str, spec: InputSpec) -> list[str]:

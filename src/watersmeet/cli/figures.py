@@ -19,6 +19,14 @@ def count(number: float) -> str:
     return f"{number:,.0f}"
 
 
+def batches(number: int) -> str:
+    """
+    >>> batches(1), batches(1200)
+    ('1 batch', '1,200 batches')
+    """
+    return f"{count(number)} batch{'' if number == 1 else 'es'}"
+
+
 def size(number: float) -> str:
     """Bytes in the unit that needs at most three digits before the point.
 

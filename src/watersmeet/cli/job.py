@@ -12,11 +12,12 @@ from pathlib import Path
 from rich.console import Console
 
 from watersmeet.cli.explain import explain
-from watersmeet.cli.figures import clock, count
+from watersmeet.cli.figures import batches, clock, count
 from watersmeet.cli.meters import Meters
+from watersmeet.cli.outcome import say
 from watersmeet.cli.run_panel import RunPanel
 from watersmeet.cli.signals import StopRequest
-from watersmeet.cli.views import PlainView, View, choose_view, is_watched
+from watersmeet.cli.views import View, choose_view, is_watched
 from watersmeet.jobs.failure import QueryError
 from watersmeet.jobs.model import Job
 from watersmeet.jobs.progress import Batches
@@ -53,8 +54,13 @@ def run_job(job: Job, stop: StopRequest, *, plain: bool) -> None:
             try:
                 follow(Running(prepared, os.environ), view, meters, stop)
             except QueryError as error:
-                raise QueryError(f"{error}\nSpark's log: {log}") from error
-    PlainView(console).say(_last_words(meters, stopped=stop.event.is_set()))
+                raise with_log(error, log) from error
+    say(console, _last_words(meters, stopped=stop.event.is_set()))
+
+
+def with_log(error: QueryError, log: Path) -> QueryError:
+    """Name the log file, if there is one: a session that was there before us writes elsewhere."""
+    return QueryError(f"{error}\nSpark's log: {log}") if log.exists() else error
 
 
 def follow(running: Running, view: View, meters: Meters, stop: StopRequest) -> None:
@@ -107,7 +113,7 @@ def _first_words(prepared: Prepared) -> str:
 def _last_words(meters: Meters, *, stopped: bool) -> str:
     done = (
         f"{count(meters.rows_in)} rows in, {count(meters.rows_out)} out, "
-        f"{count(meters.batches)} batches in {clock(meters.elapsed_s)}"
+        f"{batches(meters.batches)} in {clock(meters.elapsed_s)}"
     )
     if stopped:
         return f"stopped: {done}; the next start goes on from there"

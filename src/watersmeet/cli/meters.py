@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from rich.table import Table
 from rich.text import Text
 
-from watersmeet.cli.figures import count, seconds, size, sparkline
+from watersmeet.cli.figures import batches, count, seconds, size, sparkline
 from watersmeet.jobs.progress import Batches, together
 from watersmeet.log.status import JoinStatus
 
@@ -32,7 +32,6 @@ class Meters:
     recent: deque[Batches] = field(default_factory=lambda: deque(maxlen=_KEPT_BATCHES))
     state: JoinStatus | None = None
     started_s: float = field(default_factory=time.monotonic)
-
     ended_s: float | None = None
 
     @property
@@ -47,9 +46,9 @@ class Meters:
         self.state = state
         if not new:
             return
-        sum_ = together(new)
-        self.rows_in += sum_.rows_in
-        self.rows_out += sum_.rows_out
+        total = together(new)
+        self.rows_in += total.rows_in
+        self.rows_out += total.rows_out
         self.batches += len(new)
         self.latest = new[-1]
         self.recent.extend(new)
@@ -72,6 +71,10 @@ def state_words(state: JoinStatus | None) -> str:
     return f"state {count(state.rows)} rows, {size(state.live_bytes)}; merging debt {count(state.pending_rows)} rows"
 
 
+def rule(width: int, *, ascii_only: bool) -> Text:
+    return Text(("-" if ascii_only else "─") * width, style="dim")
+
+
 def rate_rows(meters: Meters, width: int, *, ascii_only: bool) -> Table:
     """Rows in, rows out and batch time, each with its recent past."""
     grid = Table.grid(padding=(0, 2), expand=False)
@@ -85,20 +88,9 @@ def rate_rows(meters: Meters, width: int, *, ascii_only: bool) -> Table:
         grid.add_row(word, Text(now, style="bold"), Text(drawn, style=colour), total)
 
     rate_in, rate_out = (latest.in_per_s, latest.out_per_s) if latest else (0.0, 0.0)
-    line(
-        "rows in",
-        f"{count(rate_in)}/s",
-        [b.in_per_s for b in recent],
-        f"{count(meters.rows_in)} in all",
-        "cyan",
-    )
-    line(
-        "rows out",
-        f"{count(rate_out)}/s",
-        [b.out_per_s for b in recent],
-        f"{count(meters.rows_out)} in all",
-        "green",
-    )
+    all_in, all_out = f"{count(meters.rows_in)} in all", f"{count(meters.rows_out)} in all"
     took = seconds(latest.ms) if latest else "-"
-    line("batch time", took, [float(b.ms) for b in recent], f"{count(meters.batches)} batches", "yellow")
+    line("rows in", f"{count(rate_in)}/s", [b.in_per_s for b in recent], all_in, "cyan")
+    line("rows out", f"{count(rate_out)}/s", [b.out_per_s for b in recent], all_out, "green")
+    line("batch time", took, [float(b.ms) for b in recent], batches(meters.batches), "yellow")
     return grid

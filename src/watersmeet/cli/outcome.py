@@ -5,19 +5,35 @@ from __future__ import annotations
 import contextlib
 import traceback
 from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING
 
 import typer
 
 from watersmeet.errors import WatersmeetError
 from watersmeet.jobs.failure import QueryError
 
+if TYPE_CHECKING:
+    from rich.console import Console
+
 FAILED = 1
 REFUSED = 2
 BROKEN_OFF = 130
 
 
+def say(console: Console, *parts: str | tuple[str, str]) -> None:
+    """Print a line, as it is or in (text, style) pairs.
+
+    A terminal gets it broken between words; a file or a pipe gets one line, to be searched and parsed.
+    """
+    from rich.text import Text
+
+    console.print(Text.assemble(*parts), soft_wrap=not console.is_terminal, highlight=False)
+
+
 def say_error(message: str) -> None:
-    typer.echo(f"{typer.style('error:', fg=typer.colors.RED, bold=True)} {message}", err=True)
+    from rich.console import Console
+
+    say(Console(stderr=True), ("error:", "bold red"), f" {message}")
 
 
 @contextlib.contextmanager

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from rich.console import Group, RenderableType
-from rich.rule import Rule
 from rich.table import Table
 from rich.text import Text
 
 from watersmeet.cli.figures import clock, count, shortened, size
-from watersmeet.cli.meters import Meters, rate_rows
+from watersmeet.cli.meters import Meters, rate_rows, rule
 from watersmeet.jobs.model import Job
 from watersmeet.log.status import JoinStatus
 
@@ -28,11 +27,11 @@ class RunPanel:
         time = f"{batch}   {clock(self._meters.elapsed_s)}"
         head.add_row(Text(shortened(self._job.name, width - len(time) - 2), style="bold"), time)
         return Group(
-            Rule(style="dim", characters="-" if ascii_only else "─"),
+            rule(width, ascii_only=ascii_only),
             head,
             rate_rows(self._meters, width, ascii_only=ascii_only),
             _state_line(self._meters.state, width),
-            Text(shortened(_HINT, width), style="dim"),
+            Text(shortened(_HINT if self._meters.ended_s is None else "", width), style="dim"),
         )
 
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from watersmeet.cli.outcome import FAILED, reported, say_error
+from watersmeet.cli.outcome import FAILED, reported, say, say_error
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -79,9 +79,9 @@ def _print(found: Status) -> None:
     for number, join in enumerate(found.joins):
         if number:
             console.print()
-        console.print(_heading(join), soft_wrap=True)
+        console.print(_heading(join), soft_wrap=not console.is_terminal)
         console.print(_table(join))
-        console.print(_rest(join), soft_wrap=True)
+        say(console, _rest(join))
     for problem in found.damage:
         say_error(problem)
 

@@ -15,6 +15,7 @@ from rich.console import Console, RenderableType
 from rich.live import Live
 
 from watersmeet.cli.meters import Meters, plain_line
+from watersmeet.cli.outcome import say
 from watersmeet.jobs.progress import Batches
 
 # Often enough for a clock that shows seconds; more would only cost the joiner's processor time.
@@ -42,8 +43,7 @@ class PlainView:
             self.say(plain_line(new, meters.state))
 
     def say(self, text: str) -> None:
-        # Written as it is: a log is no place for lines broken at the width of some terminal.
-        self._console.file.write(f"{text}\n")
+        say(self._console, text)
         self._console.file.flush()
 
 
@@ -69,7 +69,7 @@ class LiveView:
         pass
 
     def say(self, text: str) -> None:
-        self._console.print(text, highlight=False, markup=False)
+        say(self._console, text)
 
     def _draw(self) -> RenderableType:
         # One column short: some terminals wrap a line that fills the last one.

@@ -16,7 +16,10 @@ class QueryError(WatersmeetError):
 
 
 # Where the text of one error ends and Spark's additions, or another traceback, begin.
-_END = r"(?=\n? SQLSTATE: |\n=== Streaming Query|\n\s+at [\w.$]+\(|\n\n?(?:During handling|The above exc)|\nJVM stack|\Z)"
+_END = (
+    r"(?=\n? SQLSTATE: |\n=== Streaming Query|\n\s+at [\w.$]+\(|\nJVM stack"
+    r"|\n\n?(?:During handling|The above exc)|\Z)"
+)
 _OURS = re.compile(rf"^watersmeet\.errors\.\w+: (.+?){_END}", re.MULTILINE | re.DOTALL)
 _PYTHON = re.compile(
     rf"^((?:[A-Za-z_][\w.]*\.)?[A-Za-z_]\w*(?:Error|Exception|Interrupt)\b.*?){_END}",

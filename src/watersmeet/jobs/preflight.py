@@ -6,13 +6,12 @@ Here they are made on the driver, so that a changed predicate, key or schema is 
 
 from __future__ import annotations
 
-import contextlib
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 
 from pyspark.sql import DataFrame, SparkSession
 
-from watersmeet.config import PREFIX, read_settings
+from watersmeet.config import read_settings
 from watersmeet.errors import WatersmeetError
 from watersmeet.jobs.checkpoint import Checkpoint, read_checkpoint
 from watersmeet.jobs.model import Job
@@ -21,8 +20,6 @@ from watersmeet.log.manifests import find_parent, list_manifests
 from watersmeet.model.facts import BatchId, JoinSignature
 from watersmeet.plan.compatible import check_compatible
 from watersmeet.spark.operator import parse_join
-
-_ACCEPT_GAP = f"{PREFIX}acceptGap"
 
 # A place that Spark reaches through Hadoop and `pyarrow.fs` may not know.
 _REMOTE = re.compile(r"(?!file:)[A-Za-z][A-Za-z0-9+.-]+:")
@@ -54,21 +51,3 @@ def check_state(spark: SparkSession, job: Job, signature: JoinSignature, checkpo
     parent = find_parent(files, list_manifests(files), batch, accept_gap=settings.accept_gap)
     if parent is not None:
         check_compatible(parent.signature, signature)
-
-
-@contextlib.contextmanager
-def gap_accepted(spark: SparkSession, checkpoint: Checkpoint | None) -> Iterator[None]:
-    """Let a query that has done nothing yet begin with empty batches.
-
-    Spark leaves the join out of a batch without input, so the first one that reaches it need not be batch 0. The
-    join's tasks cannot tell that from a lost state; here we know that no batch was ever done.
-    """
-    before = spark.conf.get(_ACCEPT_GAP, None)
-    if checkpoint is None or not checkpoint.fresh or before is not None:
-        yield
-        return
-    spark.conf.set(_ACCEPT_GAP, "true")
-    try:
-        yield
-    finally:
-        spark.conf.unset(_ACCEPT_GAP)

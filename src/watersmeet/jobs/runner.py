@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from threading import Event
 
-from py4j.protocol import Py4JError
+from py4j.protocol import Py4JError, Py4JJavaError
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
@@ -23,7 +23,7 @@ from watersmeet.jobs.checkpoint import Checkpoint
 from watersmeet.jobs.failure import QueryError, plain_message
 from watersmeet.jobs.frames import join_inputs, read_inputs, start_query
 from watersmeet.jobs.model import Job
-from watersmeet.jobs.preflight import check_state, find_checkpoint, gap_accepted, signature_of
+from watersmeet.jobs.preflight import check_state, find_checkpoint, signature_of
 from watersmeet.jobs.progress import Batches, read_new
 from watersmeet.log.files import open_files
 from watersmeet.log.status import JoinStatus, join_status
@@ -52,8 +52,7 @@ def prepare(spark: SparkSession, job: Job, env: Mapping[str, str]) -> Prepared:
     """Build the join and check it against the state; every refusal of the library comes from here."""
     checkpoint = find_checkpoint(job)
     inputs = read_inputs(spark, job, env)
-    with gap_accepted(spark, checkpoint):
-        joined = join_inputs(job, inputs)
+    joined = join_inputs(job, inputs)
     signature = signature_of(spark, job, inputs)
     if checkpoint is not None:
         check_state(spark, job, signature, checkpoint)
@@ -65,9 +64,9 @@ class Running:
 
     def __init__(self, prepared: Prepared, env: Mapping[str, str]):
         self.job = prepared.job
-        self.query: StreamingQuery = start_query(prepared.job, prepared.joined, env)
         self._files = open_files(self.job.state)
         self._seen = -1
+        self.query: StreamingQuery = start_query(prepared.job, prepared.joined, env)
 
     def follow(self, observer: Observer, stop: Event, until_s: float = math.inf) -> None:
         """Report batches until the query ends by itself, `stop` is set or it is `until_s` (monotonic).
@@ -119,7 +118,7 @@ class Running:
 def _query_errors() -> Iterator[None]:
     try:
         yield
-    except PySparkException as error:
+    except (PySparkException, Py4JJavaError) as error:
         raise QueryError(plain_message(error)) from error
     except (Py4JError, ConnectionError) as error:
         raise QueryError(

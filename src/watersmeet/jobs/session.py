@@ -19,13 +19,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from py4j.protocol import Py4JError
+from py4j.protocol import Py4JError, Py4JJavaError
 from pyspark import SparkConf, SparkContext
-from pyspark.errors import PySparkRuntimeError
+from pyspark.errors import PySparkException, PySparkRuntimeError
 from pyspark.java_gateway import launch_gateway
 from pyspark.sql import SparkSession
 
 from watersmeet.errors import WatersmeetError
+from watersmeet.jobs.failure import plain_message
 from watersmeet.jobs.secrets import looks_secret
 
 # A JVM that has been told to stop and has nothing to do is gone within a second.
@@ -38,7 +39,6 @@ _TAIL_LINES = 5
 @dataclass
 class Session:
     spark: SparkSession
-    log: Path | None
     gateway: Any = None
 
     def close(self) -> None:
@@ -88,16 +88,21 @@ def open_session(name: str, settings: Mapping[str, str], log: Path, *, show_stdo
     """A new session with these settings, or the running one. The console sink needs `show_stdout`."""
     running = SparkSession.getActiveSession()
     if running is not None:
-        return Session(running, log=None)
+        return Session(running)
     # py4j complains through the logging module when the JVM goes before it does; we know.
     logging.getLogger("py4j").setLevel(logging.CRITICAL)
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     settings = {"spark.app.name": name, "spark.ui.showConsoleProgress": "false", **settings}
     if "spark.remote" in settings:
-        return Session(SparkSession.builder.config(map=dict(settings)).getOrCreate(), log=None)
+        return Session(SparkSession.builder.config(map=dict(settings)).getOrCreate())
     gateway = _launch(settings, log, show_stdout)
-    context = SparkContext(conf=_conf(settings), gateway=gateway)
-    return Session(SparkSession(context), log, gateway)
+    try:
+        context = SparkContext(conf=_conf(settings), gateway=gateway)
+    except (PySparkException, Py4JJavaError) as error:
+        gateway.proc.kill()
+        _forget_gateway()
+        raise WatersmeetError(f"Spark did not start: {plain_message(error)}. Its log is {log}") from error
+    return Session(SparkSession(context), gateway)
 
 
 def _launch(settings: Mapping[str, str], log: Path, show_stdout: bool) -> Any:
@@ -116,10 +121,13 @@ def _conf(settings: Mapping[str, str]) -> SparkConf:
 
 
 def _tail(log: Path) -> str:
-    with contextlib.suppress(OSError):
-        lines = log.read_text(errors="replace").strip().splitlines()[-_TAIL_LINES:]
-        return ", and ends with:\n" + "\n".join(f"  {line}" for line in lines) if lines else ""
-    return ""
+    """The end of the log, without the lines of Java's stack traces."""
+    try:
+        lines = log.read_text(errors="replace").splitlines()
+    except OSError:
+        return ""
+    told = [f"  {line.strip()}" for line in lines if line.strip() and not line.lstrip().startswith("at ")]
+    return "\n".join([", and ends with:", *told[-_TAIL_LINES:]]) if told else ""
 
 
 def _forget_gateway() -> None:

@@ -159,10 +159,10 @@ class LocalFiles:
         draft = target.with_name(f".{target.name}.{uuid.uuid4().hex}")
         try:
             with draft.open("wb") as sink:
-                if failpoints.reach("manifest-half-written"):
+                if failpoints.reach(half := f"{path.partition('/')[0].removesuffix('s')}-half-written"):
                     sink.write(content[: len(content) // 2])
                     sink.flush()
-                    failpoints.act("manifest-half-written")
+                    failpoints.act(half)
                 sink.write(content)
             self._settle(draft)
             os.link(draft, target)

@@ -51,12 +51,20 @@ class JoinTask:
         received = pa.Table.from_batches(descriptors, _DESCRIPTORS)
         batch = _batch(self.spec, _context())
         operator = Operator(self.spec, time.time)
-        # The rows say which tasks this partition stands for: Spark may put several into one.
-        for task in sorted(set(received.column("task").to_pylist())):
+        for task in self._tasks(received):
             mine = received.filter(pc.equal(received.column("task"), task))
             yield from operator.join(
                 batch, task, [_decode(row) for row in mine.column("descriptor").to_pylist()]
             )
+
+    def _tasks(self, received: pa.Table) -> list[int]:
+        """The tasks that this partition stands for; the rows say it, since Spark may put several into one.
+
+        A batch without new rows still leaves a manifest: so that after a restart a missing one is known to
+        be lost, and not merely a batch that had nothing for this join.
+        """
+        named = sorted(set(received.column("task").to_pylist()))
+        return named or [_context().partitionId() % self.spec.settings.tasks]
 
 
 def _decode(content: bytes) -> Descriptor:

@@ -5,13 +5,14 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from rich.console import Group, RenderableType
-from rich.rule import Rule
 from rich.table import Table
 from rich.text import Text
 
 from watersmeet.cli.figures import bar, clock, count, shortened, size
-from watersmeet.cli.meters import Meters, rate_rows
+from watersmeet.cli.meters import Meters, rate_rows, rule
 from watersmeet.jobs.model import Join
+
+_HINT = "Ctrl-C ends it early; what was joined is still checked"
 
 # Before the clock starts; later phases are the caller's words.
 WARMING_UP = "warming up"
@@ -35,20 +36,21 @@ class DemoPanel:
     phase: str | None = WARMING_UP
 
     def draw(self, width: int, *, ascii_only: bool) -> RenderableType:
-        rule = Rule(style="dim", characters="-" if ascii_only else "─")
         body = Table.grid()
         body.add_column(width=_STATE_COLUMNS, no_wrap=True)
         body.add_column(no_wrap=True)
         body.add_row(self._state(), self._keys(width - _STATE_COLUMNS, ascii_only))
         return Group(
-            rule,
+            rule(width, ascii_only=ascii_only),
             self._head(width, ascii_only),
             Text(shortened(f"on {self.join.on}", width), style="dim"),
             "",
             rate_rows(self.meters, width, ascii_only=ascii_only),
             "",
             body,
-            rule,
+            "",
+            # Not as wide as the terminal: the echo of a Ctrl-C at the end of a full line would tear the display.
+            Text(_HINT if self.meters.ended_s is None else "", style="dim"),
         )
 
     def _head(self, width: int, ascii_only: bool) -> RenderableType:

@@ -21,14 +21,15 @@ from watersmeet.cli.demo.oracle import Verdict, compare
 from watersmeet.cli.demo.panel import HEAVIEST, DemoPanel
 from watersmeet.cli.demo.producer import Producer
 from watersmeet.cli.demo.sink import ResultFiles
-from watersmeet.cli.figures import clock, count
+from watersmeet.cli.figures import batches, clock, count
 from watersmeet.cli.figures import seconds as in_seconds
 from watersmeet.cli.job import prepared_job
 from watersmeet.cli.meters import Meters, state_words
-from watersmeet.cli.outcome import say_error
+from watersmeet.cli.outcome import say, say_error
 from watersmeet.cli.signals import StopRequest
 from watersmeet.cli.views import View, choose_view
 from watersmeet.errors import UsageError, WatersmeetError
+from watersmeet.jobs.failure import QueryError
 from watersmeet.jobs.file import parse_job
 from watersmeet.jobs.model import Job
 from watersmeet.jobs.progress import Batches
@@ -92,13 +93,16 @@ def show(*, seconds: int, plain: bool, keep: Path | None, seed: int, stop: StopR
         with prepared_job(parts.job, folder / "spark.log", console, plain=plain) as prepared:
             stop.arm()
             with choose_view(parts.panel, console, plain=plain) as view:
-                _run(parts, Running(prepared, os.environ), view, stop)
+                try:
+                    _run(parts, Running(prepared, os.environ), view, stop)
+                except QueryError as error:
+                    raise QueryError(f"{error}\nwith --keep DIR Spark's log is kept in DIR") from error
                 verdict = _check(parts)
                 parts.panel.phase = "done"
-        console.print(_figures(parts), soft_wrap=True)
+        say(console, _figures(parts))
         _pronounce(console, verdict)
         if keep is not None:
-            console.print(f"kept in {folder}", soft_wrap=True)
+            say(console, f"kept in {folder}")
         return verdict.equal
 
 
@@ -168,7 +172,7 @@ def _figures(parts: _Parts) -> str:
     times = [batch.ms for batch in meters.recent if batch.first > 0] or [0]
     return (
         f"{clock(meters.elapsed_s)}: {count(rows['orders'])} orders and {count(rows['trades'])} trades in, "
-        f"{count(meters.rows_out)} results out, {count(meters.batches)} batches\n"
+        f"{count(meters.rows_out)} results out, {batches(meters.batches)}\n"
         f"a batch took {in_seconds(statistics.median(times))} (median), {in_seconds(max(times))} at most; "
         f"{state_words(meters.state)}"
     )
@@ -176,10 +180,10 @@ def _figures(parts: _Parts) -> str:
 
 def _pronounce(console: Console, verdict: Verdict) -> None:
     if verdict.equal:
-        console.print(f"[green]{count(verdict.results)} results, all equal to DuckDB's[/green]")
+        say(console, (f"{count(verdict.results)} results, all equal to DuckDB's", "green"))
         return
     for example in verdict.examples:
-        console.print(example, markup=False, soft_wrap=True)
+        say(console, example)
     say_error(
         f"{count(verdict.results)} results differ from DuckDB's: "
         f"{count(verdict.missing)} are missing, {count(verdict.unexpected)} should not be there"

@@ -1,0 +1,71 @@
+"""Some minutes of random murder: drivers and Python workers of one query, over forty batches.
+
+The seed fixes who is struck after how many batches; when exactly within the batch is up to the machine.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import random
+import time
+from functools import partial
+
+import psutil
+import pytest
+
+from tests.faults.harness import Scene, check, check_cleaned, feed, wait_until
+from tests.faults.processes import Driver, driver
+
+pytestmark = [pytest.mark.faults, pytest.mark.timeout(900)]
+
+SEED = 20_240_917
+BATCHES = 40
+# A start costs more than a few batches: so many of them keep the whole within minutes.
+MOST_BATCHES_A_LIFE = 5
+WORKER_SHARE = 0.5
+
+
+def test_forty_batches_under_random_kills(tmp_path):
+    rng = random.Random(SEED)
+    scene = Scene(tmp_path, seed=SEED)
+    feed(scene, BATCHES)
+    drivers = workers = 0
+    while scene.committed_batches() < BATCHES:
+        with driver(tmp_path) as life:
+            workers += _strike_workers(rng, scene, life)
+            if life.process.poll() is None:
+                life.kill()
+                drivers += 1
+        assert drivers < BATCHES, f"no progress: {life.said()}"
+    assert drivers >= 5 and workers >= 3, (
+        f"killed {drivers} drivers and {workers} workers: too few to mean anything"
+    )
+    with driver(tmp_path) as last:
+        assert last.wait() == 0, last.said()
+    check(scene)
+    check_cleaned(scene)
+
+
+def _strike_workers(rng: random.Random, scene: Scene, life: Driver) -> int:
+    """Let the driver do a few batches, killing Python workers on the way; returns how many."""
+    killed = 0
+    first = scene.committed_batches()
+    for target in range(first + 1, min(first + 1 + rng.randrange(MOST_BATCHES_A_LIFE), BATCHES) + 1):
+        wait_until(partial(_is_done, scene, life, target), f"batch {target - 1} is committed", 120)
+        time.sleep(rng.random() * 0.5)
+        if rng.random() < WORKER_SHARE:
+            killed += _kill_one(rng, life.workers())
+    return killed
+
+
+def _is_done(scene: Scene, life: Driver, batches: int) -> bool:
+    return life.process.poll() is not None or scene.committed_batches() >= batches
+
+
+def _kill_one(rng: random.Random, workers: list[psutil.Process]) -> int:
+    if not workers:
+        return 0
+    with contextlib.suppress(psutil.NoSuchProcess):
+        rng.choice(workers).kill()
+        return 1
+    return 0
