@@ -123,7 +123,7 @@ def _failure(spark, scene: Scene, disk: Disk, trouble: Trouble, place: str | Non
         query = start(spark, scene)
     else:
         query = start(spark, scene, f"{place}=wait:{scene.go}@{scene.once}")
-        wait_until(lambda: scene.once.exists() or query.exception(), f"a task comes to {place}")
+        wait_until(scene.once.exists, f"a task comes to {place}")
         trouble.befalls(disk)
         scene.go.touch()
     with pytest.raises(StreamingQueryException) as caught:

@@ -139,10 +139,38 @@ def test_rows_with_a_null_in_any_key_are_dropped():
 
 
 def test_rows_without_stored_columns_are_still_counted():
-    keys = np.array([1, 2, 2], np.uint64)
-    bare = Sorted(keys, pa.RecordBatch.from_pydict({"k": [1, 2, 2]}).select([]))
     left = run_of([1, 2, 2])
     bare = Sorted(left.keys, left.rows.select([]))
     join = EquiJoin((), None, (OutputColumn("l", "id", "a"),))
     batches = list(equi.join_sides(Side("l", [left], []), Side("r", [bare, bare], []), join))
     assert sum(b.num_rows for b in batches) == 10
+
+
+def texts(key: int, values: list[str]) -> Sorted:
+    keys = order_keys([pa.array([key] * len(values), pa.int64())])
+    return Sorted(keys, pa.RecordBatch.from_pydict({"s": values}))
+
+
+def test_one_huge_value_among_small_ones_does_not_make_a_huge_batch(monkeypatch):
+    monkeypatch.setattr(equi, "OUTPUT_BYTES", 50_000)
+    left = texts(1, ["x"] * 500 + ["y" * 10_000])
+    right = texts(1, ["z"] * 40)
+    join = EquiJoin((), None, (OutputColumn("l", "s", "a"), OutputColumn("r", "s", "b")))
+    batches = list(equi.coalesce(equi.join_sides(Side("l", [left], []), Side("r", [right], []), join)))
+    assert sum(b.num_rows for b in batches) == 501 * 40
+    assert max(b.nbytes for b in batches) < 4 * 50_000
+
+
+def test_a_heavy_key_in_many_slices_is_gathered_in_bounded_pieces(monkeypatch):
+    monkeypatch.setattr(equi, "PIECE_BYTES", 1_000)
+    pieces = equi.gather([texts(1, ["abcdefgh"] * 20) for _ in range(30)])
+    assert sum(len(piece.keys) for piece in pieces) == 600
+    assert max(piece.rows.nbytes for piece in pieces) <= 1_000
+
+
+def test_small_results_are_put_together_within_rows_and_bytes(monkeypatch):
+    monkeypatch.setattr(equi, "OUTPUT_BYTES", 300)
+    small = [pa.RecordBatch.from_pydict({"x": [1, 2]})] * 7
+    assert [b.num_rows for b in equi.coalesce(iter(small), rows=6)] == [6, 6, 2]
+    wide = [pa.RecordBatch.from_pydict({"x": ["a" * 200]})] * 3
+    assert [b.num_rows for b in equi.coalesce(iter(wide), rows=6)] == [1, 1, 1]

@@ -100,6 +100,44 @@ def test_text_under_a_collation_is_compared_by_spark_beside_another_key(spark, t
         wm.join({"l": frame, "r": frame}, on="l.s = r.s", state=str(tmp_path), strategy="hash")
 
 
+MIXED_NESTED = [
+    pytest.param(
+        "a array<int>, k int", "a array<int>, k bigint", ([1], 2), ([1], 2), id="int beside an array"
+    ),
+    pytest.param(
+        "a array<int>, k decimal(10,2)",
+        "a array<int>, k decimal(12,4)",
+        ([1], Decimal("1.5")),
+        ([1], Decimal("1.5")),
+        id="decimals beside an array",
+    ),
+    pytest.param(
+        "a struct<x:int>, k int", "a struct<y:int>, k int", ((1,), 2), ((1,), 2), id="other field names"
+    ),
+]
+
+
+@pytest.mark.parametrize(("left", "right", "left_row", "right_row"), MIXED_NESTED)
+def test_a_nested_key_beside_one_of_mixed_type(spark, tmp_path, left, right, left_row, right_row):
+    left_frame, right_frame = (
+        spark.createDataFrame([left_row], left),
+        spark.createDataFrame([right_row], right),
+    )
+    on = "l.a = r.a AND l.k = r.k"
+    joined = wm.join({"l": left_frame, "r": right_frame}, on=on, state=str(tmp_path), strategy="hash")
+    assert joined.count() == left_frame.alias("l").join(right_frame.alias("r"), F.expr(on)).count() == 1
+
+
+def test_year_month_intervals_join(spark, tmp_path):
+    frame = spark.sql("SELECT explode(array(INTERVAL '1' MONTH, INTERVAL '1' YEAR, null)) AS k").selectExpr(
+        "CAST(k AS INTERVAL YEAR TO MONTH) AS k", "1 AS x"
+    )
+    joined = wm.join(
+        {"l": frame, "r": frame}, on="l.k = r.k", select=["l.x"], state=str(tmp_path), strategy="hash"
+    )
+    assert joined.count() == 2
+
+
 RESIDUALS = [
     "l.a = r.a AND l.x < r.x + 3",
     "l.a = r.a AND l.s = r.s",
@@ -129,6 +167,7 @@ RESIDUALS = [
     "l.a = r.a AND l.x / 2 < r.x",
     "l.a = r.a AND CASE WHEN l.x > 0 THEN r.x > 0 ELSE r.x <= 0 END",
     "`l`.`a` = `R`.`A`",
+    "l.a = r.a AND (l.x > 4 OR l.x * 4 > r.x)",
 ]
 
 
@@ -189,6 +228,14 @@ def test_integer_overflow_in_the_predicate_is_an_error_under_ansi(spark, tmp_pat
     )
     with pytest.raises(Exception, match="ARITHMETIC_OVERFLOW"):
         joined.collect()
+
+
+def test_a_side_that_does_not_decide_cannot_overflow(spark, tmp_path):
+    frame = spark.createDataFrame([(1, 2_000_000_000)], "k int, x int")
+    on = "l.k = r.k AND (l.x > 1000000000 OR l.x * 4 > r.x)"
+    expected = frame.alias("l").join(frame.alias("r"), F.expr(on)).count()
+    joined = wm.join({"l": frame, "r": frame}, on=on, state=str(tmp_path), strategy="hash")
+    assert joined.count() == expected == 1
 
 
 def test_integer_overflow_wraps_without_ansi(spark, tmp_path):

@@ -25,13 +25,13 @@ class Definition:
     on: str = "l.k = r.k AND l.x < r.y + 3"
     select: list[str] | None = field(default_factory=lambda: ["l.x", "r.y", "l.k"])
     schemas: dict[str, str] = field(default_factory=dict)
-    order: str = "lr"
+    names: dict[str, str] = field(default_factory=lambda: {"l": "l", "r": "r"})
     name: str = "join"
     tasks: int = 2
 
     def build(self, state: str) -> Callable[..., Any]:
         def joined(**streams):
-            inputs = {name: streams[name] for name in self.order}
+            inputs = {self.names[stream]: frame for stream, frame in streams.items()}
             return wm.join(
                 inputs, on=self.on, select=self.select, state=state, name=self.name, tasks=self.tasks
             )
@@ -55,10 +55,12 @@ SAFE = [
 REFUSED = [
     pytest.param(
         Definition(on="l.k = r.k AND l.x < r.y + 4"),
-        ["its predicate was", "r.y + 3", "r.y + 4"],
+        ["its predicate was", "`r`.`y` + 3", "`r`.`y` + 4"],
         id="predicate",
     ),
-    pytest.param(Definition(on="l.x = r.k AND l.x < r.y + 3"), ["its predicate was", "l.x = r.k"], id="key"),
+    pytest.param(
+        Definition(on="l.x = r.k AND l.x < r.y + 3"), ["its predicate was", "`l`.`x` = `r`.`k`"], id="key"
+    ),
     pytest.param(Definition(schemas={"r": "k bigint, y int"}), ["compared as", "bigint"], id="type of a key"),
     pytest.param(
         Definition(schemas={"l": "k int, x bigint, s string"}),
@@ -76,7 +78,11 @@ REFUSED = [
         id="all columns",
     ),
     pytest.param(
-        Definition(order="rl"), ["its inputs were ['l', 'r'], now ['r', 'l']"], id="order of the inputs"
+        Definition(
+            on="a.k = r.k AND a.x < r.y + 3", select=["a.x", "r.y", "a.k"], names={"l": "a", "r": "r"}
+        ),
+        ["its inputs were ['l', 'r'], now ['a', 'r']"],
+        id="name of an input",
     ),
 ]
 

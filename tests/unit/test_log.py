@@ -25,7 +25,7 @@ from watersmeet.log.manifests import (
     read_receipts,
 )
 from watersmeet.log.runs import RunReader, write_run
-from watersmeet.log.starts import claim_sequence, forget_starts_before
+from watersmeet.log.starts import check_newest, claim_sequence, forget_starts_before
 from watersmeet.model.facts import (
     FULL_RANGE,
     BatchId,
@@ -37,7 +37,7 @@ from watersmeet.model.facts import (
     Receipt,
     Run,
 )
-from watersmeet.plan.batch import plan_batch
+from watersmeet.plan.batch import check_arrived, plan_batch
 
 SIGNATURE = JoinSignature(
     (InputSpec("l", (Column("x", "bigint"),), ("k",)), InputSpec("r", (), ("k",))),
@@ -226,6 +226,13 @@ def test_all_tasks_of_a_start_find_the_same_sequence(files):
     )
 
 
+def test_an_older_start_is_refused_once_a_newer_one_has_begun(files):
+    older, newer = claim_sequence(files, "a"), claim_sequence(files, "b")
+    check_newest(files, newer)
+    with pytest.raises(StateInUse, match="another start"):
+        check_newest(files, older)
+
+
 def test_claims_of_starts_that_nobody_needs_go(files):
     for run in "abc":
         claim_sequence(files, run)
@@ -310,7 +317,7 @@ def test_a_failed_publish_leaves_nothing(files, monkeypatch):
     assert files.entries("manifests") == []
 
 
-@pytest.mark.parametrize("place", ["ftp://host/x", "dbfs:/x", "http://127.0.0.1/x"])
+@pytest.mark.parametrize("place", ["ftp://host/x", "dbfs:/x", "hdfs://host/x", "http://127.0.0.1/x"])
 def test_a_filesystem_without_atomic_creation_is_refused(place):
     with pytest.raises(ConfigError, match="create a file atomically"):
         open_files(place)
@@ -359,6 +366,31 @@ def test_manifests_are_kept_as_long_as_spark_may_replay(files):
     assert [name.batch for name in list_manifests(files)] == [5, 6, 7, 8, 9]
 
 
+def test_a_damaged_manifest_of_an_older_batch_stops_the_removal_but_not_the_query(files):
+    orphan = write_run(files, "l", 0, "p00001", rows(2))
+    for number in range(3):
+        manifest = commit(files, number)
+    touch_old(files, orphan)
+    (files.root / list_manifests(files)[0].path).write_bytes(b"x")
+    assert Cleaner(files).clean(manifest, retain=100, now_s=2e9).runs == 0
+    assert len(files.entries("runs/l")) == 1
+
+
+def test_a_damaged_receipt_counts_as_absent(files):
+    publish_receipt(files, Receipt("m", 0, ()), "a")
+    (files.root / "receipts" / "m.00000.a.json").write_bytes(b"half")
+    assert read_receipts(files, lambda merge, part: True) == []
+
+
+def test_rows_that_the_manifest_lacks_are_never_passed_over():
+    run = Run("l", "p", "p", 0, 5, 40, 0, 9, "")
+    told = [Descriptor("l", 0, (run,), 2)]
+    full = plan(BatchId("q", "r", 0), *told)(None)
+    check_arrived(full, told)
+    with pytest.raises(StateError, match="told of 7 new rows of input l, the manifest has 0"):
+        check_arrived(plan(BatchId("q", "r", 0))(None), told)
+
+
 def test_one_receipt_counts_for_each_part_and_drafts_do_not(files):
     for attempt in "ab":
         publish_receipt(files, Receipt("m", 0, ()), attempt)
@@ -382,5 +414,5 @@ def test_batch_joins_older_than_a_day_go_and_streams_stay(tmp_path):
     for folder in ("batch-old", "7f3c-a-stream"):
         (info,) = root.under(folder).entries("runs/l")
         os.utime(tmp_path / folder / "runs" / "l" / info.name, (0, 0))
-    assert remove_stale_batches(root, ["l", "r"], written + STALE_BATCH_S / 2) == 1
+    assert remove_stale_batches(root, written + STALE_BATCH_S / 2) == 1
     assert root.folders() == ["7f3c-a-stream", "batch-new"]

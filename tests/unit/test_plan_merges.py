@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from watersmeet.errors import StateError
 from watersmeet.model.facts import KEY_SPACE, Receipt, Run
 from watersmeet.plan.merges import (
     FAN_IN,
@@ -18,6 +19,9 @@ from watersmeet.plan.merges import (
     plan_merges,
     tier_of,
 )
+
+# No column is needed, unless a test says so.
+NEEDED: dict[str, set[str]] = {"l": set(), "r": set()}
 
 
 def run(name: str, rows: int, group: str | None = None, input_name: str = "l") -> Run:
@@ -75,18 +79,35 @@ def test_a_merge_counts_only_when_every_part_is_there():
     receipts = [
         Receipt(merge.id, n, (run(f"m{n}", PART_ROWS, group=merge.id),)) for n in range(len(merge.parts))
     ]
-    half = accept_receipts([merge], receipts[:3])
+    half = accept_receipts([merge], receipts[:3], NEEDED)
     assert apply_finished(runs, half) == (tuple(runs), half)
-    live, pending = apply_finished(runs, accept_receipts(half, receipts[3:]))
+    live, pending = apply_finished(runs, accept_receipts(half, receipts[3:], NEEDED))
     assert [r.path for r in live] == [f"m{n}" for n in range(len(merge.parts))]
     assert pending == ()
 
 
 def test_the_first_receipt_of_a_part_stays():
     (merge,) = plan_merges([run(f"a{i}", 1000) for i in range(FAN_IN)], [], 2, 5)
-    once = accept_receipts([merge], [Receipt(merge.id, 0, (run("first", 8000),))])
-    again = accept_receipts(once, [Receipt(merge.id, 0, (run("second", 8000),))])
+    once = accept_receipts([merge], [Receipt(merge.id, 0, (run("first", 8000),))], NEEDED)
+    again = accept_receipts(once, [Receipt(merge.id, 0, (run("second", 8000),))], NEEDED)
     assert again == once
+
+
+def test_a_receipt_of_a_start_with_a_narrower_select_is_ignored():
+    (merge,) = plan_merges([run(f"a{i}", 1000) for i in range(FAN_IN)], [], 2, 5)
+    narrow = Receipt(merge.id, 0, (run("narrow", 8000),), columns=("x",))
+    wide = Receipt(merge.id, 0, (run("wide", 8000),), columns=("x", "y"))
+    needed = {"l": {"x", "y"}}
+    assert accept_receipts([merge], [narrow], needed) == (merge,)
+    assert accept_receipts([merge], [narrow, wide], needed)[0].parts[0].output == wide.output
+
+
+def test_a_merge_that_lost_rows_is_never_swapped_in():
+    runs = [run(f"a{i}", 1000) for i in range(FAN_IN)]
+    (merge,) = plan_merges(runs, [], 2, 5)
+    short = accept_receipts([merge], [Receipt(merge.id, 0, (run("m", 7999),))], NEEDED)
+    with pytest.raises(StateError, match="7999 rows"):
+        apply_finished(runs, short)
 
 
 def test_a_batch_pays_no_more_than_its_budget_and_small_merges_go_first():
@@ -121,5 +142,5 @@ def test_no_row_is_lost_and_no_run_is_in_two_merges(batches, tasks):
             name = f"{job.merge}.{job.part}"
             receipts.append(Receipt(job.merge, job.part, (replace(run(name, share), group=job.merge),)))
         arrived += sum(sizes)
-        live, pending = apply_finished((*live, *fresh), accept_receipts(pending, receipts))
+        live, pending = apply_finished((*live, *fresh), accept_receipts(pending, receipts, NEEDED))
         assert sum(r.rows for r in live) == arrived

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 
 from watersmeet.errors import PredicateError
 from watersmeet.kernel.equi import EquiJoin, OutputColumn
-from watersmeet.kernel.evaluate import supports
+from watersmeet.kernel.evaluate import may_overflow, supports
 from watersmeet.kernel.order import fits_word
 from watersmeet.model import facts
 from watersmeet.model.expression import (
@@ -29,6 +29,7 @@ from watersmeet.model.expression import (
     Predicate,
     Selected,
     columns_of,
+    conjuncts_of,
 )
 from watersmeet.model.types import BOOLEAN, INT, Schema, SqlType
 
@@ -134,16 +135,15 @@ def _check_names(schemas: dict[str, Schema]) -> None:
 
 
 def _share_residual(residual: Expression | None) -> tuple[list[Expression], list[Expression]]:
-    """The conjuncts that the kernel takes, and those that it leaves to Spark."""
-    conjuncts = _conjuncts(residual) if residual is not None else []
+    """The conjuncts that the kernel takes, and those that it leaves to Spark.
+
+    Where any is left to Spark, so are those that can raise: the one that is left may be their guard.
+    """
+    conjuncts = conjuncts_of(residual) if residual is not None else []
     kernel = [part for part in conjuncts if supports(part)]
+    if len(kernel) < len(conjuncts):
+        kernel = [part for part in kernel if not may_overflow(part)]
     return kernel, [part for part in conjuncts if part not in kernel]
-
-
-def _conjuncts(expression: Expression) -> list[Expression]:
-    if isinstance(expression, Call) and expression.op == "and":
-        return [part for arg in expression.args for part in _conjuncts(arg)]
-    return [expression]
 
 
 def _conjunction(parts: Sequence[Expression]) -> Expression | None:
@@ -226,10 +226,11 @@ def _arriving(spec: facts.InputSpec, schema: Schema) -> tuple[str, ...]:
 
 
 def _hashed(predicate: Predicate) -> tuple[HashedKeys, ...]:
-    types = tuple(pair.type for pair in predicate.keys)
-    return tuple(
-        HashedKeys(
-            name, tuple((pair.left if place == 0 else pair.right).sql for pair in predicate.keys), types
-        )
-        for place, name in enumerate(predicate.inputs)
-    )
+    hashed = []
+    for place, name in enumerate(predicate.inputs):
+        sides = [(pair.type, pair.left if place == 0 else pair.right) for pair in predicate.keys]
+        # Nested types need no cast: they are equal but for the names of fields. The rest is hashed as compared.
+        sql = tuple(side.sql if kind.nested else f"CAST({side.sql} AS {kind})" for kind, side in sides)
+        types = tuple(side.expression.type if kind.nested else kind for kind, side in sides)
+        hashed.append(HashedKeys(name, sql, types))
+    return tuple(hashed)

@@ -1,9 +1,9 @@
 """Ingest: rows of one input partition in, sorted runs out.
 
 Rows are gathered up to a set size, stripped of null keys, sorted by order key and written as one run; a
-large partition becomes several runs, so the memory of the task does not depend on it. Zoned timestamps are
-relabelled to UTC (their values are UTC already), so that runs written under different session time zones
-are of one type.
+large partition becomes several runs, so the memory of the task does not depend on it. Columns are brought to
+one Arrow type for each SQL type, whatever the session's time zone, its choice of large strings or the
+nullability of a nested field: runs of different starts of a query can then be merged.
 """
 
 from __future__ import annotations
@@ -19,8 +19,7 @@ from watersmeet.kernel.sorted import Keys, Sorted, take_rows
 from watersmeet.log.files import Files
 from watersmeet.log.runs import write_run
 from watersmeet.model.facts import Descriptor, InputSpec, Run
-
-_UTC = pa.timestamp("us", "UTC")
+from watersmeet.model.types import canonical_arrow
 
 
 def ingest_partition(
@@ -45,11 +44,11 @@ def ingest_partition(
 def sort_rows(batch: pa.RecordBatch, spec: InputSpec) -> Sorted:
     """The stored columns of the rows whose keys are not null, by ascending order key."""
     key_columns = (spec.hashed,) if spec.hashed else spec.keys
-    batch = drop_null_keys(batch, key_columns)
+    batch = drop_null_keys(_canonical(batch), key_columns)
     keys = _order(batch, spec)
     order = np.argsort(keys)
     stored = batch.select([column.name for column in spec.stored])
-    return Sorted(keys[order], take_rows(_in_utc(stored), order))
+    return Sorted(keys[order], take_rows(stored, order))
 
 
 def _order(batch: pa.RecordBatch, spec: InputSpec) -> Keys:
@@ -58,14 +57,12 @@ def _order(batch: pa.RecordBatch, spec: InputSpec) -> Keys:
     return order_keys([batch.column(key) for key in spec.keys])
 
 
-def _in_utc(batch: pa.RecordBatch) -> pa.RecordBatch:
-    columns = [
-        column.cast(_UTC)
-        if pa.types.is_timestamp(column.type) and column.type.tz not in (None, "UTC")
-        else column
-        for column in batch.columns
-    ]
-    return pa.RecordBatch.from_arrays(columns, names=batch.schema.names) if columns else batch
+def _canonical(batch: pa.RecordBatch) -> pa.RecordBatch:
+    kinds = [canonical_arrow(column.type) for column in batch.columns]
+    if all(column.type == kind for column, kind in zip(batch.columns, kinds, strict=True)):
+        return batch
+    columns = [column.cast(kind) for column, kind in zip(batch.columns, kinds, strict=True)]
+    return pa.RecordBatch.from_arrays(columns, names=batch.schema.names)
 
 
 def _gather(incoming: Iterable[pa.RecordBatch], rows: int, size: int) -> Iterator[pa.RecordBatch]:

@@ -19,7 +19,8 @@ def merge_assigned(files: Files, reader: RunReader, manifest: Manifest, task: in
         if job.task == task:
             output = _merge_part(files, reader, manifest, merges[job.merge], job)
             failpoints.reach("merge-written")
-            publish_receipt(files, Receipt(job.merge, job.part, output), attempt_id())
+            columns = _columns(manifest, merges[job.merge].input)
+            publish_receipt(files, Receipt(job.merge, job.part, output, columns), attempt_id())
             written += sum(run.rows for run in output)
     return written
 
@@ -27,8 +28,7 @@ def merge_assigned(files: Files, reader: RunReader, manifest: Manifest, task: in
 def _merge_part(
     files: Files, reader: RunReader, manifest: Manifest, merge: Merge, job: Assignment
 ) -> tuple[Run, ...]:
-    spec = next(spec for spec in manifest.signature.inputs if spec.name == merge.input)
-    columns = tuple(column.name for column in spec.stored)
+    columns = _columns(manifest, merge.input)
     part = merge.parts[job.part].range
     sources = [run for run in manifest.history if run.path in set(merge.runs) and part.overlaps(run)]
     slices = [piece for run in sources if len(piece := reader.read(run, part, columns))]
@@ -42,6 +42,11 @@ def _merge_part(
             label = f"m{job.part:05d}-{attempt_id()}"
             output.append(write_run(files, merge.input, manifest.batch.number, label, piece, merge.id))
     return tuple(output)
+
+
+def _columns(manifest: Manifest, input_name: str) -> tuple[str, ...]:
+    spec = next(spec for spec in manifest.signature.inputs if spec.name == input_name)
+    return tuple(column.name for column in spec.stored)
 
 
 def _bounded(slices: list[Sorted], limit: int) -> list[Sorted]:

@@ -21,9 +21,9 @@ from watersmeet.log.clean import BATCH_FOLDER, Cleaner, remove_stale_batches
 from watersmeet.log.files import Files, open_files
 from watersmeet.log.manifests import agree, find_parent, list_manifests, published, read_receipts
 from watersmeet.log.runs import RunReader
-from watersmeet.log.starts import claim_sequence
+from watersmeet.log.starts import check_newest, claim_sequence
 from watersmeet.model.facts import BatchId, Descriptor, Manifest
-from watersmeet.plan.batch import plan_batch
+from watersmeet.plan.batch import check_arrived, plan_batch
 from watersmeet.plan.compatible import check_compatible
 
 # Listing all runs costs a round trip or two: often enough to bound garbage, seldom enough not to be felt.
@@ -91,6 +91,7 @@ class Operator:
 
     def _agree(self, kept: _Kept, batch: BatchId, descriptors: Sequence[Descriptor]) -> Manifest:
         def decide(parent: Manifest | None) -> Manifest:
+            check_newest(kept.files, _sequence(kept, batch.run))
             pending = {
                 (merge.id, number)
                 for merge in (parent.merges if parent else ())
@@ -112,7 +113,11 @@ class Operator:
                 now_ms=int(self.clock() * 1000),
             )
 
-        return agree(kept.files, batch, self.spec.instance, decide, accept_gap=self.spec.settings.accept_gap)
+        manifest = agree(
+            kept.files, batch, self.spec.instance, decide, accept_gap=self.spec.settings.accept_gap
+        )
+        check_arrived(manifest, descriptors)
+        return manifest
 
     def _results(self, reader: RunReader, manifest: Manifest, task: int) -> Iterator[pa.RecordBatch]:
         range_ = manifest.plan.ranges[task]
@@ -138,7 +143,7 @@ class Operator:
     def _remove_stale_batches(self) -> None:
         settings = self.spec.settings
         root = open_files(settings.state, cache=settings.cache).under(self.spec.name)
-        remove_stale_batches(root, [spec.name for spec in self.spec.signature.inputs], self.clock())
+        remove_stale_batches(root, self.clock())
 
     def _check_before_first_write(self, kept: _Kept, batch: BatchId) -> None:
         """Once in a run of the query: refuse a state that does not fit before anything is written."""

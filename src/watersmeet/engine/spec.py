@@ -33,13 +33,17 @@ class Settings:
 
 @dataclass(frozen=True, slots=True)
 class JoinSpec:
-    """`name` is the operator's place inside the state; `instance` tells two operators of one query apart."""
+    """`name` is the operator's place inside the state; `instance` tells two operators of one query apart.
+
+    `streaming` says what the inputs are, so that a task can tell when Spark does not say which batch it is in.
+    """
 
     name: str
     instance: str
     signature: JoinSignature
     join: EquiJoin
     settings: Settings
+    streaming: bool = True
 
     def input(self, name: str) -> InputSpec:
         return next(spec for spec in self.signature.inputs if spec.name == name)

@@ -103,9 +103,39 @@ def join_pieces(
 ) -> Iterator[pa.RecordBatch]:
     rows = max(1, min(OUTPUT_ROWS, OUTPUT_BYTES // max(1, _row_bytes(left) + _row_bytes(right))))
     for left_at, right_at in equal_pairs(left.keys, right.keys, rows):
-        batch = _emit(left, left.places(left_at), right, right.places(right_at), names, join)
-        if batch.num_rows:
-            yield batch
+        left_rows, right_rows = left.places(left_at), right.places(right_at)
+        for here in _bounded(left, left_rows, right, right_rows, names, join):
+            batch = _emit(left, left_rows[here], right, right_rows[here], names, join)
+            if batch.num_rows:
+                yield batch
+
+
+def _bounded(
+    left: Piece, left_at: Indices, right: Piece, right_at: Indices, names: tuple[str, str], join: EquiJoin
+) -> Iterator[slice]:
+    """Cut candidates where their text and binary values get large: the mean says nothing of one huge value."""
+    sizes = _text_bytes(left, left_at, names[0], join) + _text_bytes(right, right_at, names[1], join)
+    reached = np.cumsum(sizes)
+    start = 0
+    while start < len(left_at):
+        before = reached[start - 1] if start else 0
+        stop = max(start + 1, int(np.searchsorted(reached, before + OUTPUT_BYTES, side="right")))
+        yield slice(start, stop)
+        start = stop
+
+
+def _text_bytes(piece: Piece, at: Indices, name: str, join: EquiJoin) -> npt.NDArray[np.int64]:
+    """The bytes of each row in the columns of variable width that come out."""
+    total = np.zeros(len(at), np.int64)
+    for output in join.output:
+        column = piece.rows.column(output.column) if output.input == name else None
+        if column is not None and (pa.types.is_string(column.type) or pa.types.is_binary(column.type)):
+            offsets = np.frombuffer(column.buffers()[1], np.int32)[column.offset :] if len(column) else _NONE
+            total += offsets[at + 1] - offsets[at]
+    return total
+
+
+_NONE = np.zeros(1, np.int32)
 
 
 def equal_pairs(left: Keys, right: Keys, limit: int) -> Iterator[tuple[Indices, Indices]]:
@@ -142,20 +172,26 @@ def _expand(found: Indices, start: Indices, count: Indices, limit: int) -> Itera
 
 
 def gather(slices: Sequence[Sorted]) -> list[Piece]:
-    """Join small slices into pieces; what is a piece by itself stays a view, however large."""
+    """Join small slices into pieces of bounded size; a slice that is larger by itself stays a view."""
     pieces: list[Piece] = []
-    small: list[Sorted] = []
-    for s in slices:
-        if len(s) >= PIECE_ROWS or s.rows.nbytes >= PIECE_BYTES:
-            pieces.append(Piece(s.keys, s.rows))
-        elif len(s):
-            small.append(s)
-    if len(small) == 1:
-        pieces.append(Piece(small[0].keys, small[0].rows))
-    elif small:
-        keys, order = merge_order([s.keys for s in small])
-        pieces.append(Piece(keys, pa.concat_batches([s.rows for s in small]), order))
-    return pieces
+    held: list[Sorted] = []
+    held_rows = held_bytes = 0
+    for s in filter(len, slices):
+        size = s.rows.nbytes
+        if held and (held_rows + len(s) > PIECE_ROWS or held_bytes + size > PIECE_BYTES):
+            pieces.append(_together(held))
+            held, held_rows, held_bytes = [], 0, 0
+        held.append(s)
+        held_rows += len(s)
+        held_bytes += size
+    return [*pieces, _together(held)] if held else pieces
+
+
+def _together(slices: list[Sorted]) -> Piece:
+    if len(slices) == 1:
+        return Piece(slices[0].keys, slices[0].rows)
+    keys, order = merge_order([s.keys for s in slices])
+    return Piece(keys, pa.concat_batches([s.rows for s in slices]), order)
 
 
 def _cut_fresh(left: Side, right: Side) -> Iterator[tuple[Side, Side]]:
@@ -210,12 +246,13 @@ def _pick(piece: Piece, column: str, at: Indices) -> pa.Array:
 def coalesce(batches: Iterator[pa.RecordBatch], rows: int = OUTPUT_ROWS) -> Iterator[pa.RecordBatch]:
     """Put small results together, so that many runs do not mean many tiny batches."""
     held: list[pa.RecordBatch] = []
-    held_rows = 0
+    held_rows = held_bytes = 0
     for batch in batches:
-        if held and held_rows + batch.num_rows > rows:
+        if held and (held_rows + batch.num_rows > rows or held_bytes + batch.nbytes > OUTPUT_BYTES):
             yield pa.concat_batches(held)
-            held, held_rows = [], 0
+            held, held_rows, held_bytes = [], 0, 0
         held.append(batch)
         held_rows += batch.num_rows
+        held_bytes += batch.nbytes
     if held:
         yield pa.concat_batches(held)

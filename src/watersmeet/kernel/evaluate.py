@@ -21,7 +21,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from watersmeet.errors import WatersmeetError
-from watersmeet.model.expression import Call, Column, Expression, Literal
+from watersmeet.model.expression import Call, Column, Expression, Literal, conjuncts_of
 from watersmeet.model.types import INTEGRAL_DIGITS, MAX_DECIMAL_DIGITS, SqlType
 
 Values = Mapping[tuple[str, str], pa.Array]
@@ -72,6 +72,16 @@ def supports(expression: Expression) -> bool:
     return _supports_call(expression) and all(supports(arg) for arg in expression.args)
 
 
+def may_overflow(expression: Expression) -> bool:
+    """Whether evaluating it can raise. Where Spark skips a side that does not decide (AND, OR, coalesce), a
+    side that can raise must not be evaluated here on every row.
+    """
+    if not isinstance(expression, Call):
+        return False
+    here = expression.op in _CHECKED and expression.type.integral
+    return here or any(may_overflow(arg) for arg in expression.args)
+
+
 def _in_session_zone(literal: Literal) -> bool:
     """A TIMESTAMP without a zone means the session's zone, which only Spark knows."""
     return literal.type.name == "timestamp" and getattr(literal.value, "tzinfo", None) is None
@@ -80,7 +90,8 @@ def _in_session_zone(literal: Literal) -> bool:
 def _supports_call(call: Call) -> bool:
     kinds = [arg.type for arg in call.args]
     if call.op in ("and", "or", "not"):
-        return all(kind.name == "boolean" for kind in kinds)
+        guarded = call.op != "not" and any(may_overflow(arg) for arg in call.args)
+        return all(kind.name == "boolean" for kind in kinds) and not guarded
     if call.op == "is_null":
         return True
     if call.op in _COMPARE or call.op == "in":
@@ -88,7 +99,7 @@ def _supports_call(call: Call) -> bool:
     if call.op in _CHECKED:
         return _arithmetic(call.type, kinds) and not _rounds_decimals(call.args)
     if call.op == "coalesce":
-        return all(kind == call.type for kind in kinds)
+        return all(kind == call.type for kind in kinds) and not any(map(may_overflow, call.args))
     return False
 
 
@@ -147,7 +158,7 @@ def arrow_type(kind: SqlType) -> pa.DataType:
 def filter_mask(expression: Expression, values: Values, rows: int, *, ansi: bool) -> npt.NDArray[np.bool_]:
     """True where the predicate is true: not where it is false, and not where it is null."""
     mask = np.ones(rows, dtype=np.bool_)
-    for conjunct in _conjuncts(expression):
+    for conjunct in conjuncts_of(expression):
         alive = np.flatnonzero(mask)
         if not len(alive):
             break
@@ -158,12 +169,6 @@ def filter_mask(expression: Expression, values: Values, rows: int, *, ansi: bool
         truth = evaluate(conjunct, seen, len(alive), ansi=ansi)
         mask[alive] = pc.fill_null(truth, False).to_numpy(zero_copy_only=False)
     return mask
-
-
-def _conjuncts(expression: Expression) -> list[Expression]:
-    if isinstance(expression, Call) and expression.op == "and":
-        return [part for arg in expression.args for part in _conjuncts(arg)]
-    return [expression]
 
 
 def evaluate(expression: Expression, values: Values, rows: int, *, ansi: bool) -> pa.Array:

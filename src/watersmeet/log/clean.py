@@ -8,10 +8,10 @@ in between leaves orphans for the next time, never a manifest with a missing run
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass
 
 from watersmeet import failpoints
+from watersmeet.errors import CorruptFile
 from watersmeet.log.files import FileInfo, Files
 from watersmeet.log.manifests import (
     MANIFESTS,
@@ -61,17 +61,24 @@ class Cleaner:
             self._named.pop(name, None)
         failpoints.reach("clean-half-done")
         kept = [name for name in names if name not in outdated]
-        reachable = self._reachable(kept) | current.named_paths
-        removed = self._remove_runs(current, reachable, now_s - grace_s)
+        reachable = self._reachable(kept)
+        removed = [] if reachable is None else self._remove_runs(current, reachable, now_s - grace_s)
         self._remove_receipts(current, now_s - grace_s)
         self._remove_drafts(now_s - grace_s)
         forget_starts_before(self._files, min((name.run_seq for name in kept), default=0))
         return Cleaned(len(outdated), len(removed), sum(info.bytes for info in removed))
 
-    def _reachable(self, names: list[ManifestName]) -> frozenset[str]:
+    def _reachable(self, names: list[ManifestName]) -> frozenset[str] | None:
+        """The runs that a retained manifest or a receipt names; None if one of the manifests is damaged.
+
+        A damaged manifest of an older batch need not stop the query, but then nothing is known to be garbage.
+        """
         for name in names:
             if name not in self._named:
-                self._named[name] = read_manifest(self._files, name).named_paths
+                try:
+                    self._named[name] = read_manifest(self._files, name).named_paths
+                except CorruptFile:
+                    return None
         # Of two receipts for one part either may be the one that is left to be found after a crash.
         receipts = read_all_receipts(self._files)
         return frozenset().union(
@@ -80,6 +87,7 @@ class Cleaner:
 
     def _remove_runs(self, current: Manifest, reachable: frozenset[str], before_s: float) -> list[FileInfo]:
         removed = []
+        reachable |= current.named_paths
         for spec in current.signature.inputs:
             for info in self._files.entries(f"{RUNS}/{spec.name}"):
                 path = f"{RUNS}/{spec.name}/{info.name}"
@@ -105,17 +113,15 @@ class Cleaner:
                     self._files.delete(f"{folder}/{info.name}")
 
 
-def remove_stale_batches(files: Files, inputs: Iterable[str], now_s: float) -> int:
+def remove_stale_batches(files: Files, now_s: float) -> int:
     """Remove what batch joins left behind below an operator's folder; streaming queries are not touched."""
     removed = 0
     for name in files.folders():
         if name.startswith(BATCH_FOLDER):
             below = files.under(name)
-            found = [
-                *below.entries(MANIFESTS),
-                *(info for i in inputs for info in below.entries(f"{RUNS}/{i}")),
-            ]
-            if all(info.modified_s < now_s - STALE_BATCH_S for info in found):
+            folders = [MANIFESTS, STARTS, *(f"{RUNS}/{name}" for name in below.under(RUNS).folders())]
+            found = [info for folder in folders for info in below.entries(folder)]
+            if found and all(info.modified_s < now_s - STALE_BATCH_S for info in found):
                 files.delete_folder(name)
                 removed += 1
     return removed

@@ -146,6 +146,7 @@ class LocalFiles:
             self._settle(target)
             stored = Stored.as_named(stem, self.map(draft))
             target.rename(self.root / stored.path)
+            self._settle(target.parent)
         except OSError as error:
             # What is there of it would only take up space that is needed: nothing names it yet.
             with contextlib.suppress(OSError):

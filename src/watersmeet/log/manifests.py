@@ -143,19 +143,23 @@ def read_receipts(files: Files, wanted: Callable[[str, int], bool]) -> list[Rece
     found: dict[tuple[str, int], Receipt] = {}
     for name in list_receipts(files):
         merge, part = receipt_part(name)
-        if (merge, part) not in found and wanted(merge, part):
-            found[merge, part] = _read_receipt(files, name)
+        if (merge, part) not in found and wanted(merge, part) and (receipt := _read_receipt(files, name)):
+            found[merge, part] = receipt
     return list(found.values())
 
 
 def read_all_receipts(files: Files) -> list[Receipt]:
     """Every receipt, also where a part has several."""
-    return [_read_receipt(files, name) for name in list_receipts(files)]
+    return [receipt for name in list_receipts(files) if (receipt := _read_receipt(files, name))]
 
 
-def _read_receipt(files: Files, name: str) -> Receipt:
+def _read_receipt(files: Files, name: str) -> Receipt | None:
+    """None if it is damaged or was just removed: its part is then merged once more, which does no harm."""
     path = f"{RECEIPTS}/{name}"
-    return decode_checked(Receipt, files.read(path), f"receipt {path} in {files.place}")
+    try:
+        return decode_checked(Receipt, files.read(path), f"receipt {path} in {files.place}")
+    except (CorruptFile, FileNotFoundError):
+        return None
 
 
 def list_receipts(files: Files) -> list[str]:

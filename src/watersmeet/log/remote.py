@@ -1,11 +1,13 @@
-"""State behind `pyarrow.fs`: S3, GCS, Azure, HDFS, with a local copy of every run that is read.
+"""State behind `pyarrow.fs`: S3, GCS, Azure, with a local copy of every run that is read.
 
 Runs are downloaded whole into a cache directory shared by the processes of a machine, checked, and mapped
 from there: private memory stays small, and a run that is read in twenty batches is fetched once.
 
-`pyarrow.fs` cannot create a file only if it is absent. On object stores `obstore` does it with a conditional
-put; on HDFS a rename that refuses to replace does. A filesystem with neither is refused, because without it
-two tasks could each believe in a manifest of their own.
+`pyarrow.fs` reads and lists, but cannot create a file only if it is absent; `obstore` does that with a
+conditional put, which is also whole or not at all. Everything is written that way: a manifest so that two tasks
+cannot each believe in one of their own, a run so that a second attempt, killed half-way, cannot damage what
+the first one wrote under the same name. A filesystem without it is refused: HDFS is one, because Arrow's
+rename there replaces an existing file.
 """
 
 from __future__ import annotations
@@ -30,7 +32,6 @@ from watersmeet.log.files import FileInfo, Stored
 Publish = Callable[[str, bytes], bool]
 
 _OBJECT_STORES = ("s3", "s3a", "gs", "gcs", "az", "abfs", "abfss")
-_HDFS = ("hdfs", "viewfs")
 
 # The local copies of one machine: beyond this the least recently read go first.
 CACHE_BYTES = 16 << 30
@@ -39,10 +40,10 @@ CACHE_BYTES = 16 << 30
 def open_remote(uri: str, *, cache: str | None) -> RemoteFiles:
     """The files behind a URI. Credentials come from the environment or the platform, never from us."""
     scheme = uri.partition(":")[0].lower()
-    if scheme not in (*_OBJECT_STORES, *_HDFS):
+    if scheme not in _OBJECT_STORES:
         raise ConfigError(
             f"state={uri!r}: no way is known to create a file atomically on {scheme}:// — use a local path, "
-            f"{', '.join(s + '://' for s in ('s3', 'gs', 'abfss', 'hdfs'))}"
+            "s3://, gs:// or abfss://"
         )
     # Hadoop says s3a where everybody else says s3.
     plain = "s3" + uri[3:] if scheme == "s3a" else uri
@@ -50,13 +51,16 @@ def open_remote(uri: str, *, cache: str | None) -> RemoteFiles:
         filesystem, base = fs.FileSystem.from_uri(plain)
     except (pa.ArrowInvalid, OSError) as error:
         raise ConfigError(f"state={uri!r} cannot be opened: {error}") from error
-    publish = _publish_by_rename(filesystem, base) if scheme in _HDFS else _publish_by_put(plain)
-    return RemoteFiles(uri.rstrip("/"), filesystem, base.rstrip("/"), publish, _cache_root(cache, uri))
+    root = _cache_root(cache)
+    copies = root / xxhash.xxh3_64_hexdigest(uri.encode())
+    return RemoteFiles(uri.rstrip("/"), filesystem, base.rstrip("/"), _publisher(plain), root, copies)
 
 
-def _cache_root(cache: str | None, uri: str) -> Path:
+def _cache_root(cache: str | None) -> Path:
+    """The cache of this machine and user; nobody else may read the rows in it."""
     root = Path(cache) if cache else Path(tempfile.gettempdir()) / f"watersmeet-cache-{os.getuid()}"
-    return root / xxhash.xxh3_64_hexdigest(uri.encode())
+    root.mkdir(mode=0o700, parents=True, exist_ok=True)
+    return root
 
 
 @dataclass(frozen=True)
@@ -65,6 +69,7 @@ class RemoteFiles:
     filesystem: fs.FileSystem
     base: str
     put_if_absent: Publish
+    cache_root: Path
     cache: Path
     prefix: str = ""
 
@@ -75,6 +80,7 @@ class RemoteFiles:
             self.filesystem,
             f"{self.base}/{below}",
             self.put_if_absent,
+            self.cache_root,
             self.cache / below,
             f"{self.prefix}{below}/",
         )
@@ -101,14 +107,13 @@ class RemoteFiles:
         draft = f"{stem}-{uuid.uuid4().hex}.arrow"
         copy = self.cache / draft
         copy.parent.mkdir(parents=True, exist_ok=True)
-        _make_room(self.cache, CACHE_BYTES)
+        _make_room(self.cache_root, CACHE_BYTES)
         with pa.OSFile(str(copy), "wb") as sink, pa.ipc.new_file(sink, schema) as writer:
             writer.write_batch(batch)
         content = self.map(draft)
         stored = Stored.as_named(stem, content)
         copy.rename(self.cache / stored.path)
-        with self.filesystem.open_output_stream(f"{self.base}/{stored.path}") as target:
-            target.write(content)
+        self.put_if_absent(self.prefix + stored.path, content.to_pybytes())
         failpoints.reach("run-written")
         return stored
 
@@ -139,7 +144,7 @@ class RemoteFiles:
     def _fetch(self, path: str, copy: Path) -> None:
         """Download under another name first, so that a half copy is never taken for a whole one."""
         copy.parent.mkdir(parents=True, exist_ok=True)
-        _make_room(self.cache, CACHE_BYTES)
+        _make_room(self.cache_root, CACHE_BYTES)
         draft = copy.with_name(f".{copy.name}.{uuid.uuid4().hex}")
         try:
             with self.filesystem.open_input_stream(f"{self.base}/{path}") as source, draft.open("wb") as sink:
@@ -165,7 +170,7 @@ def _make_room(cache: Path, limit: int) -> None:
         excess -= size
 
 
-def _publish_by_put(uri: str) -> Publish:
+def _publisher(uri: str) -> Publish:
     try:
         import obstore
         from obstore.exceptions import AlreadyExistsError
@@ -180,26 +185,6 @@ def _publish_by_put(uri: str) -> Publish:
         try:
             obstore.put(store, path, content, mode="create")
         except AlreadyExistsError:
-            return False
-        return True
-
-    return publish
-
-
-def _publish_by_rename(filesystem: fs.FileSystem, base: str) -> Publish:
-    def publish(path: str, content: bytes) -> bool:
-        target = f"{base}/{path}"
-        folder, _, name = target.rpartition("/")
-        draft = f"{folder}/.{name}.{uuid.uuid4().hex}"
-        filesystem.create_dir(folder, recursive=True)
-        with filesystem.open_output_stream(draft) as sink:
-            sink.write(content)
-        try:
-            filesystem.move(draft, target)
-        except OSError:
-            if filesystem.get_file_info(target).type == fs.FileType.NotFound:
-                raise
-            filesystem.delete_file(draft)
             return False
         return True
 

@@ -11,6 +11,7 @@ one would have to be gone before its first task began, and the new driver up, in
 
 from __future__ import annotations
 
+from watersmeet.errors import StateInUse
 from watersmeet.log.files import Files
 
 STARTS = "starts"
@@ -28,6 +29,20 @@ def claim_sequence(files: Files, run: str) -> int:
             return number
         number += 1
     return number
+
+
+def check_newest(files: Files, sequence: int) -> None:
+    """Refuse to go on if a later start of the same query has taken over: it may be at the same batch.
+
+    Two drivers on one checkpoint would otherwise both publish, and the next start could build on the one
+    that Spark did not commit.
+    """
+    later = [info.name for info in files.entries(STARTS) if info.name.isdigit() and int(info.name) > sequence]
+    if later:
+        raise StateInUse(
+            f"another start of this query has taken over its state in {files.place}: two drivers must not run on "
+            "one checkpoint. Stop this one, or stop the other and start again"
+        )
 
 
 def forget_starts_before(files: Files, number: int) -> None:

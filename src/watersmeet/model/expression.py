@@ -57,6 +57,13 @@ def columns_of(expression: Expression) -> Iterator[Column]:
             yield from columns_of(arg)
 
 
+def conjuncts_of(expression: Expression) -> list[Expression]:
+    """The parts of a condition that must all hold, in reading order."""
+    if isinstance(expression, Call) and expression.op == "and":
+        return [part for arg in expression.args for part in conjuncts_of(arg)]
+    return [expression]
+
+
 def inputs_of(expression: Expression) -> frozenset[str]:
     return frozenset(column.input for column in columns_of(expression))
 

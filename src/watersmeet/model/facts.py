@@ -84,11 +84,12 @@ class Merge:
 
 @dataclass(frozen=True, slots=True)
 class Receipt:
-    """A task's word that one part of a merge is written."""
+    """A task's word that one part of a merge is written, with just these columns."""
 
     merge: str
     part: int
     output: tuple[Run, ...]
+    columns: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,7 +161,10 @@ class Descriptor:
 
 @dataclass(frozen=True, slots=True)
 class Manifest:
-    """The agreed facts of one micro-batch. `history` was there before it; `fresh` came with it."""
+    """The agreed facts of one micro-batch. `history` was there before it; `fresh` came with it.
+
+    `arrived` counts the rows that each input brought, those with null keys included.
+    """
 
     batch: BatchId
     run_seq: int
@@ -172,6 +176,7 @@ class Manifest:
     merges: tuple[Merge, ...]
     plan: HashPlan
     totals: dict[str, InputTotals] = field(default_factory=dict)
+    arrived: dict[str, int] = field(default_factory=dict)
     skips_batches: bool = False
     written_ms: int = 0
     format: int = FORMAT

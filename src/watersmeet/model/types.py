@@ -188,3 +188,26 @@ def type_of_arrow(arrow: pa.DataType) -> SqlType:
         fields = [arrow.field(i) for i in range(arrow.num_fields)]
         return SqlType("struct", fields=tuple(Field(f.name, type_of_arrow(f.type)) for f in fields))
     return SqlType(str(arrow))
+
+
+def canonical_arrow(arrow: pa.DataType) -> pa.DataType:
+    """The one Arrow type in which columns of this SQL type are stored: UTC microseconds, 32-bit offsets,
+    nullable fields.
+
+    >>> canonical_arrow(pa.list_(pa.timestamp("us", "Europe/Paris")))
+    ListType(list<item: timestamp[us, tz=UTC]>)
+    """
+    if pa.types.is_timestamp(arrow):
+        return pa.timestamp("us", "UTC" if arrow.tz else None)
+    if pa.types.is_large_string(arrow):
+        return pa.string()
+    if pa.types.is_large_binary(arrow):
+        return pa.binary()
+    if pa.types.is_map(arrow):
+        return pa.map_(canonical_arrow(arrow.key_type), canonical_arrow(arrow.item_type))
+    if pa.types.is_list(arrow) or pa.types.is_large_list(arrow):
+        return pa.list_(canonical_arrow(arrow.value_type))
+    if pa.types.is_struct(arrow):
+        fields = [arrow.field(place) for place in range(arrow.num_fields)]
+        return pa.struct([pa.field(f.name, canonical_arrow(f.type)) for f in fields])
+    return arrow

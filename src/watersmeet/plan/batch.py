@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from watersmeet.errors import StateError
 from watersmeet.model.facts import (
     BatchId,
     Descriptor,
@@ -38,7 +39,8 @@ def plan_batch(
     pending: tuple[Merge, ...] = ()
     if parent is not None:
         check_compatible(parent.signature, signature)
-        history, pending = apply_finished(parent.live, accept_receipts(parent.merges, receipts))
+        needed = {spec.name: {column.name for column in spec.stored} for spec in signature.inputs}
+        history, pending = apply_finished(parent.live, accept_receipts(parent.merges, receipts, needed))
     live = (*history, *fresh)
     merges = (*pending, *plan_merges(history, pending, tasks, batch.number))
     fresh_rows = sum(run.rows for run in fresh)
@@ -53,16 +55,37 @@ def plan_batch(
         merges=merges,
         plan=HashPlan(plan_ranges(tasks), plan_assignments(merges, live, fresh_rows, tasks)),
         totals=_totals(parent, descriptors, signature),
+        arrived=count_arrived(descriptors),
         skips_batches=_skips(parent, batch),
         written_ms=now_ms,
     )
 
 
+def count_arrived(descriptors: Sequence[Descriptor]) -> dict[str, int]:
+    """The rows that each input brought, by what its ingest tasks say."""
+    arrived: dict[str, int] = {}
+    for descriptor in descriptors:
+        rows = descriptor.null_rows + sum(run.rows for run in descriptor.runs)
+        arrived[descriptor.input] = arrived.get(descriptor.input, 0) + rows
+    return arrived
+
+
+def check_arrived(manifest: Manifest, descriptors: Sequence[Descriptor]) -> None:
+    """Raise if this task knows of rows that the agreed manifest lacks: no row may fall between two tasks."""
+    for name, rows in count_arrived(descriptors).items():
+        if rows > manifest.arrived.get(name, 0):
+            raise StateError(
+                f"batch {manifest.batch.number}: this task was told of {rows} new rows of input {name}, the "
+                f"manifest has {manifest.arrived.get(name, 0)}. The batch was evaluated twice with different rows "
+                "(is an input non-deterministic?), or not every task was told of every partition"
+            )
+
+
 def _skips(parent: Manifest | None, batch: BatchId) -> bool:
-    """Whether this query is known to have batches that do not reach the join (seen within one run only)."""
+    """Whether this query is known to have batches that leave no manifest. Once accepted, a gap is no surprise."""
     if parent is None:
-        return False
-    return parent.skips_batches or (parent.batch.run == batch.run and parent.batch.number < batch.number - 1)
+        return batch.number > 0
+    return parent.skips_batches or parent.batch.number < batch.number - 1
 
 
 def _totals(

@@ -14,11 +14,12 @@ from __future__ import annotations
 import itertools
 import math
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import replace
 
 import xxhash
 
+from watersmeet.errors import StateError
 from watersmeet.model.facts import KEY_SPACE, Assignment, KeyRange, Merge, MergePart, Receipt, Run
 
 # Eight: three tiers take a run 512-fold, and measured look-ups cost less in eight small runs than the
@@ -44,9 +45,21 @@ def tier_of(rows: int) -> int:
     return int(math.log(rows / SMALLEST_TIER_ROWS, FAN_IN)) if rows > SMALLEST_TIER_ROWS else 0
 
 
-def accept_receipts(merges: Iterable[Merge], receipts: Iterable[Receipt]) -> tuple[Merge, ...]:
-    """Fill in the parts that are now written. A receipt for a part that has its output already is ignored."""
-    arrived = {(receipt.merge, receipt.part): receipt.output for receipt in receipts}
+def accept_receipts(
+    merges: Iterable[Merge], receipts: Iterable[Receipt], needed: Mapping[str, Set[str]]
+) -> tuple[Merge, ...]:
+    """Fill in the parts that are now written. A receipt for a part that has its output already is ignored.
+
+    So is one that lacks a column that its input needs: it comes from a start of the query with a narrower
+    `select`, whose batch was never committed.
+    """
+    merges = tuple(merges)
+    inputs = {merge.id: merge.input for merge in merges}
+    arrived = {
+        (receipt.merge, receipt.part): receipt.output
+        for receipt in receipts
+        if receipt.merge in inputs and needed[inputs[receipt.merge]] <= set(receipt.columns)
+    }
     return tuple(
         replace(
             merge,
@@ -62,6 +75,12 @@ def accept_receipts(merges: Iterable[Merge], receipts: Iterable[Receipt]) -> tup
 def apply_finished(runs: Sequence[Run], merges: Sequence[Merge]) -> tuple[tuple[Run, ...], tuple[Merge, ...]]:
     """Swap the inputs of every finished merge for its outputs; return the live runs and what is pending."""
     finished = [merge for merge in merges if all(part.output is not None for part in merge.parts)]
+    for merge in finished:
+        rows = sum(run.rows for part in merge.parts for run in part.output or ())
+        if rows != merge.rows:
+            raise StateError(
+                f"merge {merge.id} has {rows} rows, its runs have {merge.rows}: nothing was replaced"
+            )
     retired = {path for merge in finished for path in merge.runs}
     kept = [run for run in runs if run.path not in retired]
     merged = [run for merge in finished for part in merge.parts for run in part.output or ()]

@@ -56,6 +56,7 @@ def join_frames(
         signature=parsed.compiled.signature,
         join=parsed.compiled.join,
         settings=settings,
+        streaming=next(iter(inputs.values())).isStreaming,
     )
     ingested = [
         _arriving(frame, input_name, parsed.compiled).mapInArrow(

@@ -79,15 +79,17 @@ def _context() -> TaskContext:
 
 
 def _batch(spec: JoinSpec, context: TaskContext) -> BatchId:
-    """Which micro-batch this task belongs to. Outside streaming each execution is a batch of its own."""
-    number = context.getLocalProperty("streaming.sql.batchId")
-    if number is None:
+    """Which micro-batch this task belongs to. A batch join is a batch of its own, whatever it runs in."""
+    if not spec.streaming:
         execution = context.getLocalProperty("spark.sql.execution.id") or "0"
         return BatchId(query=f"{BATCH_FOLDER}{spec.instance}-{execution}", run="batch", number=0)
+    number = context.getLocalProperty("streaming.sql.batchId")
     query = context.getLocalProperty("sql.streaming.queryId")
     run = context.getLocalProperty("spark.jobGroup.id")
-    if not query or not run:
+    if not number or not query or not run:
         raise WatersmeetError(
-            "Spark did not say which query this task belongs to; PySpark 4.1 or newer is needed"
+            "Spark did not say which micro-batch this task belongs to. If a foreachBatch function evaluates its "
+            "DataFrame in a thread of its own, start that thread as pyspark.InheritableThread, or persist the "
+            "DataFrame first"
         )
     return BatchId(query=query, run=run, number=int(number))
