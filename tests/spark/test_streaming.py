@@ -201,7 +201,7 @@ BAD_CALLS: list[Any] = [
     ),
     pytest.param(
         lambda l, r: wm.join({"l": l, "r": r}, on="l.k = r.k AND l.s = r.v", state="/x"),
-        "",
+        "string",
         id="string with array",
     ),
 ]
