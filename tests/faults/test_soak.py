@@ -1,6 +1,8 @@
 """Some minutes of random murder: drivers and Python workers of one query, over forty batches.
 
-The seed fixes who is struck after how many batches; when exactly within the batch is up to the machine.
+The seed fixes who is struck after how many batches; when exactly within the batch is up to the machine. A
+batch that was planned but not begun when the driver died is put together with the next one by Spark's file
+source, so that there may be a few less than forty in the end.
 """
 
 from __future__ import annotations
@@ -30,18 +32,16 @@ def test_forty_batches_under_random_kills(tmp_path):
     scene = Scene(tmp_path, seed=SEED)
     feed(scene, BATCHES)
     drivers = workers = 0
-    while scene.committed_batches() < BATCHES:
+    while True:
         with driver(tmp_path) as life:
             workers += _strike_workers(rng, scene, life)
-            if life.process.poll() is None:
-                life.kill()
-                drivers += 1
+            if life.process.poll() == 0:
+                break
+            life.kill()
+            drivers += 1
         assert drivers < BATCHES, f"no progress: {life.said()}"
-    assert drivers >= 5 and workers >= 3, (
-        f"killed {drivers} drivers and {workers} workers: too few to mean anything"
-    )
-    with driver(tmp_path) as last:
-        assert last.wait() == 0, last.said()
+    assert drivers >= 5, f"only {drivers} drivers were killed"
+    assert workers >= 3, f"only {workers} workers were killed"
     check(scene)
     check_cleaned(scene)
 
@@ -50,7 +50,7 @@ def _strike_workers(rng: random.Random, scene: Scene, life: Driver) -> int:
     """Let the driver do a few batches, killing Python workers on the way; returns how many."""
     killed = 0
     first = scene.committed_batches()
-    for target in range(first + 1, min(first + 1 + rng.randrange(MOST_BATCHES_A_LIFE), BATCHES) + 1):
+    for target in range(first + 1, first + 2 + rng.randrange(MOST_BATCHES_A_LIFE)):
         wait_until(partial(_is_done, scene, life, target), f"batch {target - 1} is committed", 120)
         time.sleep(rng.random() * 0.5)
         if rng.random() < WORKER_SHARE:

@@ -391,6 +391,26 @@ def test_rows_that_the_manifest_lacks_are_never_passed_over():
         check_arrived(plan(BatchId("q", "r", 0))(None), told)
 
 
+def test_the_state_before_a_long_silence_stays(files):
+    """Spark may replay batch 40, and nothing between it and batch 1 reached the join."""
+    for number in (0, 1, 40):
+        manifest = commit(files, number)
+    Cleaner(files).clean(manifest, retain=4, now_s=2e9)
+    assert [name.batch for name in list_manifests(files)] == [1, 40]
+
+
+def test_the_runs_of_every_receipt_stay_also_where_a_part_has_two(files):
+    """A crash may leave either of the two receipts to be found by a start that was rolled back."""
+    merged = [write_run(files, "l", 0, f"m00000-{attempt}", rows(1)) for attempt in "ab"]
+    commit(files, 0)
+    manifest = commit(files, 1)
+    for run, attempt in zip(merged, "ab", strict=True):
+        publish_receipt(files, Receipt("l-0-0-x", 0, (run,)), attempt)
+        touch_old(files, run)
+    Cleaner(files).clean(manifest, retain=100, now_s=2e9, grace_s=1e9)
+    assert len(files.entries("runs/l")) == 2
+
+
 def test_one_receipt_counts_for_each_part_and_drafts_do_not(files):
     for attempt in "ab":
         publish_receipt(files, Receipt("m", 0, ()), attempt)
