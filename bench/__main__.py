@@ -2,21 +2,16 @@
 
 from __future__ import annotations
 
-import json
-import os
-import subprocess
 import sys
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
 
 import typer
 from rich.console import Console
-from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
 
-from bench.data import cache_dir, input_dir
-from bench.memory import await_quiet
+from bench.data import cache_dir
+from bench.jobs import Job, Terms, run_jobs
 from bench.report import (
     DEFAULT,
     FLOOR,
@@ -28,14 +23,11 @@ from bench.report import (
     print_findings,
     replace_section,
 )
-from bench.workloads import CHECK, TIMED, by_name
+from bench.workloads import CHECK, TIMED
 
 ROOT = Path(__file__).resolve().parent.parent
 DOCUMENT = ROOT / "docs" / "benchmarks.md"
 IMAGES = ROOT / "docs" / "img"
-LOG_TAIL_LINES = 3
-# A machine less busy than this is as quiet as a shared one gets.
-QUIET_SHARE = 0.1
 
 # Who runs where. RocksDB on 10M rows takes a quarter of an hour and no demand asks for it.
 ENTRANTS = {
@@ -48,21 +40,6 @@ ENTRANTS = {
 app = typer.Typer(no_args_is_help=True, add_completion=False, help=__doc__)
 # Eighty columns, rich's guess for a pipe, would cut the tables to pieces.
 console = Console(width=None if sys.stdout.isatty() else 150)
-
-
-@dataclass(frozen=True, slots=True)
-class Job:
-    """One process to start: a competitor on a workload, timed or verified."""
-
-    workload: str
-    competitor: str
-    repetition: int
-    verify: bool = False
-
-    @property
-    def name(self) -> str:
-        kind = "verify" if self.verify else f"run{self.repetition}"
-        return f"{self.workload}.{self.competitor}.{kind}"
 
 
 def plan_jobs(only: set[str], competitors: set[str], repeat: int, is_quick: bool) -> list[Job]:
@@ -95,6 +72,12 @@ def equality(
     patience: Annotated[
         int, typer.Option(help="Seconds to wait, before each timed run, for a quiet machine.")
     ] = 0,
+    retry_noisy: Annotated[
+        int, typer.Option(help="Repeat a run so often while others take too much of the machine.")
+    ] = 0,
+    conf: Annotated[
+        list[str] | None, typer.Option(help="KEY=VALUE of Spark for every competitor, repeatable.")
+    ] = None,
     label: Annotated[str, typer.Option(help="Name of the results directory.")] = "equality",
     date: Annotated[str | None, typer.Option(help="Write docs/benchmarks.md, dated so.")] = None,
 ) -> None:
@@ -112,7 +95,7 @@ def equality(
     jobs = plan_jobs(parts, who, repeat, quick)
     if not resume:
         forget(jobs, home)
-    run_jobs(jobs, home, patience)
+    run_jobs(jobs, home, Terms(patience, retry_noisy, tuple(conf or ())), console)
     conclude(Results.load(home), None if quick else date)
 
 
@@ -149,69 +132,6 @@ def write_document(results: Results, date: str) -> None:
     document = DOCUMENT.read_text() if DOCUMENT.exists() else "# Benchmarks\n"
     DOCUMENT.write_text(replace_section(document, "equality", markdown(results, date, links)))
     console.print(f"wrote {DOCUMENT.relative_to(ROOT)} and {len(drawn)} pictures")
-
-
-def run_jobs(jobs: list[Job], home: Path, patience_s: int) -> None:
-    columns = (
-        TextColumn("{task.description}"),
-        BarColumn(),
-        TextColumn("{task.fields[note]}"),
-        TimeElapsedColumn(),
-    )
-    with Progress(*columns, console=console) as progress:
-        whole = progress.add_task("all runs", total=len(jobs), note="")
-        for job in jobs:
-            out = home / f"{job.name}.json"
-            if not out.exists():
-                task = progress.add_task(job.name, total=None, note="waiting for quiet")
-                if patience_s and not job.verify:
-                    await_quiet(patience_s, QUIET_SHARE)
-                run_job(job, out, progress, task)
-            progress.advance(whole)
-
-
-def run_job(job: Job, out: Path, progress: Progress, task: TaskID) -> None:
-    """Start one process, follow its progress, and record a failure as a result of its own."""
-    input_dir(by_name(job.workload))
-    log = out.with_suffix(".log")
-    command = [sys.executable, "-m", "bench.run", "--competitor", job.competitor]
-    command += [
-        "--workload",
-        job.workload,
-        "--out",
-        str(out),
-        *(["--verify"] if job.verify else []),
-    ]
-    path = os.pathsep.join([str(ROOT), str(ROOT / "src")])
-    with log.open("w") as errors:
-        process = subprocess.Popen(
-            command, stdout=subprocess.PIPE, stderr=errors, text=True, cwd=ROOT,
-            env=os.environ | {"PYTHONPATH": path},
-        )  # fmt: skip
-        assert process.stdout is not None
-        for line in process.stdout:
-            if line.startswith("{"):
-                at = json.loads(line)
-                progress.update(
-                    task,
-                    total=at["of"],
-                    completed=at["batch"],
-                    note=f"batch {at['batch']}/{at['of']}",
-                )
-    if process.wait() == 0:
-        progress.update(task, total=1, completed=1, note=_brief(out))
-        return
-    reason = " ".join(log.read_text().splitlines()[-LOG_TAIL_LINES:])[-300:]
-    out.write_text(json.dumps({"competitor": job.competitor, "workload": job.workload, "failed": reason}))
-    progress.update(task, total=1, completed=0, note=f"[red]failed[/], see {log}")
-
-
-def _brief(out: Path) -> str:
-    run = json.loads(out.read_text())
-    if "equal" in run:
-        return "equal" if run["equal"] else "[red]results differ[/]"
-    seconds = [b["seconds"] for b in run["batches"]]
-    return f"{sum(seconds[2:]) / max(1, len(seconds[2:])):.3f} s per batch"
 
 
 if __name__ == "__main__":

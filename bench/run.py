@@ -50,7 +50,9 @@ SETTINGS = {
 }
 
 
-def start_session(competitor: Competitor, workload: Workload, scratch: Path) -> SparkSession:
+def start_session(
+    competitor: Competitor, workload: Workload, scratch: Path, extra: dict[str, str]
+) -> SparkSession:
     """A session with everybody's settings, then the competitor's own."""
     os.environ["PYSPARK_PYTHON"] = sys.executable
     builder = (
@@ -61,7 +63,7 @@ def start_session(competitor: Competitor, workload: Workload, scratch: Path) -> 
         .config("spark.local.dir", str(scratch / "local"))
         .config("spark.sql.warehouse.dir", str(scratch / "warehouse"))
     )
-    for key, value in (SETTINGS | competitor.settings).items():
+    for key, value in (SETTINGS | extra | competitor.settings).items():
         builder = builder.config(key, value)
     return builder.getOrCreate()
 
@@ -203,18 +205,20 @@ def main(
     competitor: Annotated[str, typer.Option(help=f"One of: {', '.join(COMPETITORS)}.")],
     workload: Annotated[str, typer.Option(help="A name of bench/workloads.py, or NAME-quick.")],
     out: Annotated[Path, typer.Option(help="Where the JSON goes.")],
+    conf: Annotated[list[str] | None, typer.Option(help="KEY=VALUE of Spark, repeatable.")] = None,
     check: Annotated[bool, typer.Option("--verify", help="Compare results; no timing.")] = False,
 ) -> None:
     """Run one competitor on one workload and write the measurements as JSON."""
     chosen, work = COMPETITORS[competitor], by_name(workload)
+    extra = dict(pair.split("=", 1) for pair in conf or ())
     require_memory(work)
     input_dir(work)
     (cache_dir() / "scratch").mkdir(parents=True, exist_ok=True)
     scratch = Path(tempfile.mkdtemp(prefix=f"{competitor}-{workload}-", dir=cache_dir() / "scratch"))
     try:
-        spark = start_session(chosen, work, scratch)
+        spark = start_session(chosen, work, scratch, extra)
         found = (verify if check else measure)(spark, chosen, work, scratch)
-        head = {"competitor": competitor, "workload": workload, "versions": versions(spark)}
+        head = {"competitor": competitor, "workload": workload, "conf": extra, "versions": versions(spark)}
         out.parent.mkdir(parents=True, exist_ok=True)
         out.write_text(json.dumps(head | found, indent=1))
     finally:

@@ -12,6 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from watersmeet.kernel import equi
+from watersmeet.kernel.batches import coalesce
 from watersmeet.kernel.equi import EquiJoin, OutputColumn, Side
 from watersmeet.kernel.order import drop_null_keys, mix, order_keys
 from watersmeet.kernel.sorted import Sorted, concatenate, cut
@@ -156,7 +157,9 @@ def test_one_huge_value_among_small_ones_does_not_make_a_huge_batch(monkeypatch)
     left = texts(1, ["x"] * 500 + ["y" * 10_000])
     right = texts(1, ["z"] * 40)
     join = EquiJoin((), None, (OutputColumn("l", "s", "a"), OutputColumn("r", "s", "b")))
-    batches = list(equi.coalesce(equi.join_sides(Side("l", [left], []), Side("r", [right], []), join)))
+    batches = list(
+        coalesce(equi.join_sides(Side("l", [left], []), Side("r", [right], []), join), 65_536, 50_000)
+    )
     assert sum(b.num_rows for b in batches) == 501 * 40
     assert max(b.nbytes for b in batches) < 4 * 50_000
 
@@ -168,9 +171,8 @@ def test_a_heavy_key_in_many_slices_is_gathered_in_bounded_pieces(monkeypatch):
     assert max(piece.rows.nbytes for piece in pieces) <= 1_000
 
 
-def test_small_results_are_put_together_within_rows_and_bytes(monkeypatch):
-    monkeypatch.setattr(equi, "OUTPUT_BYTES", 300)
+def test_small_results_are_put_together_within_rows_and_bytes():
     small = [pa.RecordBatch.from_pydict({"x": [1, 2]})] * 7
-    assert [b.num_rows for b in equi.coalesce(iter(small), rows=6)] == [6, 6, 2]
+    assert [b.num_rows for b in coalesce(small, 6, 300)] == [6, 6, 2]
     wide = [pa.RecordBatch.from_pydict({"x": ["a" * 200]})] * 3
-    assert [b.num_rows for b in equi.coalesce(iter(wide), rows=6)] == [1, 1, 1]
+    assert [b.num_rows for b in coalesce(wide, 6, 300)] == [1, 1, 1]

@@ -8,12 +8,13 @@ nullability of a nested field: runs of different starts of a query can then be m
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 
 import numpy as np
 import pyarrow as pa
 
 from watersmeet.engine.spec import Settings
+from watersmeet.kernel.batches import coalesce
 from watersmeet.kernel.order import drop_null_keys, mix, order_keys
 from watersmeet.kernel.sorted import Keys, Sorted, take_rows
 from watersmeet.log.files import Files
@@ -33,7 +34,7 @@ def ingest_partition(
     """Store a partition; the descriptor is all that travels on."""
     runs: list[Run] = []
     null_rows = 0
-    for held in _gather(incoming, settings.run_rows, settings.run_bytes):
+    for held in coalesce(incoming, settings.run_rows, settings.run_bytes):
         rows = sort_rows(held, spec)
         null_rows += held.num_rows - len(rows)
         if len(rows):
@@ -63,19 +64,3 @@ def _canonical(batch: pa.RecordBatch) -> pa.RecordBatch:
         return batch
     columns = [column.cast(kind) for column, kind in zip(batch.columns, kinds, strict=True)]
     return pa.RecordBatch.from_arrays(columns, names=batch.schema.names)
-
-
-def _gather(incoming: Iterable[pa.RecordBatch], rows: int, size: int) -> Iterator[pa.RecordBatch]:
-    held: list[pa.RecordBatch] = []
-    held_rows = held_bytes = 0
-    for batch in incoming:
-        if batch.num_rows == 0:
-            continue
-        if held and (held_rows + batch.num_rows > rows or held_bytes + batch.nbytes > size):
-            yield pa.concat_batches(held)
-            held, held_rows, held_bytes = [], 0, 0
-        held.append(batch)
-        held_rows += batch.num_rows
-        held_bytes += batch.nbytes
-    if held:
-        yield pa.concat_batches(held)

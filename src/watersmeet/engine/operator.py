@@ -16,7 +16,8 @@ from watersmeet import failpoints
 from watersmeet.engine.ingest import ingest_partition
 from watersmeet.engine.merge import merge_assigned
 from watersmeet.engine.spec import JoinSpec
-from watersmeet.kernel.equi import Side, coalesce, join_sides
+from watersmeet.kernel.batches import coalesce
+from watersmeet.kernel.equi import OUTPUT_BYTES, OUTPUT_ROWS, Side, join_sides
 from watersmeet.log.clean import BATCH_FOLDER, Cleaner, remove_stale_batches
 from watersmeet.log.files import Files, open_files
 from watersmeet.log.manifests import agree, find_parent, list_manifests, published, read_receipts
@@ -80,7 +81,7 @@ class Operator:
         kept = _kept(self.spec, batch.query)
         manifest = self._agree(kept, batch, descriptors)
         kept.reader.forget_all_but(manifest.named_paths)
-        yield from coalesce(self._results(kept.reader, manifest, task))
+        yield from coalesce(self._results(kept.reader, manifest, task), OUTPUT_ROWS, OUTPUT_BYTES)
         merge_assigned(kept.files, kept.reader, manifest, task)
         if task == 0 and _clean_is_due(manifest):
             settings = self.spec.settings

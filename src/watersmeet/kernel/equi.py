@@ -241,18 +241,3 @@ def _emit(
 
 def _pick(piece: Piece, column: str, at: Indices) -> pa.Array:
     return piece.rows.column(column).take(pa.array(at))
-
-
-def coalesce(batches: Iterator[pa.RecordBatch], rows: int = OUTPUT_ROWS) -> Iterator[pa.RecordBatch]:
-    """Put small results together, so that many runs do not mean many tiny batches."""
-    held: list[pa.RecordBatch] = []
-    held_rows = held_bytes = 0
-    for batch in batches:
-        if held and (held_rows + batch.num_rows > rows or held_bytes + batch.nbytes > OUTPUT_BYTES):
-            yield pa.concat_batches(held)
-            held, held_rows, held_bytes = [], 0, 0
-        held.append(batch)
-        held_rows += batch.num_rows
-        held_bytes += batch.nbytes
-    if held:
-        yield pa.concat_batches(held)

@@ -1,0 +1,126 @@
+"""Start the runs one after the other, each in a process of its own, and show how far they are."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
+
+from bench.data import input_dir
+from bench.memory import await_quiet
+from bench.report import NOISY_SHARE
+from bench.workloads import FIRST_COUNTED, by_name
+
+ROOT = Path(__file__).resolve().parent.parent
+LOG_TAIL_LINES = 3
+# A machine less busy than this is as quiet as a shared one gets.
+QUIET_SHARE = 0.1
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """One process to start: a competitor on a workload, timed or verified."""
+
+    workload: str
+    competitor: str
+    repetition: int
+    verify: bool = False
+
+    @property
+    def name(self) -> str:
+        kind = "verify" if self.verify else f"run{self.repetition}"
+        return f"{self.workload}.{self.competitor}.{kind}"
+
+
+@dataclass(frozen=True, slots=True)
+class Terms:
+    """What holds for every job alike.
+
+    A noisy run is repeated whatever its figure and whoever's it is, and of the attempts the one
+    with the least noise is kept, not the fastest: so repeating favours nobody.
+    """
+
+    patience_s: int = 0
+    retries_if_noisy: int = 0
+    conf: tuple[str, ...] = ()
+
+
+def run_jobs(jobs: list[Job], home: Path, terms: Terms, console: Console) -> None:
+    columns = (
+        TextColumn("{task.description}"),
+        BarColumn(),
+        TextColumn("{task.fields[note]}"),
+        TimeElapsedColumn(),
+    )
+    with Progress(*columns, console=console) as progress:
+        whole = progress.add_task("all runs", total=len(jobs), note="")
+        for job in jobs:
+            out = home / f"{job.name}.json"
+            if not out.exists():
+                task = progress.add_task(job.name, total=None, note="")
+                found = run_until_quiet(job, out, terms, progress, task)
+                out.write_text(json.dumps(found, indent=1))
+                progress.update(task, total=1, completed=1, note=_brief(found))
+            progress.advance(whole)
+
+
+def run_until_quiet(job: Job, out: Path, terms: Terms, progress: Progress, task: TaskID) -> dict[str, Any]:
+    """The least noisy of at most `retries_if_noisy` + 1 attempts; the first if it is quiet."""
+    attempts: list[dict[str, Any]] = []
+    while len(attempts) <= terms.retries_if_noisy:
+        if terms.patience_s and not job.verify:
+            progress.update(task, note="waiting for quiet")
+            await_quiet(terms.patience_s, QUIET_SHARE)
+        attempts.append(run_job(job, out, terms, progress, task))
+        if _noise(attempts[-1]) <= NOISY_SHARE:
+            break
+    return min(attempts, key=_noise)
+
+
+def _noise(found: dict[str, Any]) -> float:
+    """Share of the machine that others had; a verification or a failure is not noisy."""
+    return float(found["usage"]["foreign_cpu_share"]) if "usage" in found else 0.0
+
+
+def run_job(job: Job, out: Path, terms: Terms, progress: Progress, task: TaskID) -> dict[str, Any]:
+    """Start one process, follow it, return what it measured; a failure is a result of its own."""
+    input_dir(by_name(job.workload))
+    log, draft = out.with_suffix(".log"), out.with_suffix(".draft")
+    command = [sys.executable, "-m", "bench.run", "--competitor", job.competitor]
+    command += ["--workload", job.workload, "--out", str(draft)]
+    command += [part for pair in terms.conf for part in ("--conf", pair)]
+    command += ["--verify"] if job.verify else []
+    path = os.pathsep.join([str(ROOT), str(ROOT / "src")])
+    with log.open("w") as errors:
+        process = subprocess.Popen(
+            command, stdout=subprocess.PIPE, stderr=errors, text=True, cwd=ROOT,
+            env=os.environ | {"PYTHONPATH": path},
+        )  # fmt: skip
+        assert process.stdout is not None
+        for line in process.stdout:
+            if line.startswith("{"):
+                at = json.loads(line)
+                note = f"batch {at['batch']}/{at['of']}"
+                progress.update(task, total=at["of"], completed=at["batch"], note=note)
+    if process.wait() == 0:
+        found: dict[str, Any] = json.loads(draft.read_text())
+        draft.unlink()
+        return found
+    reason = " ".join(log.read_text().splitlines()[-LOG_TAIL_LINES:])[-300:]
+    return {"competitor": job.competitor, "workload": job.workload, "failed": f"{reason} (see {log})"}
+
+
+def _brief(found: dict[str, Any]) -> str:
+    if "failed" in found:
+        return "[red]failed[/]"
+    if "equal" in found:
+        return "equal" if found["equal"] else "[red]results differ[/]"
+    seconds = [b["seconds"] for b in found["batches"][FIRST_COUNTED:]]
+    return f"{sum(seconds) / len(seconds):.3f} s per batch, others took {_noise(found):.0%}"
