@@ -93,8 +93,8 @@ def tiny(monkeypatch):
     monkeypatch.setattr(merges, "MIN_PART_ROWS", 3)
     monkeypatch.setattr("watersmeet.engine.merge.PART_ROWS", 4)
     monkeypatch.setattr(engine, "CLEAN_EVERY_BATCHES", 2)
-    monkeypatch.setattr("watersmeet.kernel.equi.PIECE_ROWS", 3)
-    monkeypatch.setattr("watersmeet.kernel.equi.OUTPUT_ROWS", 5)
+    monkeypatch.setattr("watersmeet.kernel.pairs.PIECE_ROWS", 3)
+    monkeypatch.setattr("watersmeet.kernel.pairs.OUTPUT_ROWS", 5)
 
     def act(name):
         raise Crash(name)

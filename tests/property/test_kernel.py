@@ -11,10 +11,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from watersmeet.kernel import equi
+from watersmeet.kernel import equi, pairs
 from watersmeet.kernel.batches import coalesce
-from watersmeet.kernel.equi import EquiJoin, OutputColumn, Side
+from watersmeet.kernel.equi import EquiJoin
 from watersmeet.kernel.order import drop_null_keys, mix, order_keys
+from watersmeet.kernel.pairs import OutputColumn, Side
 from watersmeet.kernel.sorted import Sorted, concatenate, cut
 from watersmeet.model.facts import KEY_SPACE
 
@@ -57,8 +58,8 @@ def test_each_pair_with_a_fresh_row_meets_once(old_left, new_left, old_right, ne
     right = Side("r", rights[len(old_right) :], rights[: len(old_right)])
     join = EquiJoin((), None, (OutputColumn("l", "id", "a"), OutputColumn("r", "id", "b")))
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(equi, "PIECE_ROWS", piece)
-        patch.setattr(equi, "OUTPUT_ROWS", 7)
+        patch.setattr(pairs, "PIECE_ROWS", piece)
+        patch.setattr(pairs, "OUTPUT_ROWS", 7)
         batches = list(equi.join_sides(left, right, join))
     found = Counter(pair for b in batches for pair in zip(*(c.to_pylist() for c in b.columns), strict=True))
     assert found == Counter(_owed(old_left, new_left, old_right, new_right))
@@ -153,7 +154,7 @@ def texts(key: int, values: list[str]) -> Sorted:
 
 
 def test_one_huge_value_among_small_ones_does_not_make_a_huge_batch(monkeypatch):
-    monkeypatch.setattr(equi, "OUTPUT_BYTES", 50_000)
+    monkeypatch.setattr(pairs, "OUTPUT_BYTES", 50_000)
     left = texts(1, ["x"] * 500 + ["y" * 10_000])
     right = texts(1, ["z"] * 40)
     join = EquiJoin((), None, (OutputColumn("l", "s", "a"), OutputColumn("r", "s", "b")))
@@ -165,8 +166,8 @@ def test_one_huge_value_among_small_ones_does_not_make_a_huge_batch(monkeypatch)
 
 
 def test_a_heavy_key_in_many_slices_is_gathered_in_bounded_pieces(monkeypatch):
-    monkeypatch.setattr(equi, "PIECE_BYTES", 1_000)
-    pieces = equi.gather([texts(1, ["abcdefgh"] * 20) for _ in range(30)])
+    monkeypatch.setattr(pairs, "PIECE_BYTES", 1_000)
+    pieces = pairs.gather([texts(1, ["abcdefgh"] * 20) for _ in range(30)])
     assert sum(len(piece.keys) for piece in pieces) == 600
     assert max(piece.rows.nbytes for piece in pieces) <= 1_000
 

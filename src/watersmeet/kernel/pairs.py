@@ -1,0 +1,184 @@
+"""What every join of sorted runs shares: its inputs, pieces of bounded size, and how pairs become batches.
+
+A kernel finds pairs of positions; this module gathers their rows. Memory stays bounded whatever the inputs
+and the output: small slices are put together into pieces of about `PIECE_ROWS`, larger ones are only viewed,
+and a result batch has at most `OUTPUT_ROWS` rows and about `OUTPUT_BYTES`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from watersmeet.kernel.evaluate import filter_mask, same_value
+from watersmeet.kernel.sorted import Keys, Sorted, merge_order
+from watersmeet.model.expression import Expression, columns_of
+
+Indices = npt.NDArray[np.int64]
+
+# Fresh rows that are gathered into one sorted piece: large enough to amortise a pass over the history's
+# runs, small enough that a piece of wide rows (1 KB each) stays within some 500 MB for both inputs.
+PIECE_ROWS = 262_144
+PIECE_BYTES = 64 << 20
+
+# Rows of one result batch: large enough to hide the cost per batch on the way to the JVM.
+OUTPUT_ROWS = 65_536
+OUTPUT_BYTES = 32 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class Side:
+    """One input as a task sees it: slices of the batch's runs and of all older ones."""
+
+    name: str
+    fresh: Sequence[Sorted]
+    history: Sequence[Sorted]
+
+
+@dataclass(frozen=True, slots=True)
+class OutputColumn:
+    input: str
+    column: str
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class Emission:
+    """What becomes of a candidate pair: `residual` must hold, then the columns of `output` come out.
+
+    `verify` lists columns that must be equal first, where sharing an order key does not say so.
+    """
+
+    residual: Expression | None
+    output: tuple[OutputColumn, ...]
+    ansi: bool = True
+    verify: tuple[tuple[str, str], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """Sorted keys over rows that may still lie in another order: `order` maps a key's place to its row."""
+
+    keys: Keys
+    rows: pa.RecordBatch
+    order: Indices | None = None
+
+    def places(self, at: Indices) -> Indices:
+        return at if self.order is None else self.order[at]
+
+
+def output_rows(left: Piece, right: Piece) -> int:
+    """How many pairs to look at together, going by the mean size of a row."""
+    return max(1, min(OUTPUT_ROWS, OUTPUT_BYTES // max(1, _row_bytes(left) + _row_bytes(right))))
+
+
+def emit(
+    left: Piece, left_at: Indices, right: Piece, right_at: Indices, names: tuple[str, str], emission: Emission
+) -> Iterator[pa.RecordBatch]:
+    """The rows of the candidate pairs that pass, in bounded batches that are not empty."""
+    for here in _bounded(left, left_at, right, right_at, names, emission):
+        batch = _gathered(left, left_at[here], right, right_at[here], names, emission)
+        if batch.num_rows:
+            yield batch
+
+
+def pick(piece: Piece, column: str, at: Indices) -> pa.Array:
+    return piece.rows.column(column).take(pa.array(at))
+
+
+def expand(found: Indices, start: Indices, count: Indices, limit: int) -> Iterator[tuple[Indices, Indices]]:
+    """Unroll (needle, first match, number of matches) into pairs, cut at multiples of `limit`."""
+    reached = np.cumsum(count)
+    total = int(reached[-1]) if len(reached) else 0
+    if total == len(found):
+        for low in range(0, total, limit):
+            yield found[low : low + limit], start[low : low + limit]
+        return
+    before = reached - count
+    for low in range(0, total, limit):
+        high = min(low + limit, total)
+        first, last = np.searchsorted(reached, [low, high - 1], side="right")
+        here = slice(int(first), int(last) + 1)
+        share = np.minimum(reached[here], high) - np.maximum(before[here], low)
+        needle = np.repeat(np.arange(here.start, here.stop), share)
+        yield found[needle], start[needle] + (np.arange(low, high) - before[needle])
+
+
+def gather(slices: Sequence[Sorted]) -> list[Piece]:
+    """Join small slices into pieces of bounded size; a slice that is larger by itself stays a view."""
+    pieces: list[Piece] = []
+    held: list[Sorted] = []
+    held_rows = held_bytes = 0
+    for s in filter(len, slices):
+        size = s.rows.nbytes
+        if held and (held_rows + len(s) > PIECE_ROWS or held_bytes + size > PIECE_BYTES):
+            pieces.append(_together(held))
+            held, held_rows, held_bytes = [], 0, 0
+        held.append(s)
+        held_rows += len(s)
+        held_bytes += size
+    return [*pieces, _together(held)] if held else pieces
+
+
+def _together(slices: list[Sorted]) -> Piece:
+    if len(slices) == 1:
+        return Piece(slices[0].keys, slices[0].rows)
+    keys, order = merge_order([s.keys for s in slices])
+    return Piece(keys, pa.concat_batches([s.rows for s in slices]), order)
+
+
+def _row_bytes(piece: Piece) -> int:
+    return piece.rows.nbytes // len(piece.keys) + 1 if len(piece.keys) else 1
+
+
+def _bounded(
+    left: Piece, left_at: Indices, right: Piece, right_at: Indices, names: tuple[str, str], emission: Emission
+) -> Iterator[slice]:
+    """Cut candidates where their text and binary values get large: the mean says nothing of one huge value."""
+    sizes = _text_bytes(left, left_at, names[0], emission) + _text_bytes(right, right_at, names[1], emission)
+    reached = np.cumsum(sizes)
+    start = 0
+    while start < len(left_at):
+        before = reached[start - 1] if start else 0
+        stop = max(start + 1, int(np.searchsorted(reached, before + OUTPUT_BYTES, side="right")))
+        yield slice(start, stop)
+        start = stop
+
+
+def _text_bytes(piece: Piece, at: Indices, name: str, emission: Emission) -> npt.NDArray[np.int64]:
+    """The bytes of each row in the columns of variable width that come out."""
+    total = np.zeros(len(at), np.int64)
+    for output in emission.output:
+        column = piece.rows.column(output.column) if output.input == name else None
+        if column is not None and (pa.types.is_string(column.type) or pa.types.is_binary(column.type)):
+            offsets = np.frombuffer(column.buffers()[1], np.int32)[column.offset :] if len(column) else _NONE
+            total += offsets[at + 1] - offsets[at]
+    return total
+
+
+_NONE = np.zeros(1, np.int32)
+
+
+def _gathered(
+    left: Piece, left_at: Indices, right: Piece, right_at: Indices, names: tuple[str, str], emission: Emission
+) -> pa.RecordBatch:
+    for left_key, right_key in emission.verify:
+        same = same_value(pick(left, left_key, left_at), pick(right, right_key, right_at))
+        keep = np.flatnonzero(pc.fill_null(same, False))
+        if len(keep) < len(left_at):
+            left_at, right_at = left_at[keep], right_at[keep]
+    sides = {names[0]: (left, left_at), names[1]: (right, right_at)}
+    if emission.residual is not None and len(left_at):
+        values = {
+            (c.input, c.name): pick(sides[c.input][0], c.name, sides[c.input][1])
+            for c in dict.fromkeys(columns_of(emission.residual))
+        }
+        keep = np.flatnonzero(filter_mask(emission.residual, values, len(left_at), ansi=emission.ansi))
+        sides = {name: (piece, at[keep]) for name, (piece, at) in sides.items()}
+    arrays = [pick(sides[c.input][0], c.column, sides[c.input][1]) for c in emission.output]
+    return pa.RecordBatch.from_arrays(arrays, names=[c.name for c in emission.output])
