@@ -86,8 +86,35 @@ class KeyPair:
 
 
 @dataclass(frozen=True, slots=True)
+class Band:
+    """`low <= left - right <= high`, compared in `type`; a bound that is None does not bind.
+
+    Integer bounds count steps of the order word (kernel/words.py): units of an integer, days, microseconds,
+    units of the last decimal place. Float bounds are distances between float or double values. A pair of
+    rows satisfies the predicate exactly if it lies in the band and `residual` (if any) is true. `exact` says
+    that the band decides its own conjuncts, so that they are not in `residual` again; `two_sided` that it
+    binds from both sides, so that the number of partners of a row does not grow with the history's spread.
+    """
+
+    left: KeySide
+    right: KeySide
+    type: SqlType
+    low: int | float | None
+    high: int | float | None
+    exact: bool
+    residual: Expression | None
+
+    @property
+    def two_sided(self) -> bool:
+        return self.low is not None and self.high is not None
+
+
+@dataclass(frozen=True, slots=True)
 class Predicate:
     """A join condition, split: every key pair holds AND the residual (if any) is true.
+
+    `band`, where there is one, is another way to find the pairs: it implies nothing that the residual does
+    not say, and a join that uses it checks the keys and `band.residual` instead of `residual`.
 
     `text` is what the user wrote; Spark evaluates it where the kernel cannot. `canonical` is equal for
     two texts that differ only in spelling (white space, letter case, brackets, order of the conjuncts).
@@ -99,6 +126,7 @@ class Predicate:
     keys: tuple[KeyPair, ...]
     residual: Expression | None
     columns: tuple[Column, ...]
+    band: Band | None = None
 
 
 @dataclass(frozen=True, slots=True)
