@@ -1,0 +1,147 @@
+"""Every pair of rows meets exactly once, under any sequence of mappings, groups and growth."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+from hypothesis import given
+from hypothesis import strategies as st
+
+from watersmeet.kernel.order import mix
+from watersmeet.kernel.sections import sections_of
+from watersmeet.model.grid import Amount, GridPlan, GridShape
+from watersmeet.plan.grid import advance, dynamic, optimal_mapping, start_grid
+from watersmeet.plan.shares import CellShare, cells_of, cells_of_task, shares_of_task
+
+MAX_GROWTH = 2
+
+
+@dataclass
+class Rows:
+    """Rows of one input: the section of each, and the batch that brought it."""
+
+    sections: np.ndarray
+    batches: np.ndarray
+
+    def inside(self, ranges) -> np.ndarray:
+        return np.any([(r.low <= self.sections) & (self.sections < r.high) for r in ranges], axis=0)
+
+
+def meet(batch: int, shares: tuple[CellShare, ...], left: Rows, right: Rows) -> np.ndarray:
+    """How often each pair is joined in this batch: the rule of plan/shares.py, written down once more."""
+    met = np.zeros((len(left.sections), len(right.sections)), dtype=int)
+    old_left, new_left = left.batches < batch, left.batches == batch
+    old_right, new_right = right.batches < batch, right.batches == batch
+    for share in shares:
+        stored_left, all_left = left.inside(share.left_stored), left.inside(share.left_all)
+        stored_right, all_right = right.inside(share.right_stored), right.inside(share.right_all)
+        met += np.outer(old_left & stored_left, new_right & all_right)
+        met += np.outer(new_left & all_left, old_right & stored_right)
+        met += np.outer(new_left & stored_left, new_right & all_right)
+    return met
+
+
+@st.composite
+def plan_sequences(draw) -> list[GridPlan]:
+    """Any mapping of each group in each batch, reached by steps, with growth in between."""
+    cells = draw(st.integers(1, 24))
+    plan = start_grid(cells, dynamic(capacity_bytes=1, max_cells=cells * 4**MAX_GROWTH))
+    plans = []
+    growth = 0
+    for _ in range(draw(st.integers(1, 5))):
+        if growth < MAX_GROWTH and draw(st.integers(0, 3)) == 0:
+            plan = replace(plan, groups=tuple(group.grown() for group in plan.groups))
+            growth += 1
+        groups = []
+        for group in plan.groups:
+            rows = 1 << draw(st.integers(0, group.cells.bit_length() - 1))
+            groups.append(group.reshaped(GridShape(rows, group.cells // rows)))
+        plan = replace(plan, groups=tuple(groups))
+        plans.append(plan)
+    return plans
+
+
+def rows_of(draw_batches: list[int], seed: int, plan: GridPlan) -> Rows:
+    hashes = mix(np.arange(len(draw_batches), dtype=np.uint64) + np.uint64(seed << 8) + np.uint64(1))
+    return Rows(sections_of(hashes, plan.group_cells, plan.parts), np.array(draw_batches, dtype=int))
+
+
+batches = st.lists(st.integers(0, 4), max_size=25)
+
+
+@given(plan_sequences(), batches, batches, st.integers(0, 2**40), st.integers(1, 7))
+def test_each_pair_meets_once_across_mappings_groups_and_growth(
+    plans, left_batches, right_batches, seed, tasks
+):
+    left = rows_of([b % len(plans) for b in left_batches], seed, plans[0])
+    right = rows_of([b % len(plans) for b in right_batches], seed + 1, plans[0])
+    by_cell = sum(meet(b, cells_of(plan), left, right) for b, plan in enumerate(plans))
+    assert np.all(by_cell == 1)
+    by_task = sum(
+        meet(b, shares_of_task(plan, tasks, task), left, right)
+        for b, plan in enumerate(plans)
+        for task in range(tasks)
+    )
+    assert np.all(by_task == 1)
+
+
+@given(plan_sequences(), st.integers(1, 7))
+def test_the_shares_of_a_task_are_its_cells_and_few(plans, tasks):
+    for plan in plans:
+        for task in range(tasks):
+            shares = shares_of_task(plan, tasks, task)
+            covered = [cell for s in shares for cell in range(s.cell, s.cell + s.cells)]
+            assert covered == list(cells_of_task(plan, tasks, task))
+            # Two blocks for each power of two in each group that the task's range cuts, one for a whole group.
+            assert len(shares) <= sum(2 * cells.bit_length() for cells in plan.group_cells)
+
+
+@given(plan_sequences())
+def test_all_cells_have_tasks_and_keep_them(plans):
+    for tasks in (1, 2, 3, 8):
+        numbers = [cell for task in range(tasks) for cell in cells_of_task(plans[-1], tasks, task)]
+        assert numbers == list(range(plans[-1].cells))
+    # When tasks divide the cells, a cell's four successors stay where it was.
+    first, last = plans[0], plans[-1]
+    factor = last.cells // first.cells
+    for cell in range(first.cells):
+        grown = range(cell * factor, (cell + 1) * factor)
+        assert set(grown) <= set(cells_of_task(last, first.cells, cell))
+
+
+@given(
+    st.integers(1, 40),
+    st.lists(st.tuples(st.integers(0, 50), st.integers(0, 50)), min_size=1, max_size=8),
+    st.floats(0.1, 1),
+    st.integers(0, 60),
+    st.integers(1, 200),
+)
+def test_each_pair_meets_once_while_the_grid_adapts(cells, arrivals, epsilon, min_rows, capacity):
+    policy = dynamic(epsilon=epsilon, min_rows=min_rows, capacity_bytes=capacity, max_cells=16 * cells)
+    plan = start_grid(cells, policy)
+    left_batches = [b for b, (count, _) in enumerate(arrivals) for _ in range(count)]
+    right_batches = [b for b, (_, count) in enumerate(arrivals) for _ in range(count)]
+    left, right = rows_of(left_batches, 1, plan), rows_of(right_batches, 2, plan)
+    met = np.zeros((len(left_batches), len(right_batches)), dtype=int)
+    for batch, (new_left, new_right) in enumerate(arrivals):
+        before = plan
+        plan, event = advance(plan, Amount(new_left, new_left), Amount(new_right, new_right), policy)
+        met += meet(batch, shares_of_task(plan, 3, 0), left, right)
+        met += meet(batch, shares_of_task(plan, 3, 1), left, right)
+        met += meet(batch, shares_of_task(plan, 3, 2), left, right)
+        assert (event is None) == (plan.groups == before.groups)
+        assert plan.epoch == before.epoch + (event is not None)
+    assert np.all(met == 1)
+
+
+@given(st.integers(0, 10), st.integers(0, 10**9), st.integers(0, 10**9), st.integers(0, 10))
+def test_the_optimal_mapping_is_the_best_of_all(exponent, left, right, current):
+    cells = 1 << exponent
+    shapes = [GridShape(1 << bit, cells >> bit) for bit in range(exponent + 1)]
+    loads = {s: left / s.rows + right / s.cols for s in shapes}
+    held = shapes[min(current, exponent)]
+    best = optimal_mapping(cells, left, right, current=held)
+    assert loads[best] <= min(loads.values()) * (1 + 1e-12)
+    if best != held:
+        assert left * best.cols + right * best.rows < left * held.cols + right * held.rows
