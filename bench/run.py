@@ -41,7 +41,9 @@ GB = 1 << 30
 # Beside the heap: metaspace, RocksDB, Arrow's direct memory, Python workers.
 BESIDE_HEAP_GB = 2
 
+# Adaptive execution is off as docs/operations.md advises: for Spark's own join, which is stateful, it always is.
 SETTINGS = {
+    "spark.sql.adaptive.streaming.stateless.enabled": "false",
     "spark.sql.shuffle.partitions": str(CORES),
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",

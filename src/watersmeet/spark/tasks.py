@@ -20,6 +20,7 @@ from watersmeet.errors import WatersmeetError
 from watersmeet.log.clean import BATCH_FOLDER
 from watersmeet.log.codec import decode_checked, encode_checked
 from watersmeet.model.facts import BatchId, Descriptor
+from watersmeet.spark.sockets import acknowledge_at_once
 
 DESCRIPTOR_SCHEMA = "task int, descriptor binary"
 _DESCRIPTORS = pa.schema({"task": pa.int32(), "descriptor": pa.binary()})
@@ -48,6 +49,7 @@ class JoinTask:
     spec: JoinSpec
 
     def __call__(self, descriptors: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        acknowledge_at_once()
         received = pa.Table.from_batches(descriptors, _DESCRIPTORS)
         batch = _batch(self.spec, _context())
         operator = Operator(self.spec, time.time)
