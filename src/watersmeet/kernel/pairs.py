@@ -99,30 +99,54 @@ def expand(found: Indices, start: Indices, count: Indices, limit: int) -> Iterat
         for low in range(0, total, limit):
             yield found[low : low + limit], start[low : low + limit]
         return
-    before = reached - count
+    shifted = start - (reached - count)
     for low in range(0, total, limit):
         high = min(low + limit, total)
         first, last = np.searchsorted(reached, [low, high - 1], side="right")
         here = slice(int(first), int(last) + 1)
-        share = np.minimum(reached[here], high) - np.maximum(before[here], low)
-        needle = np.repeat(np.arange(here.start, here.stop), share)
-        yield found[needle], start[needle] + (np.arange(low, high) - before[needle])
+        share = np.diff(np.minimum(reached[here], high), prepend=low)
+        yield np.repeat(found[here], share), np.repeat(shifted[here], share) + np.arange(low, high)
+
+
+def owed_pieces(left: Side, right: Side) -> Iterator[tuple[Piece, Piece]]:
+    """What a batch owes: fresh x history, history x fresh and fresh x fresh, as pairs of pieces."""
+    left_fresh, right_fresh = _Fresh(left.fresh), _Fresh(right.fresh)
+    left_old, right_old = ([Piece(s.keys, s.rows) for s in side.history if len(s)] for side in (left, right))
+    yield from ((new, old) for new in left_fresh for old in right_old)
+    yield from ((old, new) for new in right_fresh for old in left_old)
+    yield from ((one, other) for one in left_fresh for other in right_fresh)
+
+
+class _Fresh:
+    """A side's fresh pieces, to be walked several times: kept where they are small, else put together anew."""
+
+    def __init__(self, slices: Sequence[Sorted]):
+        self.slices = slices
+        small = sum(map(len, slices)) <= PIECE_ROWS and sum(s.rows.nbytes for s in slices) <= PIECE_BYTES
+        self.kept = gather(slices) if small else None
+
+    def __iter__(self) -> Iterator[Piece]:
+        return _pieces(self.slices) if self.kept is None else iter(self.kept)
 
 
 def gather(slices: Sequence[Sorted]) -> list[Piece]:
     """Join small slices into pieces of bounded size; a slice that is larger by itself stays a view."""
-    pieces: list[Piece] = []
+    return list(_pieces(slices))
+
+
+def _pieces(slices: Sequence[Sorted]) -> Iterator[Piece]:
     held: list[Sorted] = []
     held_rows = held_bytes = 0
     for s in filter(len, slices):
         size = s.rows.nbytes
         if held and (held_rows + len(s) > PIECE_ROWS or held_bytes + size > PIECE_BYTES):
-            pieces.append(_together(held))
+            yield _together(held)
             held, held_rows, held_bytes = [], 0, 0
         held.append(s)
         held_rows += len(s)
         held_bytes += size
-    return [*pieces, _together(held)] if held else pieces
+    if held:
+        yield _together(held)
 
 
 def _together(slices: list[Sorted]) -> Piece:
@@ -140,8 +164,14 @@ def _bounded(
     left: Piece, left_at: Indices, right: Piece, right_at: Indices, names: tuple[str, str], emission: Emission
 ) -> Iterator[slice]:
     """Cut candidates where their text and binary values get large: the mean says nothing of one huge value."""
-    sizes = _text_bytes(left, left_at, names[0], emission) + _text_bytes(right, right_at, names[1], emission)
-    reached = np.cumsum(sizes)
+    sizes = [
+        *_text_bytes(left, left_at, names[0], emission),
+        *_text_bytes(right, right_at, names[1], emission),
+    ]
+    if not sizes:
+        yield slice(0, len(left_at))
+        return
+    reached = np.cumsum(np.sum(sizes, axis=0))
     start = 0
     while start < len(left_at):
         before = reached[start - 1] if start else 0
@@ -150,15 +180,13 @@ def _bounded(
         start = stop
 
 
-def _text_bytes(piece: Piece, at: Indices, name: str, emission: Emission) -> npt.NDArray[np.int64]:
-    """The bytes of each row in the columns of variable width that come out."""
-    total = np.zeros(len(at), np.int64)
+def _text_bytes(piece: Piece, at: Indices, name: str, emission: Emission) -> Iterator[npt.NDArray[np.int32]]:
+    """The bytes of each row in each column of variable width that comes out."""
     for output in emission.output:
         column = piece.rows.column(output.column) if output.input == name else None
         if column is not None and (pa.types.is_string(column.type) or pa.types.is_binary(column.type)):
             offsets = np.frombuffer(column.buffers()[1], np.int32)[column.offset :] if len(column) else _NONE
-            total += offsets[at + 1] - offsets[at]
-    return total
+            yield offsets[at + 1] - offsets[at]
 
 
 _NONE = np.zeros(1, np.int32)

@@ -85,6 +85,19 @@ class KeyPair:
     type: SqlType
 
 
+# The largest decimal whose unscaled value always fits 64 bits.
+WORD_DIGITS = 18
+
+
+def dropped_bits(precision: int) -> int:
+    """How many low bits of the unscaled value an order word of a decimal leaves out.
+
+    >>> dropped_bits(18), dropped_bits(20), dropped_bits(38)
+    (0, 4, 64)
+    """
+    return max(0, (10**precision).bit_length() + 1 - 64) if precision > WORD_DIGITS else 0
+
+
 @dataclass(frozen=True, slots=True)
 class Band:
     """`low <= left - right <= high`, compared in `type`; a bound that is None does not bind.
