@@ -1,6 +1,6 @@
 """Watersmeet joins streams on Apache Spark."""
 
-from watersmeet.api import join, status
+from watersmeet.api import explain, join, status
 from watersmeet.errors import (
     ConfigError,
     CorruptFile,
@@ -28,6 +28,7 @@ __all__ = [
     "UsageError",
     "WatersmeetError",
     "__version__",
+    "explain",
     "join",
     "status",
 ]

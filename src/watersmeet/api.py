@@ -12,9 +12,8 @@ from watersmeet.errors import UsageError
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
+    from watersmeet.kernel.theta import Condition
     from watersmeet.log.status import Status
-
-STRATEGIES = ("auto", "hash", "spark")
 
 # An input's name is an alias in SQL and a folder in the state.
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
@@ -24,29 +23,36 @@ _FOLDER = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*")
 
 def join(
     inputs: Mapping[str, DataFrame],
-    on: str,
+    on: str | Condition,
     *,
     select: Sequence[str] | None = None,
     state: str | None = None,
     name: str | None = None,
     tasks: int | None = None,
     strategy: str = "auto",
+    cells: int | None = None,
+    mapping: tuple[int, int] | None = None,
     options: Mapping[str, object] | None = None,
 ) -> DataFrame:
-    """Join two DataFrames, streaming or batch, on a predicate in Spark SQL.
+    """Join two DataFrames, streaming or batch, on any predicate in Spark SQL.
 
     Args:
         inputs: two DataFrames by the names that `on` and `select` use for them.
-        on: the predicate, such as `"l.k = r.k AND l.x < r.y + 3"`. It needs at least one equality.
+        on: the predicate, such as `"l.k = r.k AND l.x < r.y + 3"` or `"abs(l.x - r.x) <= 5"`; `"true"` is a
+            cross join. Or a Python function that takes two record batches of candidate pairs, row by row the
+            left and the right of each, and returns an array of as many booleans.
         select: the columns that come out, such as `["l.id", "r.y - l.x AS gap"]`. Only what these and the
             predicate need is read and stored. Without it each input comes out whole, as one struct column.
         state: a directory or URI for the durable state, reachable by every executor. Default: the setting
             `spark.watersmeet.state`, then `spark.sql.streaming.checkpointLocation`.
         name: the operator's name inside the state. Two joins of one query need two names.
         tasks: how many tasks join in parallel. Default: the cores of the session.
-        strategy: `"hash"` is the log-structured operator, each task joining a share of the keys; `"spark"`
-            is Spark's own join, for batch inputs only. `"auto"` takes `"hash"` for streams and `"spark"` for
-            batches, where there is no state to keep and Spark's join is the faster one.
+        strategy: `"hash"`: each task joins a share of the keys of an equality. `"range"`: each task joins a
+            range of the values of a band or an inequality. `"grid"`: tasks share out all pairs by a grid that
+            reshapes itself; for any predicate. `"spark"`: Spark's own join, for batch inputs only. `"auto"`
+            takes the first of these that fits; `wm.explain` says which and why.
+        cells: for `"grid"`, the number of cells. Default: the tasks.
+        mapping: for `"grid"`, rows and columns of a grid that is not to change, such as `(2, 4)`.
         options: the other settings, for platforms that do not let a session have them: `{"fsync": True}` is
             `spark.watersmeet.fsync`.
 
@@ -61,17 +67,44 @@ def join(
         ... )
         >>> joined.writeStream.format("console").start()                # doctest: +SKIP
     """
-    from watersmeet.spark.operator import join_batches, join_frames
+    from watersmeet.spark.operator import Grid, join_with
 
     _check_inputs(inputs)
-    chosen = _choose_strategy(strategy, streaming=next(iter(inputs.values())).isStreaming)
+    _check_condition(on)
     if name is not None and not _FOLDER.fullmatch(name):
         raise UsageError(f"name={name!r} cannot be a folder name: use letters, digits, '-', '_' and '.'")
     if select is not None and isinstance(select, str):
         raise UsageError(f'select must be a list of columns, such as ["{select}"], not one string')
-    if chosen == "spark":
-        return join_batches(inputs, on, select=select)
-    return join_frames(inputs, on, select=select, state=state, name=name, tasks=tasks, options=options)
+    return join_with(
+        inputs,
+        on,
+        strategy=strategy,
+        select=select,
+        state=state,
+        name=name,
+        tasks=tasks,
+        grid=Grid(cells, mapping),
+        options=options,
+    )
+
+
+def explain(
+    inputs: Mapping[str, DataFrame], on: str | Condition, *, state: str | None = None, strategy: str = "auto"
+) -> str:
+    """Which strategy `wm.join` would take for these inputs, and why, in one line. Nothing is read.
+
+    Example:
+        >>> import watersmeet as wm
+        >>> print(wm.explain({"l": orders, "r": trades}, on="abs(l.px - r.px) <= 1"))   # doctest: +SKIP
+        range: the predicate bounds the distance or order of two values: runs are sorted by them
+    """
+    from watersmeet.spark.operator import choose_strategy, parse_join
+
+    _check_inputs(inputs)
+    _check_condition(on)
+    spark = next(iter(inputs.values())).sparkSession
+    choice = choose_strategy(spark, inputs, parse_join(spark, inputs, on, None), strategy, state)
+    return f"{choice.name}: {choice.why}"
 
 
 def status(state: str | os.PathLike[str]) -> Status:
@@ -92,14 +125,11 @@ def status(state: str | os.PathLike[str]) -> Status:
     return read_status(state)
 
 
-def _choose_strategy(strategy: str, *, streaming: bool) -> str:
-    if strategy not in STRATEGIES:
-        raise UsageError(f"strategy={strategy!r} is not known: use one of {', '.join(STRATEGIES)}")
-    if strategy == "spark" and streaming:
-        raise UsageError('strategy="spark" is for batch inputs; streams are joined with "hash" or "auto"')
-    if strategy == "auto":
-        return "hash" if streaming else "spark"
-    return strategy
+def _check_condition(on: object) -> None:
+    if not isinstance(on, str) and not callable(on):
+        raise UsageError(
+            f'on= is a {type(on).__name__}: give the predicate as text, such as "abs(l.x - r.x) <= 5", or a function'
+        )
 
 
 def _check_inputs(inputs: Mapping[str, DataFrame]) -> None:

@@ -14,15 +14,29 @@ from collections.abc import Callable, Mapping
 
 from watersmeet.engine.spec import RETAIN_BATCHES, RUN_BYTES, Settings
 from watersmeet.errors import ConfigError
+from watersmeet.plan.grid import GridPolicy, dynamic
 
 PREFIX = "spark.watersmeet."
+
+# Where state goes without `state=`.
+_PLACES = (f"{PREFIX}state", "spark.sql.streaming.checkpointLocation")
 
 # Asks the session for a setting; None where it is not set.
 Lookup = Callable[[str], str | None]
 
 
 # The settings below PREFIX that `options=` takes.
-OPTIONS = ("acceptGap", "cache", "fsync", "graceSeconds", "runBytes")
+OPTIONS = (
+    "acceptGap",
+    "cache",
+    "fsync",
+    "graceSeconds",
+    "gridCapacityBytes",
+    "gridEpsilon",
+    "gridMaxCells",
+    "gridMinRows",
+    "runBytes",
+)
 
 
 def read_settings(
@@ -42,6 +56,23 @@ def read_settings(
     )
 
 
+def read_grid_policy(lookup: Lookup, options: Mapping[str, object] | None = None) -> GridPolicy:
+    """How a grid that is not told its mapping adapts."""
+    lookup = _with_options(lookup, options or {})
+    capacity = _number(lookup, "gridCapacityBytes", 0)
+    return dynamic(
+        epsilon=_share(lookup, "gridEpsilon", 1.0),
+        min_rows=_number(lookup, "gridMinRows", 0),
+        capacity_bytes=capacity or None,
+        max_cells=_number(lookup, "gridMaxCells", 0),
+    )
+
+
+def has_place(lookup: Lookup, state: str | None) -> bool:
+    """Whether it is known where state would go."""
+    return any((state, *(lookup(key) for key in _PLACES)))
+
+
 def _with_options(lookup: Lookup, options: Mapping[str, object]) -> Lookup:
     """The session's settings with the caller's options before them."""
     for name in options:
@@ -58,7 +89,7 @@ def _text(value: object) -> str:
 
 
 def _state(lookup: Lookup, state: str | None) -> str:
-    found = state or lookup(PREFIX + "state") or lookup("spark.sql.streaming.checkpointLocation")
+    found = state or next(filter(None, (lookup(key) for key in _PLACES)), None)
     if not found:
         raise ConfigError(
             "the join needs a place for its state: pass state= (a directory or URI that every executor "
@@ -102,6 +133,17 @@ def _whole(key: str, lookup: Lookup, default: int) -> int:
     if not text.isdigit():
         raise ConfigError(f"{key} must be a whole number, not {text!r}")
     return int(text)
+
+
+def _share(lookup: Lookup, name: str, default: float) -> float:
+    text = lookup(PREFIX + name)
+    try:
+        share = default if text is None else float(text)
+    except ValueError:
+        share = 0.0
+    if not 0 < share <= 1:
+        raise ConfigError(f"{PREFIX}{name} must be above 0 and at most 1, not {text!r}")
+    return share
 
 
 def _flag(lookup: Lookup, name: str, *, default: bool) -> bool:

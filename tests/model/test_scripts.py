@@ -32,6 +32,7 @@ from watersmeet.log.files import LocalFiles
 from watersmeet.log.manifests import list_manifests, read_manifest
 from watersmeet.model.facts import BatchId
 from watersmeet.plan import merges
+from watersmeet.plan.grid import dynamic
 
 CRASHES = [
     "run-before-write",
@@ -111,6 +112,75 @@ def test_any_life_of_a_join_gives_what_one_big_join_gives(script):
         [*((k, kind) for k, kind in zip(keys, kinds, strict=True)), ("x", pa.int64()), ("id", pa.int64())]
     )
     on = " AND ".join([*(f"l.{k} = r.{k}" for k in keys), *(["l.x < r.x + 1"] if residual else [])])
+    _live(schema, on, keys, steps, tasks)
+
+
+# Conditions without an equality, for a pair of inputs with the column k0: all but the last two are bands.
+BANDS = {
+    pa.int64(): [
+        "abs(l.k0 - r.k0) <= 1",
+        "l.k0 < r.k0",
+        "l.k0 BETWEEN r.k0 - 2 AND r.k0 + 1",
+        "l.k0 >= r.k0 + 2",
+    ],
+    pa.int32(): ["abs(r.k0 - l.k0) < 2", "l.k0 > r.k0", "l.k0 - r.k0 <= 1 AND r.x <> l.x"],
+    pa.float64(): ["abs(l.k0 - r.k0) <= 1.5D", "l.k0 <= r.k0", "l.k0 > r.k0"],
+    pa.string(): ["l.k0 < r.k0", "l.k0 >= r.k0"],
+    pa.date32(): ["l.k0 < r.k0", "l.k0 BETWEEN r.k0 - INTERVAL 1 DAY AND r.k0"],
+    pa.timestamp("us"): ["l.k0 <= r.k0", "l.k0 > r.k0 - INTERVAL 1 HOUR"],
+    pa.decimal128(10, 2): ["l.k0 < r.k0", "abs(l.k0 - r.k0) <= 1.10BD"],
+    pa.decimal128(38, 4): ["l.k0 < r.k0"],
+}
+ANY = ["l.k0 <> r.k0", "true", "l.k0 < r.k0 OR l.x = 1 OR r.x = l.x"]
+
+
+@st.composite
+def theta_scripts(draw):
+    kind = draw(st.sampled_from(list(BANDS)))
+    row = st.tuples(st.none() | KEYS[kind], st.integers(-2, 2))
+    partitions = st.lists(st.lists(row, max_size=6), max_size=2)
+    step = st.builds(
+        Step,
+        rows=st.fixed_dictionaries({"l": partitions, "r": partitions}),
+        crash=st.none() | st.sampled_from(CRASHES),
+        zombie=st.booleans(),
+    )
+    on = draw(st.sampled_from(BANDS[kind] + ANY))
+    how: dict = {}
+    if on in ANY or draw(st.booleans()):
+        how = {"strategy": "grid", "cells": draw(st.integers(1, 7))}
+        if draw(st.booleans()):
+            how["policy"] = dynamic(epsilon=0.5, capacity_bytes=1500, max_cells=64)
+    return kind, on, draw(st.lists(step, min_size=1, max_size=8)), draw(st.integers(1, 3)), how
+
+
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow], deadline=None)
+@given(theta_scripts())
+def test_any_life_of_a_join_without_an_equality(script):
+    kind, on, steps, tasks, how = script
+    schema = pa.schema([("k0", kind), ("x", pa.int64()), ("id", pa.int64())])
+    _live(schema, on, () if on in ANY else ("k0",), steps, tasks, **how)
+
+
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow], deadline=None)
+@given(scripts(), st.integers(1, 7))
+def test_an_equality_on_the_grid(script, cells):
+    kinds, steps, tasks, _ = script
+    schema = pa.schema([("k0", kinds[0]), ("x", pa.int64()), ("id", pa.int64())])
+    trimmed = [
+        Step(
+            {s: [[(row[0], row[-1]) for row in part] for part in step.rows[s]] for s in "lr"},
+            step.crash,
+            step.zombie,
+        )
+        for step in steps
+    ]
+    _live(schema, "l.k0 = r.k0", ("k0",), trimmed, tasks, strategy="grid", cells=cells)
+
+
+def _live(schema, on, dropped_if_null, steps, tasks, **how) -> None:
+    """Run a script; its results must be those of one big join."""
+    keys = [name for name in schema.names if name.startswith("k")]
     ids = itertools.count()
     with tempfile.TemporaryDirectory() as state:
         join = LocalJoin(
@@ -120,6 +190,7 @@ def test_any_life_of_a_join_gives_what_one_big_join_gives(script):
             state=state,
             tasks=tasks,
             settings=Settings(state=state, tasks=tasks, run_rows=4, grace_s=-1.0, retain_batches=1),
+            **how,
         )
         everything = {"l": [], "r": []}
         results: Counter = Counter()
@@ -133,9 +204,9 @@ def test_any_life_of_a_join_gives_what_one_big_join_gives(script):
             join, got = _process(join, number, parts, step)
             results += got
         expected = _oracle(everything, schema, on)
-        note(f"{on}\nmissing {expected - results}\nsurplus {results - expected}")
+        note(f"{on} {how}\nmissing {expected - results}\nsurplus {results - expected}")
         assert results == expected
-        _check_invariants(state, everything, keys)
+        _check_invariants(state, everything, dropped_if_null)
 
 
 def _named(rows, keys, ids):
@@ -180,6 +251,7 @@ def _oracle(everything, schema, on) -> Counter:
     with duckdb.connect() as con:
         con.register("l", tables["l"])
         con.register("r", tables["r"])
+        on = on.replace("1.5D", "1.5").replace("1.10BD", "1.10")
         return Counter(con.execute(f"SELECT l.id, r.id FROM l JOIN r ON {on}").fetchall())
 
 
@@ -196,7 +268,7 @@ def _check_invariants(state, everything, keys) -> None:
 
 
 def _no_null(table, keys):
-    mask = pc.is_valid(table.column(keys[0]))
-    for key in keys[1:]:
+    mask = pc.is_valid(table.column("id"))
+    for key in keys:
         mask = pc.and_(mask, pc.is_valid(table.column(key)))
     return mask

@@ -27,6 +27,7 @@ from watersmeet.log.manifests import (
 from watersmeet.log.runs import RunReader, write_run
 from watersmeet.log.starts import check_newest, claim_sequence, forget_starts_before
 from watersmeet.model.facts import (
+    FORMAT,
     FULL_RANGE,
     BatchId,
     Column,
@@ -38,6 +39,7 @@ from watersmeet.model.facts import (
     Run,
 )
 from watersmeet.plan.batch import check_arrived, plan_batch
+from watersmeet.plan.placement import HashStrategy
 
 SIGNATURE = JoinSignature(
     (InputSpec("l", (Column("x", "bigint"),), ("k",)), InputSpec("r", (), ("k",))),
@@ -66,6 +68,7 @@ def plan(batch: BatchId, *descriptors: Descriptor, receipts=(), instance: str = 
         signature=SIGNATURE,
         instance=instance,
         run_seq=run_seq,
+        strategy=HashStrategy(),
         tasks=2,
         now_ms=1,
     )
@@ -83,7 +86,7 @@ def commit(files: LocalFiles, number: int, run: str = "run-a", *runs: Run, insta
 
 def test_a_run_comes_back_as_it_was_written(files):
     run = write_run(files, "l", 3, "p00000", rows(5, 1, 9))
-    back = RunReader(files).read(run, FULL_RANGE, ("x",))
+    back = RunReader(files).read(run, FULL_RANGE, ("x",))[0]
     assert back.keys.tolist() == [1, 5, 9]
     assert back.rows.to_pydict() == {"x": [1, 5, 9]}
     assert (run.low, run.high, run.rows, run.batch) == (1, 9, 3, 3)
@@ -123,7 +126,7 @@ def test_two_attempts_over_the_same_rows_write_the_same_file_and_say_the_same_of
     second = write_run(files, "l", 0, "p00000", rows(2, 1))
     assert first == second
     assert len(files.entries("runs/l")) == 1
-    assert len(RunReader(files).read(first, FULL_RANGE, ("x",))) == 2
+    assert len(RunReader(files).read(first, FULL_RANGE, ("x",))[0]) == 2
 
 
 def test_two_attempts_over_other_rows_do_not_share_a_file(files):
@@ -163,7 +166,9 @@ def test_every_truncation_and_every_flipped_bit_of_a_manifest_is_found(files):
 
 
 def test_a_newer_format_is_refused(files):
-    content = encode_checked(Receipt("m", 0, ())).replace(b'"watersmeet": 1', b'"watersmeet": 99')
+    content = encode_checked(Receipt("m", 0, ())).replace(
+        f'"watersmeet": {FORMAT}'.encode(), b'"watersmeet": 99'
+    )
     with pytest.raises(CorruptFile, match="format 99"):
         decode_checked(Receipt, content, "receipt x")
 

@@ -1,5 +1,8 @@
 """From a parsed predicate to a runnable join: what arrives, what is stored, what the kernel checks.
 
+A join is of one of three kinds: by equality of keys, by a band of one value of each input, or by any condition.
+An equality finds its partners fastest, then a band; so the first that the predicate offers is taken.
+
 Three decisions are made here, once, for both drivers:
 
 - which columns are needed at all: those of `select` (all, without one) and those that the kernel or Spark
@@ -15,12 +18,17 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
+from watersmeet.engine.spec import Join
 from watersmeet.errors import PredicateError
-from watersmeet.kernel.equi import EquiJoin, OutputColumn
+from watersmeet.kernel.band import BandJoin
+from watersmeet.kernel.equi import EquiJoin
 from watersmeet.kernel.evaluate import may_overflow, supports
 from watersmeet.kernel.order import fits_word
+from watersmeet.kernel.pairs import OutputColumn
+from watersmeet.kernel.theta import Condition, ThetaJoin
 from watersmeet.model import facts
 from watersmeet.model.expression import (
+    Band,
     Call,
     Column,
     Expression,
@@ -61,7 +69,7 @@ class HashedKeys:
 @dataclass(frozen=True, slots=True)
 class CompiledJoin:
     signature: facts.JoinSignature
-    join: EquiJoin
+    join: Join
     arriving: dict[str, tuple[str, ...]]
     computed: tuple[ComputedKey, ...]
     hashed: tuple[HashedKeys, ...]
@@ -80,13 +88,40 @@ def compile_join(
     predicate: Predicate, selected: Sequence[Selected] | None, schemas: dict[str, Schema], *, ansi: bool
 ) -> CompiledJoin:
     _check_names(schemas)
-    if not predicate.keys:
-        raise _no_key(predicate)
+    if predicate.keys:
+        return _compile_equality(predicate, selected, schemas, ansi)
+    if predicate.band is not None:
+        return _compile_band(predicate, predicate.band, selected, schemas, ansi)
+    return _compile_any(predicate, selected, schemas, ansi)
+
+
+def compile_callable(
+    condition: Condition, selected: Sequence[Selected] | None, schemas: dict[str, Schema]
+) -> CompiledJoin:
+    """A join whose condition is the user's own function: it sees every column of both inputs."""
+    _check_names(schemas)
+    left, right = schemas
+    output = _output_columns((left, right), (), selected, schemas)
+    inputs = tuple(
+        facts.InputSpec(name, _stored(schema, schema, {}), (), order=facts.BY_ARRIVAL)
+        for name, schema in schemas.items()
+    )
+    join = ThetaJoin(None, output, condition=condition, columns=(tuple(schemas[left]), tuple(schemas[right])))
+    # What a function does cannot be compared between two starts: its name has to do.
+    named = f"{getattr(condition, '__module__', '')}.{getattr(condition, '__qualname__', type(condition).__name__)}"
+    signature = facts.JoinSignature(inputs, f"callable {named}", (), "any")
+    return CompiledJoin(signature, join, {n: tuple(s) for n, s in schemas.items()}, (), (), False)
+
+
+def _compile_equality(
+    predicate: Predicate, selected: Sequence[Selected] | None, schemas: dict[str, Schema], ansi: bool
+) -> CompiledJoin:
     nested = any(pair.type.nested for pair in predicate.keys)
     exact = len(predicate.keys) == 1 and fits_word(_stored_type(predicate.keys[0].type))
     kernel, spark = _share_residual(predicate.residual)
     spark_checks = nested or bool(spark)
-    output = _output_columns(predicate, selected, schemas, spark_checks)
+    checked = predicate.columns if spark_checks else ()
+    output = _output_columns(predicate.inputs, checked, selected, schemas)
     keys = {name: _keys_of(predicate, name) for name in predicate.inputs} if not nested else {}
     verify = (
         ()
@@ -97,7 +132,7 @@ def compile_join(
         )
     )
     inputs = tuple(
-        _input_spec(name, place, schemas[name], output, kernel, keys.get(name, ()), verify)
+        _input_spec(name, schemas[name], output, kernel, keys.get(name, ()), [pair[place] for pair in verify])
         for place, name in enumerate(predicate.inputs)
     )
     signature = facts.JoinSignature(
@@ -106,25 +141,59 @@ def compile_join(
         key_types=tuple(str(pair.type) for pair in predicate.keys),
         scheme="word" if exact else "spark-hash" if nested else "hash",
     )
-    computed = tuple(key.computed for name in keys for key in keys[name] if key.computed)
     return CompiledJoin(
         signature=signature,
         join=EquiJoin(verify=verify, residual=_conjunction(kernel), output=output, ansi=ansi),
         arriving={spec.name: _arriving(spec, schemas[spec.name]) for spec in inputs},
-        computed=computed,
+        computed=tuple(key.computed for name in keys for key in keys[name] if key.computed),
         hashed=_hashed(predicate) if nested else (),
         spark_checks=spark_checks,
     )
 
 
-def _no_key(predicate: Predicate) -> PredicateError:
-    hint = f"add one, such as {predicate.inputs[0]}.key = {predicate.inputs[1]}.key"
-    if any(column.type.collation for column in predicate.columns):
-        hint = (
-            "text under a collation cannot be a key: bring it to one spelling and to COLLATE UTF8_BINARY before "
-            "the join, such as withColumn('s', expr('lower(s) COLLATE UTF8_BINARY'))"
-        )
-    return PredicateError("this join has no equality between its two inputs", predicate.text, hint=hint)
+def _compile_band(
+    predicate: Predicate,
+    band: Band,
+    selected: Sequence[Selected] | None,
+    schemas: dict[str, Schema],
+    ansi: bool,
+) -> CompiledJoin:
+    kernel, spark = _share_residual(band.residual)
+    output = _output_columns(predicate.inputs, predicate.columns if spark else (), selected, schemas)
+    pair = KeyPair(band.left, band.right, band.type)
+    sides = zip(predicate.inputs, (band.left, band.right), strict=True)
+    keys = {name: _settle(name, 0, pair, side) for name, side in sides}
+    inputs = tuple(
+        _input_spec(name, schemas[name], output, kernel, (keys[name],), (), order=facts.BY_VALUE)
+        for name in predicate.inputs
+    )
+    return CompiledJoin(
+        signature=facts.JoinSignature(inputs, predicate.canonical, (str(band.type),), "band"),
+        join=BandJoin(band.type, band.low, band.high, _conjunction(kernel), output, ansi),
+        arriving={spec.name: _arriving(spec, schemas[spec.name]) for spec in inputs},
+        computed=tuple(key.computed for key in keys.values() if key.computed),
+        hashed=(),
+        spark_checks=bool(spark),
+    )
+
+
+def _compile_any(
+    predicate: Predicate, selected: Sequence[Selected] | None, schemas: dict[str, Schema], ansi: bool
+) -> CompiledJoin:
+    kernel, spark = _share_residual(predicate.residual)
+    output = _output_columns(predicate.inputs, predicate.columns if spark else (), selected, schemas)
+    inputs = tuple(
+        _input_spec(name, schemas[name], output, kernel, (), (), order=facts.BY_ARRIVAL)
+        for name in predicate.inputs
+    )
+    return CompiledJoin(
+        signature=facts.JoinSignature(inputs, predicate.canonical, (), "any"),
+        join=ThetaJoin(_conjunction(kernel), output, ansi),
+        arriving={spec.name: _arriving(spec, schemas[spec.name]) for spec in inputs},
+        computed=(),
+        hashed=(),
+        spark_checks=bool(spark),
+    )
 
 
 def _check_names(schemas: dict[str, Schema]) -> None:
@@ -153,14 +222,16 @@ def _conjunction(parts: Sequence[Expression]) -> Expression | None:
 
 
 def _output_columns(
-    predicate: Predicate, selected: Sequence[Selected] | None, schemas: dict[str, Schema], spark_checks: bool
+    inputs: tuple[str, str],
+    checked: Iterable[Column],
+    selected: Sequence[Selected] | None,
+    schemas: dict[str, Schema],
 ) -> tuple[OutputColumn, ...]:
+    """What the kernel hands on: the columns that come out, and those that Spark has yet to check."""
     if selected is None:
-        wanted = [(name, column) for name in predicate.inputs for column in schemas[name]]
+        wanted = [(name, column) for name in inputs for column in schemas[name]]
     else:
-        used = [column for item in selected for column in item.columns]
-        if spark_checks:
-            used += predicate.columns
+        used = [*(column for item in selected for column in item.columns), *checked]
         wanted = [(column.input, column.name) for column in used]
     return tuple(
         OutputColumn(name, column, f"c{place}") for place, (name, column) in enumerate(dict.fromkeys(wanted))
@@ -201,22 +272,26 @@ def _stored_type(kind: SqlType) -> SqlType:
 
 def _input_spec(
     name: str,
-    place: int,
     schema: Schema,
     output: Iterable[OutputColumn],
     kernel: Iterable[Expression],
     keys: tuple[_Key, ...],
-    verify: tuple[tuple[str, str], ...],
+    verified: Sequence[str],
+    order: str = facts.BY_HASH,
 ) -> facts.InputSpec:
     used = [c.column for c in output if c.input == name]
     used += [c.name for part in kernel for c in columns_of(part) if c.input == name]
-    used += [pair[place] for pair in verify]
     computed = {key.column: str(key.computed.type) for key in keys if key.computed}
-    stored = tuple(
+    stored = _stored([*used, *verified], schema, computed)
+    hashed = HASHED if order == facts.BY_HASH and not keys else None
+    return facts.InputSpec(name, stored, tuple(key.column for key in keys), hashed, order)
+
+
+def _stored(used: Iterable[str], schema: Schema, computed: dict[str, str]) -> tuple[facts.Column, ...]:
+    return tuple(
         facts.Column(column, computed[column] if column in computed else str(schema[column]))
         for column in dict.fromkeys(used)
     )
-    return facts.InputSpec(name, stored, tuple(key.column for key in keys), None if keys else HASHED)
 
 
 def _arriving(spec: facts.InputSpec, schema: Schema) -> tuple[str, ...]:

@@ -1,7 +1,9 @@
 """Ingest: rows of one input partition in, sorted runs out.
 
 Rows are gathered up to a set size, stripped of null keys, sorted by order key and written as one run; a
-large partition becomes several runs, so the memory of the task does not depend on it. Columns are brought to
+large partition becomes several runs, so the memory of the task does not depend on it. For the grid a run is cut
+into sections by a hash of the row's place in the stream: the same each time the partition is read in the same
+order, and blind to the row's content, so that no value can make one section larger than another. Columns are brought to
 one Arrow type for each SQL type, whatever the session's time zone, its choice of large strings or the
 nullability of a nested field: runs of different starts of a query can then be merged.
 """
@@ -11,16 +13,22 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
 from watersmeet.engine.spec import Settings
 from watersmeet.kernel.batches import coalesce
 from watersmeet.kernel.order import drop_null_keys, mix, order_keys
+from watersmeet.kernel.sections import sections_of
 from watersmeet.kernel.sorted import Keys, Sorted, take_rows
+from watersmeet.kernel.words import words
 from watersmeet.log.files import Files
 from watersmeet.log.runs import write_run
-from watersmeet.model.facts import Descriptor, InputSpec, Run
+from watersmeet.model.facts import BY_ARRIVAL, BY_HASH, BY_VALUE, Descriptor, InputSpec, Layout, Run
 from watersmeet.model.types import canonical_arrow
+
+# A row's place in the stream: the batch, and under it the place in the partition.
+_PLACE_BITS = 32
 
 
 def ingest_partition(
@@ -30,29 +38,56 @@ def ingest_partition(
     partition: int,
     incoming: Iterable[pa.RecordBatch],
     settings: Settings,
+    layout: Layout | None = None,
 ) -> Descriptor:
     """Store a partition; the descriptor is all that travels on."""
     runs: list[Run] = []
-    null_rows = 0
+    origin = mix(np.array([(batch << _PLACE_BITS) + partition], np.uint64))
+    seen = null_rows = 0
     for held in coalesce(incoming, settings.run_rows, settings.run_bytes):
-        rows = sort_rows(held, spec)
+        rows, places = sort_rows(held, spec, (batch << _PLACE_BITS) + seen)
         null_rows += held.num_rows - len(rows)
         if len(rows):
-            runs.append(write_run(files, spec.name, batch, f"p{partition:05d}-{len(runs):04d}", rows))
+            content = (
+                rows if layout is None else cut_sections(rows, places + (origin + np.uint64(seen)), layout)
+            )
+            label = f"p{partition:05d}-{len(runs):04d}"
+            marked = spec.order != BY_HASH
+            runs.append(write_run(files, spec.name, batch, label, content, marked=marked))
+        seen += held.num_rows
     return Descriptor(spec.name, partition, tuple(runs), null_rows)
 
 
-def sort_rows(batch: pa.RecordBatch, spec: InputSpec) -> Sorted:
-    """The stored columns of the rows whose keys are not null, by ascending order key."""
+def sort_rows(batch: pa.RecordBatch, spec: InputSpec, first: int = 0) -> tuple[Sorted, Keys]:
+    """The stored columns of the rows whose keys are not null, by ascending order key; and where each was.
+
+    `first` is the place of the first row in the stream.
+    """
     key_columns = (spec.hashed,) if spec.hashed else spec.keys
     batch = drop_null_keys(_canonical(batch), key_columns)
-    keys = _order(batch, spec)
-    order = np.argsort(keys)
     stored = batch.select([column.name for column in spec.stored])
-    return Sorted(keys[order], take_rows(stored, order))
+    if spec.order == BY_ARRIVAL:
+        places = np.arange(batch.num_rows, dtype=np.uint64)
+        return Sorted(places + np.uint64(first), stored), places
+    keys = words(batch.column(spec.keys[0])) if spec.order == BY_VALUE else _hashed(batch, spec)
+    order = np.argsort(keys)
+    return Sorted(keys[order], take_rows(stored, order)), order.view(np.uint64)
 
 
-def _order(batch: pa.RecordBatch, spec: InputSpec) -> Keys:
+def cut_sections(rows: Sorted, places: Keys, layout: Layout) -> dict[int, Sorted]:
+    """The rows by section, each in the order that they have; sections without rows are left out."""
+    numbers = sections_of(mix(places), layout.groups, layout.parts)
+    order: npt.NDArray[np.int64] = np.argsort(numbers, kind="stable")
+    sorted_ = Sorted(rows.keys[order], take_rows(rows.rows, order))
+    counts = np.bincount(numbers, minlength=len(layout.groups) * layout.parts)
+    ends = np.cumsum(counts)
+    return {
+        number: sorted_.slice(int(ends[number] - counts[number]), int(ends[number]))
+        for number in np.flatnonzero(counts).tolist()
+    }
+
+
+def _hashed(batch: pa.RecordBatch, spec: InputSpec) -> Keys:
     if spec.hashed:
         return mix(batch.column(spec.hashed).to_numpy().view(np.uint64))
     return order_keys([batch.column(key) for key in spec.keys])

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import itertools
+from collections.abc import Iterator
+
 from watersmeet import failpoints
 from watersmeet.kernel.sorted import Sorted, concatenate, cut
 from watersmeet.log.files import Files
 from watersmeet.log.manifests import publish_receipt
 from watersmeet.log.runs import RunReader, attempt_id, write_run
-from watersmeet.model.facts import Assignment, Manifest, Merge, Receipt, Run
+from watersmeet.model.facts import BY_HASH, Assignment, KeyRange, Manifest, Merge, Receipt, Run
 from watersmeet.plan.merges import PART_BYTES, PART_ROWS
 
 
@@ -31,17 +34,44 @@ def _merge_part(
     columns = _columns(manifest, merge.input)
     part = merge.parts[job.part].range
     sources = [run for run in manifest.history if run.path in set(merge.runs) and part.overlaps(run)]
-    slices = [piece for run in sources if len(piece := reader.read(run, part, columns))]
+    found = [reader.read(run, part, columns) for run in sources]
+    slices = [piece for sections in found for piece in sections.values()]
     output = []
     row_bytes = max((s.rows.nbytes // len(s) + 1 for s in slices), default=1)
     limit = max(1, min(PART_ROWS, PART_BYTES // row_bytes))
+    marked = _order(manifest, merge.input) != BY_HASH
     for range_ in cut([slices], [1], limit):
-        for piece in _bounded([s.between(range_) for s in slices], limit):
+        for piece in _pieces(found, range_, limit, cut_=manifest.signature.layout is not None):
             failpoints.reach("merge-part")
             # Two merges may give the same rows, and a part several pieces: here a name is never shared.
             label = f"m{job.part:05d}-{attempt_id()}"
-            output.append(write_run(files, merge.input, manifest.batch.number, label, piece, merge.id))
+            run = write_run(files, merge.input, manifest.batch.number, label, piece, merge.id, marked=marked)
+            output.append(run)
     return tuple(output)
+
+
+def _pieces(
+    found: list[dict[int, Sorted]], range_: KeyRange, limit: int, *, cut_: bool
+) -> Iterator[Sorted | dict[int, Sorted]]:
+    """What goes into one run each: a sorted piece, or one for each section of runs that are cut."""
+    if not cut_:
+        yield from _bounded([s.between(range_) for sections in found for s in sections.values()], limit)
+        return
+    numbers = sorted({number for sections in found for number in sections})
+    by_section = {
+        number: _bounded(
+            [sections[number].between(range_) for sections in found if number in sections], limit
+        )
+        for number in numbers
+    }
+    for layer in itertools.zip_longest(*by_section.values()):
+        piece = {number: rows for number, rows in zip(by_section, layer, strict=True) if rows is not None}
+        if piece:
+            yield piece
+
+
+def _order(manifest: Manifest, input_name: str) -> str:
+    return next(spec.order for spec in manifest.signature.inputs if spec.name == input_name)
 
 
 def _columns(manifest: Manifest, input_name: str) -> tuple[str, ...]:

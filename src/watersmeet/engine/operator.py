@@ -16,8 +16,9 @@ from watersmeet import failpoints
 from watersmeet.engine.ingest import ingest_partition
 from watersmeet.engine.merge import merge_assigned
 from watersmeet.engine.spec import JoinSpec
+from watersmeet.engine.task import join_share
 from watersmeet.kernel.batches import coalesce
-from watersmeet.kernel.equi import OUTPUT_BYTES, OUTPUT_ROWS, Side, join_sides
+from watersmeet.kernel.pairs import OUTPUT_BYTES, OUTPUT_ROWS
 from watersmeet.log.clean import BATCH_FOLDER, Cleaner, remove_stale_batches
 from watersmeet.log.files import Files, open_files
 from watersmeet.log.manifests import agree, find_parent, list_manifests, published, read_receipts
@@ -73,7 +74,13 @@ class Operator:
         if partition == 0 and batch.query.startswith(BATCH_FOLDER):
             self._remove_stale_batches()
         return ingest_partition(
-            kept.files, self.spec.input(input_name), batch.number, partition, incoming, self.spec.settings
+            kept.files,
+            self.spec.input(input_name),
+            batch.number,
+            partition,
+            incoming,
+            self.spec.settings,
+            self.spec.signature.layout,
         )
 
     def join(self, batch: BatchId, task: int, descriptors: Sequence[Descriptor]) -> Iterator[pa.RecordBatch]:
@@ -81,7 +88,7 @@ class Operator:
         kept = _kept(self.spec, batch.query)
         manifest = self._agree(kept, batch, descriptors)
         kept.reader.forget_all_but(manifest.named_paths)
-        yield from coalesce(self._results(kept.reader, manifest, task), OUTPUT_ROWS, OUTPUT_BYTES)
+        yield from coalesce(join_share(kept.reader, manifest, self.spec, task), OUTPUT_ROWS, OUTPUT_BYTES)
         merge_assigned(kept.files, kept.reader, manifest, task)
         if task == 0 and _clean_is_due(manifest):
             settings = self.spec.settings
@@ -110,6 +117,7 @@ class Operator:
                 signature=self.spec.signature,
                 instance=self.spec.instance,
                 run_seq=_sequence(kept, batch.run),
+                strategy=self.spec.strategy,
                 tasks=self.spec.settings.tasks,
                 now_ms=int(self.clock() * 1000),
             )
@@ -119,27 +127,6 @@ class Operator:
         )
         check_arrived(manifest, descriptors)
         return manifest
-
-    def _results(self, reader: RunReader, manifest: Manifest, task: int) -> Iterator[pa.RecordBatch]:
-        range_ = manifest.plan.ranges[task]
-        fresh = [run for run in manifest.fresh if range_.overlaps(run)]
-        fresh_inputs = {run.input for run in fresh}
-        sides = []
-        for spec in self.spec.signature.inputs:
-            columns = tuple(column.name for column in spec.stored)
-            # The history of one input is read only if the other one brought something new.
-            others = fresh_inputs - {spec.name}
-            history = [
-                run for run in manifest.history if others and run.input == spec.name and range_.overlaps(run)
-            ]
-            sides.append(
-                Side(
-                    spec.name,
-                    [reader.read(run, range_, columns) for run in fresh if run.input == spec.name],
-                    [reader.read(run, range_, columns) for run in history],
-                )
-            )
-        yield from join_sides(sides[0], sides[1], self.spec.join)
 
     def _remove_stale_batches(self) -> None:
         settings = self.spec.settings

@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
+from watersmeet.kernel.band import BandJoin
 from watersmeet.kernel.equi import EquiJoin
+from watersmeet.kernel.theta import ThetaJoin
 from watersmeet.model.facts import InputSpec, JoinSignature
+from watersmeet.plan.placement import HashStrategy, Strategy
+
+# What a kernel does with the rows that a task reads.
+Join = EquiJoin | BandJoin | ThetaJoin
 
 # Incoming rows that one ingest task holds before it writes a run. They are in memory up to three times while
 # they are sorted: received, put together, and in order.
@@ -41,9 +47,10 @@ class JoinSpec:
     name: str
     instance: str
     signature: JoinSignature
-    join: EquiJoin
+    join: Join
     settings: Settings
     streaming: bool = True
+    strategy: Strategy = field(default_factory=HashStrategy)
 
     def input(self, name: str) -> InputSpec:
         return next(spec for spec in self.signature.inputs if spec.name == name)

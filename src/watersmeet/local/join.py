@@ -14,14 +14,17 @@ from typing import TypeAlias
 
 import pyarrow as pa
 
-from watersmeet.engine.compile import CompiledJoin, ComputedKey, compile_join
+from watersmeet.engine.compile import CompiledJoin, ComputedKey, compile_callable, compile_join
 from watersmeet.engine.operator import Operator
 from watersmeet.engine.spec import JoinSpec, Settings
+from watersmeet.engine.strategy import AUTO, choose, settle
 from watersmeet.errors import PredicateError, UsageError
 from watersmeet.kernel.evaluate import arrow_type, evaluate, supports
+from watersmeet.kernel.theta import Condition
 from watersmeet.model.expression import Call, Column, Expression, Selected, columns_of
 from watersmeet.model.facts import BatchId, Descriptor
 from watersmeet.model.types import type_of_arrow
+from watersmeet.plan.grid import GridPolicy, dynamic
 from watersmeet.predicate import parse_predicate, parse_select
 
 Rows: TypeAlias = "pa.Table | pa.RecordBatch | Sequence[pa.RecordBatch]"
@@ -41,11 +44,15 @@ class LocalJoin:
     """
 
     schemas: Mapping[str, pa.Schema]
-    on: str
+    on: str | Condition
     state: str
     select: Sequence[str] | None = None
     name: str = "join"
     tasks: int = 2
+    strategy: str = AUTO
+    cells: int | None = None
+    mapping: tuple[int, int] | None = None
+    policy: GridPolicy = field(default_factory=dynamic)
     query: str = "local"
     ansi: bool = True
     settings: Settings | None = None
@@ -57,12 +64,30 @@ class LocalJoin:
         schemas = {
             name: {f.name: type_of_arrow(f.type) for f in schema} for name, schema in self.schemas.items()
         }
-        predicate = parse_predicate(self.on, schemas, ansi=self.ansi)
         self._selected = parse_select(self.select, schemas, ansi=self.ansi) if self.select else None
-        self._compiled = compile_join(predicate, self._selected, schemas, ansi=self.ansi)
-        self._check_local()
+        if isinstance(self.on, str):
+            predicate = parse_predicate(self.on, schemas, ansi=self.ansi)
+            compiled = compile_join(predicate, self._selected, schemas, ansi=self.ansi)
+        else:
+            compiled = compile_callable(self.on, self._selected, schemas)
         settings = self.settings or Settings(state=self.state, tasks=self.tasks)
-        spec = JoinSpec(self.name, self.run, self._compiled.signature, self._compiled.join, settings)
+        self._compiled, strategy = settle(
+            choose(self.strategy, compiled, streaming=True, has_place=True),
+            compiled,
+            tasks=settings.tasks,
+            cells=self.cells,
+            mapping=self.mapping,
+            policy=self.policy,
+        )
+        self._check_local()
+        spec = JoinSpec(
+            self.name,
+            self.run,
+            self._compiled.signature,
+            self._compiled.join,
+            settings,
+            strategy=strategy,
+        )
         self.operator = Operator(spec, self.clock)
 
     def batch(self, **inputs: Rows) -> pa.Table:
@@ -97,12 +122,12 @@ class LocalJoin:
         compiled: CompiledJoin = self._compiled
         if compiled.spark_checks:
             raise PredicateError(
-                "this predicate needs Spark to evaluate it; the local driver cannot", self.on
+                "this predicate needs Spark to evaluate it; the local driver cannot", str(self.on)
             )
         for key in compiled.computed:
             if not supports(_uncast(key)) or not _casts_exactly(key.expression):
                 raise PredicateError(
-                    f"the key {key.sql} needs Spark to compute it; the local driver cannot", self.on
+                    f"the key {key.sql} needs Spark to compute it; the local driver cannot", str(self.on)
                 )
         for item in self._selected or ():
             if not isinstance(item.expression, Column) and not supports(item.expression):
@@ -118,7 +143,7 @@ class LocalJoin:
         flat = flat.combine_chunks()
         columns = {(c.input, c.column): _single(flat.column(c.name)) for c in output}
         if self._selected is None:
-            return pa.table({name: _struct(name, columns, len(flat)) for name in self.schemas})
+            return pa.table({name: _struct(name, columns) for name in self.schemas})
         return pa.table({item.name: _select(item, columns, len(flat), self.ansi) for item in self._selected})
 
 
@@ -126,7 +151,7 @@ def _single(column: pa.ChunkedArray) -> pa.Array:
     return column.chunk(0) if column.num_chunks else pa.array([], column.type)
 
 
-def _struct(name: str, columns: dict[tuple[str, str], pa.Array], rows: int) -> pa.Array:
+def _struct(name: str, columns: dict[tuple[str, str], pa.Array]) -> pa.Array:
     mine = {column: values for (owner, column), values in columns.items() if owner == name}
     return pa.StructArray.from_arrays(list(mine.values()), names=list(mine))
 

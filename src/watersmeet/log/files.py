@@ -13,6 +13,7 @@ import os
 import re
 import shutil
 import uuid
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
@@ -67,8 +68,8 @@ class Files(Protocol):
         """Drop a local copy of a remote file, if there can be one: the next `map` fetches it anew."""
         ...
 
-    def write(self, stem: str, schema: pa.Schema, batch: pa.RecordBatch) -> Stored:
-        """Write one record batch as an Arrow IPC file named `<stem>-<checksum>.arrow`: the same rows twice
+    def write(self, stem: str, schema: pa.Schema, batches: Sequence[pa.RecordBatch]) -> Stored:
+        """Write record batches as an Arrow IPC file named `<stem>-<checksum>.arrow`: the same rows twice
         are the same file.
         """
         ...
@@ -132,17 +133,18 @@ class LocalFiles:
     def forget_copy(self, path: str) -> bool:
         return False
 
-    def write(self, stem: str, schema: pa.Schema, batch: pa.RecordBatch) -> Stored:
+    def write(self, stem: str, schema: pa.Schema, batches: Sequence[pa.RecordBatch]) -> Stored:
         draft = f"{stem}-{uuid.uuid4().hex}.arrow"
         target = self._prepared(draft)
         failpoints.reach("run-before-write")
         try:
             with pa.OSFile(str(target), "wb") as sink, pa.ipc.new_file(sink, schema) as writer:
                 if failpoints.reach("run-half-written"):
-                    writer.write_batch(batch.slice(0, batch.num_rows // 2))
+                    writer.write_batch(batches[0].slice(0, batches[0].num_rows // 2))
                     sink.flush()
                     failpoints.act("run-half-written")
-                writer.write_batch(batch)
+                for batch in batches:
+                    writer.write_batch(batch)
             self._settle(target)
             stored = Stored.as_named(stem, self.map(draft))
             target.rename(self.root / stored.path)

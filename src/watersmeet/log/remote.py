@@ -17,7 +17,7 @@ import os
 import shutil
 import tempfile
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -102,14 +102,15 @@ class RemoteFiles:
         (self.cache / path).unlink(missing_ok=True)
         return True
 
-    def write(self, stem: str, schema: pa.Schema, batch: pa.RecordBatch) -> Stored:
+    def write(self, stem: str, schema: pa.Schema, batches: Sequence[pa.RecordBatch]) -> Stored:
         failpoints.reach("run-before-write")
         draft = f"{stem}-{uuid.uuid4().hex}.arrow"
         copy = self.cache / draft
         copy.parent.mkdir(parents=True, exist_ok=True)
         _make_room(self.cache_root, CACHE_BYTES)
         with pa.OSFile(str(copy), "wb") as sink, pa.ipc.new_file(sink, schema) as writer:
-            writer.write_batch(batch)
+            for batch in batches:
+                writer.write_batch(batch)
         content = self.map(draft)
         stored = Stored.as_named(stem, content)
         copy.rename(self.cache / stored.path)

@@ -1,7 +1,7 @@
 """Run files: write sorted rows once, read them back verified and mapped.
 
-A run is one uncompressed Arrow IPC file with one record batch, the order key first. Its name carries the
-batch, the partition, its number within it, and the checksum of its content: Spark may run a task twice, and a
+A run is one uncompressed Arrow IPC file, the order key first. It is one record batch, or one for each section
+where it is cut for the grid; a record batch is sorted in itself. Its name carries the batch, the partition, its number within it, and the checksum of its content: Spark may run a task twice, and a
 zombie may finish late, so batch and partition alone are not unique. What no manifest names does not exist.
 
 Why not a random name: what a task sends through a shuffle must be the same each time it is run. Spark (from
@@ -13,17 +13,23 @@ write the same file and describe it in the same words.
 from __future__ import annotations
 
 import uuid
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 
+import numpy as np
 import pyarrow as pa
 
 from watersmeet.errors import CorruptFile
 from watersmeet.kernel.sorted import ORDER, Sorted, open_sorted
 from watersmeet.log.codec import checksum
 from watersmeet.log.files import Files
-from watersmeet.model.facts import KeyRange, Run
+from watersmeet.model.facts import KeyRange, Run, Section
 
 RUNS = "runs"
+
+# Shares into which the marks of a run cut its rows: enough to place a bound within a few per cent.
+MARK_SHARES = 32
+# Keys looked at for the marks of one section.
+_MARK_SAMPLE = 1024
 
 
 def attempt_id() -> str:
@@ -31,26 +37,49 @@ def attempt_id() -> str:
 
 
 def write_run(
-    files: Files, input: str, batch: int, label: str, rows: Sorted, group: str | None = None
+    files: Files,
+    input: str,
+    batch: int,
+    label: str,
+    rows: Sorted | Mapping[int, Sorted],
+    group: str | None = None,
+    *,
+    marked: bool = False,
 ) -> Run:
-    """Store sorted rows. `label` tells where the run came from (partition or merge); no two runs that come out
-    of one task may share it, as they may hold the same rows.
+    """Store sorted rows, or sorted rows by section number. None of them is empty.
+
+    `label` tells where the run came from (partition or merge); no two runs that come out of one task may share
+    it, as they may hold the same rows. `marked` runs carry `marks`.
     """
     stem = f"{RUNS}/{input}/{batch:010d}-{label}"
-    order = pa.array(rows.keys)
-    schema = pa.schema([pa.field(ORDER, pa.uint64(), nullable=False), *rows.rows.schema], metadata=None)
-    stored = files.write(stem, schema, pa.RecordBatch.from_arrays([order, *rows.rows.columns], schema=schema))
+    parts = [rows] if isinstance(rows, Sorted) else list(rows.values())
+    schema = pa.schema([pa.field(ORDER, pa.uint64(), nullable=False), *parts[0].rows.schema], metadata=None)
+    batches = [
+        pa.RecordBatch.from_arrays([pa.array(part.keys), *part.rows.columns], schema=schema) for part in parts
+    ]
+    stored = files.write(stem, schema, batches)
     return Run(
         input=input,
         path=stored.path,
         group=group or stored.path,
         batch=batch,
-        rows=len(rows),
+        rows=sum(map(len, parts)),
         bytes=stored.bytes,
-        low=int(rows.keys[0]),
-        high=int(rows.keys[-1]),
+        low=min(int(part.keys[0]) for part in parts),
+        high=max(int(part.keys[-1]) for part in parts),
         checksum=stored.checksum,
+        sections=() if isinstance(rows, Sorted) else tuple(Section(n, len(part)) for n, part in rows.items()),
+        marks=_marks(parts) if marked else (),
     )
+
+
+def _marks(parts: Sequence[Sorted]) -> tuple[int, ...]:
+    """Keys that cut the rows into equal shares, the lowest and the highest included."""
+    sampled = [
+        part.keys[np.linspace(0, len(part) - 1, min(len(part), _MARK_SAMPLE)).astype(int)] for part in parts
+    ]
+    keys = np.sort(np.concatenate(sampled))
+    return tuple(keys[np.linspace(0, len(keys) - 1, MARK_SHARES + 1).astype(int)].tolist())
 
 
 def batch_of(name: str) -> int:
@@ -63,15 +92,25 @@ class RunReader:
 
     def __init__(self, files: Files):
         self._files = files
-        self._open: dict[str, Sorted] = {}
+        self._open: dict[str, dict[int, Sorted]] = {}
 
-    def read(self, run: Run, range_: KeyRange, columns: tuple[str, ...]) -> Sorted:
-        """The rows of a run within a key range, with just these columns. Nothing is copied."""
+    def read(
+        self, run: Run, range_: KeyRange, columns: tuple[str, ...], sections: Sequence[range] | None = None
+    ) -> dict[int, Sorted]:
+        """The rows of a run within a key range, with just these columns, by section. Nothing is copied.
+
+        A run that is not cut is one section, number 0. `sections` says which ones are wanted; None is all.
+        """
         whole = self._open.get(run.path)
         if whole is None:
             whole = self._open[run.path] = self._verified(run)
-        part = whole.between(range_)
-        return Sorted(part.keys, part.rows.select(list(columns)))
+        found = {}
+        for number, section in whole.items():
+            if sections is None or any(number in wanted for wanted in sections):
+                part = section.between(range_)
+                if len(part):
+                    found[number] = Sorted(part.keys, part.rows.select(list(columns)))
+        return found
 
     def forget_all_but(self, paths: Iterable[str]) -> None:
         """Unmap what is no longer live, so that its disk space can be given back."""
@@ -79,7 +118,7 @@ class RunReader:
         for path in [p for p in self._open if p not in alive]:
             del self._open[path]
 
-    def _verified(self, run: Run) -> Sorted:
+    def _verified(self, run: Run) -> dict[int, Sorted]:
         content = self._checked(run)
         if isinstance(content, str) and self._files.forget_copy(run.path):
             content = self._checked(run)
@@ -87,7 +126,9 @@ class RunReader:
             raise CorruptFile(
                 f"run {run.path} of batch {run.batch} in {self._files.place} {content}. {_ADVICE}"
             )
-        return open_sorted(pa.ipc.open_file(content).get_batch(0))
+        file = pa.ipc.open_file(content)
+        numbers = [section.number for section in run.sections] or [0]
+        return {number: open_sorted(file.get_batch(place)) for place, number in enumerate(numbers)}
 
     def _checked(self, run: Run) -> pa.Buffer | str:
         """The run's bytes if they are the ones written, else what is wrong with them."""

@@ -8,11 +8,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from watersmeet.model.grid import GridPlan, Relocation
+
 # Order keys are unsigned 64-bit; a range is half open, so its end may be one past the last key.
 KEY_SPACE = 1 << 64
 
 # The format of manifests and runs. Raised when an older reader would misread; unknown formats are refused.
-FORMAT = 1
+FORMAT = 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,11 +41,21 @@ FULL_RANGE = KeyRange(0, KEY_SPACE)
 
 
 @dataclass(frozen=True, slots=True)
+class Section:
+    """One part of a run that is cut for the grid: sorted in itself, so many rows."""
+
+    number: int
+    rows: int
+
+
+@dataclass(frozen=True, slots=True)
 class Run:
     """An immutable sorted file. `low` and `high` are its smallest and largest order key, both inclusive.
 
     Files that share a `group` were cut from one sorted sequence and count as one where the number of
-    sequences matters: a key is in one of them, or in several only where it fills them all.
+    sequences matters: a key is in one of them, or in several only where it fills them all. `sections` are
+    the parts of a run that is cut, those without rows left out. `marks` are keys that cut the rows into equal
+    shares, from the lowest to the highest, where order keys say something of the values.
     """
 
     input: str
@@ -55,14 +67,20 @@ class Run:
     low: int
     high: int
     checksum: str
+    sections: tuple[Section, ...] = ()
+    marks: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class MergePart:
-    """One key range of a merge: the unit of work. `output` is None until a receipt for it was accepted."""
+    """One key range of a merge: the unit of work. `output` is None until a receipt for it was accepted.
+
+    `rows` is an estimate, for sharing out the work.
+    """
 
     range: KeyRange
     output: tuple[Run, ...] | None = None
+    rows: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,9 +95,8 @@ class Merge:
 
     @property
     def pending_rows(self) -> int:
-        """An estimate: order keys are uniform, so a part's rows follow the width of its range."""
-        width = sum(p.range.high - p.range.low for p in self.parts if p.output is None)
-        return self.rows * width // KEY_SPACE
+        """An estimate, as the parts' rows are."""
+        return sum(part.rows for part in self.parts if part.output is None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,11 +119,30 @@ class Assignment:
 
 
 @dataclass(frozen=True, slots=True)
-class HashPlan:
-    """Each task joins one range of order keys; together they cover the key space exactly once."""
+class Relocated:
+    """A change of the grid's shape, and the batch from which on it applied."""
+
+    batch: int
+    event: Relocation
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """Who joins what in one batch, and who merges what.
+
+    Without a grid each task joins one range of order keys; together they cover the key space exactly once.
+    They are keys of both inputs, or of the left one where rows of different keys can meet. With a grid the
+    cells share out the sections of the runs. `relocations` are the latest changes of its shape, oldest first.
+    """
 
     ranges: tuple[KeyRange, ...]
     assignments: tuple[Assignment, ...] = ()
+    grid: GridPlan | None = None
+    relocations: tuple[Relocated, ...] = ()
+
+
+# Orders of runs: by a hash of the keys (equality), by the value itself (bands), by arrival (any condition).
+BY_HASH, BY_VALUE, BY_ARRIVAL = "hash", "value", "arrival"
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,13 +158,23 @@ class InputSpec:
     """What is kept of one input, and which of the arriving columns make its order key.
 
     `keys` arrive with every batch; they are stored only if they are also in `stored`. `hashed`, if
-    given, is an arriving column that Spark computed from keys that Arrow cannot hash.
+    given, is an arriving column that Spark computed from keys that Arrow cannot hash. `order` says how the
+    order key comes about: a hash of the keys, the one key's value, or the row's place in the stream.
     """
 
     name: str
     stored: tuple[Column, ...]
     keys: tuple[str, ...]
     hashed: str | None = None
+    order: str = BY_HASH
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """How runs are cut for the grid: the cells of each storage group at the start, and the parts of each."""
+
+    groups: tuple[int, ...]
+    parts: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,6 +185,7 @@ class JoinSignature:
     predicate: str
     key_types: tuple[str, ...]
     scheme: str
+    layout: Layout | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -174,7 +221,7 @@ class Manifest:
     history: tuple[Run, ...]
     fresh: tuple[Run, ...]
     merges: tuple[Merge, ...]
-    plan: HashPlan
+    plan: Plan
     totals: dict[str, InputTotals] = field(default_factory=dict)
     arrived: dict[str, int] = field(default_factory=dict)
     skips_batches: bool = False

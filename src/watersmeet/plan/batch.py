@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from watersmeet.errors import StateError
 from watersmeet.model.facts import (
     BatchId,
     Descriptor,
-    HashPlan,
     InputTotals,
     JoinSignature,
     Manifest,
@@ -17,8 +17,8 @@ from watersmeet.model.facts import (
     Run,
 )
 from watersmeet.plan.compatible import check_compatible
-from watersmeet.plan.hash import plan_ranges
 from watersmeet.plan.merges import accept_receipts, apply_finished, plan_assignments, plan_merges
+from watersmeet.plan.placement import Strategy, place_batch
 
 
 def plan_batch(
@@ -30,6 +30,7 @@ def plan_batch(
     signature: JoinSignature,
     instance: str,
     run_seq: int,
+    strategy: Strategy,
     tasks: int,
     now_ms: int,
 ) -> Manifest:
@@ -44,6 +45,9 @@ def plan_batch(
     live = (*history, *fresh)
     merges = (*pending, *plan_merges(history, pending, tasks, batch.number))
     fresh_rows = sum(run.rows for run in fresh)
+    left, right = (spec.name for spec in signature.inputs)
+    before = parent.plan if parent else None
+    plan = place_batch(strategy, before, history, fresh, (left, right), tasks, batch.number)
     return Manifest(
         batch=batch,
         run_seq=run_seq,
@@ -53,7 +57,7 @@ def plan_batch(
         history=history,
         fresh=fresh,
         merges=merges,
-        plan=HashPlan(plan_ranges(tasks), plan_assignments(merges, live, fresh_rows, tasks)),
+        plan=replace(plan, assignments=plan_assignments(merges, live, fresh_rows, tasks)),
         totals=_totals(parent, descriptors, signature),
         arrived=count_arrived(descriptors),
         skips_batches=_skips(parent, batch),

@@ -7,7 +7,7 @@ the history lacks, columns in another order. Everything else would mix rows of t
 from __future__ import annotations
 
 from watersmeet.errors import StateMismatch
-from watersmeet.model.facts import InputSpec, JoinSignature
+from watersmeet.model.facts import InputSpec, JoinSignature, Layout
 
 
 def check_compatible(old: JoinSignature, new: JoinSignature) -> None:
@@ -19,8 +19,16 @@ def check_compatible(old: JoinSignature, new: JoinSignature) -> None:
         _refuse("its predicate was", old.predicate, new.predicate)
     if old.key_types != new.key_types or old.scheme != new.scheme:
         _refuse("its keys were compared as", (*old.key_types, old.scheme), (*new.key_types, new.scheme))
+    if old.layout != new.layout:
+        _refuse("its rows were stored for", _shown(old.layout), _shown(new.layout))
     for before, after in zip(old.inputs, new.inputs, strict=True):
         _check_columns(before, after)
+
+
+def _shown(layout: Layout | None) -> str:
+    if layout is None:
+        return "ranges of keys"
+    return f"a grid of {sum(layout.groups)} cells in {layout.parts} parts"
 
 
 def _check_columns(before: InputSpec, after: InputSpec) -> None:

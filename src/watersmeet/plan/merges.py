@@ -21,6 +21,7 @@ import xxhash
 
 from watersmeet.errors import StateError
 from watersmeet.model.facts import KEY_SPACE, Assignment, KeyRange, Merge, MergePart, Receipt, Run
+from watersmeet.plan.spread import spread_of
 
 # Eight: three tiers take a run 512-fold, and measured look-ups cost less in eight small runs than the
 # rewriting that a fan-in of four adds.
@@ -115,8 +116,12 @@ def _merge(input_name: str, tier: int, batch: int, runs: list[Run], tasks: int) 
         min(tasks, rows // MIN_PART_ROWS),
         1,
     )
-    bounds = [KEY_SPACE * n // count for n in range(count + 1)]
-    parts = tuple(MergePart(KeyRange(low, high)) for low, high in itertools.pairwise(bounds))
+    spread = spread_of(runs)
+    bounds = [0, *spread.bounds(count), KEY_SPACE]
+    parts = tuple(
+        MergePart(KeyRange(low, high), rows=round(spread.between(low, high)))
+        for low, high in itertools.pairwise(bounds)
+    )
     paths = tuple(run.path for run in runs)
     # A replayed batch may plan the same tier over other runs or in other parts: a receipt must not fit both.
     content = xxhash.xxh3_64_hexdigest("\n".join([*paths, str(count)]).encode())
@@ -134,9 +139,8 @@ def plan_assignments(
     for merge in sorted(merges, key=lambda m: (m.rows, m.id)):
         for number, part in enumerate(merge.parts):
             if part.output is None and budget > 0:
-                rows = merge.rows * (part.range.high - part.range.low) // KEY_SPACE
                 task = min(range(tasks), key=lambda t: (load[t], t))
                 assigned.append(Assignment(task, merge.id, number))
-                load[task] += rows
-                budget -= rows
+                load[task] += part.rows
+                budget -= part.rows
     return tuple(assigned)

@@ -19,11 +19,13 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import StructField, StructType
 
-from watersmeet.config import Lookup, read_settings
-from watersmeet.engine.compile import HASHED, CompiledJoin, HashedKeys, compile_join
+from watersmeet.config import Lookup, has_place, read_grid_policy, read_settings
+from watersmeet.engine.compile import HASHED, CompiledJoin, HashedKeys, compile_callable, compile_join
 from watersmeet.engine.spec import JoinSpec
+from watersmeet.engine.strategy import SPARK, Choice, check_grid_arguments, choose, settle
 from watersmeet.errors import PredicateError, UsageError
-from watersmeet.model.expression import Predicate, Selected
+from watersmeet.kernel.theta import Condition
+from watersmeet.model.expression import Selected
 from watersmeet.model.types import Schema, SqlType, parse_type
 from watersmeet.predicate import parse_predicate, parse_select
 from watersmeet.spark.tasks import DESCRIPTOR_SCHEMA, IngestTask, JoinTask
@@ -31,49 +33,92 @@ from watersmeet.spark.tasks import DESCRIPTOR_SCHEMA, IngestTask, JoinTask
 
 @dataclass(frozen=True)
 class ParsedJoin:
-    predicate: Predicate
+    inputs: tuple[str, ...]
     selected: tuple[Selected, ...] | None
     compiled: CompiledJoin
 
 
-def join_frames(
+@dataclass(frozen=True)
+class Grid:
+    """What the user says of the grid: how many cells, and their mapping if it is to stay."""
+
+    cells: int | None = None
+    mapping: tuple[int, int] | None = None
+
+
+def join_with(
     inputs: Mapping[str, DataFrame],
-    on: str,
+    on: str | Condition,
     *,
+    strategy: str,
     select: Sequence[str] | None,
     state: str | None,
     name: str | None,
     tasks: int | None,
+    grid: Grid,
     options: Mapping[str, object] | None = None,
+) -> DataFrame:
+    """Join two DataFrames by the strategy that was asked for, or that suits them."""
+    spark = next(iter(inputs.values())).sparkSession
+    parsed = parse_join(spark, inputs, on, select)
+    choice = choose_strategy(spark, inputs, parsed, strategy, state)
+    if choice.name == SPARK:
+        check_grid_arguments(choice, grid.cells, grid.mapping)
+        return _join_batches(inputs, str(on), parsed)
+    return _join_frames(inputs, on, parsed, choice, state, name, tasks, grid, options)
+
+
+def choose_strategy(
+    spark: SparkSession, inputs: Mapping[str, DataFrame], parsed: ParsedJoin, strategy: str, state: str | None
+) -> Choice:
+    streaming = next(iter(inputs.values())).isStreaming
+    known = has_place(_lookup(spark), state)
+    return choose(strategy, parsed.compiled, streaming=streaming, has_place=known)
+
+
+def _join_frames(
+    inputs: Mapping[str, DataFrame],
+    on: str | Condition,
+    parsed: ParsedJoin,
+    choice: Choice,
+    state: str | None,
+    name: str | None,
+    tasks: int | None,
+    grid: Grid,
+    options: Mapping[str, object] | None,
 ) -> DataFrame:
     """Join two DataFrames with the log-structured operator."""
     spark = next(iter(inputs.values())).sparkSession
-    parsed = parse_join(spark, inputs, on, select)
     settings = read_settings(_lookup(spark), state=state, tasks=tasks, options=options)
+    compiled, strategy = settle(
+        choice,
+        parsed.compiled,
+        tasks=settings.tasks,
+        cells=grid.cells,
+        mapping=grid.mapping,
+        policy=read_grid_policy(_lookup(spark), options),
+    )
     spec = JoinSpec(
         name=name or "-".join(inputs),
         instance=uuid.uuid4().hex,
-        signature=parsed.compiled.signature,
-        join=parsed.compiled.join,
+        signature=compiled.signature,
+        join=compiled.join,
         settings=settings,
         streaming=next(iter(inputs.values())).isStreaming,
+        strategy=strategy,
     )
     ingested = [
-        _arriving(frame, input_name, parsed.compiled).mapInArrow(
-            IngestTask(spec, input_name), DESCRIPTOR_SCHEMA
-        )
+        _arriving(frame, input_name, compiled).mapInArrow(IngestTask(spec, input_name), DESCRIPTOR_SCHEMA)
         for input_name, frame in inputs.items()
     ]
     descriptors = ingested[0].unionByName(ingested[1])
     placed = descriptors.repartitionById(settings.tasks, F.col("task"))
-    flat = placed.mapInArrow(JoinTask(spec), _flat_schema(inputs, parsed.compiled))
+    flat = placed.mapInArrow(JoinTask(spec), _flat_schema(inputs, compiled))
     return _shape(flat, parsed, on)
 
 
-def join_batches(inputs: Mapping[str, DataFrame], on: str, *, select: Sequence[str] | None) -> DataFrame:
-    """Join two batch DataFrames with Spark's own join, in the same shape as `join_frames`."""
-    spark = next(iter(inputs.values())).sparkSession
-    parsed = parse_join(spark, inputs, on, select)
+def _join_batches(inputs: Mapping[str, DataFrame], on: str, parsed: ParsedJoin) -> DataFrame:
+    """Join two batch DataFrames with Spark's own join, in the same shape."""
     left, right = (frame.alias(name) for name, frame in inputs.items())
     try:
         joined = left.join(right, F.expr(on))
@@ -85,16 +130,18 @@ def join_batches(inputs: Mapping[str, DataFrame], on: str, *, select: Sequence[s
 
 
 def parse_join(
-    spark: SparkSession, inputs: Mapping[str, DataFrame], on: str, select: Sequence[str] | None
+    spark: SparkSession, inputs: Mapping[str, DataFrame], on: str | Condition, select: Sequence[str] | None
 ) -> ParsedJoin:
     schemas = {name: _schema(name, frame) for name, frame in inputs.items()}
     ansi = spark.conf.get("spark.sql.ansi.enabled", "true") == "true"
     case_sensitive = spark.conf.get("spark.sql.caseSensitive", "false") == "true"
-    predicate = parse_predicate(on, schemas, ansi=ansi, case_sensitive=case_sensitive)
     selected = None
     if select is not None:
         selected = parse_select(select, schemas, ansi=ansi, case_sensitive=case_sensitive)
-    return ParsedJoin(predicate, selected, compile_join(predicate, selected, schemas, ansi=ansi))
+    if not isinstance(on, str):
+        return ParsedJoin(tuple(inputs), selected, compile_callable(on, selected, schemas))
+    predicate = parse_predicate(on, schemas, ansi=ansi, case_sensitive=case_sensitive)
+    return ParsedJoin(tuple(inputs), selected, compile_join(predicate, selected, schemas, ansi=ansi))
 
 
 def _schema(name: str, frame: DataFrame) -> Schema:
@@ -160,21 +207,21 @@ def _flat_schema(inputs: Mapping[str, DataFrame], compiled: CompiledJoin) -> Str
     )
 
 
-def _shape(flat: DataFrame, parsed: ParsedJoin, on: str) -> DataFrame:
+def _shape(flat: DataFrame, parsed: ParsedJoin, on: str | Condition) -> DataFrame:
     """Structs named like the inputs; Spark's own check of the predicate; the selected columns."""
     structs = []
-    for name in parsed.predicate.inputs:
+    for name in parsed.inputs:
         columns = [c for c in parsed.compiled.join.output if c.input == name]
         if columns:
             structs.append(F.struct(*(F.col(c.name).alias(c.column) for c in columns)).alias(name))
     shaped = flat.select(*structs)
     try:
         if parsed.compiled.spark_checks:
-            shaped = shaped.where(F.expr(on))
+            shaped = shaped.where(F.expr(str(on)))
         if parsed.selected is not None:
             shaped = shaped.select(*(F.expr(item.text).alias(item.name) for item in parsed.selected))
     except AnalysisException as error:
-        raise _refused(error, on) from error
+        raise _refused(error, str(on)) from error
     return shaped
 
 

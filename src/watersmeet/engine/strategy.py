@@ -1,0 +1,121 @@
+"""Which strategy a join takes, and why: what `strategy="auto"` means, and what fits which predicate.
+
+    kind of join        streams        batches
+    equality            hash           Spark's own join
+    band, inequality    range          range, if there is a place for its files; else Spark's own join
+    anything else       grid           Spark's own join; grid for a Python function
+
+What `auto` takes is the fastest by docs/benchmarks.md; each can be asked for by name.
+"""
+
+from __future__ import annotations
+
+import functools
+from dataclasses import dataclass, replace
+
+from watersmeet.engine.compile import CompiledJoin
+from watersmeet.errors import UsageError
+from watersmeet.kernel.band import BandJoin, right_range
+from watersmeet.kernel.equi import EquiJoin
+from watersmeet.kernel.theta import ThetaJoin
+from watersmeet.plan.grid import GridPolicy, fixed
+from watersmeet.plan.placement import GridStrategy, HashStrategy, RangeStrategy, Strategy
+
+AUTO, HASH, RANGE, GRID, SPARK = "auto", "hash", "range", "grid", "spark"
+STRATEGIES = (AUTO, HASH, RANGE, GRID, SPARK)
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """The strategy's name, and the reason in one sentence."""
+
+    name: str
+    why: str
+
+
+def choose(requested: str, compiled: CompiledJoin, *, streaming: bool, has_place: bool) -> Choice:
+    """What to take for this join. UsageError if what was asked for does not fit it."""
+    if requested not in STRATEGIES:
+        raise UsageError(f"strategy={requested!r} is not known: use one of {', '.join(STRATEGIES)}")
+    if requested == AUTO:
+        return _automatic(compiled, streaming, has_place)
+    join = compiled.join
+    if requested == SPARK and streaming:
+        raise UsageError('strategy="spark" is for batch inputs: leave it out for streams')
+    if requested == SPARK and isinstance(join, ThetaJoin) and join.condition is not None:
+        raise UsageError('strategy="spark" cannot call a Python function as a condition: use "grid"')
+    if requested == HASH and not isinstance(join, EquiJoin):
+        raise UsageError(
+            'strategy="hash" needs an equality between the two inputs, and the predicate has none: use "grid"'
+        )
+    if requested == RANGE and not isinstance(join, BandJoin):
+        other = '"hash" or "grid"' if isinstance(join, EquiJoin) else '"grid"'
+        raise UsageError(
+            'strategy="range" needs an inequality or a band between the two inputs, such as '
+            f"abs(l.x - r.x) <= 5, and no equality: use {other}"
+        )
+    return Choice(requested, "it was asked for")
+
+
+def _automatic(compiled: CompiledJoin, streaming: bool, has_place: bool) -> Choice:
+    join = compiled.join
+    if isinstance(join, EquiJoin):
+        if streaming:
+            return Choice(HASH, "the predicate has an equality: rows of one key meet in one task")
+        return Choice(SPARK, "a batch keeps no state, and Spark's own equality join is the fastest")
+    if isinstance(join, BandJoin):
+        if streaming or has_place:
+            return Choice(
+                RANGE, "the predicate bounds the distance or order of two values: runs are sorted by them"
+            )
+        return Choice(SPARK, "a batch without state= is left to Spark's own join, which compares all pairs")
+    if streaming or join.condition is not None:
+        return Choice(
+            GRID, "the predicate says nothing that could be looked up: all pairs, on an adaptive grid"
+        )
+    return Choice(SPARK, "all pairs must be compared, and for a batch Spark does that itself")
+
+
+def settle(
+    choice: Choice,
+    compiled: CompiledJoin,
+    *,
+    tasks: int,
+    cells: int | None,
+    mapping: tuple[int, int] | None,
+    policy: GridPolicy,
+) -> tuple[CompiledJoin, Strategy]:
+    """The strategy as the operator runs it, and the join with the layout that it needs."""
+    check_grid_arguments(choice, cells, mapping)
+    if choice.name == HASH:
+        return compiled, HashStrategy()
+    if isinstance(compiled.join, BandJoin) and choice.name == RANGE:
+        return compiled, RangeStrategy(functools.partial(right_range, join=compiled.join))
+    if mapping is not None:
+        rows, cols = _mapping(mapping)
+        policy, cells = fixed(rows, cols), rows * cols if cells is None else cells
+    strategy = GridStrategy(_cells(cells, tasks), policy)
+    signature = replace(compiled.signature, layout=strategy.layout)
+    return replace(compiled, signature=signature), strategy
+
+
+def check_grid_arguments(choice: Choice, cells: int | None, mapping: tuple[int, int] | None) -> None:
+    if choice.name != GRID and (cells is not None or mapping is not None):
+        raise UsageError(
+            f'cells= and mapping= belong to strategy="grid"; this join takes "{choice.name}": {choice.why}'
+        )
+
+
+def _cells(cells: int | None, tasks: int) -> int:
+    if cells is None:
+        return tasks
+    if isinstance(cells, bool) or not isinstance(cells, int) or cells < 1:
+        raise UsageError(f"cells={cells!r}: a grid has at least one cell")
+    return cells
+
+
+def _mapping(mapping: tuple[int, int]) -> tuple[int, int]:
+    sides = tuple(mapping) if isinstance(mapping, tuple | list) else ()
+    if len(sides) != 2 or not all(isinstance(side, int) and not isinstance(side, bool) for side in sides):
+        raise UsageError(f"mapping={mapping!r}: give rows and columns of the grid, such as (2, 4)")
+    return sides[0], sides[1]

@@ -1,0 +1,99 @@
+"""A task's share of a batch: what the plan lets it read, handed to the kernel of the join.
+
+Of the history nothing is read unless the other input brought something new; of a run nothing but the sections,
+the key range and the columns that are needed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import pyarrow as pa
+
+from watersmeet.engine.spec import Join, JoinSpec
+from watersmeet.kernel.band import BandJoin, join_bands, right_range
+from watersmeet.kernel.equi import EquiJoin, join_sides
+from watersmeet.kernel.pairs import Side
+from watersmeet.kernel.sorted import Sorted
+from watersmeet.kernel.theta import join_blocks
+from watersmeet.log.runs import RunReader
+from watersmeet.model.facts import FULL_RANGE, KeyRange, Manifest, Run
+from watersmeet.plan.shares import CellShare, SectionRange, shares_of_task
+
+
+def join_share(reader: RunReader, manifest: Manifest, spec: JoinSpec, task: int) -> Iterator[pa.RecordBatch]:
+    """All results that this task owes, in bounded batches."""
+    source = _Source(reader, manifest, spec)
+    if manifest.plan.grid is None:
+        left = manifest.plan.ranges[task]
+        right = right_range(left, spec.join) if isinstance(spec.join, BandJoin) else left
+        yield from _run(spec.join, source.side(0, left), source.side(1, right))
+        return
+    for share in shares_of_task(manifest.plan.grid, spec.settings.tasks, task):
+        for one, other in _cell_sides(source, share, single_group=len(manifest.plan.grid.groups) == 1):
+            yield from _run(spec.join, one, other)
+
+
+def _run(join: Join, left: Side, right: Side) -> Iterator[pa.RecordBatch]:
+    if isinstance(join, EquiJoin):
+        return join_sides(left, right, join)
+    if isinstance(join, BandJoin):
+        return join_bands(left, right, join)
+    return join_blocks(left, right, join)
+
+
+def _cell_sides(source: _Source, share: CellShare, *, single_group: bool) -> Iterator[tuple[Side, Side]]:
+    """The pairs of sides whose joins are the share; see plan/shares.py for why these meet every pair once."""
+    left_old, left_new = source.old(0, share.left_stored), source.new(0, share.left_stored)
+    right_old, right_new = source.old(1, share.right_stored), source.new(1, share.right_all)
+    left_name, right_name = source.names
+    if single_group:
+        yield Side(left_name, left_new, left_old), Side(right_name, right_new, right_old)
+        return
+    yield Side(left_name, left_new, left_old), Side(right_name, right_new, [])
+    yield Side(left_name, source.new(0, share.left_all), []), Side(right_name, [], right_old)
+
+
+@dataclass(frozen=True, slots=True)
+class _Source:
+    """The runs of a batch as slices, by input: 0 is the left one."""
+
+    reader: RunReader
+    manifest: Manifest
+    spec: JoinSpec
+
+    @property
+    def names(self) -> tuple[str, str]:
+        left, right = (spec.name for spec in self.spec.signature.inputs)
+        return left, right
+
+    def side(self, place: int, range_: KeyRange) -> Side:
+        fresh = self._read(self.manifest.fresh, place, range_)
+        return Side(self.names[place], fresh, self._read(self._history(place), place, range_))
+
+    def new(self, place: int, sections: Sequence[SectionRange]) -> list[Sorted]:
+        return self._read(self.manifest.fresh, place, FULL_RANGE, sections)
+
+    def old(self, place: int, sections: Sequence[SectionRange]) -> list[Sorted]:
+        return self._read(self._history(place), place, FULL_RANGE, sections)
+
+    def _history(self, place: int) -> tuple[Run, ...]:
+        other = self.names[1 - place]
+        return self.manifest.history if any(run.input == other for run in self.manifest.fresh) else ()
+
+    def _read(
+        self,
+        runs: Sequence[Run],
+        place: int,
+        range_: KeyRange,
+        sections: Sequence[SectionRange] | None = None,
+    ) -> list[Sorted]:
+        columns = tuple(column.name for column in self.spec.signature.inputs[place].stored)
+        wanted = None if sections is None else [range(s.low, s.high) for s in sections]
+        return [
+            part
+            for run in runs
+            if run.input == self.names[place] and range_.overlaps(run)
+            for part in self.reader.read(run, range_, columns, wanted).values()
+        ]

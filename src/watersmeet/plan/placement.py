@@ -1,0 +1,98 @@
+"""Who joins what in a batch: one strategy for each way to share out a join.
+
+    hash    equal ranges of mixed keys; keys that are equal meet in one task
+    range   ranges of the left input's values, balanced for the batch; for bands
+    grid    cells of the join matrix over sections of the runs; for any condition, blind to content
+
+A strategy is what the user chose (or `auto` for him), fixed for the length of a query; what it decides for a batch
+follows from the plan before, the history and the fresh runs alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from watersmeet.model.facts import Layout, Plan, Relocated, Run
+from watersmeet.model.grid import Amount, GridPlan
+from watersmeet.plan.grid import GridPolicy, advance, start_grid
+from watersmeet.plan.hash import plan_ranges
+from watersmeet.plan.ranges import Facing, plan_band_ranges
+from watersmeet.plan.relocation import StoredSections
+
+# Changes of shape that a manifest remembers.
+RELOCATIONS_KEPT = 20
+
+
+@dataclass(frozen=True, slots=True)
+class HashStrategy:
+    name = "hash"
+
+
+@dataclass(frozen=True, slots=True)
+class RangeStrategy:
+    """`facing` says which right words can be partners of a range of left words."""
+
+    name = "range"
+    facing: Facing
+
+
+@dataclass(frozen=True, slots=True)
+class GridStrategy:
+    name = "grid"
+    cells: int
+    policy: GridPolicy
+
+    @property
+    def layout(self) -> Layout:
+        plan = start_grid(self.cells, self.policy)
+        return Layout(plan.group_cells, plan.parts)
+
+
+Strategy = HashStrategy | RangeStrategy | GridStrategy
+
+
+def place_batch(
+    strategy: Strategy,
+    before: Plan | None,
+    history: Sequence[Run],
+    fresh: Sequence[Run],
+    inputs: tuple[str, str],
+    tasks: int,
+    batch: int,
+) -> Plan:
+    """The plan of a batch, without assignments of merges."""
+    old, new = ([_of(runs, name) for name in inputs] for runs in (history, fresh))
+    if isinstance(strategy, HashStrategy):
+        return Plan(plan_ranges(tasks))
+    if isinstance(strategy, RangeStrategy):
+        return Plan(plan_band_ranges((old[0], new[0]), (old[1], new[1]), strategy.facing, tasks))
+    grid = before.grid if before and before.grid else start_grid(strategy.cells, strategy.policy)
+    stored = _stored(grid, old[0], old[1])
+    plan, event = advance(grid, _amount(new[0]), _amount(new[1]), strategy.policy, stored)
+    relocations = before.relocations if before else ()
+    if event is not None:
+        relocations = (*relocations, Relocated(batch, event))[-RELOCATIONS_KEPT:]
+    return Plan((), grid=plan, relocations=relocations)
+
+
+def _of(runs: Sequence[Run], name: str) -> list[Run]:
+    return [run for run in runs if run.input == name]
+
+
+def _amount(runs: Sequence[Run]) -> Amount:
+    return Amount(sum(run.rows for run in runs), sum(run.bytes for run in runs))
+
+
+def _stored(grid: GridPlan, left: Sequence[Run], right: Sequence[Run]) -> StoredSections:
+    counts = []
+    for runs in (left, right):
+        rows, size = np.zeros((2, grid.sections), np.int64)
+        for run in runs:
+            for section in run.sections:
+                rows[section.number] += section.rows
+                size[section.number] += run.bytes * section.rows // run.rows
+        counts += [rows, size]
+    return StoredSections(*counts)
