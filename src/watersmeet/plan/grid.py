@@ -177,7 +177,7 @@ def advance(
     amounts are estimated from the totals.
     """
     counted = replace(plan, left=plan.left + left, right=plan.right + right)
-    if not (policy.adapts and _is_due(counted, policy)):
+    if not (policy.adapts and is_due(counted, policy)):
         return counted, None
     groups = _grow(_migrate(counted.groups, counted), counted, policy)
     decided = replace(counted, groups=groups, decided_left=counted.left, decided_right=counted.right)
@@ -204,8 +204,11 @@ def _reason(before: GridPlan, after: GridPlan) -> str:
     return MIGRATE if before.decided_left.rows + before.decided_right.rows else FIRST
 
 
-def _is_due(plan: GridPlan, policy: GridPolicy) -> bool:
-    """Line 2 of Algorithm 2, over padded sizes."""
+def is_due(plan: GridPlan, policy: GridPolicy) -> bool:
+    """Whether the mapping must be looked at again: line 2 of Algorithm 2, over padded sizes.
+
+    Once due, it stays so whatever else arrives, until `advance` decides.
+    """
     rows = plan.left.rows + plan.right.rows
     if rows == 0 or rows < policy.min_rows:
         return False
