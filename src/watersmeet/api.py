@@ -67,7 +67,7 @@ def join(
         ... )
         >>> joined.writeStream.format("console").start()                # doctest: +SKIP
     """
-    from watersmeet.spark.operator import Grid, join_with
+    from watersmeet.spark.operator import Request, join_frames
 
     _check_inputs(inputs)
     _check_condition(on)
@@ -75,17 +75,7 @@ def join(
         raise UsageError(f"name={name!r} cannot be a folder name: use letters, digits, '-', '_' and '.'")
     if select is not None and isinstance(select, str):
         raise UsageError(f'select must be a list of columns, such as ["{select}"], not one string')
-    return join_with(
-        inputs,
-        on,
-        strategy=strategy,
-        select=select,
-        state=state,
-        name=name,
-        tasks=tasks,
-        grid=Grid(cells, mapping),
-        options=options,
-    )
+    return join_frames(inputs, Request(on, select, strategy, state, name, tasks, cells, mapping, options))
 
 
 def explain(
@@ -98,12 +88,11 @@ def explain(
         >>> print(wm.explain({"l": orders, "r": trades}, on="abs(l.px - r.px) <= 1"))   # doctest: +SKIP
         range: the predicate bounds the distance or order of two values: runs are sorted by them
     """
-    from watersmeet.spark.operator import choose_strategy, parse_join
+    from watersmeet.spark.operator import Request, parse_join
 
     _check_inputs(inputs)
     _check_condition(on)
-    spark = next(iter(inputs.values())).sparkSession
-    choice = choose_strategy(spark, inputs, parse_join(spark, inputs, on, None), strategy, state)
+    choice = parse_join(inputs, Request(on, strategy=strategy, state=state)).choice
     return f"{choice.name}: {choice.why}"
 
 

@@ -192,7 +192,7 @@ def _live(schema, on, dropped_if_null, steps, tasks, **how) -> None:
             settings=Settings(state=state, tasks=tasks, run_rows=4, grace_s=-1.0, retain_batches=1),
             **how,
         )
-        everything = {"l": [], "r": []}
+        everything: dict[str, list[pa.Table]] = {"l": [], "r": []}
         results: Counter = Counter()
         for number, step in enumerate(steps):
             parts = {

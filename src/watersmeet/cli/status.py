@@ -41,6 +41,11 @@ def status(
       name, query      the join's name and Spark's query id
       batch, starts    the last batch; how often the query was started
       predicate        the join condition, in canonical spelling
+      strategy         hash, range or grid
+      grid             of a grid: cells, epoch (changes of shape), mappings
+                       (rows and columns of each group of cells), load_bytes
+                       (what the fullest cell reads), changes (the latest);
+                       otherwise null
       inputs           name, runs, rows, bytes (live), arrived_rows,
                        null_rows (dropped for a null key)
       pending_rows     merging debt: rows (estimated) ...
@@ -97,7 +102,28 @@ def _heading(join: JoinStatus) -> RenderableType:
     text.append(f"batch {join.batch}, started {join.starts} time{'s' if join.starts > 1 else ''}")
     if join.written_ms is not None and join.age_s is not None:
         text.append(f", last batch {age(join.age_s)} ({moment(join.written_ms)})")
+    if join.strategy is not None:
+        text.append(f"\n{_strategy(join)}")
     return text.append(f"\non {join.predicate}") if join.predicate else text
+
+
+def _strategy(join: JoinStatus) -> str:
+    """Such as: grid of 4 cells, mapping (1, 4) after 2 changes, the last in batch 7: 120 rows read anew."""
+    from watersmeet.cli.figures import count, size
+
+    if join.grid is None:
+        return f"strategy {join.strategy}"
+    grid = join.grid
+    shapes = " + ".join(f"({rows}, {cols})" for rows, cols in grid.mappings)
+    text = f"grid of {count(grid.cells)} cells, mapping {shapes}, {size(grid.load_bytes)} a cell"
+    if not grid.changes:
+        return text
+    last = grid.changes[-1]
+    times = f"{grid.epoch} change{'s' if grid.epoch > 1 else ''}"
+    return (
+        f"{text}; {times}, the last in batch {last.batch}: {count(last.kept_rows)} rows kept, "
+        f"{count(last.moved_rows)} moved, {count(last.discarded_rows)} dropped by cells"
+    )
 
 
 def _table(join: JoinStatus) -> RenderableType:

@@ -2,7 +2,7 @@
 
     [inputs.o]   format, path, schema, where, columns, options
     [inputs.p]   ...
-    [join]       on, select, name, tasks
+    [join]       on, select, name, tasks, strategy, cells, mapping
     [sink]       format, path, options, mode
     [job]        name, checkpoint, state, trigger
     [spark]      spark.* settings
@@ -40,7 +40,7 @@ _INPUT_WORDS = {
     "topic": "options",
     "type": "format",
 }
-_JOIN_KEYS = ("on", "select", "name", "tasks")
+_JOIN_KEYS = ("on", "select", "name", "tasks", "strategy", "cells", "mapping")
 _JOIN_WORDS = {"predicate": "on", "condition": "on", "columns": "select"}
 _SINK_KEYS = ("format", "path", "options", "mode")
 _JOB_KEYS = ("name", "checkpoint", "state", "trigger")
@@ -141,6 +141,9 @@ class _Reader:
             name=table.optional_text("name") or "-".join(source.name for source in inputs),
             select=table.texts("select"),
             tasks=table.count("tasks"),
+            strategy=table.optional_text("strategy") or "auto",
+            cells=table.count("cells"),
+            mapping=table.pair("mapping"),
         )
 
     def _sink(self, tables: dict[str, Any]) -> Sink:

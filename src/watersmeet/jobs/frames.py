@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator, Mapping
+from typing import Any
 
 from py4j.protocol import Py4JJavaError
 from pyspark.errors import PySparkException
@@ -55,14 +56,22 @@ def _schema_of_files(spark: SparkSession, source: Source, options: dict[str, str
 
 def join_inputs(job: Job, inputs: Mapping[str, DataFrame]) -> DataFrame:
     with _complaints(f"{job.file.name}: [join]"):
-        return watersmeet.join(
-            inputs,
-            on=job.join.on,
-            select=list(job.join.select) if job.join.select else None,
-            state=job.state,
-            name=job.join.name,
-            tasks=job.join.tasks,
-        )
+        return watersmeet.join(inputs, **arguments_of(job))
+
+
+def arguments_of(job: Job) -> dict[str, Any]:
+    """The job's join as arguments of `wm.join`."""
+    join = job.join
+    return {
+        "on": join.on,
+        "select": join.select,
+        "strategy": join.strategy,
+        "state": job.state,
+        "name": join.name,
+        "tasks": join.tasks,
+        "cells": join.cells,
+        "mapping": join.mapping,
+    }
 
 
 def start_query(job: Job, joined: DataFrame, env: Mapping[str, str]) -> StreamingQuery:

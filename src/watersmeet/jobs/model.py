@@ -30,6 +30,9 @@ class Join:
     name: str
     select: tuple[str, ...] | None = None
     tasks: int | None = None
+    strategy: str = "auto"
+    cells: int | None = None
+    mapping: tuple[int, int] | None = None
 
 
 @dataclass(frozen=True, slots=True)

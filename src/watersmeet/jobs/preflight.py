@@ -14,20 +14,22 @@ from pyspark.sql import DataFrame, SparkSession
 from watersmeet.config import read_settings
 from watersmeet.errors import WatersmeetError
 from watersmeet.jobs.checkpoint import Checkpoint, read_checkpoint
+from watersmeet.jobs.frames import arguments_of
 from watersmeet.jobs.model import Job
 from watersmeet.log.files import open_files
 from watersmeet.log.manifests import find_parent, list_manifests
 from watersmeet.model.facts import BatchId, JoinSignature
 from watersmeet.plan.compatible import check_compatible
-from watersmeet.spark.operator import parse_join
+from watersmeet.spark.operator import Request, parse_join, specify
 
 # A place that Spark reaches through Hadoop and `pyarrow.fs` may not know.
 _REMOTE = re.compile(r"(?!file:)[A-Za-z][A-Za-z0-9+.-]+:")
 
 
-def signature_of(spark: SparkSession, job: Job, inputs: Mapping[str, DataFrame]) -> JoinSignature:
+def signature_of(job: Job, inputs: Mapping[str, DataFrame]) -> JoinSignature:
     """What the history must have been written under for this job to go on with it."""
-    return parse_join(spark, inputs, job.join.on, job.join.select).compiled.signature
+    request = Request(**arguments_of(job))
+    return specify(inputs, parse_join(inputs, request), request)[0].signature
 
 
 def find_checkpoint(job: Job) -> Checkpoint | None:

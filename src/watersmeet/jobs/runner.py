@@ -53,7 +53,7 @@ def prepare(spark: SparkSession, job: Job, env: Mapping[str, str]) -> Prepared:
     checkpoint = find_checkpoint(job)
     inputs = read_inputs(spark, job, env)
     joined = join_inputs(job, inputs)
-    signature = signature_of(spark, job, inputs)
+    signature = signature_of(job, inputs)
     if checkpoint is not None:
         check_state(spark, job, signature, checkpoint)
     return Prepared(job, inputs, joined, signature, checkpoint)

@@ -37,6 +37,17 @@ class Table:
             raise ConfigError(f"{self.where}: {key} must be a text, not {describe(value)}")
         return value
 
+    def pair(self, key: str) -> tuple[int, int] | None:
+        match self._values.get(key):
+            case None:
+                return None
+            case [int(first), int(second)]:
+                return first, second
+            case other:
+                raise ConfigError(
+                    f"{self.where}: {key} must be two numbers, such as [2, 4], not {describe(other)}"
+                )
+
     def texts(self, key: str) -> tuple[str, ...] | None:
         value = self._values.get(key)
         if value is None:

@@ -19,7 +19,8 @@ from watersmeet.log.files import FileInfo, Files, open_files
 from watersmeet.log.manifests import MANIFESTS, RECEIPTS, ManifestName, list_manifests, read_manifest
 from watersmeet.log.runs import RUNS
 from watersmeet.log.starts import STARTS
-from watersmeet.model.facts import InputTotals, Manifest
+from watersmeet.model.facts import BY_VALUE, InputTotals, Manifest, Relocated
+from watersmeet.model.grid import GridPlan, GridShape
 
 _FOLDERS = frozenset({MANIFESTS, RUNS, RECEIPTS})
 
@@ -40,11 +41,44 @@ class InputStatus:
 
 
 @dataclass(frozen=True, slots=True)
+class Change:
+    """A new shape of the grid, from `batch` on: mappings as (rows, columns) of each group of cells.
+
+    Kept, moved and discarded are counted over all cells: what they read before and after, anew, and no more.
+    """
+
+    batch: int
+    reason: str
+    before: tuple[tuple[int, int], ...]
+    after: tuple[tuple[int, int], ...]
+    kept_rows: int
+    kept_bytes: int
+    moved_rows: int
+    moved_bytes: int
+    discarded_rows: int
+    discarded_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class GridStatus:
+    """The grid of a join: how often it changed, its mapping, what a cell reads, and the latest changes.
+
+    `load_bytes` is the input-load factor, what the fullest cell reads of both inputs.
+    """
+
+    cells: int
+    epoch: int
+    mappings: tuple[tuple[int, int], ...]
+    load_bytes: int
+    changes: tuple[Change, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class JoinStatus:
     """One join in one query. `batch` is None before the first batch; `age_s` is the time since it was written.
 
     `pending_rows` (an estimate) and `pending_parts` are the merging debt. `disk_bytes` counts every file,
-    also those that no batch needs any more and that are not removed yet.
+    also those that no batch needs any more and that are not removed yet. `grid` is None for other strategies.
     """
 
     name: str
@@ -60,6 +94,8 @@ class JoinStatus:
     live_bytes: int
     disk_bytes: int
     damage: tuple[str, ...]
+    strategy: str | None = None
+    grid: GridStatus | None = None
 
     @property
     def rows(self) -> int:
@@ -125,7 +161,49 @@ def join_status(files: Files, name: str, query: str, *, now_s: float, verify: bo
             *(mine.entries(folder) for folder in (MANIFESTS, RECEIPTS, STARTS)), *runs.values()
         ),
         damage=tuple(damage),
+        strategy=_strategy(newest) if newest else None,
+        grid=_grid(newest.plan.grid, newest.plan.relocations) if newest and newest.plan.grid else None,
     )
+
+
+def _strategy(manifest: Manifest) -> str:
+    if manifest.plan.grid is not None:
+        return "grid"
+    return "range" if manifest.signature.inputs[0].order == BY_VALUE else "hash"
+
+
+def _grid(plan: GridPlan, relocations: Iterable[Relocated]) -> GridStatus:
+    loads = [
+        (plan.left.bytes / group.shape.rows + plan.right.bytes / group.shape.cols) * group.cells / plan.cells
+        for group in plan.groups
+    ]
+    return GridStatus(
+        cells=plan.cells,
+        epoch=plan.epoch,
+        mappings=_pairs(plan.shapes),
+        load_bytes=round(max(loads)),
+        changes=tuple(_change(one) for one in relocations),
+    )
+
+
+def _change(relocated: Relocated) -> Change:
+    event = relocated.event
+    return Change(
+        batch=relocated.batch,
+        reason=event.reason,
+        before=_pairs(event.before),
+        after=_pairs(event.after),
+        kept_rows=event.kept.rows,
+        kept_bytes=event.kept.bytes,
+        moved_rows=event.moved.rows,
+        moved_bytes=event.moved.bytes,
+        discarded_rows=event.discarded.rows,
+        discarded_bytes=event.discarded.bytes,
+    )
+
+
+def _pairs(shapes: Iterable[GridShape]) -> tuple[tuple[int, int], ...]:
+    return tuple((shape.rows, shape.cols) for shape in shapes)
 
 
 def _newest_readable(files: Files, names: list[ManifestName]) -> tuple[Manifest | None, list[str]]:

@@ -13,6 +13,7 @@ from __future__ import annotations
 import uuid
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import cast
 
 from pyspark.errors import AnalysisException
 from pyspark.sql import Column, DataFrame, SparkSession
@@ -22,7 +23,7 @@ from pyspark.sql.types import StructField, StructType
 from watersmeet.config import Lookup, has_place, read_grid_policy, read_settings
 from watersmeet.engine.compile import HASHED, CompiledJoin, HashedKeys, compile_callable, compile_join
 from watersmeet.engine.spec import JoinSpec
-from watersmeet.engine.strategy import SPARK, Choice, check_grid_arguments, choose, settle
+from watersmeet.engine.strategy import AUTO, SPARK, Choice, check_grid_arguments, choose, settle
 from watersmeet.errors import PredicateError, UsageError
 from watersmeet.kernel.theta import Condition
 from watersmeet.model.expression import Selected
@@ -32,89 +33,91 @@ from watersmeet.spark.tasks import DESCRIPTOR_SCHEMA, IngestTask, JoinTask
 
 
 @dataclass(frozen=True)
+class Request:
+    """What the user asks of a join; see `wm.join`."""
+
+    on: str | Condition
+    select: Sequence[str] | None = None
+    strategy: str = AUTO
+    state: str | None = None
+    name: str | None = None
+    tasks: int | None = None
+    cells: int | None = None
+    mapping: tuple[int, int] | None = None
+    options: Mapping[str, object] | None = None
+
+
+@dataclass(frozen=True)
 class ParsedJoin:
     inputs: tuple[str, ...]
     selected: tuple[Selected, ...] | None
     compiled: CompiledJoin
+    choice: Choice
 
 
-@dataclass(frozen=True)
-class Grid:
-    """What the user says of the grid: how many cells, and their mapping if it is to stay."""
-
-    cells: int | None = None
-    mapping: tuple[int, int] | None = None
-
-
-def join_with(
-    inputs: Mapping[str, DataFrame],
-    on: str | Condition,
-    *,
-    strategy: str,
-    select: Sequence[str] | None,
-    state: str | None,
-    name: str | None,
-    tasks: int | None,
-    grid: Grid,
-    options: Mapping[str, object] | None = None,
-) -> DataFrame:
+def join_frames(inputs: Mapping[str, DataFrame], request: Request) -> DataFrame:
     """Join two DataFrames by the strategy that was asked for, or that suits them."""
-    spark = next(iter(inputs.values())).sparkSession
-    parsed = parse_join(spark, inputs, on, select)
-    choice = choose_strategy(spark, inputs, parsed, strategy, state)
-    if choice.name == SPARK:
-        check_grid_arguments(choice, grid.cells, grid.mapping)
-        return _join_batches(inputs, str(on), parsed)
-    return _join_frames(inputs, on, parsed, choice, state, name, tasks, grid, options)
+    parsed = parse_join(inputs, request)
+    if parsed.choice.name == SPARK:
+        check_grid_arguments(parsed.choice, request.cells, request.mapping)
+        return _join_batches(inputs, str(request.on), parsed)
+    spec, compiled = specify(inputs, parsed, request)
+    ingested = [
+        _arriving(frame, name, compiled).mapInArrow(IngestTask(spec, name), DESCRIPTOR_SCHEMA)
+        for name, frame in inputs.items()
+    ]
+    descriptors = ingested[0].unionByName(ingested[1])
+    placed = descriptors.repartitionById(spec.settings.tasks, F.col("task"))
+    flat = placed.mapInArrow(JoinTask(spec), _flat_schema(inputs, compiled))
+    return _shape(flat, parsed, str(request.on))
 
 
-def choose_strategy(
-    spark: SparkSession, inputs: Mapping[str, DataFrame], parsed: ParsedJoin, strategy: str, state: str | None
-) -> Choice:
-    streaming = next(iter(inputs.values())).isStreaming
-    known = has_place(_lookup(spark), state)
-    return choose(strategy, parsed.compiled, streaming=streaming, has_place=known)
-
-
-def _join_frames(
-    inputs: Mapping[str, DataFrame],
-    on: str | Condition,
-    parsed: ParsedJoin,
-    choice: Choice,
-    state: str | None,
-    name: str | None,
-    tasks: int | None,
-    grid: Grid,
-    options: Mapping[str, object] | None,
-) -> DataFrame:
-    """Join two DataFrames with the log-structured operator."""
-    spark = next(iter(inputs.values())).sparkSession
-    settings = read_settings(_lookup(spark), state=state, tasks=tasks, options=options)
+def specify(
+    inputs: Mapping[str, DataFrame], parsed: ParsedJoin, request: Request
+) -> tuple[JoinSpec, CompiledJoin]:
+    """The join as its tasks run it."""
+    first = next(iter(inputs.values()))
+    lookup = _lookup(first.sparkSession)
+    settings = read_settings(lookup, state=request.state, tasks=request.tasks, options=request.options)
     compiled, strategy = settle(
-        choice,
+        parsed.choice,
         parsed.compiled,
         tasks=settings.tasks,
-        cells=grid.cells,
-        mapping=grid.mapping,
-        policy=read_grid_policy(_lookup(spark), options),
+        cells=request.cells,
+        mapping=request.mapping,
+        policy=read_grid_policy(lookup, request.options),
     )
     spec = JoinSpec(
-        name=name or "-".join(inputs),
+        name=request.name or "-".join(inputs),
         instance=uuid.uuid4().hex,
         signature=compiled.signature,
         join=compiled.join,
         settings=settings,
-        streaming=next(iter(inputs.values())).isStreaming,
+        streaming=first.isStreaming,
         strategy=strategy,
     )
-    ingested = [
-        _arriving(frame, input_name, compiled).mapInArrow(IngestTask(spec, input_name), DESCRIPTOR_SCHEMA)
-        for input_name, frame in inputs.items()
-    ]
-    descriptors = ingested[0].unionByName(ingested[1])
-    placed = descriptors.repartitionById(settings.tasks, F.col("task"))
-    flat = placed.mapInArrow(JoinTask(spec), _flat_schema(inputs, compiled))
-    return _shape(flat, parsed, on)
+    return spec, compiled
+
+
+def parse_join(inputs: Mapping[str, DataFrame], request: Request) -> ParsedJoin:
+    first = next(iter(inputs.values()))
+    spark = first.sparkSession
+    schemas = {name: _schema(name, frame) for name, frame in inputs.items()}
+    ansi = spark.conf.get("spark.sql.ansi.enabled", "true") == "true"
+    case_sensitive = spark.conf.get("spark.sql.caseSensitive", "false") == "true"
+    predicate = None
+    if isinstance(request.on, str):
+        predicate = parse_predicate(request.on, schemas, ansi=ansi, case_sensitive=case_sensitive)
+    selected = None
+    if request.select is not None:
+        selected = parse_select(request.select, schemas, ansi=ansi, case_sensitive=case_sensitive)
+    if predicate is not None:
+        compiled = compile_join(predicate, selected, schemas, ansi=ansi)
+    else:
+        compiled = compile_callable(cast("Condition", request.on), selected, schemas)
+    known = has_place(_lookup(spark), request.state)
+    choice = choose(request.strategy, compiled, streaming=first.isStreaming, has_place=known)
+    return ParsedJoin(tuple(inputs), selected, compiled, choice)
 
 
 def _join_batches(inputs: Mapping[str, DataFrame], on: str, parsed: ParsedJoin) -> DataFrame:
@@ -127,21 +130,6 @@ def _join_batches(inputs: Mapping[str, DataFrame], on: str, parsed: ParsedJoin) 
     except AnalysisException as error:
         raise _refused(error, on) from error
     return joined.select(*(F.struct(f"{name}.*").alias(name) for name in inputs))
-
-
-def parse_join(
-    spark: SparkSession, inputs: Mapping[str, DataFrame], on: str | Condition, select: Sequence[str] | None
-) -> ParsedJoin:
-    schemas = {name: _schema(name, frame) for name, frame in inputs.items()}
-    ansi = spark.conf.get("spark.sql.ansi.enabled", "true") == "true"
-    case_sensitive = spark.conf.get("spark.sql.caseSensitive", "false") == "true"
-    selected = None
-    if select is not None:
-        selected = parse_select(select, schemas, ansi=ansi, case_sensitive=case_sensitive)
-    if not isinstance(on, str):
-        return ParsedJoin(tuple(inputs), selected, compile_callable(on, selected, schemas))
-    predicate = parse_predicate(on, schemas, ansi=ansi, case_sensitive=case_sensitive)
-    return ParsedJoin(tuple(inputs), selected, compile_join(predicate, selected, schemas, ansi=ansi))
 
 
 def _schema(name: str, frame: DataFrame) -> Schema:
@@ -207,7 +195,7 @@ def _flat_schema(inputs: Mapping[str, DataFrame], compiled: CompiledJoin) -> Str
     )
 
 
-def _shape(flat: DataFrame, parsed: ParsedJoin, on: str | Condition) -> DataFrame:
+def _shape(flat: DataFrame, parsed: ParsedJoin, on: str) -> DataFrame:
     """Structs named like the inputs; Spark's own check of the predicate; the selected columns."""
     structs = []
     for name in parsed.inputs:
@@ -217,11 +205,11 @@ def _shape(flat: DataFrame, parsed: ParsedJoin, on: str | Condition) -> DataFram
     shaped = flat.select(*structs)
     try:
         if parsed.compiled.spark_checks:
-            shaped = shaped.where(F.expr(str(on)))
+            shaped = shaped.where(F.expr(on))
         if parsed.selected is not None:
             shaped = shaped.select(*(F.expr(item.text).alias(item.name) for item in parsed.selected))
     except AnalysisException as error:
-        raise _refused(error, str(on)) from error
+        raise _refused(error, on) from error
     return shaped
 
 
