@@ -100,7 +100,7 @@ def test_an_equality_across_the_inputs_is_a_key(text: str, pair: tuple[str, str,
         pytest.param("l.nothing = r.nothing", id="two columns of nulls"),
         pytest.param("round(l.px, l.k) = r.px", id="an unknown type"),
         pytest.param("l.flag", id="a boolean column"),
-        pytest.param("TRUE", id="always"),
+        pytest.param("FALSE", id="false"),
         pytest.param("l.flag AND NULL", id="never"),
     ],
 )
@@ -108,6 +108,13 @@ def test_anything_else_is_residual(text: str) -> None:
     predicate = parsed(text)
     assert predicate.keys == ()
     assert predicate.residual is not None
+
+
+@pytest.mark.parametrize("text", ["TRUE", "(true)", "true AND TRUE"])
+def test_true_leaves_nothing_to_check(text: str) -> None:
+    predicate = parsed(text)
+    assert (predicate.keys, predicate.band, predicate.residual, predicate.columns) == ((), None, None, ())
+    assert parsed(f"l.k = r.k AND {text}").residual is None
 
 
 def test_keys_and_residual_share_the_conjuncts() -> None:

@@ -65,7 +65,8 @@ def _signed(values: npt.NDArray[np.int64]) -> Keys:
 
 def encode_floats(values: Floats) -> Keys:
     """Negative numbers have all bits turned, others the sign: unsigned order is then numeric order."""
-    plain = values + 0.0
+    with np.errstate(invalid="ignore"):
+        plain = values + 0.0
     plain[np.isnan(plain)] = np.nan
     bits = plain.view(np.uint64)
     return np.where(np.signbit(plain) & ~np.isnan(plain), ~bits, (bits & ~_SIGN) | _SIGN)

@@ -1,4 +1,4 @@
-"""Spark SQL text to typed join conditions and columns: parsed, checked, split into keys and residual.
+"""Spark SQL text to typed join conditions and columns: parsed, checked, split into keys, band and residual.
 
 The text comes from users and is not trusted. What is allowed is a list (operators in `gate.py`, functions
 in `functions.py`); everything else is refused with its place in the text. Spark evaluates the user's own
@@ -6,7 +6,7 @@ text; our reading of it decides the keys, so both must agree, and doubt is refus
 """
 
 from watersmeet.predicate.coerce import common_type
-from watersmeet.predicate.condition import parse_predicate
+from watersmeet.predicate.condition import check_reads_both, parse_predicate
 from watersmeet.predicate.select import parse_select
 
-__all__ = ["common_type", "parse_predicate", "parse_select"]
+__all__ = ["check_reads_both", "common_type", "parse_predicate", "parse_select"]

@@ -1,6 +1,6 @@
 """A join condition's text to a Predicate: the way through the package, in order.
 
-    text -> lex -> lexemes -> gate -> grammar (sqlglot) -> build -> split -> Predicate
+    text -> lex -> lexemes -> gate -> grammar (sqlglot) -> build -> split -> band -> Predicate
 
 Nothing is evaluated, no file is read, no clock, no connection. Every refusal is a PredicateError.
 """
@@ -13,9 +13,10 @@ from contextlib import contextmanager
 from sqlglot import exp
 
 from watersmeet.errors import PredicateError
-from watersmeet.model.expression import Predicate, columns_of
+from watersmeet.model.expression import Literal, Predicate, columns_of
 from watersmeet.model.types import Schema
 from watersmeet.predicate import gate, grammar
+from watersmeet.predicate.band import conjunction, find_band
 from watersmeet.predicate.build import Builder
 from watersmeet.predicate.lex import Piece, pieces_of
 from watersmeet.predicate.lexemes import lexemes_of
@@ -24,9 +25,17 @@ from watersmeet.predicate.split import canonical, split
 
 
 def parse_predicate(
-    text: str, schemas: dict[str, Schema], *, ansi: bool = True, case_sensitive: bool = False
+    text: str,
+    schemas: dict[str, Schema],
+    *,
+    ansi: bool = True,
+    case_sensitive: bool = False,
+    fixed_zone: bool = False,
 ) -> Predicate:
     """Read a join condition over two inputs.
+
+    `fixed_zone` says that the session's time zone never changes its offset, as UTC: bands over timestamps
+    are then exact.
 
     >>> from watersmeet.model.types import INT
     >>> predicate = parse_predicate("r.k = L.K AND l.a < r.a", {"l": {"k": INT, "a": INT}, "r": {"k": INT, "a": INT}})
@@ -34,7 +43,7 @@ def parse_predicate(
     [('`l`.`k`', '`r`.`k`')]
     """
     with shallow_enough():
-        return _predicate(text, make_scope(schemas, ansi, case_sensitive))
+        return _predicate(text, make_scope(schemas, ansi, case_sensitive), fixed_zone)
 
 
 @contextmanager
@@ -48,13 +57,33 @@ def shallow_enough() -> Iterator[None]:
         ) from None
 
 
-def _predicate(text: str, scope: Scope) -> Predicate:
+def _predicate(text: str, scope: Scope, fixed_zone: bool) -> Predicate:
     builder, tree = read(pieces_of(text), text, scope)
     conjuncts = builder.conjuncts(tree)
-    keys, residual = split(conjuncts, scope, text)
+    keys, rest = split(conjuncts, scope, text)
     columns = dict.fromkeys(column for part in conjuncts for column in columns_of(part.expression))
+    band = find_band(rest, scope, fixed_zone=fixed_zone) if not keys else None
     first, second = scope.inputs
-    return Predicate(text, canonical(conjuncts, scope), (first, second), keys, residual, tuple(columns))
+    return Predicate(
+        text, canonical(conjuncts, scope), (first, second), keys, conjunction(rest), tuple(columns), band
+    )
+
+
+def check_reads_both(predicate: Predicate) -> None:
+    """Refuse a condition that joins nothing: it reads one input, or none and is not TRUE or FALSE.
+
+    A condition on one input is a filter; taken for a join it would make every pair of the rows that pass it.
+    """
+    read = {column.input for column in predicate.columns}
+    if len(read) == len(predicate.inputs):
+        return
+    if read:
+        name = next(iter(read))
+        hint = f"filter {name} before the join; for every pair of rows join on TRUE"
+        raise PredicateError(f"this condition reads only {name}", predicate.text, hint=hint)
+    if predicate.residual is not None and not isinstance(predicate.residual, Literal):
+        hint = "compare their columns, or join on TRUE for every pair of rows"
+        raise PredicateError("this condition reads no input", predicate.text, hint=hint)
 
 
 def read(pieces: list[Piece], text: str, scope: Scope) -> tuple[Builder, exp.Expr]:

@@ -41,20 +41,18 @@ _ZEROS: Final[dict[str, Value]] = {
 _SYMMETRIC: Final = ("=", "<=>", "<>")
 
 
-def split(
-    conjuncts: list[Conjunct], scope: Scope, text: str
-) -> tuple[tuple[KeyPair, ...], Expression | None]:
+def split(conjuncts: list[Conjunct], scope: Scope, text: str) -> tuple[tuple[KeyPair, ...], list[Expression]]:
+    """The keys, and the conjuncts that are left to check; TRUE leaves nothing."""
     keys: list[KeyPair] = []
     rest: list[Expression] = []
     for conjunct in conjuncts:
         found = _keys(conjunct, scope, text)
         keys += found
-        if not found:
+        if not found and conjunct.expression != Literal(True, BOOLEAN):
             rest.append(conjunct.expression)
-    residual = Call("and", tuple(rest), BOOLEAN) if len(rest) > 1 else rest[0] if rest else None
     if not keys:
         keys = [key for conjunct in conjuncts for key in _keys_of_every_branch(conjunct, scope)]
-    return tuple(dict.fromkeys(keys)), residual
+    return tuple(dict.fromkeys(keys)), rest
 
 
 def _keys_of_every_branch(conjunct: Conjunct, scope: Scope) -> list[KeyPair]:
