@@ -96,8 +96,10 @@ def test_text_under_a_collation_is_compared_by_spark_beside_another_key(spark, t
     expected = frame.alias("l").join(frame.alias("r"), F.expr(on)).select("l.*", "r.*").collect()
     joined = wm.join({"l": frame, "r": frame}, on=on, state=str(tmp_path), strategy="hash")
     assert_same_rows(joined.select("l.*", "r.*").collect(), expected)
-    with pytest.raises(wm.PredicateError, match="UTF8_BINARY"):
+    with pytest.raises(wm.UsageError, match="UTF8_BINARY"):
         wm.join({"l": frame, "r": frame}, on="l.s = r.s", state=str(tmp_path), strategy="hash")
+    alone = wm.join({"l": frame, "r": frame}, on="l.s = r.s", state=str(tmp_path), strategy="grid")
+    assert alone.count() == frame.alias("l").join(frame.alias("r"), F.expr("l.s = r.s")).count()
 
 
 MIXED_NESTED = [

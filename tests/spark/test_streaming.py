@@ -178,9 +178,6 @@ BAD_CALLS: list[Any] = [
     ),
     pytest.param(lambda l, r: wm.join({"l": l, "r": r}, on="l.k = r.kk", state="/x"), "column", id="typo"),
     pytest.param(
-        lambda l, r: wm.join({"l": l, "r": r}, on="l.x < r.y", state="/x"), "no equality", id="theta"
-    ),
-    pytest.param(
         lambda l, r: wm.join({"l": l, "r": r}, on="l.k = r.k"), "place for its state", id="no state"
     ),
     pytest.param(

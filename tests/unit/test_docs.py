@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from watersmeet import __version__
-from watersmeet.config import read_settings
+from watersmeet.config import read_grid_policy, read_settings
 from watersmeet.jobs.file import parse_job
 
 ROOT = Path(__file__).parents[2]
@@ -76,6 +76,7 @@ def settings_read() -> set[str]:
         return "state" if key == "spark.sql.streaming.checkpointLocation" else None
 
     read_settings(lookup, state=None, tasks=None)
+    read_grid_policy(lookup)
     return asked
 
 

@@ -46,7 +46,8 @@ def choose(requested: str, compiled: CompiledJoin, *, streaming: bool, has_place
         raise UsageError('strategy="spark" cannot call a Python function as a condition: use "grid"')
     if requested == HASH and not isinstance(join, EquiJoin):
         raise UsageError(
-            'strategy="hash" needs an equality between the two inputs, and the predicate has none: use "grid"'
+            'strategy="hash" needs an equality between the two inputs, and the predicate has none (text under a '
+            'collation other than UTF8_BINARY cannot be a key): use "grid"'
         )
     if requested == RANGE and not isinstance(join, BandJoin):
         other = '"hash" or "grid"' if isinstance(join, EquiJoin) else '"grid"'
