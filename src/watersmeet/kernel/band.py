@@ -24,12 +24,14 @@ import pyarrow as pa
 from watersmeet.kernel import pairs
 from watersmeet.kernel.pairs import Emission, Indices, OutputColumn, Side, emit, expand, output_rows
 from watersmeet.kernel.sorted import Keys, position
-from watersmeet.kernel.words import partners
+from watersmeet.kernel.words import encode_floats, partners
 from watersmeet.model.expression import Expression
 from watersmeet.model.facts import KEY_SPACE, KeyRange
 from watersmeet.model.types import SqlType
 
 Bound = int | float | None
+
+_LOWEST_FLOAT = encode_floats(np.array([-np.inf]))
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +80,8 @@ def _facing(range_: KeyRange, low: Bound, high: Bound, kind: SqlType) -> KeyRang
     if range_.low >= range_.high:
         return KeyRange(range_.low, range_.low)
     if isinstance(low, float) or isinstance(high, float):
-        ends = np.array([range_.low, range_.high - 1], np.uint64)
+        # Words below that of -infinity are no value's, and would decode to NaN.
+        ends = np.maximum(np.array([range_.low, range_.high - 1], np.uint64), _LOWEST_FLOAT)
         _, lower, upper = partners(ends, _negated(high), _negated(low), kind)
         return KeyRange(
             0 if lower is None else int(lower[0]), KEY_SPACE if upper is None else int(upper[1]) + 1
