@@ -26,6 +26,10 @@ class PredicateError(UsageError):
         super().__init__(_with_caret(problem, text, position, hint))
 
 
+class ConditionError(WatersmeetError):
+    """A join condition in Python raised, or did not return one truth for each pair of rows."""
+
+
 class StateError(WatersmeetError):
     """The durable state does not fit the query."""
 

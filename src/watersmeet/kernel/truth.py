@@ -1,0 +1,267 @@
+"""The truth of a condition over blocks of the join matrix: one side down, the other across.
+
+A condition over pairs mostly compares what one row gives with what the other gives. So every part that reads a
+single input is computed once for each row, not once for each pair, and a conjunct that then only compares
+columns of the two sides (with AND, OR and NOT between) is decided by comparing order words in a matrix: words
+compare as Spark compares the values, NaN and -0.0 included. What is left (text, arithmetic over both inputs) is
+evaluated by `kernel/evaluate.py`: on the pairs that the matrix let through, or, where nothing is for the matrix,
+with one row as scalars against many. Arithmetic that can overflow sees only pairs that passed all before it.
+
+Pairs a second on one core, 500 x 100,000 rows, AMD EPYC: words in a matrix 0.6 to 1.5 thousand million; scalars
+against columns 0.2 to 0.4; Arrow over expanded pairs 0.05 to 0.11; DuckDB 0.08 to 0.28 with its rows returned.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from watersmeet.kernel.evaluate import Values, evaluate, filter_mask, may_overflow
+from watersmeet.kernel.sorted import Keys
+from watersmeet.kernel.words import words
+from watersmeet.model.expression import (
+    WORD_DIGITS,
+    Call,
+    Column,
+    Expression,
+    columns_of,
+    conjuncts_of,
+    inputs_of,
+)
+from watersmeet.model.types import BOOLEAN, SqlType
+
+Mask = npt.NDArray[np.bool_]
+Indices = npt.NDArray[np.int64]
+
+_COMPARE: Final = {
+    "=": np.equal,
+    "<>": np.not_equal,
+    "<": np.less,
+    "<=": np.less_equal,
+    ">": np.greater,
+    ">=": np.greater_equal,
+}
+_WORD_KINDS: Final = ("boolean", "date", "timestamp", "timestamp_ntz")
+
+
+@dataclass(frozen=True, slots=True)
+class Condition:
+    """A residual, taken apart. `computed` holds, under new names, what is computed once for each row.
+
+    Its conjuncts are decided in a matrix or, if there are none for it, row by row; `rest` sees what they let
+    through.
+    """
+
+    computed: tuple[tuple[Column, Expression], ...]
+    matrix: tuple[Expression, ...]
+    by_row: tuple[Expression, ...]
+    rest: tuple[Expression, ...]
+    ansi: bool
+
+    @property
+    def parts(self) -> tuple[Expression, ...]:
+        return (*self.matrix, *self.by_row, *self.rest)
+
+
+def take_apart(residual: Expression, ansi: bool) -> Condition:
+    computed: dict[Expression, Column] = {}
+    parts = [_hoisted(part, computed) for part in conjuncts_of(residual)]
+    matrix = tuple(part for part in parts if _in_matrix(part))
+    other = [part for part in parts if not _in_matrix(part)]
+    # The first one sees every pair in any case.
+    by_row = [] if matrix else [part for part in other if part is other[0] or not may_overflow(part)]
+    rest = [part for part in other if part not in by_row]
+    columns = tuple((column, part) for part, column in computed.items())
+    return Condition(columns, matrix, tuple(by_row), tuple(rest), ansi)
+
+
+def _hoisted(expression: Expression, computed: dict[Expression, Column]) -> Expression:
+    """The expression with every largest part that reads one input as a column of its own."""
+    if not isinstance(expression, Call):
+        return expression
+    read = inputs_of(expression)
+    if len(read) == 1:
+        name = f"computed {len(computed)}"
+        return computed.setdefault(expression, Column(next(iter(read)), name, expression.type))
+    return Call(expression.op, tuple(_hoisted(arg, computed) for arg in expression.args), expression.type)
+
+
+def _in_matrix(part: Expression) -> bool:
+    if isinstance(part, Column):
+        return part.type == BOOLEAN
+    if not isinstance(part, Call):
+        return False
+    if part.op in ("and", "or", "not"):
+        return all(_in_matrix(arg) for arg in part.args)
+    if part.op not in _COMPARE or len(inputs_of(part)) != 2:
+        return False
+    kinds = [_word_kind(arg.type) for arg in part.args if isinstance(arg, Column)]
+    return len(kinds) == 2 and kinds[0] == kinds[1] != ""
+
+
+def _word_kind(kind: SqlType) -> str:
+    """Types with one answer compare by their words; text and wide decimals do not."""
+    if kind.integral or kind.floating:
+        return "integral" if kind.integral else "floating"
+    if kind.name == "decimal":
+        return str(kind) if (kind.precision or 0) <= WORD_DIGITS else ""
+    return kind.name if kind.name in _WORD_KINDS else ""
+
+
+@dataclass(frozen=True, slots=True)
+class Slab:
+    """Some rows of one input, ready to be compared: `columns` for evaluation, `vectors` for the matrix."""
+
+    input: str
+    rows: int
+    columns: dict[str, pa.Array]
+    vectors: dict[str, tuple[Keys | Mask, Mask | None]]
+
+
+def prepare(name: str, rows: pa.RecordBatch, condition: Condition) -> Slab:
+    """Compute what a side's rows give by themselves."""
+    own = {(name, column): rows.column(column) for column in _plain_columns(name, condition)}
+    columns = {column: values for (_, column), values in own.items()}
+    for column, expression in condition.computed:
+        if column.input == name:
+            columns[column.name] = evaluate(expression, own, rows.num_rows, ansi=condition.ansi)
+    compared = {c.name for part in condition.matrix for c in columns_of(part) if c.input == name}
+    return Slab(name, rows.num_rows, columns, {column: _vector(columns[column]) for column in compared})
+
+
+def _plain_columns(name: str, condition: Condition) -> set[str]:
+    made = {column.name for column, _ in condition.computed}
+    parts = [*condition.parts, *(part for _, part in condition.computed)]
+    return {c.name for part in parts for c in columns_of(part) if c.input == name and c.name not in made}
+
+
+def _vector(column: pa.Array) -> tuple[Keys | Mask, Mask | None]:
+    nulls = None
+    if column.null_count:
+        nulls = column.is_null().to_numpy(zero_copy_only=False)
+        # Whatever stands under a null: the nulls are remembered beside it.
+        column = pa.Array.from_buffers(
+            column.type, len(column), [None, *column.buffers()[1:]], offset=column.offset
+        )
+    if pa.types.is_boolean(column.type):
+        return column.to_numpy(zero_copy_only=False), nulls
+    return words(column), nulls
+
+
+def true_pairs(
+    down: Slab, across: Slab, rows: slice, cols: slice, condition: Condition
+) -> tuple[Indices, Indices]:
+    """The pairs of a block for which the condition is true, as positions in the two slabs."""
+    if condition.matrix:
+        block = _Block(down, across, rows, cols)
+        mask = np.ones((rows.stop - rows.start, cols.stop - cols.start), np.bool_)
+        for part in condition.matrix:
+            mask &= block.truth(part)[0]
+    else:
+        mask = _row_by_row(down, across, rows, cols, condition)
+    down_at, across_at = _positions(mask)
+    down_at, across_at = down_at + rows.start, across_at + cols.start
+    if condition.rest and len(down_at):
+        keep = _still_true(down, down_at, across, across_at, condition)
+        down_at, across_at = down_at[keep], across_at[keep]
+    return down_at, across_at
+
+
+def _positions(mask: Mask) -> tuple[Indices, Indices]:
+    """As `np.nonzero`, which takes four to ten times as long in two dimensions."""
+    at = np.flatnonzero(mask)
+    line = np.repeat(np.arange(len(mask)), np.count_nonzero(mask, axis=1))
+    return line, at - line * mask.shape[1]
+
+
+def _row_by_row(down: Slab, across: Slab, rows: slice, cols: slice, condition: Condition) -> Mask:
+    """One row's values as scalars against a stretch of the other side: each step is thousands of pairs."""
+    width = cols.stop - cols.start
+    read = {column for part in condition.by_row for column in columns_of(part)}
+    values: dict[tuple[str, str], pa.Array | pa.Scalar] = {
+        (c.input, c.name): across.columns[c.name].slice(cols.start, width)
+        for c in read
+        if c.input == across.input
+    }
+    own = [(c.input, c.name) for c in read if c.input == down.input]
+    mask = np.ones((rows.stop - rows.start, width), np.bool_)
+    for line, row in zip(mask, range(rows.start, rows.stop), strict=True):
+        values.update({place: down.columns[place[1]][row] for place in own})
+        for part in condition.by_row:
+            truth = evaluate(part, values, width, ansi=condition.ansi)
+            line &= pc.fill_null(truth, False).to_numpy(zero_copy_only=False)
+    return mask
+
+
+def _still_true(
+    down: Slab, down_at: Indices, across: Slab, across_at: Indices, condition: Condition
+) -> Indices:
+    at = {down.input: pa.array(down_at), across.input: pa.array(across_at)}
+    columns = {down.input: down.columns, across.input: across.columns}
+    rest = Call("and", condition.rest, BOOLEAN)
+    values: Values = {
+        (c.input, c.name): columns[c.input][c.name].take(at[c.input]) for c in set(columns_of(rest))
+    }
+    return np.flatnonzero(filter_mask(rest, values, len(down_at), ansi=condition.ansi))
+
+
+class _Block:
+    """Compares vectors of two slabs within a block; a truth is (where true, where null if anywhere)."""
+
+    def __init__(self, down: Slab, across: Slab, rows: slice, cols: slice):
+        self.vectors = {
+            **{(down.input, name): (pair, rows, True) for name, pair in down.vectors.items()},
+            **{(across.input, name): (pair, cols, False) for name, pair in across.vectors.items()},
+        }
+
+    def vector(self, column: Expression) -> tuple[npt.NDArray[np.generic], Mask | None]:
+        assert isinstance(column, Column)
+        (values, nulls), part, down = self.vectors[column.input, column.name]
+        shape = (-1, 1) if down else (1, -1)
+        return values[part].reshape(shape), None if nulls is None else nulls[part].reshape(shape)
+
+    def truth(self, part: Expression) -> tuple[Mask, Mask | None]:
+        if isinstance(part, Column):
+            values, null = self.vector(part)
+            true = values.astype(np.bool_, copy=False)
+            return (true if null is None else true & ~null), null
+        assert isinstance(part, Call)
+        if part.op in _COMPARE:
+            (one, one_null), (other, other_null) = self.vector(part.args[0]), self.vector(part.args[1])
+            true, null = _COMPARE[part.op](one, other), _either(one_null, other_null)
+            return (true if null is None else true & ~null), null
+        truths = [self.truth(arg) for arg in part.args]
+        if part.op == "not":
+            true, null = truths[0]
+            return (~true if null is None else ~(true | null)), null
+        true, null = truths[0]
+        for other_true, other_null in truths[1:]:
+            true, null = (_and if part.op == "and" else _or)(true, null, other_true, other_null)
+        return true, null
+
+
+def _either(one: Mask | None, other: Mask | None) -> Mask | None:
+    if one is None or other is None:
+        return other if one is None else one
+    return one | other
+
+
+def _and(one: Mask, one_null: Mask | None, other: Mask, other_null: Mask | None) -> tuple[Mask, Mask | None]:
+    true = one & other
+    if one_null is None and other_null is None:
+        return true, None
+    return true, _or_true(one, one_null) & _or_true(other, other_null) & ~true
+
+
+def _or(one: Mask, one_null: Mask | None, other: Mask, other_null: Mask | None) -> tuple[Mask, Mask | None]:
+    true, null = one | other, _either(one_null, other_null)
+    return true, None if null is None else null & ~true
+
+
+def _or_true(true: Mask, null: Mask | None) -> Mask:
+    return true if null is None else true | null
