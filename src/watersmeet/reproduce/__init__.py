@@ -1,0 +1,1 @@
+"""The published experiments run again, at a size that fits on one machine, next to the published figures."""

@@ -1,0 +1,79 @@
+"""What each joiner read and holds, from the manifests that a run left behind.
+
+A joiner is a cell of the grid, or a task where there is no grid. `fresh` is what it read of the rows that
+arrived, batch by batch; each of them is stored by exactly the joiners that read it, until the mapping changes.
+`held` is what it holds after a batch under the mapping of that batch: the input-load factor, in rows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+
+from watersmeet.log.files import Files, open_files
+from watersmeet.log.manifests import list_manifests, read_manifest
+from watersmeet.model.facts import Manifest, Run
+from watersmeet.plan.shares import SectionRange, cells_of
+
+Counts = npt.NDArray[np.float64]
+
+
+@dataclass(frozen=True, slots=True)
+class BatchReads:
+    """One batch: rows that each joiner read of what arrived, what it holds afterwards, and the mapping."""
+
+    batch: int
+    fresh: Counts
+    held: Counts
+    shape: tuple[int, int] | None
+
+
+def read_batches(state: Path, name: str, tasks: int) -> list[BatchReads]:
+    """All batches of the one query whose state is in `state`, oldest first."""
+    files = _files(state, name)
+    return [_reads(read_manifest(files, found), tasks) for found in list_manifests(files)]
+
+
+def _files(state: Path, name: str) -> Files:
+    (query,) = (folder for folder in (state / name).iterdir() if folder.is_dir())
+    return open_files(str(state)).under(name, query.name)
+
+
+def _reads(manifest: Manifest, tasks: int) -> BatchReads:
+    left, right = (spec.name for spec in manifest.signature.inputs)
+    live = (*manifest.history, *manifest.fresh)
+    grid = manifest.plan.grid
+    if grid is None:
+        fresh = _by_range(manifest.fresh, manifest, tasks)
+        return BatchReads(manifest.batch.number, fresh, _by_range(live, manifest, tasks), None)
+    cells = cells_of(grid)
+    fresh_rows = {name: _by_section(manifest.fresh, name, grid.sections) for name in (left, right)}
+    held_rows = {name: _by_section(live, name, grid.sections) for name in (left, right)}
+    fresh = np.array([_in(fresh_rows[left], c.left_all) + _in(fresh_rows[right], c.right_all) for c in cells])
+    held = np.array([_in(held_rows[left], c.left_stored) + _in(held_rows[right], c.right_stored) for c in cells])
+    shape = (grid.shapes[0].rows, grid.shapes[0].cols)
+    return BatchReads(manifest.batch.number, fresh, held, shape)
+
+
+def _by_section(runs: Sequence[Run], name: str, sections: int) -> Counts:
+    rows = np.zeros(sections)
+    for run in runs:
+        if run.input == name:
+            np.add.at(rows, [s.number for s in run.sections], [s.rows for s in run.sections])
+    return rows
+
+
+def _in(rows: Counts, ranges: Sequence[SectionRange]) -> float:
+    return float(sum(rows[r.low : r.high].sum() for r in ranges))
+
+
+def _by_range(runs: Sequence[Run], manifest: Manifest, tasks: int) -> Counts:
+    """Without a grid every row is read by one task; keys are hashed, so a run is taken to be spread evenly.
+
+    Under skew it is not: see `key_loads`, which counts.
+    """
+    return np.full(tasks, sum(run.rows for run in runs) / tasks)
