@@ -6,6 +6,7 @@ and checkpoint directory's disk come from `run.py` and are the same for all.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -15,7 +16,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from bench.data import schema_ddl
-from bench.workloads import CORES, ON, SELECT
+from bench.workloads import CORES, SELECT, Workload
 
 STATE_PROVIDER = "spark.sql.streaming.stateStore.providerClass"
 STATE_PACKAGE = "org.apache.spark.sql.execution.streaming.state"
@@ -26,7 +27,7 @@ class Competitor:
     """A name, how it builds its result from (left, right, state directory), its own settings."""
 
     name: str
-    build: Callable[[DataFrame, DataFrame, Path], DataFrame]
+    build: Callable[[DataFrame, DataFrame, Path, Workload], DataFrame]
     settings: dict[str, str] = field(default_factory=dict)
     joins: bool = True
 
@@ -37,20 +38,46 @@ def source(spark: SparkSession, side: str, directory: Path) -> DataFrame:
     return reader.parquet(str(directory / side))
 
 
-def watersmeet_join(left: DataFrame, right: DataFrame, state: Path) -> DataFrame:
+def watersmeet_join(
+    left: DataFrame, right: DataFrame, state: Path, workload: Workload, strategy: str = "auto"
+) -> DataFrame:
     """Ours; the state goes to the disk that also holds everybody's checkpoint."""
     import watersmeet as wm
 
-    inputs = {"l": left, "r": right}
-    return wm.join(inputs, on=ON, select=list(SELECT), state=str(state), name="j", tasks=CORES)
+    return wm.join(
+        {"l": left, "r": right},
+        on=workload.on,
+        select=list(SELECT),
+        state=str(state),
+        name="j",
+        tasks=CORES,
+        strategy=strategy,
+    )
 
 
-def spark_join(left: DataFrame, right: DataFrame, state: Path) -> DataFrame:
+def spark_join(left: DataFrame, right: DataFrame, state: Path, workload: Workload) -> DataFrame:
     """Spark's own symmetric hash join; its state is in the query's checkpoint."""
-    return left.alias("l").join(right.alias("r"), F.expr(ON)).selectExpr(*SELECT)
+    return left.alias("l").join(right.alias("r"), F.expr(workload.on)).selectExpr(*SELECT)
 
 
-def floor(left: DataFrame, right: DataFrame, state: Path) -> DataFrame:
+# Width of a bucket in reaches: the fastest of 2, 4, 8 and 16 for the workaround.
+BUCKET_REACHES = 8
+
+
+def spark_buckets(left: DataFrame, right: DataFrame, state: Path, workload: Workload) -> DataFrame:
+    """What people do today: Spark refuses a band, so the rows are joined by the bucket of their key.
+
+    A left row is in one bucket, a right one in every bucket that it reaches (one or two); the distance is
+    checked afterwards. The equality lets Spark's symmetric hash join run.
+    """
+    width = BUCKET_REACHES * workload.reach
+    near = f"sequence((k - {workload.reach}) div {width}, (k + {workload.reach}) div {width})"
+    one = left.withColumn("bucket", F.expr(f"k div {width}")).alias("l")
+    other = right.withColumn("bucket", F.explode(F.expr(near))).alias("r")
+    return one.join(other, F.expr(f"l.bucket = r.bucket AND {workload.on}")).selectExpr(*SELECT)
+
+
+def floor(left: DataFrame, right: DataFrame, state: Path, workload: Workload) -> DataFrame:
     """Only read, shuffle by key and pass the rows through Python and back: no join, no state.
 
     What any operator written with `mapInArrow` after a shuffle pays before it does any work.
@@ -63,10 +90,25 @@ def floor(left: DataFrame, right: DataFrame, state: Path) -> DataFrame:
     return rows.repartition(CORES, "k").mapInArrow(identity, rows.schema)
 
 
-def batch_join(spark: SparkSession, directory: Path) -> DataFrame:
+def batch_join(spark: SparkSession, directory: Path, workload: Workload) -> DataFrame:
     """The truth for verification: Spark's batch join over all files at once."""
+    if workload.reach:
+        return _batch_band(spark, directory, workload)
     sides = {s: spark.read.schema(schema_ddl(s)).parquet(str(directory / s)) for s in ("l", "r")}
-    return sides["l"].alias("l").join(sides["r"].alias("r"), F.expr(ON)).selectExpr(*SELECT)
+    return sides["l"].alias("l").join(sides["r"].alias("r"), F.expr(workload.on)).selectExpr(*SELECT)
+
+
+def _batch_band(spark: SparkSession, directory: Path, workload: Workload) -> DataFrame:
+    """The same for a band, by DuckDB: Spark would compare all pairs."""
+    import duckdb
+
+    with duckdb.connect() as engine:
+        engine.execute("SET memory_limit = '4GB'")
+        for side in ("l", "r"):
+            engine.execute(f"CREATE VIEW {side} AS FROM '{directory}/{side}/*.parquet'")
+        band = f"l.k BETWEEN r.k - {workload.reach} AND r.k + {workload.reach}"
+        found = engine.sql(f"SELECT {', '.join(SELECT)} FROM l JOIN r ON {band}").to_arrow_table()
+    return spark.createDataFrame(found)
 
 
 COMPETITORS = {
@@ -84,5 +126,11 @@ COMPETITORS = {
             {STATE_PROVIDER: f"{STATE_PACKAGE}.RocksDBStateStoreProvider"},
         ),
         Competitor("floor", floor, joins=False),
+        Competitor("watersmeet-grid", functools.partial(watersmeet_join, strategy="grid")),
+        Competitor(
+            "spark-buckets",
+            spark_buckets,
+            {STATE_PROVIDER: f"{STATE_PACKAGE}.HDFSBackedStateStoreProvider"},
+        ),
     )
 }

@@ -90,9 +90,10 @@ def stop_session() -> None:
         jvm.wait()
 
 
-def build(spark: SparkSession, competitor: Competitor, files: Path, scratch: Path) -> DataFrame:
+def build(spark: SparkSession, competitor: Competitor, workload: Workload, scratch: Path) -> DataFrame:
+    files = input_dir(workload)
     left, right = source(spark, "l", files), source(spark, "r", files)
-    return competitor.build(left, right, scratch / "state")
+    return competitor.build(left, right, scratch / "state", workload)
 
 
 def await_query(query: StreamingQuery, batches: int) -> None:
@@ -104,7 +105,7 @@ def await_query(query: StreamingQuery, batches: int) -> None:
 
 def measure(spark: SparkSession, competitor: Competitor, workload: Workload, scratch: Path) -> dict:
     """Run the stream into `noop` and return per-batch facts."""
-    rows = build(spark, competitor, input_dir(workload), scratch)
+    rows = build(spark, competitor, workload, scratch)
     writer = rows.writeStream.format("noop").outputMode("append").trigger(availableNow=True)
     with Sampler() as sampler:
         started = time.monotonic()
@@ -151,13 +152,13 @@ def _expect_all_rows(batches: list[dict[str, Any]], workload: Workload) -> None:
 def verify(spark: SparkSession, competitor: Competitor, workload: Workload, scratch: Path) -> dict:
     """Write the stream's results to Parquet and compare their fingerprint with the batch join's."""
     files, results = input_dir(workload), scratch / "results"
-    rows = build(spark, competitor, files, scratch)
+    rows = build(spark, competitor, workload, scratch)
     writer = rows.writeStream.format("parquet").trigger(availableNow=True)
     writer = writer.option("checkpointLocation", str(scratch / "checkpoint"))
     await_query(writer.start(str(results)), workload.batches)
     # Read through the sink's own log: only what the query committed counts.
     got = fingerprint(spark.read.parquet(str(results)))
-    want = fingerprint(batch_join(spark, files))
+    want = fingerprint(batch_join(spark, files, workload))
     return {"got": got, "want": want, "equal": got == want}
 
 

@@ -13,7 +13,6 @@ SEED = 20_260_101
 # Spark's cores, shuffle partitions and our join tasks.
 CORES = 2
 
-ON = "l.k = r.k"
 SELECT = ("l.k", "l.id", "l.x", "r.id AS rid", "r.y")
 
 # The first two batches start Python workers, compile Spark's generated code and warm the JVM:
@@ -31,6 +30,12 @@ class Workload:
     batches: int
     heap_gb: int
     seed: int = SEED
+    # Rows match when their keys are at most this far apart.
+    reach: int = 0
+
+    @property
+    def on(self) -> str:
+        return f"abs(l.k - r.k) <= {self.reach}" if self.reach else "l.k = r.k"
 
     @property
     def batch_rows(self) -> int:
@@ -40,7 +45,7 @@ class Workload:
     @property
     def expected_results(self) -> int:
         """Mean number of result rows of the whole run, for uniform keys."""
-        return round(self.rows * self.rows / self.keys)
+        return round(self.rows * self.rows * (2 * self.reach + 1) / self.keys)
 
 
 # Heap is the same for every competitor on a workload; it is what Spark's default store needs
@@ -50,8 +55,12 @@ UNIFORM_10M = Workload("uniform-10m", 10_000_000, 5_000_000, 20, heap_gb=12)
 SMALL = Workload("small", 500 * 60, 15_000, 60, heap_gb=4)
 CHECK = Workload("check", 200_000, 50_000, 8, heap_gb=4)
 
+BAND_2M = Workload("band-2m", 2_000_000, 42_000_000, 20, heap_gb=6, reach=10)
+BAND_CHECK = Workload("band-check", 200_000, 4_200_000, 8, heap_gb=4, reach=10)
+
 TIMED = {w.name: w for w in (UNIFORM_2M, UNIFORM_10M, SMALL)}
-ALL = {**TIMED, CHECK.name: CHECK}
+BANDS = {w.name: w for w in (BAND_2M, BAND_CHECK)}
+ALL = {**TIMED, CHECK.name: CHECK, **BANDS}
 
 
 def quick(workload: Workload) -> Workload:
