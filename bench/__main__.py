@@ -10,6 +10,7 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
+from bench.adaptive import adaptive
 from bench.data import cache_dir
 from bench.jobs import Job, Terms, run_jobs
 from bench.report import (
@@ -56,6 +57,9 @@ def plan_jobs(only: set[str], competitors: set[str], repeat: int, is_quick: bool
     checks += [Job(label(w), OURS, 0, verify=True) for w in TIMED if w in only and OURS in competitors]
     timed = [Job(label(w), c, r) for w in TIMED if w in only for r in range(repeat) for c in entrants(w)]
     return checks + timed
+
+
+app.command()(adaptive)
 
 
 @app.command()

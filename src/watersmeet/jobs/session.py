@@ -68,7 +68,11 @@ class Session:
 
 
 # Replanning between the two stages of a batch costs some 30 ms and has nothing to find: the shuffle is tiny.
-_STEADY = {"spark.sql.adaptive.streaming.stateless.enabled": "false"}
+# Larger Arrow batches save a tenth of a batch; Spark bounds them by bytes too.
+_FASTER = {
+    "spark.sql.adaptive.streaming.stateless.enabled": "false",
+    "spark.sql.execution.arrow.maxRecordsPerBatch": "100000",
+}
 
 
 @contextlib.contextmanager
@@ -96,7 +100,7 @@ def open_session(name: str, settings: Mapping[str, str], log: Path, *, show_stdo
     # py4j complains through the logging module when the JVM goes before it does; we know.
     logging.getLogger("py4j").setLevel(logging.CRITICAL)
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
-    settings = {"spark.app.name": name, "spark.ui.showConsoleProgress": "false", **_STEADY, **settings}
+    settings = {"spark.app.name": name, "spark.ui.showConsoleProgress": "false", **_FASTER, **settings}
     if "spark.remote" in settings:
         return Session(SparkSession.builder.config(map=dict(settings)).getOrCreate())
     gateway = _launch(settings, log, show_stdout)

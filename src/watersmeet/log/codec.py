@@ -63,10 +63,14 @@ def to_plain(fact: Any) -> Any:
     if dataclasses.is_dataclass(fact) and not isinstance(fact, type):
         return {name: to_plain(getattr(fact, name)) for name in _field_names(type(fact))}
     if isinstance(fact, (list, tuple)):
-        return [to_plain(item) for item in fact]
+        return list(fact) if fact and type(fact[0]) in _PLAIN else [to_plain(item) for item in fact]
     if isinstance(fact, dict):
         return {key: to_plain(value) for key, value in fact.items()}
     return fact
+
+
+# JSON gives these as they are; a manifest has thousands of them.
+_PLAIN = (int, str)
 
 
 def from_plain(kind: Any, plain: Any) -> Any:
@@ -77,6 +81,8 @@ def from_plain(kind: Any, plain: Any) -> Any:
         return None if plain is None else from_plain(inner[0], plain)
     if origin is tuple:
         item = typing.get_args(kind)[0]
+        if item in _PLAIN:
+            return tuple(plain)
         return tuple(from_plain(item, value) for value in plain)
     if origin is dict:
         value_kind = typing.get_args(kind)[1]
