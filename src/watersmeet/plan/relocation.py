@@ -11,6 +11,7 @@ Counted over the sections of the history, so exact for what is stored however un
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -18,6 +19,7 @@ import numpy.typing as npt
 from watersmeet.model.grid import Amount, GridGroup, GridPlan
 
 Counts = npt.NDArray[np.int64]
+Floats = npt.NDArray[np.float64]
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,8 +64,13 @@ def count_relocation(before: GridPlan, after: GridPlan, stored: StoredSections) 
     return RelocatedAmounts(*(Amount(int(r), int(b)) for r, b in zip(rows, size, strict=True)))
 
 
-def relocation_per_cell(before: GridPlan, after: GridPlan, left: Counts, right: Counts) -> Counts:
-    """Kept, moved and discarded for each cell of `after`: an array of three columns."""
+def relocation_per_cell(
+    before: GridPlan, after: GridPlan, left: Counts | Floats, right: Counts | Floats
+) -> npt.NDArray[Any]:
+    """Kept, moved and discarded for each cell of `after`: an array of three columns.
+
+    `left` and `right` are what each section holds, counted or in expectation.
+    """
     rows = []
     for number, (old, new) in enumerate(zip(before.groups, after.groups, strict=True)):
         here = slice(number * before.parts, (number + 1) * before.parts)
@@ -72,13 +79,17 @@ def relocation_per_cell(before: GridPlan, after: GridPlan, left: Counts, right: 
     return np.concatenate(rows)
 
 
-def _count(before: GridPlan, after: GridPlan, left: Counts, right: Counts) -> Counts:
+def _count(before: GridPlan, after: GridPlan, left: Counts, right: Counts) -> npt.NDArray[Any]:
     return relocation_per_cell(before, after, left, right).sum(axis=0)
 
 
 def _side(
-    old: GridGroup, old_bits: tuple[int, ...], new: GridGroup, new_bits: tuple[int, ...], stored: Counts
-) -> Counts:
+    old: GridGroup,
+    old_bits: tuple[int, ...],
+    new: GridGroup,
+    new_bits: tuple[int, ...],
+    stored: Counts | Floats,
+) -> npt.NDArray[Any]:
     """Kept, moved and discarded of one input, for each cell of one group. Both parts are ranges of sections."""
     reached = np.concatenate(([0], np.cumsum(stored)))
     cells = np.arange(new.cells)
