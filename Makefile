@@ -34,8 +34,9 @@ faults: ## Tests that kill real processes (long)
 	@$(RUN) pytest tests/faults $(ARGS)
 
 .PHONY: bench
-bench: ## The equality benchmark against Spark's own join (long)
+bench: ## The benchmarks against Spark: equality and band joins (long)
 	@$(RUN) python -m bench equality $(ARGS)
+	@$(RUN) python -m bench band $(ARGS)
 
 .PHONY: lint
 lint: ## Check format and rules

@@ -3,104 +3,136 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
 
 import typer
 from rich.console import Console
 
-from bench.adaptive import adaptive
 from bench.data import cache_dir
 from bench.jobs import Job, Terms, run_jobs
-from bench.report import (
-    DEFAULT,
-    FLOOR,
-    OURS,
-    ROCKSDB,
-    Results,
-    find_all,
-    markdown,
-    print_findings,
-    replace_section,
-)
-from bench.workloads import CHECK, TIMED
+from bench.report import OURS, Finding, Results, markdown, print_findings, replace_section
+from bench.suites import BAND, EQUALITY, SUITES, Suite
 
 ROOT = Path(__file__).resolve().parent.parent
 DOCUMENT = ROOT / "docs" / "benchmarks.md"
 IMAGES = ROOT / "docs" / "img"
-
-# Who runs where. RocksDB on 10M rows takes a quarter of an hour and no demand asks for it.
-ENTRANTS = {
-    "check": (OURS, DEFAULT, ROCKSDB),
-    "uniform-2m": (OURS, DEFAULT, ROCKSDB, FLOOR),
-    "uniform-10m": (OURS, DEFAULT, FLOOR),
-    "small": (OURS, DEFAULT, FLOOR),
-}
 
 app = typer.Typer(no_args_is_help=True, add_completion=False, help=__doc__)
 # Eighty columns, rich's guess for a pipe, would cut the tables to pieces.
 console = Console(width=None if sys.stdout.isatty() else 150)
 
 
-def plan_jobs(only: set[str], competitors: set[str], repeat: int, is_quick: bool) -> list[Job]:
-    """Verification first, then A B C, A B C ...: noise of the machine falls on all alike."""
-
-    def label(workload: str) -> str:
-        return f"{workload}-quick" if is_quick else workload
-
-    def entrants(workload: str) -> Iterator[str]:
-        return (c for c in ENTRANTS[workload] if c in competitors)
-
-    checks = [Job(label(CHECK.name), c, 0, verify=True) for c in entrants(CHECK.name) if CHECK.name in only]
-    # Our results are also compared at the size at which they are timed.
-    checks += [Job(label(w), OURS, 0, verify=True) for w in TIMED if w in only and OURS in competitors]
-    timed = [Job(label(w), c, r) for w in TIMED if w in only for r in range(repeat) for c in entrants(w)]
-    return checks + timed
+Only = Annotated[list[str] | None, typer.Option(help="Only this part (a workload), repeatable.")]
+Competitors = Annotated[list[str] | None, typer.Option(help="Only this competitor, repeatable.")]
+Repeat = Annotated[int, typer.Option(min=1, help="Interleaved repetitions of each timed run.")]
+Quick = Annotated[bool, typer.Option("--quick", help="A tenth of the rows: minutes, proves nothing.")]
+Resume = Annotated[bool, typer.Option(help="Keep runs that the results directory already has.")]
+Patience = Annotated[int, typer.Option(help="Seconds to wait, before each timed run, for a quiet machine.")]
+Retries = Annotated[
+    int, typer.Option(help="Repeat a run so often while others take too much of the machine.")
+]
+Conf = Annotated[list[str] | None, typer.Option(help="KEY=VALUE of Spark for every competitor, repeatable.")]
+Label = Annotated[str | None, typer.Option(help="Name of the results directory; the suite's by default.")]
+Date = Annotated[str | None, typer.Option(help="Write docs/benchmarks.md, dated so.")]
 
 
-app.command()(adaptive)
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """What of a suite shall run, and how."""
+
+    only: list[str] | None
+    competitors: list[str] | None
+    repeat: int
+    quick: bool
+    resume: bool
+    label: str | None
+    date: str | None
 
 
 @app.command()
 def equality(
-    only: Annotated[
-        list[str] | None, typer.Option(help=f"Only this part, repeatable: {', '.join(ENTRANTS)}.")
-    ] = None,
-    competitor: Annotated[list[str] | None, typer.Option(help="Only this competitor, repeatable.")] = None,
-    repeat: Annotated[int, typer.Option(min=1, help="Interleaved repetitions of each timed run.")] = 1,
-    quick: Annotated[
-        bool, typer.Option("--quick", help="A tenth of the rows: minutes, proves nothing.")
-    ] = False,
-    resume: Annotated[bool, typer.Option(help="Keep runs that the results directory already has.")] = False,
-    patience: Annotated[
-        int, typer.Option(help="Seconds to wait, before each timed run, for a quiet machine.")
-    ] = 0,
-    retry_noisy: Annotated[
-        int, typer.Option(help="Repeat a run so often while others take too much of the machine.")
-    ] = 0,
-    conf: Annotated[
-        list[str] | None, typer.Option(help="KEY=VALUE of Spark for every competitor, repeatable.")
-    ] = None,
-    label: Annotated[str, typer.Option(help="Name of the results directory.")] = "equality",
-    date: Annotated[str | None, typer.Option(help="Write docs/benchmarks.md, dated so.")] = None,
+    only: Only = None,
+    competitor: Competitors = None,
+    repeat: Repeat = 1,
+    quick: Quick = False,
+    resume: Resume = False,
+    patience: Patience = 0,
+    retry_noisy: Retries = 0,
+    conf: Conf = None,
+    label: Label = None,
+    date: Date = None,
 ) -> None:
     """The equality join: ours, Spark's own with two state stores, and the floor.
 
     Runs each competitor in its own process, prints every demand with target, measured and verdict,
     and exits with 1 if a demand is not met. Takes about 12 minutes with --repeat 1.
     """
-    everybody = {c for entrants in ENTRANTS.values() for c in entrants}
-    parts, who = set(only or ENTRANTS), set(competitor or everybody)
-    if unknown := (parts - set(ENTRANTS)) | (who - everybody):
+    wanted = Wanted(only, competitor, repeat, quick, resume, label, date)
+    run_suite(EQUALITY, wanted, Terms(patience, retry_noisy, tuple(conf or ())))
+
+
+@app.command()
+def band(
+    only: Only = None,
+    competitor: Competitors = None,
+    repeat: Repeat = 1,
+    quick: Quick = False,
+    resume: Resume = False,
+    patience: Patience = 0,
+    retry_noisy: Retries = 0,
+    conf: Conf = None,
+    label: Label = None,
+    date: Date = None,
+) -> None:
+    """The band join: ours by ranges and on the grid, and the bucket workaround on Spark's own join.
+
+    As `equality`; about 4 minutes with --repeat 1.
+    """
+    wanted = Wanted(only, competitor, repeat, quick, resume, label, date)
+    run_suite(BAND, wanted, Terms(patience, retry_noisy, tuple(conf or ())))
+
+
+def run_suite(suite: Suite, wanted: Wanted, terms: Terms) -> None:
+    parts, who = set(wanted.only or suite.parts), set(wanted.competitors or suite.competitors)
+    if unknown := (parts - set(suite.parts)) | (who - suite.competitors):
         raise typer.BadParameter(f"unknown: {', '.join(sorted(unknown))}")
-    home = cache_dir() / "results" / (f"{label}-quick" if quick else label)
+    label = wanted.label or suite.name
+    home = cache_dir() / "results" / (f"{label}-quick" if wanted.quick else label)
     home.mkdir(parents=True, exist_ok=True)
-    jobs = plan_jobs(parts, who, repeat, quick)
-    if not resume:
+    jobs = plan_jobs(suite, parts, who, wanted.repeat, wanted.quick)
+    if not wanted.resume:
         forget(jobs, home)
-    run_jobs(jobs, home, Terms(patience, retry_noisy, tuple(conf or ())), console)
-    conclude(Results.load(home), None if quick else date)
+    run_jobs(jobs, home, terms, console)
+    conclude(suite, Results.load(home), None if wanted.quick else wanted.date)
+
+
+def plan_jobs(suite: Suite, only: set[str], competitors: set[str], repeat: int, is_quick: bool) -> list[Job]:
+    """Verification first, then A B C, A B C ...: noise of the machine falls on all alike."""
+
+    def label(workload: str) -> str:
+        return f"{workload}-quick" if is_quick else workload
+
+    def entrants(who: tuple[str, ...]) -> list[str]:
+        return [c for c in who if c in competitors]
+
+    checks = [
+        Job(label(w), c, 0, verify=True)
+        for w, who in suite.checked.items()
+        if w in only
+        for c in entrants(who)
+    ]
+    # Our results are also compared at the size at which they are timed.
+    checks += [Job(label(w), OURS, 0, verify=True) for w in suite.timed if w in only and OURS in competitors]
+    timed = [
+        Job(label(w), c, r)
+        for w, who in suite.timed.items()
+        if w in only
+        for r in range(repeat)
+        for c in entrants(who)
+    ]
+    return checks + timed
 
 
 def forget(jobs: list[Job], home: Path) -> None:
@@ -112,30 +144,35 @@ def forget(jobs: list[Job], home: Path) -> None:
 
 @app.command()
 def report(
-    label: Annotated[str, typer.Option(help="Name of the results directory.")] = "equality",
-    date: Annotated[str | None, typer.Option(help="Write docs/benchmarks.md, dated so.")] = None,
+    suite: Annotated[str, typer.Argument(help=f"One of: {', '.join(SUITES)}.")] = EQUALITY.name,
+    label: Label = None,
+    date: Date = None,
 ) -> None:
     """Print the verdicts of earlier runs again, and write the document with --date."""
-    conclude(Results.load(cache_dir() / "results" / label), date)
+    if suite not in SUITES:
+        raise typer.BadParameter(f"no suite {suite}: use one of {', '.join(SUITES)}")
+    chosen = SUITES[suite]
+    conclude(chosen, Results.load(cache_dir() / "results" / (label or chosen.name)), date)
 
 
-def conclude(results: Results, date: str | None) -> None:
-    print_findings(console, results)
+def conclude(suite: Suite, results: Results, date: str | None) -> None:
+    findings = suite.demands(results)
+    print_findings(console, results, findings)
     if date is not None:
-        write_document(results, date)
-    if any(f.met is False for f in find_all(results)):
+        write_document(suite, results, findings, date)
+    if any(f.met is False for f in findings):
         raise typer.Exit(1)
 
 
-def write_document(results: Results, date: str) -> None:
+def write_document(suite: Suite, results: Results, findings: list[Finding], date: str) -> None:
     from bench.plot import draw
 
-    images = [IMAGES / f"equality-{w}.svg" for w in TIMED]
-    drawn = [i for i, w in zip(images, TIMED, strict=True) if draw(results, w, i)]
-    links = [str(i.relative_to(DOCUMENT.parent)) for i in drawn]
+    images = {w: IMAGES / f"{suite.name}-{w}.svg" for w in suite.timed}
+    links = [str(i.relative_to(DOCUMENT.parent)) for w, i in images.items() if draw(results, w, i)]
     document = DOCUMENT.read_text() if DOCUMENT.exists() else "# Benchmarks\n"
-    DOCUMENT.write_text(replace_section(document, "equality", markdown(results, date, links)))
-    console.print(f"wrote {DOCUMENT.relative_to(ROOT)} and {len(drawn)} pictures")
+    section = markdown(results, findings, date, links)
+    DOCUMENT.write_text(replace_section(document, suite.name, section))
+    console.print(f"wrote {DOCUMENT.relative_to(ROOT)} and {len(links)} pictures")
 
 
 if __name__ == "__main__":

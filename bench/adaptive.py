@@ -44,7 +44,9 @@ Runs = dict[str, list[dict[str, Any]]]
 
 
 def adaptive(
-    only: Annotated[list[str] | None, typer.Option(help=f"Only this join, repeatable: {', '.join(QUERIES)}.")] = None,
+    only: Annotated[
+        list[str] | None, typer.Option(help=f"Only this join, repeatable: {', '.join(QUERIES)}.")
+    ] = None,
     scale: Annotated[float, typer.Option(help="TPC-H scale factor; 1 is 6M lineitems.")] = 1.0,
     batches: Annotated[int, typer.Option(min=1, help="Micro-batches of a run.")] = 20,
     cells: Annotated[int, typer.Option(min=1, help="Cells of the grid.")] = 16,
@@ -162,7 +164,10 @@ def find(result: dict[str, Any]) -> list[Finding]:
     slower, more = time[DYNAMIC] / time[STATICOPT], read[DYNAMIC] / read[STATICOPT]
     return [
         Finding(
-            f"{name}: results", "as counted by sorting", f"{result['got_results']:,} of {result['want_results']:,}", equal
+            f"{name}: results",
+            "as counted by sorting",
+            f"{result['got_results']:,} of {result['want_results']:,}",
+            equal,
         ),
         Finding(
             f"{name}: time, DYNAMIC / STATICOPT",

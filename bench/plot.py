@@ -12,6 +12,8 @@ COLOURS = {
     "spark-default": "#d55e00",
     "spark-rocksdb": "#cc79a7",
     "floor": "#999999",
+    "watersmeet-grid": "#56b4e9",
+    "spark-buckets": "#d55e00",
 }
 
 

@@ -20,6 +20,7 @@ from rich.table import Table
 from bench.workloads import FIRST_COUNTED, SEED, SELECT, by_name
 
 OURS, DEFAULT, ROCKSDB, FLOOR = "watersmeet", "spark-default", "spark-rocksdb", "floor"
+GRID, BUCKETS = "watersmeet-grid", "spark-buckets"
 MB = 1_000_000
 # Above this share of the machine taken by other processes a run is marked: repeat it.
 NOISY_SHARE = 0.15
@@ -88,21 +89,6 @@ def _counted(run: Run, figure: str = "seconds") -> list[float]:
     return [b[figure] for b in run["batches"][FIRST_COUNTED:]]
 
 
-def find_all(results: Results) -> list[Finding]:
-    """Every demand of the equality join, in the order of the issue."""
-    return [
-        check_equal(results),
-        times_faster(results, "uniform-2m", DEFAULT, 4.0),
-        times_faster(results, "uniform-2m", ROCKSDB, 7.0),
-        times_faster(results, "uniform-10m", DEFAULT, 6.0),
-        growth(results, "uniform-10m", 1.3),
-        over_floor(results, "uniform-2m", 1.8),
-        over_floor(results, "uniform-10m", 1.8),
-        times_faster(results, "small", DEFAULT, 1.0),
-        memory(results, "uniform-10m", 600 * MB),
-    ]
-
-
 def check_equal(results: Results) -> Finding:
     done = results.checks()
     failed = [r for r in results.failures() if r["competitor"] == OURS]
@@ -167,12 +153,12 @@ def _seconds_text(ours: float | None, theirs: float | None) -> str:
     return " vs ".join("-" if s is None else f"{s:.3f} s" for s in (ours, theirs))
 
 
-def print_findings(console: Console, results: Results) -> None:
+def print_findings(console: Console, results: Results, findings: Sequence[Finding]) -> None:
     """The verdicts, then one line per competitor and workload."""
     title = "Demands (quick: shapes only, proves nothing)" if results.is_quick else "Demands"
     table = Table("demand", "target", "measured", "verdict", title=title, title_justify="left")
     colours = {True: "green", False: "red", None: "yellow"}
-    for f in find_all(results):
+    for f in findings:
         table.add_row(f.demand, f.target, f.measured, f"[{colours[f.met]}]{f.verdict}[/]")
     console.print(table)
     console.print(_as_table(run_rows(results)))
@@ -224,7 +210,7 @@ def _as_table(rows: Iterable[Sequence[str]]) -> Table:
     return table
 
 
-def markdown(results: Results, date: str, images: Sequence[str]) -> str:
+def markdown(results: Results, findings: Sequence[Finding], date: str, images: Sequence[str]) -> str:
     """The section of docs/benchmarks.md; the date is an argument because code reads no clock."""
     facts = next(r["versions"] for r in results.runs if "versions" in r)
     extra = sorted({f"`{k}={v}`" for r in results.runs for k, v in r.get("conf", {}).items()})
@@ -233,7 +219,7 @@ def markdown(results: Results, date: str, images: Sequence[str]) -> str:
         f"{w.name} {w.rows:,} x {w.rows:,} rows, {w.keys:,} keys, {w.batches} batches, {w.heap_gb} GB heap"
         for w in map(by_name, names)
     )
-    verdicts = [[f.demand, f.target, f.measured, f.verdict] for f in find_all(results)]
+    verdicts = [[f.demand, f.target, f.measured, f.verdict] for f in findings]
     setting = (
         f"Measured {date} with Spark {facts['spark']}, Java {facts['java']}, Python {facts['python']}, "
         f"pyarrow {facts['pyarrow']}, numpy {facts['numpy']}, {facts['cores']} cores, seed {SEED}."
