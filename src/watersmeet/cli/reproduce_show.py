@@ -1,0 +1,146 @@
+"""The course of `watersmeet reproduce adaptive` on the terminal: progress, then tables and verdicts."""
+
+from __future__ import annotations
+
+import contextlib
+import tempfile
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from rich.console import Console
+from rich.markup import escape
+from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
+from rich.table import Table as RichTable
+
+from watersmeet.cli.figures import clock
+from watersmeet.cli.outcome import say
+from watersmeet.cli.signals import StopRequest
+from watersmeet.cli.views import is_watched
+from watersmeet.errors import UsageError
+from watersmeet.reproduce import adaptive
+from watersmeet.reproduce.exhibit import Exhibit, Table
+from watersmeet.reproduce.spark_run import Stopped
+from watersmeet.reproduce.trials import FULL, QUICK, Size
+
+# Eighty columns, rich's guess for a pipe, would cut the tables to pieces.
+_PIPE_COLUMNS = 160
+
+
+class LiveSteps:
+    def __init__(self, progress: Progress, steps: int):
+        self._progress = progress
+        self._whole = progress.add_task("", total=steps, note="")
+        self._done = -1
+
+    def step(self, text: str) -> None:
+        self._done += 1
+        self._progress.update(self._whole, completed=self._done, description=text, note="")
+
+    def batch(self, done: int, of: int) -> None:
+        self._progress.update(self._whole, note=f"batch {done} of {of}")
+
+
+class PlainSteps:
+    """A line for each step, with the time since the start."""
+
+    def __init__(self, console: Console):
+        self._console = console
+        self._started_s = time.monotonic()
+
+    def step(self, text: str) -> None:
+        say(self._console, f"{clock(time.monotonic() - self._started_s):>7}  {text}")
+        self._console.file.flush()
+
+    def batch(self, done: int, of: int) -> None:
+        pass
+
+
+def show(
+    *,
+    out: Path,
+    scale: float | None,
+    quick: bool,
+    only: Sequence[str],
+    data: Path | None,
+    plain: bool,
+    stop: StopRequest,
+) -> bool:
+    """Run, print, write; False if it was stopped before its end."""
+    names = adaptive.choose(only)
+    size = _size(scale, quick)
+    adaptive.require(names, size)
+    console = Console(highlight=False)
+    if not console.is_terminal:
+        console = Console(highlight=False, width=_PIPE_COLUMNS)
+    out.mkdir(parents=True, exist_ok=True)
+    data = data or out / "data"
+    with tempfile.TemporaryDirectory(prefix=".work-", dir=out, ignore_cleanup_errors=True) as scratch:
+        try:
+            with _steps(console, adaptive.count_steps(names, size), plain=plain) as watch:
+                exhibits = adaptive.run(
+                    names, size, data, Path(scratch).absolute(), watch=watch, stop=stop.event, arm=stop.arm
+                )
+        except Stopped:
+            return False
+    for exhibit in exhibits:
+        _print(console, exhibit)
+    page = adaptive.write(exhibits, size, out)
+    agree = [verdict.agrees for exhibit in exhibits for verdict in exhibit.verdicts]
+    say(console, f"{sum(agree)} of {len(agree)} statements agree; page, pictures and figures: {page}")
+    return True
+
+
+def _size(scale: float | None, quick: bool) -> Size:
+    size = QUICK if quick else FULL
+    if scale is None:
+        return size
+    if not 0 < scale <= adaptive.MAX_SCALE:
+        raise UsageError(
+            f"--scale {scale:g}: a scale factor above 0 and at most {adaptive.MAX_SCALE:g}; 1 is about 1 GB"
+        )
+    return replace(size, scale=scale)
+
+
+@contextlib.contextmanager
+def _steps(console: Console, steps: int, *, plain: bool) -> Iterator[LiveSteps | PlainSteps]:
+    if not is_watched(console, plain=plain):
+        yield PlainSteps(console)
+        return
+    columns = (
+        TimeElapsedColumn(),
+        BarColumn(bar_width=24),
+        TextColumn("{task.completed}/{task.total}"),
+        TextColumn("{task.description}"),
+        TextColumn("[dim]{task.fields[note]}"),
+    )
+    with Progress(*columns, console=console, transient=True) as progress:
+        yield LiveSteps(progress, steps)
+
+
+def _print(console: Console, exhibit: Exhibit) -> None:
+    console.rule(f"[bold]{escape(exhibit.title)}", align="left")
+    console.print(escape(exhibit.how), style="dim")
+    for table in exhibit.tables:
+        console.print()
+        console.print(_table(table))
+        if table.note:
+            console.print(escape(table.note), style="dim")
+    console.print()
+    for verdict in exhibit.verdicts:
+        style = "green" if verdict.agrees else "yellow"
+        why = f" [dim]({escape(verdict.why)})[/]" if verdict.why else ""
+        console.print(
+            f"[{style}]{verdict.word:>8}[/]  paper: {escape(verdict.paper)}; here: {escape(verdict.ours)}{why}"
+        )
+    console.print()
+
+
+def _table(table: Table) -> RichTable:
+    shown = RichTable(title=table.title, title_justify="left", title_style="bold", header_style="bold")
+    for place, column in enumerate(table.columns):
+        shown.add_column(escape(column), justify="left" if place == 0 else "right")
+    for row in table.rows:
+        shown.add_row(*map(escape, row))
+    return shown

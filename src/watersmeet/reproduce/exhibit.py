@@ -1,0 +1,93 @@
+"""What a reproduction shows: tables, pictures as plain numbers, and the paper's statements next to ours.
+
+Nothing here draws or prints: the terminal, the pictures and the page are made from the same facts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+# Where a figure's numbers come from; every exhibit says which.
+MEASURED, MODELLED = "measured on Spark", "simulated"
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    title: str
+    columns: Sequence[str]
+    rows: Sequence[Sequence[str]]
+    note: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """A statement of the paper, what came out here, whether they agree, and the reason if not (or if in part)."""
+
+    paper: str
+    ours: str
+    agrees: bool
+    why: str = ""
+
+    @property
+    def word(self) -> str:
+        return "agrees" if self.agrees else "differs"
+
+
+@dataclass(frozen=True, slots=True)
+class Series:
+    """One line of a chart. `role` chooses the colour, so that an operator looks the same everywhere."""
+
+    name: str
+    role: str
+    x: Sequence[float]
+    y: Sequence[float]
+    right: bool = False
+    dashed: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Lines:
+    title: str
+    xlabel: str
+    ylabel: str
+    series: Sequence[Series]
+    ylabel_right: str = ""
+    log_x: bool = False
+    log_y: bool = False
+    # Spans of x to shade, and a value of the right axis (or of the only one) to mark.
+    shaded: Sequence[tuple[float, float]] = ()
+    shaded_name: str = ""
+    bound: float | None = None
+    bound_name: str = ""
+    ticks: Sequence[float] = ()
+    tick_names: Sequence[str] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Bars:
+    """Groups of bars, one bar for each role; None leaves a gap. `starred` are (group, role) with an asterisk."""
+
+    title: str
+    ylabel: str
+    groups: Sequence[str]
+    values: dict[str, Sequence[float | None]]
+    log_y: bool = False
+    starred: frozenset[tuple[str, str]] = frozenset()
+    star_name: str = ""
+    form: str = "{:.3g}"
+
+
+Chart = Lines | Bars
+
+
+@dataclass(frozen=True, slots=True)
+class Exhibit:
+    """A table or figure of the paper: `how` says what was measured and what was simulated."""
+
+    name: str
+    title: str
+    how: str
+    tables: Sequence[Table]
+    verdicts: Sequence[Verdict]
+    charts: Sequence[Chart] = ()
