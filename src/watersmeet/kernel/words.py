@@ -140,15 +140,17 @@ def partners(
 def _float_bound(words: Keys, offset: float, outwards: float, kind: SqlType) -> Keys:
     """`value + offset`, moved outwards; NaN stays NaN, as in `x <= NaN + 1`.
 
-    A side that Spark moved may have left the range of its type and become infinite: the last finite values,
-    as far as the offset reaches, count as partners of infinity.
+    A side that Spark moved may have left the range of its type and become infinite. So a bound beyond the range
+    is infinite, and the last finite values, as far as the offset reaches, are partners of infinity.
     """
     precision = np.finfo(np.float32 if kind.name == "float" else np.float64)
+    unit, last = float(precision.eps), float(precision.max)
     values = decode_floats(words)
     with np.errstate(over="ignore", invalid="ignore"):
-        size = np.where(np.isfinite(values), np.abs(values), 0.0) + abs(offset)
-        slack = _ROUNDING_UNITS * (float(precision.eps) * size + float(precision.smallest_subnormal))
+        size = np.where(np.isfinite(values), np.abs(values), 0.0)
+        slack = _ROUNDING_UNITS * (unit * size + unit * abs(offset) + float(precision.smallest_subnormal))
         bound = values + offset + outwards * slack
-        edge = outwards * (2.0 * abs(offset) - float(precision.max))
+        edge = outwards * (2.0 * abs(offset) - last * (1.0 - 2.0 * _ROUNDING_UNITS * unit))
+    bound = np.where(outwards * bound > last, outwards * np.inf, bound)
     limit = np.fmax if outwards > 0 else np.fmin
     return encode_floats(np.where(np.isnan(bound), bound, limit(bound, edge)))
