@@ -84,9 +84,10 @@ class _Moved:
 
 def find_band(conjuncts: Sequence[Expression], scope: Scope, *, fixed_zone: bool = False) -> Band | None:
     """The best band among conjuncts that must all hold; its residual is what it leaves to check."""
+    reader = _Reader(scope, fixed_zone)
     groups: dict[tuple[Expression, Expression], list[tuple[int, _Bound]]] = {}
     for place, conjunct in enumerate(conjuncts):
-        for bound in _Reader(scope, fixed_zone).bounds(conjunct):
+        for bound in reader.bounds(conjunct):
             groups.setdefault((bound.left, bound.right), []).append((place, bound))
     bands = [band for group in groups.values() if (band := _intersected(group, conjuncts, scope)) is not None]
     return max(bands, key=lambda band: (band.two_sided, band.exact), default=None)
