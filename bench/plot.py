@@ -14,6 +14,7 @@ COLOURS = {
     "floor": "#999999",
     "watersmeet-grid": "#56b4e9",
     "spark-buckets": "#d55e00",
+    "spark-buckets-tuned": "#cc79a7",
 }
 
 

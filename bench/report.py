@@ -20,7 +20,7 @@ from rich.table import Table
 from bench.workloads import FIRST_COUNTED, SEED, SELECT, by_name
 
 OURS, DEFAULT, ROCKSDB, FLOOR = "watersmeet", "spark-default", "spark-rocksdb", "floor"
-GRID, BUCKETS = "watersmeet-grid", "spark-buckets"
+GRID, BUCKETS, TUNED = "watersmeet-grid", "spark-buckets", "spark-buckets-tuned"
 MB = 1_000_000
 # Above this share of the machine taken by other processes a run is marked: repeat it.
 NOISY_SHARE = 0.15

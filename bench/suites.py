@@ -13,6 +13,7 @@ from bench.report import (
     MB,
     OURS,
     ROCKSDB,
+    TUNED,
     Finding,
     Results,
     check_equal,
@@ -60,6 +61,7 @@ def _band_demands(results: Results) -> list[Finding]:
     return [
         check_equal(results),
         times_faster(results, "band-2m", BUCKETS, 5.0),
+        times_faster(results, "band-2m", TUNED, 1.0),
         growth(results, "band-2m", 1.4),
         memory(results, "band-2m", 600 * MB),
     ]
@@ -79,8 +81,8 @@ EQUALITY = Suite(
 
 BAND = Suite(
     "band",
-    {BAND_CHECK.name: (OURS, GRID, BUCKETS)},
-    {BAND_2M.name: (OURS, GRID, BUCKETS, FLOOR)},
+    {BAND_CHECK.name: (OURS, GRID, BUCKETS, TUNED)},
+    {BAND_2M.name: (OURS, GRID, BUCKETS, TUNED, FLOOR)},
     _band_demands,
 )
 
