@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 import numpy as np
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from watersmeet.kernel.order import mix
@@ -13,6 +13,8 @@ from watersmeet.kernel.sections import sections_of
 from watersmeet.model.grid import Amount, GridPlan, GridShape
 from watersmeet.plan.grid import advance, dynamic, optimal_mapping, start_grid
 from watersmeet.plan.shares import CellShare, cells_of, cells_of_task, shares_of_task
+
+MANY = settings(max_examples=max(300, settings().max_examples))
 
 MAX_GROWTH = 2
 
@@ -70,6 +72,7 @@ def rows_of(draw_batches: list[int], seed: int, plan: GridPlan) -> Rows:
 batches = st.lists(st.integers(0, 4), max_size=25)
 
 
+@MANY
 @given(plan_sequences(), batches, batches, st.integers(0, 2**40), st.integers(1, 7))
 def test_each_pair_meets_once_across_mappings_groups_and_growth(
     plans, left_batches, right_batches, seed, tasks
@@ -110,6 +113,7 @@ def test_all_cells_have_tasks_and_keep_them(plans):
         assert set(grown) <= set(cells_of_task(last, first.cells, cell))
 
 
+@MANY
 @given(
     st.integers(1, 40),
     st.lists(st.tuples(st.integers(0, 50), st.integers(0, 50)), min_size=1, max_size=8),

@@ -16,7 +16,7 @@ from watersmeet.sim.epochs import Finished, run_epochs
 from watersmeet.sim.messages import LEFT, RIGHT, Row
 from watersmeet.sim.reshuffler import Adaptive
 
-MANY = settings(max_examples=max(300, settings.default.max_examples))
+MANY = settings(max_examples=max(300, settings().max_examples))
 
 
 class Scripted:
@@ -112,7 +112,7 @@ def even_stream(segments: list[tuple[str, int]], plan: GridPlan) -> list[tuple[R
     ]
 
 
-@settings(max_examples=max(60, settings.default.max_examples // 4))
+@settings(max_examples=max(60, settings().max_examples // 4))
 @given(
     st.sampled_from([4, 16]),
     st.lists(st.tuples(st.sampled_from([LEFT, RIGHT]), st.integers(1, 150)), min_size=2, max_size=5),

@@ -7,13 +7,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from watersmeet.plan.grid import dynamic, optimal_mapping, static_mid, static_opt
+from watersmeet.plan.grid import dynamic, optimal_mapping, start_grid, static_mid, static_opt
 from watersmeet.sim.arrivals import Arrivals, KeyedArrivals, with_equality_results
 from watersmeet.sim.costs import CostModel
 from watersmeet.sim.grid import run_grid
 from watersmeet.sim.hash import run_hash
 
-MANY = settings(max_examples=max(300, settings.default.max_examples))
+MANY = settings(max_examples=max(300, settings().max_examples))
 
 # Far above what rounding to whole rows could blur.
 MIN_ROWS = 10_000
@@ -45,12 +45,12 @@ def test_theorem_4_4_the_load_stays_within_a_quarter_of_the_optimum(cells, scrip
 @given(st.integers(1, 300), factors, st.sampled_from([0.1, 0.5, 1.0]))
 def test_migrations_follow_one_another(cells, script, epsilon):
     progress = run_grid(growing(script), cells, dynamic(epsilon=epsilon, min_rows=MIN_ROWS), CostModel())
-    end_time, end_rows = 0.0, 0
+    end_time, end_rows, shapes = 0.0, 0, start_grid(cells, static_mid()).shapes
     for span in progress.migrations:
         assert end_time <= span.begin_time <= span.end_time <= progress.execution_time
         assert end_rows <= span.begin_rows <= span.end_rows <= progress.rows[-1]
-        assert span.before != span.after
-        end_time, end_rows = span.end_time, span.end_rows
+        assert shapes == span.before != span.after
+        end_time, end_rows, shapes = span.end_time, span.end_rows, span.after
     assert np.all(np.diff(progress.time) >= 0) and np.all(np.diff(progress.rows) >= 0)
 
 
