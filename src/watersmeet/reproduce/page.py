@@ -34,7 +34,11 @@ thead th { font-weight: 600; border-bottom: 2px solid var(--ink); }
 
 
 def write_page(
-    path: Path, title: str, facts: Sequence[str], exhibits: Sequence[Exhibit], images: Mapping[str, Sequence[Path]]
+    path: Path,
+    title: str,
+    facts: Sequence[str],
+    exhibits: Sequence[Exhibit],
+    images: Mapping[str, Sequence[Path]],
 ) -> None:
     """`images` are the pictures of each exhibit, by its name."""
     nav = "".join(f'<a href="#{e.name}">{escape(e.title.split(":")[0])}</a>' for e in exhibits)

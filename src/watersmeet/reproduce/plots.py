@@ -126,9 +126,7 @@ def _bars(axes: Any, chart: Bars) -> None:
             label=role,
         )
         handles.append(bars)
-        labels = [
-            chart.form.format(v) + ("*" if (g, role) in chart.starred else "") for _, v, g in shown
-        ]
+        labels = [chart.form.format(v) + ("*" if (g, role) in chart.starred else "") for _, v, g in shown]
         axes.bar_label(bars, labels, fontsize=7, padding=1.5)
     axes.set_xticks(range(len(chart.groups)), chart.groups)
     axes.set_ylabel(chart.ylabel)

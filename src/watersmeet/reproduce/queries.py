@@ -24,7 +24,15 @@ from watersmeet.reproduce.zipf import draw_keys
 SEED = 2014
 SKEWS = (0.0, 0.25, 0.5, 0.75, 1.0)
 
-_LINES = ("l_orderkey", "l_suppkey", "l_quantity", "l_extendedprice", "l_shipdate", "l_shipinstruct", "l_shipmode")
+_LINES = (
+    "l_orderkey",
+    "l_suppkey",
+    "l_quantity",
+    "l_extendedprice",
+    "l_shipdate",
+    "l_shipinstruct",
+    "l_shipmode",
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,7 +176,10 @@ def _lines(home: Path, z: float, seed: int) -> pa.Table:
     if z == 0:
         return lines
     rng = np.random.default_rng((seed, round(z * 100)))
-    for column, table, key in (("l_suppkey", "supplier", "s_suppkey"), ("l_orderkey", "orders", "o_orderkey")):
+    for column, table, key in (
+        ("l_suppkey", "supplier", "s_suppkey"),
+        ("l_orderkey", "orders", "o_orderkey"),
+    ):
         keys = pq.read_table(home / f"{table}.parquet", columns=[key])[key].to_numpy()
         drawn = pa.array(draw_keys(keys, len(lines), z, rng))
         lines = lines.set_column(lines.column_names.index(column), column, drawn)

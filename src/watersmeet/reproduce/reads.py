@@ -3,6 +3,9 @@
 A joiner is a cell of the grid, or a task where there is no grid. `fresh` is what it read of the rows that
 arrived, batch by batch; each of them is stored by exactly the joiners that read it, until the mapping changes.
 `held` is what it holds after a batch under the mapping of that batch: the input-load factor, in rows.
+
+Not known for tasks without a grid: how many rows fall on each. Manifests do not say which keys are heavy, so
+these figures are averages.
 """
 
 from __future__ import annotations
@@ -17,6 +20,8 @@ import numpy.typing as npt
 from watersmeet.log.files import Files, open_files
 from watersmeet.log.manifests import list_manifests, read_manifest
 from watersmeet.model.facts import Manifest, Run
+from watersmeet.model.grid import GridPlan
+from watersmeet.plan.grid import ilf, optimal_mapping
 from watersmeet.plan.shares import SectionRange, cells_of
 
 Counts = npt.NDArray[np.float64]
@@ -24,12 +29,24 @@ Counts = npt.NDArray[np.float64]
 
 @dataclass(frozen=True, slots=True)
 class BatchReads:
-    """One batch: rows that each joiner read of what arrived, what it holds afterwards, and the mapping."""
+    """One batch: rows that each joiner read of what arrived, what it holds afterwards, and the grid if there is one."""
 
     batch: int
     fresh: Counts
     held: Counts
-    shape: tuple[int, int] | None
+    grid: GridPlan | None
+
+    @property
+    def shape(self) -> tuple[int, int] | None:
+        return None if self.grid is None else (self.grid.shapes[0].rows, self.grid.shapes[0].cols)
+
+    @property
+    def ratio(self) -> float:
+        """The load against that of the best mapping for all that has arrived, in bytes; for one group."""
+        assert self.grid is not None
+        left, right = self.grid.left.bytes, self.grid.right.bytes
+        best = optimal_mapping(self.grid.cells, left, right)
+        return float(ilf(self.grid.shapes[0], left, right) / ilf(best, left, right))
 
 
 def read_batches(state: Path, name: str, tasks: int) -> list[BatchReads]:
@@ -48,15 +65,15 @@ def _reads(manifest: Manifest, tasks: int) -> BatchReads:
     live = (*manifest.history, *manifest.fresh)
     grid = manifest.plan.grid
     if grid is None:
-        fresh = _by_range(manifest.fresh, manifest, tasks)
-        return BatchReads(manifest.batch.number, fresh, _by_range(live, manifest, tasks), None)
+        return BatchReads(manifest.batch.number, _evenly(manifest.fresh, tasks), _evenly(live, tasks), None)
     cells = cells_of(grid)
     fresh_rows = {name: _by_section(manifest.fresh, name, grid.sections) for name in (left, right)}
     held_rows = {name: _by_section(live, name, grid.sections) for name in (left, right)}
     fresh = np.array([_in(fresh_rows[left], c.left_all) + _in(fresh_rows[right], c.right_all) for c in cells])
-    held = np.array([_in(held_rows[left], c.left_stored) + _in(held_rows[right], c.right_stored) for c in cells])
-    shape = (grid.shapes[0].rows, grid.shapes[0].cols)
-    return BatchReads(manifest.batch.number, fresh, held, shape)
+    held = np.array(
+        [_in(held_rows[left], c.left_stored) + _in(held_rows[right], c.right_stored) for c in cells]
+    )
+    return BatchReads(manifest.batch.number, fresh, held, grid)
 
 
 def _by_section(runs: Sequence[Run], name: str, sections: int) -> Counts:
@@ -71,9 +88,5 @@ def _in(rows: Counts, ranges: Sequence[SectionRange]) -> float:
     return float(sum(rows[r.low : r.high].sum() for r in ranges))
 
 
-def _by_range(runs: Sequence[Run], manifest: Manifest, tasks: int) -> Counts:
-    """Without a grid every row is read by one task; keys are hashed, so a run is taken to be spread evenly.
-
-    Under skew it is not: see `key_loads`, which counts.
-    """
+def _evenly(runs: Sequence[Run], tasks: int) -> Counts:
     return np.full(tasks, sum(run.rows for run in runs) / tasks)

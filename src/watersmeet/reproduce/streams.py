@@ -5,6 +5,7 @@ Spark's file source takes files in the order of their modification time, so time
 
 from __future__ import annotations
 
+import itertools
 import os
 from collections.abc import Sequence
 from pathlib import Path
@@ -23,7 +24,7 @@ def write_streams(inputs: Inputs, ends: Sequence[Point], folder: Path) -> None:
     reached = {left: [0, *(end.left for end in ends)], right: [0, *(end.right for end in ends)]}
     for side, rows in reached.items():
         (folder / side).mkdir(parents=True)
-        for batch, (start, end) in enumerate(zip(rows, rows[1:], strict=False)):
+        for batch, (start, end) in enumerate(itertools.pairwise(rows)):
             path = folder / side / f"{batch:05d}.parquet"
             pq.write_table(inputs.tables[side].slice(start, end - start), path)
             os.utime(path, (_FIRST_MTIME + batch, _FIRST_MTIME + batch))

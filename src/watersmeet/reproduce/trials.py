@@ -6,6 +6,7 @@ compiles Spark's code, which would fall on whoever comes first.
 
 from __future__ import annotations
 
+import functools
 import itertools
 import shutil
 from collections.abc import Callable, Iterable, Sequence
@@ -47,6 +48,9 @@ class Size:
     fluct_batches: int
     skews: tuple[float, ...]
 
+
+# How strongly the arrival of Figure 5k fluctuates on Spark.
+FLUCT_K = 4
 
 FULL = Size(scale=0.5, batches=20, fluct_batches=40, skews=SKEWS)
 QUICK = Size(scale=0.05, batches=5, fluct_batches=16, skews=(SKEWS[0], SKEWS[-1]))
@@ -96,11 +100,17 @@ def trials_for(exhibit: str, size: Size) -> list[Trial]:
         queries = ("EQ5",) if exhibit == "fig5c" else ("EQ5", "EQ7", "B_NCI", "B_CI")
         pairs = itertools.product(queries, OPERATORS)
         return [query_trial(q, o) for q, o in pairs if runs_with(o, equality=QUERIES[q].equality)]
-    return [fluct_trial(4)] if exhibit == "fig5k" else []
+    return [fluct_trial(FLUCT_K)] if exhibit == "fig5k" else []
 
 
 def run_trials(
-    trials: Iterable[Trial], size: Size, data: Path, scratch: Path, watch: Watch, stop: Event, arm: Callable[[], None]
+    trials: Iterable[Trial],
+    size: Size,
+    data: Path,
+    scratch: Path,
+    watch: Watch,
+    stop: Event,
+    arm: Callable[[], None],
 ) -> Measured:
     """Run all of them. `arm` is called when the session is there: from then on `stop` is listened to."""
     todo = sorted(set(trials), key=lambda t: (t.query, t.z, t.cells, t.k, OPERATORS.index(t.operator)))
@@ -131,7 +141,7 @@ def run_trials(
                     Setting(trial.cells, CORES),
                     scratch / "run",
                     stop=stop,
-                    watch=lambda done, of=len(ends): watch.batch(done, of),  # type: ignore[misc]
+                    watch=functools.partial(watch.batch, of=len(ends)),
                 )
                 is_warm = True
     return measured
