@@ -51,7 +51,8 @@ def join(
             range of the values of a band or an inequality. `"grid"`: tasks share out all pairs by a grid that
             reshapes itself; for any predicate. `"spark"`: Spark's own join, for batch inputs only. `"auto"`
             takes the first of these that fits; `wm.explain` says which and why.
-        cells: for `"grid"`, the number of cells. Default: the tasks.
+        cells: for `"grid"`, the number of cells. Default: the tasks, or a power of two above them. A power of
+            two is best.
         mapping: for `"grid"`, rows and columns of a grid that is not to change, such as `(2, 4)`.
         options: the other settings, for platforms that do not let a session have them: `{"fsync": True}` is
             `spark.watersmeet.fsync`.

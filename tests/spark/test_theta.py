@@ -134,7 +134,7 @@ def test_any_condition_joins_as_in_spark(spark, tmp_path, on):
 
 
 def test_a_python_function_is_a_condition(spark, tmp_path):
-    left, right = frames(spark, "int", INTS[:8])
+    left, right = frames(spark, "int", INTS[:7])
 
     def close(l: pa.RecordBatch, r: pa.RecordBatch) -> pa.Array:
         return pc.less_equal(pc.abs(pc.subtract(l["x"], r["x"])), 2)
@@ -198,7 +198,7 @@ ROWS = "x int, id int"
     [
         pytest.param("abs(l.x - r.x) <= 3", {}, id="range"),
         pytest.param("abs(l.x - r.x) <= 3", {"strategy": "grid", "cells": 6}, id="band on the grid"),
-        pytest.param("l.x <> r.x AND l.id < r.id", {"cells": 4}, id="any condition"),
+        pytest.param("l.x <> r.x AND (l.id = 7 OR r.id = 7)", {"cells": 4}, id="any condition"),
     ],
 )
 def test_a_stream_with_restarts_gives_sparks_batch_join(spark, tmp_path, on, how):

@@ -40,6 +40,7 @@ from watersmeet.model.expression import (
     conjuncts_of,
 )
 from watersmeet.model.types import BOOLEAN, INT, Schema, SqlType
+from watersmeet.predicate import check_reads_both
 
 # Columns that we add ourselves; inputs must not use the prefix.
 RESERVED_PREFIX = "__wm_"
@@ -88,6 +89,7 @@ def compile_join(
     predicate: Predicate, selected: Sequence[Selected] | None, schemas: dict[str, Schema], *, ansi: bool
 ) -> CompiledJoin:
     _check_names(schemas)
+    check_reads_both(predicate)
     if predicate.keys:
         return _compile_equality(predicate, selected, schemas, ansi)
     if predicate.band is not None:

@@ -107,9 +107,24 @@ def check_grid_arguments(choice: Choice, cells: int | None, mapping: tuple[int, 
         )
 
 
+# Cells for each task where their number is no power of two: so many that the last ones make little difference.
+_CELLS_PER_TASK = 4
+
+
+def default_cells(tasks: int) -> int:
+    """A power of two: with any other number the smallest group of cells would set the pace.
+
+    >>> [default_cells(tasks) for tasks in (1, 2, 3, 4, 6)]
+    [1, 2, 16, 4, 32]
+    """
+    if tasks & (tasks - 1) == 0:
+        return tasks
+    return 1 << (_CELLS_PER_TASK * tasks - 1).bit_length()
+
+
 def _cells(cells: int | None, tasks: int) -> int:
     if cells is None:
-        return tasks
+        return default_cells(tasks)
     if isinstance(cells, bool) or not isinstance(cells, int) or cells < 1:
         raise UsageError(f"cells={cells!r}: a grid has at least one cell")
     return cells

@@ -10,6 +10,7 @@ which Spark's optimiser takes apart again when only some fields are used.
 
 from __future__ import annotations
 
+import re
 import uuid
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -30,6 +31,9 @@ from watersmeet.model.expression import Selected
 from watersmeet.model.types import Schema, SqlType, parse_type
 from watersmeet.predicate import parse_predicate, parse_select
 from watersmeet.spark.tasks import DESCRIPTOR_SCHEMA, IngestTask, JoinTask
+
+# Time zones that never change their offset: a day is 24 hours there.
+_FIXED_ZONE = re.compile(r"(Etc/)?(UTC|GMT|Z)|(UTC|GMT)?[+-]\d{1,2}(:\d{2}){0,2}")
 
 
 @dataclass(frozen=True)
@@ -107,7 +111,14 @@ def parse_join(inputs: Mapping[str, DataFrame], request: Request) -> ParsedJoin:
     case_sensitive = spark.conf.get("spark.sql.caseSensitive", "false") == "true"
     predicate = None
     if isinstance(request.on, str):
-        predicate = parse_predicate(request.on, schemas, ansi=ansi, case_sensitive=case_sensitive)
+        zone = spark.conf.get("spark.sql.session.timeZone", "")
+        predicate = parse_predicate(
+            request.on,
+            schemas,
+            ansi=ansi,
+            case_sensitive=case_sensitive,
+            fixed_zone=_FIXED_ZONE.fullmatch(zone or "") is not None,
+        )
     selected = None
     if request.select is not None:
         selected = parse_select(request.select, schemas, ansi=ansi, case_sensitive=case_sensitive)
