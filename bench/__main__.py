@@ -10,6 +10,7 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
+from bench.adaptive import adaptive
 from bench.data import cache_dir
 from bench.jobs import Job, Terms, run_jobs
 from bench.report import OURS, Finding, Results, markdown, print_findings, replace_section
@@ -49,6 +50,9 @@ class Wanted:
     resume: bool
     label: str | None
     date: str | None
+
+
+app.command()(adaptive)
 
 
 @app.command()
