@@ -111,7 +111,7 @@ def parse_join(inputs: Mapping[str, DataFrame], request: Request) -> ParsedJoin:
     case_sensitive = spark.conf.get("spark.sql.caseSensitive", "false") == "true"
     predicate = None
     if isinstance(request.on, str):
-        zone = spark.conf.get("spark.sql.session.timeZone", "")
+        zone = spark.conf.get("spark.sql.session.timeZone")
         predicate = parse_predicate(
             request.on,
             schemas,
