@@ -162,7 +162,7 @@ sizes = st.tuples(st.integers(1, 20), st.integers(1, 9), st.integers(1, 30))
 
 
 # Some twenty examples of each case, or as many as the profile asks for.
-@settings(max_examples=max(20 * len(CASES), settings.default.max_examples))
+@settings(max_examples=max(20 * len(CASES), settings().max_examples))
 @given(st.sampled_from(CASES), runs, runs, runs, runs, sizes)
 def test_pairs_are_those_for_which_the_condition_is_true(
     case, old_left, new_left, old_right, new_right, sizes
