@@ -14,6 +14,7 @@ from __future__ import annotations
 import json
 import shutil
 import statistics
+import sys
 import tempfile
 from pathlib import Path
 from typing import Annotated, Any
@@ -61,7 +62,8 @@ def adaptive(
     chosen = only or list(QUERIES)
     if unknown := set(chosen) - set(QUERIES):
         raise typer.BadParameter(f"unknown: {', '.join(sorted(unknown))}")
-    console = Console(highlight=False)
+    # Eighty columns, rich's guess for a pipe, would cut the tables to pieces.
+    console = Console(highlight=False, width=None if sys.stdout.isatty() else 150)
     home = cache_dir() / "results" / label
     home.mkdir(parents=True, exist_ok=True)
     (cache_dir() / "scratch").mkdir(parents=True, exist_ok=True)

@@ -53,8 +53,8 @@ def fig5k(measured: Measured, size: Size) -> Exhibit:
         [
             Lines(
                 f"5k: k = {FLUCT_K}, 64 joiners",
-                "input processed (%)",
-                "lineitem rows / orders rows",
+                "input processed (%, log)",
+                "lineitem rows / orders rows (log)",
                 [
                     Series("rows, left axis", "sizes", percent.tolist(), (progress.left_rows / np.maximum(progress.right_rows, 1)).tolist()),
                     Series("load / optimum, simulated", "ratio", percent.tolist(), progress.ratio.tolist(), right=True),
@@ -64,7 +64,9 @@ def fig5k(measured: Measured, size: Size) -> Exhibit:
                 shaded=[(100 * m.begin_rows / total, 100 * m.end_rows / total) for m in progress.migrations],
                 shaded_name="migration",
                 bound=paper.RATIO_BOUND,
-                bound_name="1.25",
+                bound_name="bound: 1.25",
+                log_x=True,
+                log_y=True,
             )
         ],
     )  # fmt: skip

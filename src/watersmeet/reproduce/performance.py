@@ -251,7 +251,7 @@ def fig5e(measured: Measured, size: Size) -> Exhibit:
             ),
         ],
         [
-            Bars("5e: throughput, simulated, 64 machines", "thousand rows a second (log)", JOINS, _scaled("throughput", 1e3), log_y=True, form="{:,.0f}"),
+            Bars("5e: throughput, simulated, 64 machines", "million rows a second (log)", JOINS, _scaled("throughput", 1e6), log_y=True, form="{:.2f}"),
             Bars(
                 f"5e: throughput on Spark, scale {size.scale:g}, two cores", "thousand rows a second", JOINS,
                 {o: [None if v is None else v / 1e3 for v in vs] for o, vs in _measured_values(measured, True).items()}, form="{:,.0f}",

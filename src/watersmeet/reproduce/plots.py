@@ -6,32 +6,51 @@ from pathlib import Path
 from typing import Any
 
 from watersmeet.errors import UsageError
-from watersmeet.reproduce.exhibit import Bars, Exhibit, Lines
+from watersmeet.reproduce.exhibit import Bars, Exhibit, Lines, Series
 from watersmeet.reproduce.tpch import INSTALL
 
 # Okabe and Ito: told apart by colour-blind readers and in print. One colour for one thing in all pictures.
+_BLUE, _ORANGE, _GREEN, _PINK, _YELLOW, _GREY = (
+    "#0072b2",
+    "#d55e00",
+    "#009e73",
+    "#cc79a7",
+    "#e69f00",
+    "#8a8a8a",
+)
 COLOURS = {
-    "DYNAMIC": "#0072b2",
-    "STATICMID": "#d55e00",
-    "STATICOPT": "#009e73",
-    "SHJ": "#cc79a7",
-    "EQ5": "#0072b2",
-    "EQ7": "#009e73",
-    "B_NCI": "#d55e00",
-    "B_CI": "#cc79a7",
-    "ratio": "#0072b2",
-    "spark": "#e69f00",
-    "sizes": "#999999",
-    "k=2": "#0072b2",
-    "k=4": "#009e73",
-    "k=6": "#e69f00",
-    "k=8": "#d55e00",
+    "DYNAMIC": _BLUE,
+    "STATICMID": _ORANGE,
+    "STATICOPT": _GREEN,
+    "SHJ": _PINK,
+    "EQ5": _BLUE,
+    "EQ7": _GREEN,
+    "B_NCI": _ORANGE,
+    "B_CI": _PINK,
+    "ratio": _BLUE,
+    "spark": _YELLOW,
+    "sizes": _GREY,
+    "k=2": _BLUE,
+    "k=4": _GREEN,
+    "k=6": _YELLOW,
+    "k=8": _ORANGE,
 }
-MARKERS = {"DYNAMIC": "o", "STATICMID": "s", "STATICOPT": "^", "SHJ": "D"}
-# STATICOPT and DYNAMIC often lie on one another: the dashes let the one below be seen.
-DASHED = {"STATICOPT"}
+MARKERS = {
+    "DYNAMIC": "o",
+    "STATICMID": "s",
+    "STATICOPT": "^",
+    "SHJ": "D",
+    "EQ5": "o",
+    "EQ7": "s",
+    "B_NCI": "^",
+}
+# Lines that often lie on one another: a broad one below, a dashed one above it.
+_BELOW, _ABOVE = {"DYNAMIC", "EQ5"}, {"STATICOPT", "EQ7"}
+_BROAD, _PLAIN, _THIN = 3.6, 1.8, 1.5
+_DASHES = (0, (4, 3))
 _WIDTH, _HEIGHT, _DPI = 6.4, 4.0, 130
 _BAR_ROOM = 0.82
+# Beyond so many points markers would run together.
 _MARKED_POINTS = 20
 
 
@@ -68,48 +87,59 @@ def draw(exhibit: Exhibit, folder: Path) -> list[Path]:
 
 def _lines(axes: Any, chart: Lines) -> None:
     right = axes.twinx() if any(s.right for s in chart.series) else None
-    handles = []
-    for series in chart.series:
-        target = right if series.right and right is not None else axes
-        few = len(series.x) <= _MARKED_POINTS
-        (line,) = target.plot(
-            series.x,
-            series.y,
-            label=series.name,
-            color=COLOURS[series.role],
-            linewidth=1.8,
-            linestyle="--" if series.dashed or series.role in DASHED else "-",
-            marker=MARKERS.get(series.role, "o") if few else None,
-            markersize=5,
-        )
-        handles.append(line)
+    handles = [_line(right if s.right and right is not None else axes, s) for s in chart.series]
     for number, (start, end) in enumerate(chart.shaded):
-        label = chart.shaded_name if number == 0 else None
-        span = axes.axvspan(start, end, color="#000000", alpha=0.12, linewidth=0, label=label)
+        span = axes.axvspan(start, end, color="#000000", alpha=0.12, linewidth=0, label=chart.shaded_name)
         if number == 0:
             handles.append(span)
     if chart.bound is not None:
-        bound = (right or axes).axhline(
-            chart.bound, color="#333333", linewidth=1, linestyle=":", label=chart.bound_name
-        )
-        handles.append(bound)
+        style = {"color": "#333333", "linewidth": 1, "linestyle": ":", "label": chart.bound_name}
+        handles.append((right or axes).axhline(chart.bound, **style))
     axes.set(xlabel=chart.xlabel, ylabel=chart.ylabel)
     if chart.log_x:
-        axes.set_xscale("log", base=2)
+        _make_log(axes, "x")
     if chart.log_y:
-        axes.set_yscale("log")
+        _make_log(axes, "y")
     elif right is None:
         axes.set_ylim(bottom=0)
     if chart.ticks:
         axes.set_xticks(chart.ticks, chart.tick_names)
-        axes.minorticks_off()
+        axes.tick_params(axis="x", which="minor", bottom=False)
     if right is None:
         axes.spines[["right"]].set_visible(False)
     else:
         right.set_ylabel(chart.ylabel_right)
         right.spines[["top"]].set_visible(False)
+        right.margins(y=0.12)
     axes.grid(alpha=0.25)
     _legend(axes, handles)
+
+
+def _line(axes: Any, series: Series) -> Any:
+    above = series.dashed or series.role in _ABOVE
+    (line,) = axes.plot(
+        series.x,
+        series.y,
+        label=series.name,
+        color=COLOURS[series.role],
+        linewidth=_BROAD if series.role in _BELOW else _THIN if above else _PLAIN,
+        linestyle=_DASHES if above else "-",
+        marker=MARKERS.get(series.role, "o") if len(series.x) <= _MARKED_POINTS else None,
+        markersize=7 if series.role in _BELOW else 5,
+        zorder=3 if above else 2,
+    )
+    return line
+
+
+def _make_log(axes: Any, which: str) -> None:
+    """Powers of ten and their doubles and fives, written out: 10^3 is no number to read a time from."""
+    from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
+
+    getattr(axes, f"set_{which}scale")("log")
+    axis = getattr(axes, f"{which}axis")
+    axis.set_major_locator(LogLocator(subs=(1, 2, 5)))
+    axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,g}"))
+    axis.set_minor_formatter(NullFormatter())
 
 
 def _bars(axes: Any, chart: Bars) -> None:
@@ -118,22 +148,20 @@ def _bars(axes: Any, chart: Bars) -> None:
     for place, (role, values) in enumerate(chart.values.items()):
         at = [group + (place - (len(chart.values) - 1) / 2) * width for group in range(len(chart.groups))]
         shown = [(x, v, g) for x, v, g in zip(at, values, chart.groups, strict=True) if v is not None]
-        bars = axes.bar(
-            [x for x, _, _ in shown],
-            [v for _, v, _ in shown],
-            width * 0.92,
-            color=COLOURS[role],
-            label=role,
-        )
+        x, heights = [x for x, _, _ in shown], [v for _, v, _ in shown]
+        bars = axes.bar(x, heights, width * 0.92, color=COLOURS[role], label=role)
         handles.append(bars)
         labels = [chart.form.format(v) + ("*" if (g, role) in chart.starred else "") for _, v, g in shown]
         axes.bar_label(bars, labels, fontsize=7, padding=1.5)
     axes.set_xticks(range(len(chart.groups)), chart.groups)
     axes.set_ylabel(chart.ylabel)
-    if chart.log_y:
-        axes.set_yscale("log")
     # Room for the numbers above the highest bars.
     axes.margins(y=0.12)
+    if chart.log_y:
+        _make_log(axes, "y")
+        lowest = min(v for values in chart.values.values() for v in values if v)
+        # A bar on a log scale has no true foot: a third of the lowest leaves every bar to be seen.
+        axes.set_ylim(bottom=lowest / 3)
     axes.spines[["right"]].set_visible(False)
     axes.grid(alpha=0.25, axis="y")
     axes.set_axisbelow(True)
