@@ -41,10 +41,9 @@ GB = 1 << 30
 # Beside the heap: metaspace, RocksDB, Arrow's direct memory, Python workers.
 BESIDE_HEAP_GB = 2
 
-# The first two as docs/operations.md advises. Spark's own join is stateful, hence never adaptive, and uses no Arrow.
+# Adaptive execution is off as docs/operations.md advises: for Spark's own join, which is stateful, it always is.
 SETTINGS = {
     "spark.sql.adaptive.streaming.stateless.enabled": "false",
-    "spark.sql.execution.arrow.maxRecordsPerBatch": "100000",
     "spark.sql.shuffle.partitions": str(CORES),
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",

@@ -68,11 +68,7 @@ class Session:
 
 
 # Replanning between the two stages of a batch costs some 30 ms and has nothing to find: the shuffle is tiny.
-# Larger Arrow batches save a tenth of a batch; Spark bounds them by bytes too.
-_FASTER = {
-    "spark.sql.adaptive.streaming.stateless.enabled": "false",
-    "spark.sql.execution.arrow.maxRecordsPerBatch": "100000",
-}
+_FASTER = {"spark.sql.adaptive.streaming.stateless.enabled": "false"}
 
 
 @contextlib.contextmanager
