@@ -44,7 +44,7 @@ MARKERS = {
     "EQ7": "s",
     "B_NCI": "^",
 }
-# Lines that often lie on one another: a broad one below, a dashed one above it.
+# Lines that often lie on one another: a broad, pale one below, a dashed one above it.
 _BELOW, _ABOVE = {"DYNAMIC", "EQ5"}, {"STATICOPT", "EQ7"}
 _BROAD, _PLAIN, _THIN = 3.6, 1.8, 1.5
 _DASHES = (0, (4, 3))
@@ -126,6 +126,7 @@ def _line(axes: Any, series: Series) -> Any:
         linestyle=_DASHES if above else "-",
         marker=MARKERS.get(series.role, "o") if len(series.x) <= _MARKED_POINTS else None,
         markersize=7 if series.role in _BELOW else 5,
+        alpha=0.45 if series.role in _BELOW else 1.0,
         zorder=3 if above else 2,
     )
     return line
