@@ -50,7 +50,7 @@ def join(
         strategy: `"hash"`: each task joins a share of the keys of an equality. `"range"`: each task joins a
             range of the values of a band or an inequality. `"grid"`: tasks share out all pairs by a grid that
             reshapes itself; for any predicate. `"spark"`: Spark's own join, for batch inputs only. `"auto"`
-            takes the first of these that fits; `wm.explain` says which and why.
+            takes what suits the predicate; `wm.explain` says what that is and why.
         cells: for `"grid"`, the number of cells. Default: the tasks, or a power of two above them. A power of
             two is best.
         mapping: for `"grid"`, rows and columns of a grid that is not to change, such as `(2, 4)`.
@@ -93,8 +93,11 @@ def explain(
 
     _check_inputs(inputs)
     _check_condition(on)
-    choice = parse_join(inputs, Request(on, strategy=strategy, state=state)).choice
-    return f"{choice.name}: {choice.why}"
+    parsed = parse_join(inputs, Request(on, strategy=strategy, state=state))
+    text = f"{parsed.choice.name}: {parsed.choice.why}"
+    if parsed.compiled.spark_checks and parsed.choice.name != "spark":
+        text += "; Spark then checks the predicate, since a part of it cannot be evaluated on Arrow exactly"
+    return text
 
 
 def status(state: str | os.PathLike[str]) -> Status:

@@ -59,12 +59,17 @@ def read_settings(
 def read_grid_policy(lookup: Lookup, options: Mapping[str, object] | None = None) -> GridPolicy:
     """How a grid that is not told its mapping adapts."""
     lookup = _with_options(lookup, options or {})
-    capacity = _number(lookup, "gridCapacityBytes", 0)
+    capacity, most = _number(lookup, "gridCapacityBytes", 0), _number(lookup, "gridMaxCells", 0)
+    if bool(capacity) != bool(most):
+        raise ConfigError(
+            f"{PREFIX}gridCapacityBytes and {PREFIX}gridMaxCells go together: the grid grows when a cell is full, "
+            "up to so many cells"
+        )
     return dynamic(
         epsilon=_share(lookup, "gridEpsilon", 1.0),
         min_rows=_number(lookup, "gridMinRows", 0),
         capacity_bytes=capacity or None,
-        max_cells=_number(lookup, "gridMaxCells", 0),
+        max_cells=most,
     )
 
 

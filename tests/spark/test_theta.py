@@ -133,6 +133,42 @@ def test_any_condition_joins_as_in_spark(spark, tmp_path, on):
     assert_same_rows(joined.select("l.*", "r.*").collect(), expected(left, right, on))
 
 
+GUARDED = [
+    "l.x < 1000 AND l.x * 1000000 <> r.x",
+    "l.x < 1000 AND l.x * 1000000 < r.x",
+    "l.x <> 0 AND 100 / l.x < r.x + 100",
+    "l.x <> 0 AND 100 div l.x = r.x",
+]
+
+
+@pytest.mark.parametrize("on", GUARDED)
+def test_a_condition_on_one_input_guards_the_others(spark, tmp_path, on):
+    left = spark.createDataFrame([(0,), (1,), (5,), (2**31 - 1,)], "x int")
+    right = spark.createDataFrame([(0,), (20,), (100,)], "x int")
+    strategy = "hash" if " = " in on else "grid"
+    joined = wm.join({"l": left, "r": right}, on=on, state=str(tmp_path), strategy=strategy)
+    assert_same_rows(joined.select("l.*", "r.*").collect(), expected(left, right, on))
+
+
+def test_results_that_need_no_column_have_all_rows(spark, tmp_path):
+    left, right = spark.range(2).toDF("x"), spark.range(3).toDF("x")
+    for select in (["l.x"], ["1 AS one"]):
+        joined = wm.join(
+            {"l": left, "r": right}, on="true", select=select, strategy="grid", state=str(tmp_path)
+        )
+        assert joined.count() == 6, select
+
+
+def test_a_function_that_cannot_be_sent_is_named(spark, tmp_path):
+    left, right = frames(spark, "int", INTS[:7])
+
+    def holds_a_session(l: pa.RecordBatch, r: pa.RecordBatch) -> pa.Array:
+        return pa.array([spark is not None] * l.num_rows)
+
+    with pytest.raises(wm.UsageError, match="holds_a_session"):
+        wm.join({"l": left, "r": right}, on=holds_a_session, state=str(tmp_path))
+
+
 def test_a_python_function_is_a_condition(spark, tmp_path):
     left, right = frames(spark, "int", INTS[:7])
 

@@ -119,7 +119,7 @@ def test_true_leaves_nothing_to_check(text: str) -> None:
 
 def test_keys_and_residual_share_the_conjuncts() -> None:
     predicate = parsed("l.x < r.x AND (l.k = r.k AND (l.s = r.s OR l.flag)) AND r.id = l.Id")
-    assert keys(predicate) == [("`l`.`k`", "`r`.`k`", "bigint"), ("`l`.`Id`", "`r`.`id`", "bigint")]
+    assert keys(predicate) == [("`l`.`Id`", "`r`.`id`", "bigint"), ("`l`.`k`", "`r`.`k`", "bigint")]
     assert residual(predicate) == "`l`.`x` < `r`.`x` AND (`l`.`s` = `r`.`s` OR `l`.`flag`)"
 
 

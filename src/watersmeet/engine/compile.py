@@ -32,19 +32,23 @@ from watersmeet.model.expression import (
     Call,
     Column,
     Expression,
+    Guard,
     KeyPair,
     KeySide,
     Predicate,
     Selected,
     columns_of,
+    conjunction,
     conjuncts_of,
 )
-from watersmeet.model.types import BOOLEAN, INT, Schema, SqlType
+from watersmeet.model.types import INT, Schema, SqlType
 from watersmeet.predicate import check_reads_both
 
 # Columns that we add ourselves; inputs must not use the prefix.
 RESERVED_PREFIX = "__wm_"
 HASHED = f"{RESERVED_PREFIX}hash"
+# Arrives where nothing else is needed of an input but its number of rows.
+ROW = f"{RESERVED_PREFIX}row"
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,6 +79,11 @@ class CompiledJoin:
     computed: tuple[ComputedKey, ...]
     hashed: tuple[HashedKeys, ...]
     spark_checks: bool
+    guards: tuple[Guard, ...] = ()
+
+    def guard(self, name: str) -> Guard | None:
+        """What rows of this input must satisfy to be taken in."""
+        return next((guard for guard in self.guards if guard.input == name), None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,14 +151,16 @@ def _compile_equality(
         predicate=predicate.canonical,
         key_types=tuple(str(pair.type) for pair in predicate.keys),
         scheme="word" if exact else "spark-hash" if nested else "hash",
+        sides=_sides(predicate.keys),
     )
     return CompiledJoin(
         signature=signature,
-        join=EquiJoin(verify=verify, residual=_conjunction(kernel), output=output, ansi=ansi),
+        join=EquiJoin(verify=verify, residual=conjunction(kernel), output=output, ansi=ansi),
         arriving={spec.name: _arriving(spec, schemas[spec.name]) for spec in inputs},
         computed=tuple(key.computed for name in keys for key in keys[name] if key.computed),
         hashed=_hashed(predicate) if nested else (),
         spark_checks=spark_checks,
+        guards=predicate.guards,
     )
 
 
@@ -170,12 +181,15 @@ def _compile_band(
         for name in predicate.inputs
     )
     return CompiledJoin(
-        signature=facts.JoinSignature(inputs, predicate.canonical, (str(band.type),), "band"),
-        join=BandJoin(band.type, band.low, band.high, _conjunction(kernel), output, ansi),
+        signature=facts.JoinSignature(
+            inputs, predicate.canonical, (str(band.type),), "band", sides=_sides([pair])
+        ),
+        join=BandJoin(band.type, band.low, band.high, conjunction(kernel), output, ansi),
         arriving={spec.name: _arriving(spec, schemas[spec.name]) for spec in inputs},
         computed=tuple(key.computed for key in keys.values() if key.computed),
         hashed=(),
         spark_checks=bool(spark),
+        guards=predicate.guards,
     )
 
 
@@ -190,11 +204,12 @@ def _compile_any(
     )
     return CompiledJoin(
         signature=facts.JoinSignature(inputs, predicate.canonical, (), "any"),
-        join=ThetaJoin(_conjunction(kernel), output, ansi),
+        join=ThetaJoin(conjunction(kernel), output, ansi),
         arriving={spec.name: _arriving(spec, schemas[spec.name]) for spec in inputs},
         computed=(),
         hashed=(),
         spark_checks=bool(spark),
+        guards=predicate.guards,
     )
 
 
@@ -217,12 +232,6 @@ def _share_residual(residual: Expression | None) -> tuple[list[Expression], list
     return kernel, [part for part in conjuncts if part not in kernel]
 
 
-def _conjunction(parts: Sequence[Expression]) -> Expression | None:
-    if len(parts) <= 1:
-        return parts[0] if parts else None
-    return Call("and", tuple(parts), BOOLEAN)
-
-
 def _output_columns(
     inputs: tuple[str, str],
     checked: Iterable[Column],
@@ -235,9 +244,17 @@ def _output_columns(
     else:
         used = [*(column for item in selected for column in item.columns), *checked]
         wanted = [(column.input, column.name) for column in used]
+    if not wanted:
+        # A batch without columns has no rows: take one along, whichever.
+        wanted = [(name, column) for name in inputs for column in schemas[name]][:1]
     return tuple(
         OutputColumn(name, column, f"c{place}") for place, (name, column) in enumerate(dict.fromkeys(wanted))
     )
+
+
+def _sides(pairs: Iterable[KeyPair]) -> tuple[str, ...]:
+    """What the order keys are made from, as the signature remembers it."""
+    return tuple(f"{pair.left.sql} : {pair.right.sql}" for pair in pairs)
 
 
 def _keys_of(predicate: Predicate, name: str) -> tuple[_Key, ...]:

@@ -58,10 +58,10 @@ def _pieces(
         yield from _bounded([s.between(range_) for sections in found for s in sections.values()], limit)
         return
     numbers = sorted({number for sections in found for number in sections})
+    # All sections are held together: each has its share of the limit, also where one key fills them all.
+    share = max(1, limit // max(1, len(numbers)))
     by_section = {
-        number: _bounded(
-            [sections[number].between(range_) for sections in found if number in sections], limit
-        )
+        number: _bounded([found_[number].between(range_) for found_ in found if number in found_], share)
         for number in numbers
     }
     for layer in itertools.zip_longest(*by_section.values()):

@@ -11,6 +11,7 @@ What `auto` takes is the fastest by docs/benchmarks.md; each can be asked for by
 from __future__ import annotations
 
 import functools
+import operator
 from dataclasses import dataclass, replace
 
 from watersmeet.engine.compile import CompiledJoin
@@ -131,7 +132,8 @@ def _cells(cells: int | None, tasks: int) -> int:
 
 
 def _mapping(mapping: tuple[int, int]) -> tuple[int, int]:
-    sides = tuple(mapping) if isinstance(mapping, tuple | list) else ()
-    if len(sides) != 2 or not all(isinstance(side, int) and not isinstance(side, bool) for side in sides):
-        raise UsageError(f"mapping={mapping!r}: give rows and columns of the grid, such as (2, 4)")
-    return sides[0], sides[1]
+    try:
+        rows, cols = (operator.index(side) for side in mapping)
+    except (TypeError, ValueError):
+        raise UsageError(f"mapping={mapping!r}: give rows and columns of the grid, such as (2, 4)") from None
+    return rows, cols

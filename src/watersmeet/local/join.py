@@ -19,7 +19,7 @@ from watersmeet.engine.operator import Operator
 from watersmeet.engine.spec import JoinSpec, Settings
 from watersmeet.engine.strategy import AUTO, choose, settle
 from watersmeet.errors import PredicateError, UsageError
-from watersmeet.kernel.evaluate import arrow_type, evaluate, supports
+from watersmeet.kernel.evaluate import arrow_type, evaluate, filter_mask, supports
 from watersmeet.kernel.theta import Condition
 from watersmeet.model.expression import Call, Column, Expression, Selected, columns_of
 from watersmeet.model.facts import BatchId, Descriptor
@@ -112,6 +112,10 @@ class LocalJoin:
 
     def _arriving(self, name: str, rows: pa.RecordBatch) -> pa.RecordBatch:
         """What the Spark driver has the JVM do: prune the columns, compute the keys that are expressions."""
+        guard = self._compiled.guard(name)
+        if guard is not None:
+            values = {(name, c.name): rows.column(c.name) for c in columns_of(guard.expression)}
+            rows = rows.filter(filter_mask(guard.expression, values, rows.num_rows, ansi=self.ansi))
         columns = {column: rows.column(column) for column in self._compiled.arriving[name]}
         for key in self._compiled.computed:
             if key.input == name:

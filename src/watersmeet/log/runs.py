@@ -1,8 +1,9 @@
 """Run files: write sorted rows once, read them back verified and mapped.
 
 A run is one uncompressed Arrow IPC file, the order key first. It is one record batch, or one for each section
-where it is cut for the grid; a record batch is sorted in itself. Its name carries the batch, the partition, its number within it, and the checksum of its content: Spark may run a task twice, and a
-zombie may finish late, so batch and partition alone are not unique. What no manifest names does not exist.
+where it is cut for the grid; a record batch is sorted in itself. Its name carries the batch, the partition, its
+number within it, and the checksum of its content: Spark may run a task twice, and a zombie may finish late, so
+batch and partition alone are not unique. What no manifest names does not exist.
 
 Why not a random name: what a task sends through a shuffle must be the same each time it is run. Spark (from
 4.2 on, by its order-independent checksums) fails the job otherwise, when an executor is lost after the first
@@ -22,7 +23,7 @@ from watersmeet.errors import CorruptFile
 from watersmeet.kernel.sorted import ORDER, Sorted, open_sorted
 from watersmeet.log.codec import checksum
 from watersmeet.log.files import Files
-from watersmeet.model.facts import KeyRange, Run, Section
+from watersmeet.model.facts import KeyRange, Run
 
 RUNS = "runs"
 
@@ -68,9 +69,14 @@ def write_run(
         low=min(int(part.keys[0]) for part in parts),
         high=max(int(part.keys[-1]) for part in parts),
         checksum=stored.checksum,
-        sections=() if isinstance(rows, Sorted) else tuple(Section(n, len(part)) for n, part in rows.items()),
+        sections=() if isinstance(rows, Sorted) else _section_rows(rows),
         marks=_marks(parts) if marked else (),
+        row_bytes=sum(part.rows.nbytes + part.keys.nbytes for part in parts),
     )
+
+
+def _section_rows(rows: Mapping[int, Sorted]) -> tuple[int, ...]:
+    return tuple(len(rows[number]) if number in rows else 0 for number in range(max(rows) + 1))
 
 
 def _marks(parts: Sequence[Sorted]) -> tuple[int, ...]:
@@ -127,7 +133,7 @@ class RunReader:
                 f"run {run.path} of batch {run.batch} in {self._files.place} {content}. {_ADVICE}"
             )
         file = pa.ipc.open_file(content)
-        numbers = [section.number for section in run.sections] or [0]
+        numbers = [number for number, rows in enumerate(run.sections) if rows] or [0]
         return {number: open_sorted(file.get_batch(place)) for place, number in enumerate(numbers)}
 
     def _checked(self, run: Run) -> pa.Buffer | str:

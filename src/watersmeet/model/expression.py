@@ -7,11 +7,11 @@ Arrow can reproduce exactly; everything else is left to Spark, which reads the u
 from __future__ import annotations
 
 import datetime
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
 
-from watersmeet.model.types import SqlType
+from watersmeet.model.types import BOOLEAN, SqlType
 
 Value = bool | int | float | str | bytes | Decimal | datetime.date | datetime.datetime | None
 
@@ -62,6 +62,13 @@ def conjuncts_of(expression: Expression) -> list[Expression]:
     if isinstance(expression, Call) and expression.op == "and":
         return [part for arg in expression.args for part in conjuncts_of(arg)]
     return [expression]
+
+
+def conjunction(parts: Sequence[Expression]) -> Expression | None:
+    """The condition that all parts hold; None if there are none."""
+    if len(parts) <= 1:
+        return parts[0] if parts else None
+    return Call("and", tuple(parts), BOOLEAN)
 
 
 def inputs_of(expression: Expression) -> frozenset[str]:
@@ -123,11 +130,23 @@ class Band:
 
 
 @dataclass(frozen=True, slots=True)
+class Guard:
+    """What the predicate asks of the rows of one input alone, with its Spark SQL."""
+
+    input: str
+    expression: Expression
+    sql: str
+
+
+@dataclass(frozen=True, slots=True)
 class Predicate:
     """A join condition, split: every key pair holds AND the residual (if any) is true.
 
     `band`, where there is one, is another way to find the pairs: it implies nothing that the residual does
     not say, and a join that uses it checks the keys and `band.residual` instead of `residual`.
+
+    `guards` are the conjuncts that read one input, for each input. They are in the residual too; rows that
+    fail them need not be taken in, and what they guard (a division, say) must not be computed for such rows.
 
     `text` is what the user wrote; Spark evaluates it where the kernel cannot. `canonical` is equal for
     two texts that differ only in spelling (white space, letter case, brackets, order of the conjuncts).
@@ -140,6 +159,7 @@ class Predicate:
     residual: Expression | None
     columns: tuple[Column, ...]
     band: Band | None = None
+    guards: tuple[Guard, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

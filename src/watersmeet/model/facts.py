@@ -41,21 +41,14 @@ FULL_RANGE = KeyRange(0, KEY_SPACE)
 
 
 @dataclass(frozen=True, slots=True)
-class Section:
-    """One part of a run that is cut for the grid: sorted in itself, so many rows."""
-
-    number: int
-    rows: int
-
-
-@dataclass(frozen=True, slots=True)
 class Run:
     """An immutable sorted file. `low` and `high` are its smallest and largest order key, both inclusive.
 
     Files that share a `group` were cut from one sorted sequence and count as one where the number of
     sequences matters: a key is in one of them, or in several only where it fills them all. `sections` are
-    the parts of a run that is cut, those without rows left out. `marks` are keys that cut the rows into equal
-    shares, from the lowest to the highest, where order keys say something of the values.
+    the rows of each section, by number, of a run that is cut for the grid; a section is sorted in itself.
+    `marks` are keys that cut the rows into equal shares, from the lowest to the highest, where order keys say
+    something of the values. `row_bytes` is the size of the rows without what the file adds for each section.
     """
 
     input: str
@@ -67,8 +60,9 @@ class Run:
     low: int
     high: int
     checksum: str
-    sections: tuple[Section, ...] = ()
+    sections: tuple[int, ...] = ()
     marks: tuple[int, ...] = ()
+    row_bytes: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -179,13 +173,17 @@ class Layout:
 
 @dataclass(frozen=True, slots=True)
 class JoinSignature:
-    """What must stay the same between restarts, because the history was written under it."""
+    """What must stay the same between restarts, because the history was written under it.
+
+    `sides` says from which expressions the order keys are made, in their order; the first format did not.
+    """
 
     inputs: tuple[InputSpec, ...]
     predicate: str
     key_types: tuple[str, ...]
     scheme: str
     layout: Layout | None = None
+    sides: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

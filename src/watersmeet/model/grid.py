@@ -69,12 +69,6 @@ class GridGroup:
     def shape(self) -> GridShape:
         return GridShape(1 << len(self.row_bits), 1 << len(self.col_bits))
 
-    def row_of(self, cell: int) -> int:
-        return gather_bits(cell, self.row_bits)
-
-    def col_of(self, cell: int) -> int:
-        return gather_bits(cell, self.col_bits)
-
     def reshaped(self, shape: GridShape) -> GridGroup:
         """The same cells under another mapping, step by step: the lowest bit of one side joins the other."""
         rows, cols = self.row_bits, self.col_bits
@@ -143,8 +137,9 @@ class GridPlan:
         return self.right - self.decided_right
 
 
-# Why a plan changed its shape: the first decision, a better mapping, more cells (and a mapping for them).
-FIRST, MIGRATE, GROW = "first", "migrate", "grow"
+# Why a plan changed its shape: the first decision, a better mapping, more cells (and a mapping for them), or
+# another mapping that the user asks for.
+FIRST, MIGRATE, GROW, ASKED = "first", "migrate", "grow", "asked"
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,10 +19,22 @@ def check_compatible(old: JoinSignature, new: JoinSignature) -> None:
         _refuse("its predicate was", old.predicate, new.predicate)
     if old.key_types != new.key_types or old.scheme != new.scheme:
         _refuse("its keys were compared as", (*old.key_types, old.scheme), (*new.key_types, new.scheme))
+    if old.sides and old.sides != new.sides:
+        _refuse("its rows are sorted by", old.sides, new.sides)
     if old.layout != new.layout:
-        _refuse("its rows were stored for", _shown(old.layout), _shown(new.layout))
+        _check_layout(old.layout, new.layout)
     for before, after in zip(old.inputs, new.inputs, strict=True):
         _check_columns(before, after)
+
+
+def _check_layout(old: Layout | None, new: Layout | None) -> None:
+    if old is not None and new is not None and old.groups != new.groups:
+        cells = sum(old.groups)
+        raise StateMismatch(
+            f"the state was written by a grid of {cells} cells, now there are {sum(new.groups)}: pass cells={cells} "
+            "(without it their number follows the tasks), or start with a new checkpoint to begin with fresh state"
+        )
+    _refuse("its rows were stored for", _shown(old), _shown(new))
 
 
 def _shown(layout: Layout | None) -> str:
@@ -32,6 +44,8 @@ def _shown(layout: Layout | None) -> str:
 
 
 def _check_columns(before: InputSpec, after: InputSpec) -> None:
+    if before.keys != after.keys:
+        _refuse(f"the keys of {after.name} were, in this order,", list(before.keys), list(after.keys))
     had = {column.name: column.type for column in before.stored}
     for column in after.stored:
         if column.name not in had:

@@ -32,7 +32,17 @@ from dataclasses import dataclass, replace
 from fractions import Fraction
 
 from watersmeet.errors import UsageError
-from watersmeet.model.grid import FIRST, GROW, MIGRATE, Amount, GridGroup, GridPlan, GridShape, Relocation
+from watersmeet.model.grid import (
+    ASKED,
+    FIRST,
+    GROW,
+    MIGRATE,
+    Amount,
+    GridGroup,
+    GridPlan,
+    GridShape,
+    Relocation,
+)
 from watersmeet.plan.relocation import StoredSections, count_relocation, estimate_stored
 
 # Sections of a run file are cut by 16 bits of the row's hash at most: more would be smaller than a page.
@@ -152,13 +162,13 @@ def _start_group(cells: int, policy: GridPolicy) -> GridGroup:
 
 
 def _parts_needed(groups: tuple[GridGroup, ...], policy: GridPolicy) -> int:
-    """The longest side that any group can reach: all cells of the largest one in a line, after all growth."""
-    if policy.adapts:
-        cells, side = sum(group.cells for group in groups), groups[0].cells
-        while policy.capacity_bytes is not None and 4 * cells <= policy.max_cells:
-            cells, side = 4 * cells, 4 * side
-    else:
-        side = max(max(group.shape.rows, group.shape.cols) for group in groups)
+    """The longest side that any group can reach: all cells of the largest one in a line, after all growth.
+
+    For a fixed mapping too, so that a query can be started again with another one, or let adapt.
+    """
+    cells, side = sum(group.cells for group in groups), groups[0].cells
+    while policy.adapts and policy.capacity_bytes is not None and 4 * cells <= policy.max_cells:
+        cells, side = 4 * cells, 4 * side
     if side > MAX_PARTS:
         raise UsageError(
             f"a grid with a side of up to {side} parts is too fine: at most {MAX_PARTS} are kept"
@@ -185,19 +195,36 @@ def advance(
     decided = replace(counted, groups=groups, decided_left=counted.left, decided_right=counted.right)
     if groups == plan.groups:
         return decided, None
-    decided = replace(decided, epoch=plan.epoch + 1)
-    amounts = count_relocation(plan, decided, stored or estimate_stored(plan))
+    return _changed(plan, decided, _reason(plan, decided), stored)
+
+
+def reshape(
+    plan: GridPlan, shapes: tuple[GridShape, ...], stored: StoredSections | None = None
+) -> tuple[GridPlan, Relocation | None]:
+    """The same grid under the mappings that the user now asks for."""
+    if plan.shapes == shapes:
+        return plan, None
+    groups = tuple(group.reshaped(shape) for group, shape in zip(plan.groups, shapes, strict=True))
+    return _changed(plan, replace(plan, groups=groups), ASKED, stored)
+
+
+def _changed(
+    before: GridPlan, after: GridPlan, reason: str, stored: StoredSections | None
+) -> tuple[GridPlan, Relocation]:
+    """A new epoch, and what it makes cells keep, read anew and drop."""
+    after = replace(after, epoch=before.epoch + 1)
+    amounts = count_relocation(before, after, stored or estimate_stored(before))
     event = Relocation(
-        epoch=decided.epoch,
-        reason=_reason(plan, decided),
-        before=plan.shapes,
-        after=decided.shapes,
+        epoch=after.epoch,
+        reason=reason,
+        before=before.shapes,
+        after=after.shapes,
         kept=amounts.kept,
         moved=amounts.moved,
         discarded=amounts.discarded,
         exact=stored is not None,
     )
-    return decided, event
+    return after, event
 
 
 def _reason(before: GridPlan, after: GridPlan) -> str:

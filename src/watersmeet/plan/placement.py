@@ -4,7 +4,7 @@
     range   ranges of the left input's values, balanced for the batch; for bands
     grid    cells of the join matrix over sections of the runs; for any condition, blind to content
 
-A strategy is what the user chose (or `auto` for him), fixed for the length of a query; what it decides for a batch
+A strategy is what was asked for, or what `auto` took, fixed for the length of a query; what it decides for a batch
 follows from the plan before, the history and the fresh runs alone.
 """
 
@@ -16,8 +16,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from watersmeet.model.facts import Layout, Plan, Relocated, Run
-from watersmeet.model.grid import Amount, GridPlan
-from watersmeet.plan.grid import GridPolicy, advance, start_grid
+from watersmeet.model.grid import Amount, GridPlan, Relocation
+from watersmeet.plan.grid import GridPolicy, advance, reshape, start_grid
 from watersmeet.plan.hash import plan_ranges
 from watersmeet.plan.ranges import Facing, plan_band_ranges
 from watersmeet.plan.relocation import StoredSections
@@ -28,20 +28,18 @@ RELOCATIONS_KEPT = 20
 
 @dataclass(frozen=True, slots=True)
 class HashStrategy:
-    name = "hash"
+    """Nothing to choose."""
 
 
 @dataclass(frozen=True, slots=True)
 class RangeStrategy:
     """`facing` says which right words can be partners of a range of left words."""
 
-    name = "range"
     facing: Facing
 
 
 @dataclass(frozen=True, slots=True)
 class GridStrategy:
-    name = "grid"
     cells: int
     policy: GridPolicy
 
@@ -69,12 +67,19 @@ def place_batch(
         return Plan(plan_ranges(tasks))
     if isinstance(strategy, RangeStrategy):
         return Plan(plan_band_ranges((old[0], new[0]), (old[1], new[1]), strategy.facing, tasks))
-    grid = before.grid if before and before.grid else start_grid(strategy.cells, strategy.policy)
-    stored = _stored(grid, old[0], old[1])
-    plan, event = advance(grid, _amount(new[0]), _amount(new[1]), strategy.policy, stored)
-    relocations = before.relocations if before else ()
-    if event is not None:
-        relocations = (*relocations, Relocated(batch, event))[-RELOCATIONS_KEPT:]
+    grid = start_grid(strategy.cells, strategy.policy)
+    events: list[Relocation] = []
+    if before and before.grid:
+        stored = _stored(before.grid, old[0], old[1])
+        wanted = before.grid.shapes if strategy.policy.adapts else grid.shapes
+        grid, asked = reshape(before.grid, wanted, stored)
+        events += [asked] if asked else []
+    plan, event = advance(
+        grid, _amount(new[0]), _amount(new[1]), strategy.policy, _stored(grid, old[0], old[1])
+    )
+    events += [event] if event else []
+    known = before.relocations if before else ()
+    relocations = (*known, *(Relocated(batch, event) for event in events))[-RELOCATIONS_KEPT:]
     return Plan((), grid=plan, relocations=relocations)
 
 
@@ -83,7 +88,8 @@ def _of(runs: Sequence[Run], name: str) -> list[Run]:
 
 
 def _amount(runs: Sequence[Run]) -> Amount:
-    return Amount(sum(run.rows for run in runs), sum(run.bytes for run in runs))
+    """Rows and their bytes; a file is larger, by a header for each section, and the smaller it is the more."""
+    return Amount(sum(run.rows for run in runs), sum(run.row_bytes for run in runs))
 
 
 def _stored(grid: GridPlan, left: Sequence[Run], right: Sequence[Run]) -> StoredSections:
@@ -91,8 +97,8 @@ def _stored(grid: GridPlan, left: Sequence[Run], right: Sequence[Run]) -> Stored
     for runs in (left, right):
         rows, size = np.zeros((2, grid.sections), np.int64)
         for run in runs:
-            for section in run.sections:
-                rows[section.number] += section.rows
-                size[section.number] += run.bytes * section.rows // run.rows
+            found = np.array(run.sections, np.int64)
+            rows[: len(found)] += found
+            size[: len(found)] += found * run.row_bytes // run.rows
         counts += [rows, size]
     return StoredSections(*counts)

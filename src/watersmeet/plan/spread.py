@@ -10,9 +10,11 @@ point they would all be one.
 from __future__ import annotations
 
 import bisect
-import itertools
 from collections.abc import Iterable
 from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
 
 from watersmeet.model.facts import KEY_SPACE, Run
 
@@ -62,20 +64,25 @@ def spread_of(runs: Iterable[Run]) -> Spread:
     >>> spread_of([even]).rank(250)
     25.0
     """
-    density: dict[int, float] = {}
-    for run in runs:
-        marks = run.marks or (0, KEY_SPACE)
-        share = run.rows / (len(marks) - 1)
-        for low, high in itertools.pairwise(marks):
-            # The highest key belongs to the run: its share ends one past it.
-            high = high + 1 if high == low or high == marks[-1] < KEY_SPACE else high
-            density[low] = density.get(low, 0.0) + share / (high - low)
-            density[high] = density.get(high, 0.0) - share / (high - low)
-    keys = sorted(density)
-    reached, current, total = [], 0.0, 0.0
-    for place, key in enumerate(keys):
-        if place:
-            total += max(0.0, current) * (key - keys[place - 1])
-        reached.append(total)
-        current += density[key]
-    return Spread(tuple(keys), tuple(reached))
+    described = [(np.array(run.marks or (0, KEY_SPACE - 1), np.uint64), run.rows) for run in runs]
+    if not described:
+        return Spread((), ())
+    marks = np.concatenate([marks for marks, _ in described])
+    # Just above a mark too: many rows may share one key, and there the count jumps.
+    keys = np.unique(np.concatenate([marks, np.minimum(marks, _LAST - _ONE) + _ONE]))
+    reached = np.sum([_ranks(marks, rows, keys) for marks, rows in described], axis=0)
+    return Spread((*keys.tolist(), KEY_SPACE), (*reached.tolist(), float(sum(rows for _, rows in described))))
+
+
+_ONE, _LAST = np.uint64(1), np.uint64(KEY_SPACE - 1)
+
+
+def _ranks(marks: npt.NDArray[np.uint64], rows: int, keys: npt.NDArray[np.uint64]) -> npt.NDArray[np.float64]:
+    """For each key how many rows of one run are below it. Differences are taken before they become floats."""
+    place = np.searchsorted(marks, keys)
+    low = marks[np.maximum(place, 1) - 1]
+    high = marks[np.minimum(place, len(marks) - 1)]
+    width = np.maximum(high - low, _ONE).astype(np.float64)
+    inside = np.where(high > low, (keys - low).astype(np.float64) / width, 0.0)
+    shares = np.where(place == 0, 0.0, np.where(place == len(marks), len(marks) - 1, place - 1 + inside))
+    return shares * (rows / max(1, len(marks) - 1))

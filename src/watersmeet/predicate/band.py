@@ -37,10 +37,11 @@ from watersmeet.model.expression import (
     Expression,
     KeySide,
     Literal,
+    conjunction,
     dropped_bits,
     inputs_of,
 )
-from watersmeet.model.types import BOOLEAN, DATE, MAX_DECIMAL_DIGITS, SqlType
+from watersmeet.model.types import DATE, MAX_DECIMAL_DIGITS, SqlType
 from watersmeet.predicate.coerce import binary_collated, common_type
 from watersmeet.predicate.intervals import DAY_TIME, MICROS, fields_of
 from watersmeet.predicate.literals import INTEGRAL_BITS
@@ -90,6 +91,8 @@ def find_band(conjuncts: Sequence[Expression], scope: Scope, *, fixed_zone: bool
         for bound in reader.bounds(conjunct):
             groups.setdefault((bound.left, bound.right), []).append((place, bound))
     bands = [band for group in groups.values() if (band := _intersected(group, conjuncts, scope)) is not None]
+    # Of equally good ones always the same, in whatever order the text has them: what is stored is sorted by it.
+    bands.sort(key=lambda band: (band.left.sql, band.right.sql))
     return max(bands, key=lambda band: (band.two_sided, band.exact), default=None)
 
 
@@ -335,7 +338,3 @@ def _steps(bound: _Bound, kind: SqlType) -> int:
 def _decides(bound: _Bound, kind: SqlType) -> bool:
     """Whether words within the bound mean that the inequality holds."""
     return kind.name not in ("string", "binary") and not bound.slack and not dropped_bits(kind.precision or 0)
-
-
-def conjunction(parts: Sequence[Expression]) -> Expression | None:
-    return Call("and", tuple(parts), BOOLEAN) if len(parts) > 1 else parts[0] if parts else None

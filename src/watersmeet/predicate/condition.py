@@ -13,15 +13,24 @@ from contextlib import contextmanager
 from sqlglot import exp
 
 from watersmeet.errors import PredicateError
-from watersmeet.model.expression import Literal, Predicate, columns_of
+from watersmeet.model.expression import (
+    Expression,
+    Guard,
+    Literal,
+    Predicate,
+    columns_of,
+    conjunction,
+    inputs_of,
+)
 from watersmeet.model.types import Schema
 from watersmeet.predicate import gate, grammar
-from watersmeet.predicate.band import conjunction, find_band
+from watersmeet.predicate.band import find_band
 from watersmeet.predicate.build import Builder
 from watersmeet.predicate.lex import Piece, pieces_of
 from watersmeet.predicate.lexemes import lexemes_of
 from watersmeet.predicate.names import Scope, make_scope
 from watersmeet.predicate.split import canonical, split
+from watersmeet.predicate.write import sql_of
 
 
 def parse_predicate(
@@ -65,8 +74,23 @@ def _predicate(text: str, scope: Scope, fixed_zone: bool) -> Predicate:
     band = find_band(rest, scope, fixed_zone=fixed_zone) if not keys else None
     first, second = scope.inputs
     return Predicate(
-        text, canonical(conjuncts, scope), (first, second), keys, conjunction(rest), tuple(columns), band
+        text,
+        canonical(conjuncts, scope),
+        (first, second),
+        keys,
+        conjunction(rest),
+        tuple(columns),
+        band,
+        tuple(_guards(rest, scope)),
     )
+
+
+def _guards(rest: list[Expression], scope: Scope) -> Iterator[Guard]:
+    """The conjuncts that read one input, together for each, in the order in which the text has them."""
+    for name in scope.inputs:
+        guard = conjunction([part for part in rest if inputs_of(part) == {name}])
+        if guard is not None:
+            yield Guard(name, guard, sql_of(guard))
 
 
 def check_reads_both(predicate: Predicate) -> None:

@@ -43,16 +43,18 @@ _SYMMETRIC: Final = ("=", "<=>", "<>")
 
 def split(conjuncts: list[Conjunct], scope: Scope, text: str) -> tuple[tuple[KeyPair, ...], list[Expression]]:
     """The keys, and the conjuncts that are left to check; TRUE leaves nothing."""
-    keys: list[KeyPair] = []
+    keys: list[list[KeyPair]] = []
     rest: list[Expression] = []
     for conjunct in conjuncts:
         found = _keys(conjunct, scope, text)
-        keys += found
+        keys.append(found)
         if not found and conjunct.expression != Literal(True, BOOLEAN):
             rest.append(conjunct.expression)
-    if not keys:
-        keys = [key for conjunct in conjuncts for key in _keys_of_every_branch(conjunct, scope)]
-    return tuple(dict.fromkeys(keys)), rest
+    if not any(keys):
+        keys = [[key] for conjunct in conjuncts for key in _keys_of_every_branch(conjunct, scope)]
+    # In an order of their own: rows are stored by a hash in it, and the text may be written in another one.
+    ordered = sorted(filter(None, keys), key=lambda found: (found[0].left.sql, found[0].right.sql))
+    return tuple(dict.fromkeys(key for found in ordered for key in found)), rest
 
 
 def _keys_of_every_branch(conjunct: Conjunct, scope: Scope) -> list[KeyPair]:

@@ -16,13 +16,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import cast
 
+from pyspark import cloudpickle
 from pyspark.errors import AnalysisException
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import StructField, StructType
 
 from watersmeet.config import Lookup, has_place, read_grid_policy, read_settings
-from watersmeet.engine.compile import HASHED, CompiledJoin, HashedKeys, compile_callable, compile_join
+from watersmeet.engine.compile import HASHED, ROW, CompiledJoin, HashedKeys, compile_callable, compile_join
 from watersmeet.engine.spec import JoinSpec
 from watersmeet.engine.strategy import AUTO, SPARK, Choice, check_grid_arguments, choose, settle
 from watersmeet.errors import PredicateError, UsageError
@@ -125,7 +126,7 @@ def parse_join(inputs: Mapping[str, DataFrame], request: Request) -> ParsedJoin:
     if predicate is not None:
         compiled = compile_join(predicate, selected, schemas, ansi=ansi)
     else:
-        compiled = compile_callable(cast("Condition", request.on), selected, schemas)
+        compiled = compile_callable(_sendable(cast("Condition", request.on)), selected, schemas)
     known = has_place(_lookup(spark), request.state)
     choice = choose(request.strategy, compiled, streaming=first.isStreaming, has_place=known)
     return ParsedJoin(tuple(inputs), selected, compiled, choice)
@@ -141,6 +142,19 @@ def _join_batches(inputs: Mapping[str, DataFrame], on: str, parsed: ParsedJoin) 
     except AnalysisException as error:
         raise _refused(error, on) from error
     return joined.select(*(F.struct(f"{name}.*").alias(name) for name in inputs))
+
+
+def _sendable(condition: Condition) -> Condition:
+    """Refuse here, by name, a function that cannot reach the executors."""
+    try:
+        cloudpickle.dumps(condition)
+    except Exception as error:
+        called = getattr(condition, "__qualname__", repr(condition))
+        raise UsageError(
+            f"the join condition {called} cannot be sent to the executors: {error}. Let it use only what can be "
+            "pickled: no session, DataFrame, lock or open file"
+        ) from error
+    return condition
 
 
 def _schema(name: str, frame: DataFrame) -> Schema:
@@ -162,11 +176,17 @@ def _arriving(frame: DataFrame, name: str, compiled: CompiledJoin) -> DataFrame:
     for keys in compiled.hashed:
         if keys.input == name:
             computed[HASHED] = _hash(keys)
-    if not computed:
+    if not plain and not computed:
+        # Arrow batches without a column arrive without rows.
+        computed = {ROW: F.lit(True)}
+    guard = compiled.guard(name)
+    if not computed and guard is None:
         return frame.select(*plain)
-    whole = F.struct(*(F.col(_quoted(f.name)) for f in frame.schema.fields)).alias(name)
+    whole = frame.select(F.struct(*(F.col(_quoted(f.name)) for f in frame.schema.fields)).alias(name))
+    if guard is not None:
+        whole = whole.where(F.expr(guard.sql))
     nested = [F.col(f"{_quoted(name)}.{_quoted(column)}").alias(column) for column in compiled.arriving[name]]
-    return frame.select(whole).select(*nested, *(value.alias(column) for column, value in computed.items()))
+    return whole.select(*nested, *(value.alias(column) for column, value in computed.items()))
 
 
 def _hash(keys: HashedKeys) -> Column:

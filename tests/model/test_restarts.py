@@ -1,0 +1,150 @@
+"""Restarts on the local driver: what may change goes on exactly, what may not is refused."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import replace
+
+import duckdb
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from watersmeet.errors import StateMismatch
+from watersmeet.local.join import LocalJoin
+from watersmeet.log.files import LocalFiles
+from watersmeet.log.manifests import list_manifests, read_manifest
+from watersmeet.model.grid import GridShape
+
+SCHEMA = pa.schema({"id": pa.int64(), "x": pa.int32(), "y": pa.int32()})
+
+
+def rows(seed: int, count: int = 200) -> pa.Table:
+    rng = np.random.default_rng(seed)
+    columns = [np.arange(count) + 1000 * seed, rng.integers(0, 60, count), rng.integers(0, 60, count)]
+    return pa.table([pa.array(c).cast(f.type) for c, f in zip(columns, SCHEMA, strict=True)], schema=SCHEMA)
+
+
+def start(state, on: str, **how) -> LocalJoin:
+    return LocalJoin(
+        {"l": SCHEMA, "r": SCHEMA}, on=on, select=["l.id AS a", "r.id AS b"], state=str(state), **how
+    )
+
+
+def expected(on: str, left: pa.Table, right: pa.Table) -> Counter:
+    with duckdb.connect() as con:
+        con.register("l", left)
+        con.register("r", right)
+        return Counter(con.execute(f"SELECT l.id, r.id FROM l JOIN r ON {on}").fetchall())
+
+
+def found(*tables: pa.Table) -> Counter:
+    return Counter(pair for t in tables for pair in zip(t["a"].to_pylist(), t["b"].to_pylist(), strict=True))
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        ("abs(l.x - r.x) <= 5 AND abs(l.y - r.y) <= 5", "abs(l.y - r.y) <= 5 AND abs(l.x - r.x) <= 5"),
+        ("l.x = r.x AND l.y = r.y", "r.y = l.y AND l.x = r.x"),
+        ("l.x < r.x AND l.y < r.y", "l.y < r.y AND l.x < r.x"),
+    ],
+)
+def test_conditions_may_be_written_in_another_order(tmp_path, one, other):
+    left, right = rows(1), rows(2)
+    first = start(tmp_path, one)
+    before = first.batch(l=left)
+    after = replace(first.restarted(), on=other).batch(r=right)
+    want = expected(one, left, right)
+    assert want
+    assert found(before, after) == want
+
+
+def test_what_makes_the_order_key_may_not_change(tmp_path):
+    """Without ANSI a sum may wrap, so that it stays a part of the key: the same text, another order."""
+    first = start(tmp_path, "l.x < r.x + 300")
+    first.batch(l=rows(1))
+    with pytest.raises(StateMismatch, match="sorted by"):
+        replace(first.restarted(), ansi=False).batch(r=rows(2))
+
+
+def test_the_number_of_cells_may_not_change_and_the_error_says_what_to_do(tmp_path):
+    first = start(tmp_path, "l.x <> r.x", tasks=2)
+    first.batch(l=rows(1))
+    with pytest.raises(StateMismatch, match="pass cells=2"):
+        replace(first.restarted(), tasks=4).batch(r=rows(2))
+
+
+def test_another_mapping_takes_effect_at_once_and_is_an_event(tmp_path):
+    left, right, more = rows(1), rows(2), rows(3)
+    first = start(tmp_path, "l.x <> r.x", mapping=(2, 4))
+    results = [first.batch(l=left, r=right)]
+    second = replace(first.restarted(), mapping=(4, 2))
+    results.append(second.batch(l=more))
+    third = replace(second.restarted(), mapping=None, cells=8)
+    results.append(third.batch())
+    assert found(*results) == expected("l.x <> r.x", pa.concat_tables([left, more]), right)
+    files = LocalFiles(tmp_path / "join" / "local")
+    plan = read_manifest(files, list_manifests(files)[1]).plan
+    assert plan.grid is not None
+    assert plan.grid.shapes == (GridShape(4, 2),)
+    assert [(r.event.reason, r.batch) for r in plan.relocations] == [("asked", 1)]
+
+
+@pytest.mark.parametrize(
+    "on",
+    [
+        "l.x < 20 AND l.x * 100000000 < r.y",
+        "l.x < 20 AND l.x * 100000000 <> r.y",
+        "r.y > 3 AND l.x = r.y",
+    ],
+)
+def test_a_condition_on_one_input_guards_the_others(tmp_path, on):
+    """Rows that it drops are not computed with: some of them would overflow."""
+    left, right = rows(1), rows(2)
+    join = start(tmp_path, on)
+    assert found(join.batch(l=left), join.batch(r=right)) == expected(on, left, right)
+
+
+def test_small_batches_do_not_distort_the_mapping(tmp_path):
+    """A file has a header for each section; what counts is the rows."""
+    join = start(tmp_path, "l.x <> r.x", cells=64)
+    for seed in range(3):
+        join.batch(l=rows(2 * seed, 20), r=rows(2 * seed + 1, 1000))
+    files = LocalFiles(tmp_path / "join" / "local")
+    plan = read_manifest(files, list_manifests(files)[-1]).plan.grid
+    assert plan is not None
+    assert plan.shapes == (GridShape(1, 64),)
+
+
+def test_one_key_on_all_rows_is_merged_within_bounds(tmp_path, monkeypatch):
+    monkeypatch.setattr("watersmeet.plan.merges.FAN_IN", 2)
+    monkeypatch.setattr("watersmeet.engine.merge.PART_ROWS", 100)
+    same = rows(1, 400).set_column(1, SCHEMA.field("x"), pa.array([7] * 400, pa.int32()))
+    join = start(tmp_path, "l.x = r.x", strategy="grid", cells=16)
+    for _ in range(8):
+        join.batch(l=same)
+    files = LocalFiles(tmp_path / "join" / "local")
+    live = read_manifest(files, list_manifests(files)[-1]).live
+    merged = [run.rows for run in live if "-m0" in run.path]
+    assert merged
+    assert max(merged) <= 200
+
+
+def test_a_contradictory_band_of_floats_is_left_to_the_predicate(tmp_path):
+    """Spark rounds: at 1e20 one more and half more are the same number."""
+    schema = pa.schema({"x": pa.float64()})
+    join = LocalJoin(
+        {"l": schema, "r": schema},
+        on="l.x >= r.x + 1D AND l.x <= r.x + 0.5D",
+        select=["l.x"],
+        state=str(tmp_path),
+    )
+    table = pa.table({"x": [1e20, 2e20, 5.0]})
+    assert len(join.batch(l=table, r=table)) == 2
+
+
+def test_a_result_without_columns_of_the_inputs_has_all_rows(tmp_path):
+    join = LocalJoin({"l": SCHEMA, "r": SCHEMA}, on="l.x = r.x", select=["1 AS one"], state=str(tmp_path))
+    left, right = rows(1), rows(2)
+    assert len(join.batch(l=left, r=right)) == expected("l.x = r.x", left, right).total()
