@@ -14,12 +14,12 @@ from rich.markup import escape
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table as RichTable
 
+import watersmeet.reproduce.adaptive as adaptive
 from watersmeet.cli.figures import clock
 from watersmeet.cli.outcome import say
 from watersmeet.cli.signals import StopRequest
 from watersmeet.cli.views import is_watched
 from watersmeet.errors import UsageError
-from watersmeet.reproduce import adaptive
 from watersmeet.reproduce.exhibit import Exhibit, Table
 from watersmeet.reproduce.spark_run import Stopped
 from watersmeet.reproduce.trials import FULL, QUICK, Size

@@ -5,7 +5,7 @@ Nothing here draws or prints: the terminal, the pictures and the page are made f
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 # Where a figure's numbers come from; every exhibit says which.
@@ -71,7 +71,7 @@ class Bars:
     title: str
     ylabel: str
     groups: Sequence[str]
-    values: dict[str, Sequence[float | None]]
+    values: Mapping[str, Sequence[float | None]]
     log_y: bool = False
     starred: frozenset[tuple[str, str]] = frozenset()
     star_name: str = ""
