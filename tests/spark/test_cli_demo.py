@@ -48,6 +48,7 @@ def examples(tmp_path) -> Path:
 
 def test_every_example_is_tested():
     assert {path.name for path in EXAMPLES.iterdir() if path.suffix in (".py", ".toml")} == {
+        "close_amounts.toml",
         "orders_payments.toml",
         "views_clicks.toml",
         "stream_join.py",
@@ -71,6 +72,10 @@ def test_the_job_files(spark, examples):
     clicked = runner.invoke(app, ["run", str(examples / "views_clicks.toml")])
     assert clicked.exit_code == 0, clicked.output
     assert "2 out" in clicked.stdout.splitlines()[-1]
+
+    close = runner.invoke(app, ["run", str(examples / "close_amounts.toml")])
+    assert close.exit_code == 0, close.output
+    assert "16 rows in, 3 out" in close.stdout.splitlines()[-1]
 
 
 @pytest.mark.parametrize(
