@@ -148,3 +148,23 @@ def test_a_result_without_columns_of_the_inputs_has_all_rows(tmp_path):
     join = LocalJoin({"l": SCHEMA, "r": SCHEMA}, on="l.x = r.x", select=["1 AS one"], state=str(tmp_path))
     left, right = rows(1), rows(2)
     assert len(join.batch(l=left, r=right)) == expected("l.x = r.x", left, right).total()
+
+
+def test_equal_rows_are_spread_over_the_sections_and_a_change_counts_them(tmp_path):
+    """No content can fill one section; and cells keep, read anew and drop what their mappings say."""
+    same = pa.table({"id": [1] * 4000, "x": [7] * 4000, "y": [7] * 4000}).cast(SCHEMA)
+    join = start(tmp_path, "l.x <> r.x", cells=8)
+    join.batch(l=same, r=same)
+    join.batch(r=pa.concat_tables([same] * 16))
+    files = LocalFiles(tmp_path / "join" / "local")
+    first, second = (read_manifest(files, name) for name in list_manifests(files))
+    for run in first.fresh:
+        assert max(run.sections) <= 1.3 * run.rows / len(run.sections)
+    (changed,) = second.plan.relocations
+    (before,), (after,) = changed.event.before, changed.event.after
+    assert (before.rows, after.rows) == (2, 1)
+    kept, moved, dropped = (
+        a.rows for a in (changed.event.kept, changed.event.moved, changed.event.discarded)
+    )
+    assert kept + dropped == 4000 * before.cols + 4000 * before.rows
+    assert kept + moved == 4000 * after.cols + 4000 * after.rows
