@@ -16,7 +16,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from watersmeet.model.grid import Amount, GridPlan, GridShape
-from watersmeet.plan.grid import advance, dynamic, ilf, max_load, start_grid
+from watersmeet.plan.grid import advance, dynamic, ilf, start_grid
 from watersmeet.plan.relocation import StoredSections, count_relocation, relocation_per_cell
 from watersmeet.plan.shares import cells_of
 
@@ -144,7 +144,7 @@ def test_with_any_number_of_cells_the_bound_on_storage_is_3_75(cells, script):
     for left, right in sizes_of(script):
         plan, _ = advance(plan, Amount(left, left), Amount(right, right), policy)
         if plan.left.rows + plan.right.rows:
-            assert float(max_load(plan)) <= 3.75 * ideal(cells, plan.left.rows, plan.right.rows)
+            assert float(plan.max_load) <= 3.75 * ideal(cells, plan.left.rows, plan.right.rows)
 
 
 @MANY
@@ -182,7 +182,7 @@ def test_a_cell_never_holds_more_than_its_capacity_while_the_grid_may_grow(cells
             break
         decided = replace(plan, left=plan.decided_left, right=plan.decided_right)
         if within(decided, max(plan.group_cells)):
-            assert max_load(plan) <= capacity
+            assert plan.max_load <= capacity
 
 
 @MANY

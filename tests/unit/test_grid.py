@@ -20,7 +20,6 @@ from watersmeet.plan.grid import (
     dynamic,
     fixed,
     ilf,
-    max_load,
     optimal_mapping,
     start_grid,
     static_mid,
@@ -157,7 +156,7 @@ def test_growth_splits_every_cell_in_four():
     assert shapes(plan) == [(2, 2)] and first is None
     plan, event = advance(plan, rows(50), rows(50), policy)
     assert shapes(plan) == [(4, 4)] and event is not None and event.reason == "grow"
-    assert max_load(plan) <= 50
+    assert plan.max_load <= 50
 
 
 def test_growth_ends_at_the_cells_allowed():

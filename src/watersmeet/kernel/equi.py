@@ -23,32 +23,18 @@ import pyarrow as pa
 
 from watersmeet.kernel import pairs
 from watersmeet.kernel.pairs import (
-    OUTPUT_BYTES,
-    OUTPUT_ROWS,
     Emission,
     Indices,
     OutputColumn,
-    Piece,
     Side,
     emit,
-    gather,
+    expand,
     output_rows,
+    owed_pieces,
 )
-from watersmeet.kernel.pairs import expand as _expand
 from watersmeet.kernel.sorted import Keys, Sorted, cut
 from watersmeet.model.expression import Expression
 from watersmeet.model.facts import KeyRange
-
-__all__ = [
-    "OUTPUT_BYTES",
-    "OUTPUT_ROWS",
-    "EquiJoin",
-    "OutputColumn",
-    "Side",
-    "equal_pairs",
-    "join_pieces",
-    "join_sides",
-]
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,25 +54,11 @@ class EquiJoin:
 def join_sides(left: Side, right: Side, join: EquiJoin) -> Iterator[pa.RecordBatch]:
     """All results that the fresh rows of both sides owe, in bounded batches."""
     names = (left.name, right.name)
-    for left_part, right_part in _cut_fresh(left, right):
-        left_fresh, right_fresh = gather(left_part.fresh), gather(right_part.fresh)
-        left_old = [Piece(s.keys, s.rows) for s in left_part.history if len(s)]
-        right_old = [Piece(s.keys, s.rows) for s in right_part.history if len(s)]
-        owed = [
-            *((new, old) for new in left_fresh for old in right_old),
-            *((old, new) for old in left_old for new in right_fresh),
-            *((one, other) for one in left_fresh for other in right_fresh),
-        ]
-        for one, other in owed:
-            yield from join_pieces(one, other, names, join)
-
-
-def join_pieces(
-    left: Piece, right: Piece, names: tuple[str, str], join: EquiJoin
-) -> Iterator[pa.RecordBatch]:
     emission = Emission(join.residual, join.output, join.ansi, join.verify)
-    for left_at, right_at in equal_pairs(left.keys, right.keys, output_rows(left, right)):
-        yield from emit(left, left.places(left_at), right, right.places(right_at), names, emission)
+    for left_part, right_part in _cut_fresh(left, right):
+        for one, other in owed_pieces(left_part, right_part):
+            for one_at, other_at in equal_pairs(one.keys, other.keys, output_rows(one, other)):
+                yield from emit(one, one.places(one_at), other, other.places(other_at), names, emission)
 
 
 def equal_pairs(left: Keys, right: Keys, limit: int) -> Iterator[tuple[Indices, Indices]]:
@@ -103,7 +75,7 @@ def equal_pairs(left: Keys, right: Keys, limit: int) -> Iterator[tuple[Indices, 
     same = np.flatnonzero(right[np.minimum(start, len(right) - 1)] == needles)
     found, start = likely[same], start[same]
     count = np.searchsorted(right, needles[same], side="right") - start
-    yield from _expand(found, start, count, limit)
+    yield from expand(found, start, count, limit)
 
 
 # Looking at a table of the leading bits costs about a tenth of a binary search, filling it as much for each key

@@ -173,15 +173,11 @@ def _strategy(manifest: Manifest) -> str:
 
 
 def _grid(plan: GridPlan, relocations: Iterable[Relocated]) -> GridStatus:
-    loads = [
-        (plan.left.bytes / group.shape.rows + plan.right.bytes / group.shape.cols) * group.cells / plan.cells
-        for group in plan.groups
-    ]
     return GridStatus(
         cells=plan.cells,
         epoch=plan.epoch,
         mappings=_pairs(plan.shapes),
-        load_bytes=round(max(loads)),
+        load_bytes=round(plan.max_load),
         changes=tuple(_change(one) for one in relocations),
     )
 

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from fractions import Fraction
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,6 +127,15 @@ class GridPlan:
     @property
     def shapes(self) -> tuple[GridShape, ...]:
         return tuple(group.shape for group in self.groups)
+
+    @property
+    def max_load(self) -> Fraction:
+        """The bytes that the fullest cell stores: each group keeps its share of the rows, cut by its mapping."""
+        left, right = self.left.bytes, self.right.bytes
+        return max(
+            (Fraction(left, group.shape.rows) + Fraction(right, group.shape.cols)) * group.cells / self.cells
+            for group in self.groups
+        )
 
     @property
     def delta_left(self) -> Amount:

@@ -271,18 +271,10 @@ def _grow(groups: tuple[GridGroup, ...], plan: GridPlan, policy: GridPolicy) -> 
     while policy.capacity_bytes is not None:
         cells = sum(group.cells for group in groups)
         room = 4 * cells <= policy.max_cells and 4 * groups[0].cells <= plan.parts
-        if not room or 2 * max_load(replace(plan, groups=groups)) <= policy.capacity_bytes:
+        if not room or 2 * replace(plan, groups=groups).max_load <= policy.capacity_bytes:
             break
         groups = _migrate(tuple(group.grown() for group in groups), plan)
     return groups
-
-
-def max_load(plan: GridPlan) -> Fraction:
-    """The bytes that the fullest cell stores: each group keeps its share of the rows, cut by its mapping."""
-    return max(
-        ilf(group.shape, plan.left.bytes, plan.right.bytes) * group.cells / plan.cells
-        for group in plan.groups
-    )
 
 
 def _is_power_of_two(number: int) -> bool:

@@ -7,6 +7,7 @@ Nothing is evaluated, no file is read, no clock, no connection. Every refusal is
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -91,6 +92,18 @@ def _guards(rest: list[Expression], scope: Scope) -> Iterator[Guard]:
         guard = conjunction([part for part in rest if inputs_of(part) == {name}])
         if guard is not None:
             yield Guard(name, guard, sql_of(guard))
+
+
+_FIXED_ZONE = re.compile(r"(Etc/)?(UTC|GMT|Z)|(UTC|GMT)?[+-]\d{1,2}(:\d{2}){0,2}")
+
+
+def is_fixed_zone(name: str) -> bool:
+    """Whether a time zone of Spark never changes its offset, so that a day there is 24 hours. Doubt is no.
+
+    >>> [is_fixed_zone(name) for name in ("UTC", "+05:30", "Europe/Berlin", "")]
+    [True, True, False, False]
+    """
+    return _FIXED_ZONE.fullmatch(name) is not None
 
 
 def check_reads_both(predicate: Predicate) -> None:

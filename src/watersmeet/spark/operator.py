@@ -10,7 +10,6 @@ which Spark's optimiser takes apart again when only some fields are used.
 
 from __future__ import annotations
 
-import re
 import uuid
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -30,11 +29,8 @@ from watersmeet.errors import PredicateError, UsageError
 from watersmeet.kernel.theta import Condition
 from watersmeet.model.expression import Selected
 from watersmeet.model.types import Schema, SqlType, parse_type
-from watersmeet.predicate import parse_predicate, parse_select
+from watersmeet.predicate import is_fixed_zone, parse_predicate, parse_select
 from watersmeet.spark.tasks import DESCRIPTOR_SCHEMA, IngestTask, JoinTask
-
-# Time zones that never change their offset: a day is 24 hours there.
-_FIXED_ZONE = re.compile(r"(Etc/)?(UTC|GMT|Z)|(UTC|GMT)?[+-]\d{1,2}(:\d{2}){0,2}")
 
 
 @dataclass(frozen=True)
@@ -118,7 +114,7 @@ def parse_join(inputs: Mapping[str, DataFrame], request: Request) -> ParsedJoin:
             schemas,
             ansi=ansi,
             case_sensitive=case_sensitive,
-            fixed_zone=_FIXED_ZONE.fullmatch(zone or "") is not None,
+            fixed_zone=is_fixed_zone(zone or ""),
         )
     selected = None
     if request.select is not None:
