@@ -55,47 +55,39 @@ class Wanted:
 app.command()(adaptive)
 
 
-@app.command()
-def equality(
-    only: Only = None,
-    competitor: Competitors = None,
-    repeat: Repeat = 1,
-    quick: Quick = False,
-    resume: Resume = False,
-    patience: Patience = 0,
-    retry_noisy: Retries = 0,
-    conf: Conf = None,
-    label: Label = None,
-    date: Date = None,
-) -> None:
-    """The equality join: ours, Spark's own with two state stores, and the floor.
+def add_command(suite: Suite, about: str) -> None:
+    """A command named like the suite; all suites take the same options."""
 
-    Runs each competitor in its own process, prints every demand with target, measured and verdict,
-    and exits with 1 if a demand is not met. Takes about 12 minutes with --repeat 1.
-    """
-    wanted = Wanted(only, competitor, repeat, quick, resume, label, date)
-    run_suite(EQUALITY, wanted, Terms(patience, retry_noisy, tuple(conf or ())))
+    def run(
+        only: Only = None,
+        competitor: Competitors = None,
+        repeat: Repeat = 1,
+        quick: Quick = False,
+        resume: Resume = False,
+        patience: Patience = 0,
+        retry_noisy: Retries = 0,
+        conf: Conf = None,
+        label: Label = None,
+        date: Date = None,
+    ) -> None:
+        wanted = Wanted(only, competitor, repeat, quick, resume, label, date)
+        run_suite(suite, wanted, Terms(patience, retry_noisy, tuple(conf or ())))
+
+    app.command(suite.name, help=f"{about}\n\n{_ABOUT_ALL}")(run)
 
 
-@app.command()
-def band(
-    only: Only = None,
-    competitor: Competitors = None,
-    repeat: Repeat = 1,
-    quick: Quick = False,
-    resume: Resume = False,
-    patience: Patience = 0,
-    retry_noisy: Retries = 0,
-    conf: Conf = None,
-    label: Label = None,
-    date: Date = None,
-) -> None:
-    """The band join: ours by ranges and on the grid, and the bucket workaround on Spark's own join.
+_ABOUT_ALL = """Runs each competitor in its own process, prints every demand with target, measured and verdict, and
+exits with 1 if a demand is not met."""
 
-    As `equality`; about 4 minutes with --repeat 1.
-    """
-    wanted = Wanted(only, competitor, repeat, quick, resume, label, date)
-    run_suite(BAND, wanted, Terms(patience, retry_noisy, tuple(conf or ())))
+add_command(
+    EQUALITY,
+    "The equality join: ours, Spark's own with two state stores, and the floor. About 12 minutes with --repeat 1.",
+)
+add_command(
+    BAND,
+    "The band join: ours by ranges and on the grid, and the bucket workaround on Spark's own join. About 6 minutes "
+    "with --repeat 1.",
+)
 
 
 def run_suite(suite: Suite, wanted: Wanted, terms: Terms) -> None:
