@@ -29,7 +29,7 @@ def adaptive(
         ),
     ] = None,
     quick: Annotated[
-        bool, typer.Option("--quick", help="Two minutes: less data, two skews; times prove nothing.")
+        bool, typer.Option("--quick", help="Under two minutes: less data, two skews; times prove nothing.")
     ] = False,
     only: Annotated[
         list[str] | None,
@@ -46,7 +46,8 @@ def adaptive(
 
     Times are measured on Spark, on two cores, over TPC-H data with skew. What needs 16 machines and more is
     simulated at the paper's sizes, with the planner that also runs on Spark. Every table stands next to the
-    published figures, with a line on what agrees and what does not. Needs: pip install 'watersmeet[reproduce]'
+    published figures, with a line on what agrees and what does not. Takes about five minutes on two cores.
+    Needs: pip install 'watersmeet[reproduce]'
 
     Examples:
 
