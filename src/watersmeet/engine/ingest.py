@@ -11,6 +11,7 @@ nullability of a nested field: runs of different starts of a query can then be m
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
@@ -18,17 +19,23 @@ import pyarrow as pa
 
 from watersmeet.engine.spec import Settings
 from watersmeet.kernel.batches import coalesce
+from watersmeet.kernel.hot import hot_keys
 from watersmeet.kernel.order import drop_null_keys, mix, order_keys
 from watersmeet.kernel.sections import sections_of
 from watersmeet.kernel.sorted import Keys, Sorted, take_rows
 from watersmeet.kernel.words import words
 from watersmeet.log.files import Files
 from watersmeet.log.runs import write_run
+from watersmeet.model.cube import HotKey
 from watersmeet.model.facts import BY_ARRIVAL, BY_HASH, BY_VALUE, Descriptor, InputSpec, Layout, Run
 from watersmeet.model.types import canonical_arrow
+from watersmeet.plan.hypercube import listing_floor
 
 # A row's place in the stream: the batch, and under it the place in the partition.
 _PLACE_BITS = 32
+
+# Of a hot key's value so much is kept, for people to know it by.
+_LABEL_LENGTH = 40
 
 
 def ingest_partition(
@@ -45,21 +52,36 @@ def ingest_partition(
     origin = mix(np.array([(batch << _PLACE_BITS) + partition], np.uint64))
     seen = null_rows = 0
     for held in coalesce(incoming, settings.run_rows, settings.run_bytes):
-        rows, places = sort_rows(held, spec, (batch << _PLACE_BITS) + seen)
+        arrived = sort_rows(held, spec, (batch << _PLACE_BITS) + seen)
+        rows = arrived.rows
         null_rows += held.num_rows - len(rows)
         if len(rows):
-            content = (
-                rows if layout is None else cut_sections(rows, places + (origin + np.uint64(seen)), layout)
-            )
             label = f"p{partition:05d}-{len(runs):04d}"
-            marked = spec.order != BY_HASH
-            runs.append(write_run(files, spec.name, batch, label, content, marked=marked))
+            if layout is not None:
+                content = cut_sections(rows, arrived.places + (origin + np.uint64(seen)), layout)
+                run = write_run(files, spec.name, batch, label, content, marked=spec.order != BY_HASH)
+            elif spec.order != BY_HASH:
+                run = write_run(files, spec.name, batch, label, rows, marked=True)
+            else:
+                floor = listing_floor(len(rows), settings.tasks)
+                hot = _hot(arrived, spec, floor)
+                run = write_run(files, spec.name, batch, label, rows, hot=hot, hot_floor=floor)
+            runs.append(run)
         seen += held.num_rows
     return Descriptor(spec.name, partition, tuple(runs), null_rows)
 
 
-def sort_rows(batch: pa.RecordBatch, spec: InputSpec, first: int = 0) -> tuple[Sorted, Keys]:
-    """The stored columns of the rows whose keys are not null, by ascending order key; and where each was.
+@dataclass(frozen=True, slots=True)
+class Arrived:
+    """Rows as they are stored, by ascending order key; and where each was among those that came with a key."""
+
+    rows: Sorted
+    places: Keys
+    source: pa.RecordBatch
+
+
+def sort_rows(batch: pa.RecordBatch, spec: InputSpec, first: int = 0) -> Arrived:
+    """The stored columns of the rows whose keys are not null, sorted.
 
     `first` is the place of the first row in the stream.
     """
@@ -68,10 +90,21 @@ def sort_rows(batch: pa.RecordBatch, spec: InputSpec, first: int = 0) -> tuple[S
     stored = batch.select([column.name for column in spec.stored])
     if spec.order == BY_ARRIVAL:
         places = np.arange(batch.num_rows, dtype=np.uint64)
-        return Sorted(places + np.uint64(first), stored), places
+        return Arrived(Sorted(places + np.uint64(first), stored), places, batch)
     keys = words(batch.column(spec.keys[0])) if spec.order == BY_VALUE else _hashed(batch, spec)
     order = np.argsort(keys)
-    return Sorted(keys[order], take_rows(stored, order)), order.view(np.uint64)
+    return Arrived(Sorted(keys[order], take_rows(stored, order)), order.view(np.uint64), batch)
+
+
+def _hot(arrived: Arrived, spec: InputSpec, floor: int) -> tuple[HotKey, ...]:
+    """The keys of at least `floor` rows, with the values that they stand for."""
+    begin, counts = hot_keys(arrived.rows.keys, floor)
+    if not len(begin):
+        return ()
+    values = take_rows(arrived.source.select(list(spec.keys)), arrived.places[begin].astype(np.int64))
+    labels = [", ".join(map(str, row.values()))[:_LABEL_LENGTH] for row in values.to_pylist()]
+    found = zip(arrived.rows.keys[begin].tolist(), counts.tolist(), labels, strict=True)
+    return tuple(HotKey(key, rows, label) for key, rows, label in found)
 
 
 def cut_sections(rows: Sorted, places: Keys, layout: Layout) -> dict[int, Sorted]:

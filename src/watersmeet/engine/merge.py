@@ -6,21 +6,24 @@ import itertools
 from collections.abc import Iterator
 
 from watersmeet import failpoints
+from watersmeet.kernel.hot import hot_keys
 from watersmeet.kernel.sorted import Sorted, concatenate, cut
 from watersmeet.log.files import Files
 from watersmeet.log.manifests import publish_receipt
 from watersmeet.log.runs import RunReader, attempt_id, write_run
+from watersmeet.model.cube import HotKey
 from watersmeet.model.facts import BY_HASH, Assignment, KeyRange, Manifest, Merge, Receipt, Run
+from watersmeet.plan.hypercube import listing_floor
 from watersmeet.plan.merges import PART_BYTES, PART_ROWS
 
 
-def merge_assigned(files: Files, reader: RunReader, manifest: Manifest, task: int) -> int:
+def merge_assigned(files: Files, reader: RunReader, manifest: Manifest, task: int, tasks: int) -> int:
     """Merge this task's parts; returns the rows that it wrote."""
     merges = {merge.id: merge for merge in manifest.merges}
     written = 0
     for job in manifest.plan.assignments:
         if job.task == task:
-            output = _merge_part(files, reader, manifest, merges[job.merge], job)
+            output = _merge_part(files, reader, manifest, merges[job.merge], job, tasks)
             failpoints.reach("merge-written")
             columns = _columns(manifest, merges[job.merge].input)
             publish_receipt(files, Receipt(job.merge, job.part, output, columns), attempt_id())
@@ -29,7 +32,7 @@ def merge_assigned(files: Files, reader: RunReader, manifest: Manifest, task: in
 
 
 def _merge_part(
-    files: Files, reader: RunReader, manifest: Manifest, merge: Merge, job: Assignment
+    files: Files, reader: RunReader, manifest: Manifest, merge: Merge, job: Assignment, tasks: int
 ) -> tuple[Run, ...]:
     columns = _columns(manifest, merge.input)
     part = merge.parts[job.part].range
@@ -40,14 +43,36 @@ def _merge_part(
     row_bytes = max((s.rows.nbytes // len(s) + 1 for s in slices), default=1)
     limit = max(1, min(PART_ROWS, PART_BYTES // row_bytes))
     marked = _order(manifest, merge.input) != BY_HASH
+    # A key that is hot in the whole merge is hot in one of its sources, by the same measure: so its label is known.
+    labels = {hot.key: hot.label for run in sources for hot in run.hot}
+    floor = listing_floor(merge.rows, tasks)
     for range_ in cut([slices], [1], limit):
         for piece in _pieces(found, range_, limit, cut_=manifest.signature.layout is not None):
             failpoints.reach("merge-part")
             # Two merges may give the same rows, and a part several pieces: here a name is never shared.
             label = f"m{job.part:05d}-{attempt_id()}"
-            run = write_run(files, merge.input, manifest.batch.number, label, piece, merge.id, marked=marked)
+            hot, known = (
+                ((), 0) if marked or not isinstance(piece, Sorted) else (_hot(piece, floor, labels), floor)
+            )
+            run = write_run(
+                files,
+                merge.input,
+                manifest.batch.number,
+                label,
+                piece,
+                merge.id,
+                marked=marked,
+                hot=hot,
+                hot_floor=known,
+            )
             output.append(run)
     return tuple(output)
+
+
+def _hot(piece: Sorted, floor: int, labels: dict[int, str]) -> tuple[HotKey, ...]:
+    begin, counts = hot_keys(piece.keys, floor)
+    found = zip(piece.keys[begin].tolist(), counts.tolist(), strict=True)
+    return tuple(HotKey(key, rows, labels.get(key, "")) for key, rows in found)
 
 
 def _pieces(

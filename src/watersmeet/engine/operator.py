@@ -89,7 +89,7 @@ class Operator:
         manifest = self._agree(kept, batch, descriptors)
         kept.reader.forget_all_but(manifest.named_paths)
         yield from coalesce(join_share(kept.reader, manifest, self.spec, task), OUTPUT_ROWS, OUTPUT_BYTES)
-        merge_assigned(kept.files, kept.reader, manifest, task)
+        merge_assigned(kept.files, kept.reader, manifest, task, self.spec.settings.tasks)
         if task == 0 and _clean_is_due(manifest):
             settings = self.spec.settings
             kept.cleaner.clean(

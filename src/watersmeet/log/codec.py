@@ -34,7 +34,9 @@ def encode_checked(fact: Any) -> bytes:
 
 
 def _header(version: int, body: bytes) -> bytes:
-    return json.dumps({_MAGIC: version, "bytes": len(body), "xxh3": checksum(body)}).encode()
+    # From format 3 on the checksum covers the version too: a flipped bit must not turn one format into another.
+    content = body if version < 3 else f"{version}\n".encode() + body
+    return json.dumps({_MAGIC: version, "bytes": len(body), "xxh3": checksum(content)}).encode()
 
 
 def decode_checked(kind: type[T], content: bytes, path: str) -> T:

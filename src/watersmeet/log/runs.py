@@ -23,6 +23,7 @@ from watersmeet.errors import CorruptFile
 from watersmeet.kernel.sorted import ORDER, Sorted, open_sorted
 from watersmeet.log.codec import checksum
 from watersmeet.log.files import Files
+from watersmeet.model.cube import HotKey
 from watersmeet.model.facts import KeyRange, Run
 
 RUNS = "runs"
@@ -46,6 +47,8 @@ def write_run(
     group: str | None = None,
     *,
     marked: bool = False,
+    hot: tuple[HotKey, ...] = (),
+    hot_floor: int = 0,
 ) -> Run:
     """Store sorted rows, or sorted rows by section number. None of them is empty.
 
@@ -72,6 +75,8 @@ def write_run(
         sections=() if isinstance(rows, Sorted) else _section_rows(rows),
         marks=_marks(parts) if marked else (),
         row_bytes=sum(part.rows.nbytes + part.keys.nbytes for part in parts),
+        hot=hot,
+        hot_floor=hot_floor,
     )
 
 

@@ -8,13 +8,15 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from watersmeet.model.cube import CubePlan, HotKey
 from watersmeet.model.grid import GridPlan, Relocation
+from watersmeet.model.window import Window
 
 # Order keys are unsigned 64-bit; a range is half open, so its end may be one past the last key.
 KEY_SPACE = 1 << 64
 
 # The format of manifests and runs. Raised when an older reader would misread; unknown formats are refused.
-FORMAT = 2
+FORMAT = 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +51,10 @@ class Run:
     the rows of each section, by number, of a run that is cut for the grid; a section is sorted in itself.
     `marks` are keys that cut the rows into equal shares, from the lowest to the highest, where order keys say
     something of the values. `row_bytes` is the size of the rows without what the file adds for each section.
+
+    `hot` are the keys with at least `hot_floor` rows, by ascending key; with a floor of 0 nothing is known of them.
+    `times` are the smallest and the largest window time of its rows, where the join has a window; `base` is what to
+    add to the stored ones (the rows of a batch are numbered when it is planned, not when they are written).
     """
 
     input: str
@@ -63,6 +69,10 @@ class Run:
     sections: tuple[int, ...] = ()
     marks: tuple[int, ...] = ()
     row_bytes: int = 0
+    hot: tuple[HotKey, ...] = ()
+    hot_floor: int = 0
+    times: tuple[int, ...] = ()
+    base: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,12 +137,14 @@ class Plan:
     Without a grid each task joins one range of order keys; together they cover the key space exactly once.
     They are keys of both inputs, or of the left one where rows of different keys can meet. With a grid the
     cells share out the sections of the runs. `relocations` are the latest changes of its shape, oldest first.
+    With a cube the ranges are those of the light keys; the cells of the heavy ones belong to tasks by name.
     """
 
     ranges: tuple[KeyRange, ...]
     assignments: tuple[Assignment, ...] = ()
     grid: GridPlan | None = None
     relocations: tuple[Relocated, ...] = ()
+    cube: CubePlan | None = None
 
 
 # Orders of runs: by a hash of the keys (equality), by the value itself (bands), by arrival (any condition).
@@ -153,7 +165,8 @@ class InputSpec:
 
     `keys` arrive with every batch; they are stored only if they are also in `stored`. `hashed`, if
     given, is an arriving column that Spark computed from keys that Arrow cannot hash. `order` says how the
-    order key comes about: a hash of the keys, the one key's value, or the row's place in the stream.
+    order key comes about: a hash of the keys, the one key's value, or the row's place in the stream. `time` is the
+    arriving column that a window over time goes by.
     """
 
     name: str
@@ -161,6 +174,7 @@ class InputSpec:
     keys: tuple[str, ...]
     hashed: str | None = None
     order: str = BY_HASH
+    time: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -184,31 +198,43 @@ class JoinSignature:
     scheme: str
     layout: Layout | None = None
     sides: tuple[str, ...] = ()
+    window: Window | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class InputTotals:
-    """What has come in so far: rows kept, and rows dropped at once because a key was null."""
+    """What has come in so far: rows kept, rows dropped at once because a key (or the time) was null, and late ones.
+
+    `evicted_rows` were kept once, and have left the window since.
+    """
 
     rows: int = 0
     null_rows: int = 0
+    late_rows: int = 0
+    evicted_rows: int = 0
 
 
 @dataclass(frozen=True, slots=True)
 class Descriptor:
-    """What one ingest task says of its partition: the runs that it wrote and the rows that it dropped."""
+    """What one ingest task says of its partition: the runs that it wrote and the rows that it dropped.
+
+    `watermark` is the one that it judged rows late by.
+    """
 
     input: str
     partition: int
     runs: tuple[Run, ...]
     null_rows: int
+    late_rows: int = 0
+    watermark: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Manifest:
     """The agreed facts of one micro-batch. `history` was there before it; `fresh` came with it.
 
-    `arrived` counts the rows that each input brought, those with null keys included.
+    `arrived` counts the rows that each input brought, those with null keys and late ones included. `newest` is the
+    latest window time that each input has shown up to and including this batch; watermarks follow from it.
     """
 
     batch: BatchId
@@ -224,6 +250,7 @@ class Manifest:
     arrived: dict[str, int] = field(default_factory=dict)
     skips_batches: bool = False
     written_ms: int = 0
+    newest: dict[str, int] = field(default_factory=dict)
     format: int = FORMAT
 
     @property
