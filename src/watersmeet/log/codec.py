@@ -47,14 +47,15 @@ def decode_checked(kind: type[T], content: bytes, path: str) -> T:
         version, size = int(header[_MAGIC]), int(header["bytes"])
     except (ValueError, KeyError, TypeError) as error:
         raise CorruptFile(f"{path} is damaged: its header cannot be read. {_ADVICE}") from error
-    if len(body) != size:
-        raise CorruptFile(f"{path} is truncated or padded: {len(body)} bytes instead of {size}. {_ADVICE}")
-    if head != _header(version, body) or version < 1:
-        raise CorruptFile(f"{path} is damaged: its checksum is not the one written. {_ADVICE}")
+    # First: how a newer format is checked is not known here.
     if version > FORMAT:
         raise CorruptFile(
             f"{path} has format {version}, this version of watersmeet reads up to {FORMAT}: install a newer one"
         )
+    if len(body) != size:
+        raise CorruptFile(f"{path} is truncated or padded: {len(body)} bytes instead of {size}. {_ADVICE}")
+    if head != _header(version, body) or version < 1:
+        raise CorruptFile(f"{path} is damaged: its checksum is not the one written. {_ADVICE}")
     return from_plain(kind, json.loads(body))
 
 
