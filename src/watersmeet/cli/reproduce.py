@@ -25,7 +25,7 @@ def adaptive(
     scale: Annotated[
         float | None,
         typer.Option(
-            "--scale", metavar="SF", help="TPC-H scale factor on Spark. [default: 0.5, quick: 0.05]"
+            "--scale", metavar="SF", help="TPC-H scale factor on Spark. \\[default: 0.5, quick: 0.05]"
         ),
     ] = None,
     quick: Annotated[
@@ -37,7 +37,9 @@ def adaptive(
     ] = None,
     data: Annotated[
         Path | None,
-        typer.Option("--data", metavar="DIR", help="Keep the TPC-H tables here. [default: DIR of --out]"),
+        typer.Option(
+            "--data", metavar="DIR", help="Keep the TPC-H tables here. \\[default: data in DIR of --out]"
+        ),
     ] = None,
     plain: Annotated[bool, typer.Option("--plain", help="Plain lines instead of the live display.")] = False,
     debug: Annotated[bool, typer.Option("--debug", help="Show the traceback of an error.")] = False,

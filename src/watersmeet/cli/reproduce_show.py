@@ -9,9 +9,11 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 
+from rich import box
 from rich.console import Console
 from rich.markup import escape
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
+from rich.table import Column
 from rich.table import Table as RichTable
 
 import watersmeet.reproduce.adaptive as adaptive
@@ -20,7 +22,7 @@ from watersmeet.cli.outcome import say
 from watersmeet.cli.signals import StopRequest
 from watersmeet.cli.views import is_watched
 from watersmeet.errors import UsageError
-from watersmeet.reproduce.exhibit import Exhibit, Table
+from watersmeet.reproduce.exhibit import Exhibit, Table, Verdict
 from watersmeet.reproduce.spark_run import Stopped
 from watersmeet.reproduce.trials import FULL, QUICK, Size
 
@@ -39,7 +41,7 @@ class LiveSteps:
         self._progress.update(self._whole, completed=self._done, description=text, note="")
 
     def batch(self, done: int, of: int) -> None:
-        self._progress.update(self._whole, note=f"batch {done} of {of}")
+        self._progress.update(self._whole, note=f"{done} of {of} batches")
 
 
 class PlainSteps:
@@ -78,15 +80,16 @@ def show(
     data = data or out / "data"
     with tempfile.TemporaryDirectory(prefix=".work-", dir=out, ignore_cleanup_errors=True) as scratch:
         try:
-            with _steps(console, adaptive.count_steps(names, size), plain=plain) as watch:
+            with _steps(console, adaptive.count_steps(names, size) + 1, plain=plain) as watch:
                 exhibits = adaptive.run(
                     names, size, data, Path(scratch).absolute(), watch=watch, stop=stop.event, arm=stop.arm
                 )
+                watch.step("pictures and page")
+                page = adaptive.write(exhibits, size, out)
         except Stopped:
             return False
     for exhibit in exhibits:
         _print(console, exhibit)
-    page = adaptive.write(exhibits, size, out)
     agree = [verdict.agrees for exhibit in exhibits for verdict in exhibit.verdicts]
     say(console, f"{sum(agree)} of {len(agree)} statements agree; page, pictures and figures: {page}")
     return True
@@ -109,7 +112,8 @@ def _steps(console: Console, steps: int, *, plain: bool) -> Iterator[LiveSteps |
         yield PlainSteps(console)
         return
     columns = (
-        TimeElapsedColumn(),
+        # On a narrow terminal the bar gives way, not the clock.
+        TimeElapsedColumn(table_column=Column(no_wrap=True)),
         BarColumn(bar_width=24),
         TextColumn("{task.completed}/{task.total}"),
         TextColumn("{task.description}"),
@@ -123,24 +127,34 @@ def _print(console: Console, exhibit: Exhibit) -> None:
     console.rule(f"[bold]{escape(exhibit.title)}", align="left")
     console.print(escape(exhibit.how), style="dim")
     for table in exhibit.tables:
-        console.print()
-        console.print(_table(table))
+        # Not rich's own title, which breaks at the width of the table.
+        console.print(f"\n[bold]{escape(table.title)}")
+        console.print(_table(table), crop=False)
         if table.note:
             console.print(escape(table.note), style="dim")
     console.print()
-    for verdict in exhibit.verdicts:
-        style = "green" if verdict.agrees else "yellow"
-        why = f" [dim]({escape(verdict.why)})[/]" if verdict.why else ""
-        console.print(
-            f"[{style}]{verdict.word:>8}[/]  paper: {escape(verdict.paper)}; here: {escape(verdict.ours)}{why}"
-        )
+    console.print(_verdicts(exhibit.verdicts))
     console.print()
 
 
 def _table(table: Table) -> RichTable:
-    shown = RichTable(title=table.title, title_justify="left", title_style="bold", header_style="bold")
+    shown = RichTable(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False, show_edge=False)
     for place, column in enumerate(table.columns):
-        shown.add_column(escape(column), justify="left" if place == 0 else "right")
+        # Headings break between words where room is short; a figure is never cut.
+        least = max(map(len, [*column.split(), *(row[place] for row in table.rows)]))
+        shown.add_column(escape(column), justify="left" if place == 0 else "right", min_width=least)
     for row in table.rows:
         shown.add_row(*map(escape, row))
     return shown
+
+
+def _verdicts(verdicts: Sequence[Verdict]) -> RichTable:
+    grid = RichTable.grid(padding=(0, 2, 0, 0))
+    grid.add_column(no_wrap=True)
+    grid.add_column()
+    for verdict in verdicts:
+        style = "green" if verdict.agrees else "yellow"
+        why = f" [dim]({escape(verdict.why)})[/]" if verdict.why else ""
+        grid.add_row(f"[{style}]{verdict.word}[/]", f"paper: {escape(verdict.paper)}")
+        grid.add_row("", f"here:  {escape(verdict.ours)}{why}")
+    return grid
