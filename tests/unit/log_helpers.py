@@ -1,0 +1,48 @@
+"""A join's state for tests of the log: rows, plans and committed batches over a real directory."""
+
+from __future__ import annotations
+
+import numpy as np
+import pyarrow as pa
+
+from watersmeet.kernel.sorted import Sorted
+from watersmeet.log.files import LocalFiles
+from watersmeet.log.manifests import agree
+from watersmeet.log.starts import claim_sequence
+from watersmeet.model.facts import BatchId, Column, Descriptor, InputSpec, JoinSignature, Manifest, Run
+from watersmeet.plan.batch import plan_batch
+from watersmeet.plan.placement import HashStrategy
+
+SIGNATURE = JoinSignature(
+    (InputSpec("l", (Column("x", "bigint"),), ("k",)), InputSpec("r", (), ("k",))),
+    "l.k = r.k",
+    ("bigint",),
+    "word",
+)
+
+
+def rows(*keys: int) -> Sorted:
+    ordered = np.array(sorted(keys), np.uint64)
+    return Sorted(ordered, pa.RecordBatch.from_pydict({"x": pa.array(ordered.astype(np.int64))}))
+
+
+def plan(batch: BatchId, *descriptors: Descriptor, receipts=(), instance: str = "one", run_seq: int = 0):
+    return lambda parent: plan_batch(
+        batch,
+        parent,
+        descriptors,
+        receipts,
+        signature=SIGNATURE,
+        instance=instance,
+        run_seq=run_seq,
+        strategy=HashStrategy(),
+        tasks=2,
+        now_ms=1,
+    )
+
+
+def commit(files: LocalFiles, number: int, run: str = "run-a", *runs: Run, instance: str = "one") -> Manifest:
+    batch = BatchId("q", run, number)
+    run_seq = claim_sequence(files, run)
+    decide = plan(batch, Descriptor("l", 0, runs, 0), instance=instance, run_seq=run_seq)
+    return agree(files, batch, instance, decide)
