@@ -53,8 +53,8 @@ class Run:
     something of the values. `row_bytes` is the size of the rows without what the file adds for each section.
 
     `hot` are the keys with at least `hot_floor` rows, by ascending key; with a floor of 0 nothing is known of them.
-    `times` are the smallest and the largest window time of its rows, where the join has a window; `base` is what to
-    add to the stored ones (the rows of a batch are numbered when it is planned, not when they are written).
+    `times` cut its rows by window time into equal shares, from the smallest to the largest, where the join has a
+    window; `base` is what they have more than the stored ones (rows are numbered when their batch is planned).
     """
 
     input: str
@@ -79,23 +79,29 @@ class Run:
 class MergePart:
     """One key range of a merge: the unit of work. `output` is None until a receipt for it was accepted.
 
-    `rows` is an estimate, for sharing out the work.
+    `rows` is an estimate, for sharing out the work; `dropped_rows` is exact.
     """
 
     range: KeyRange
     output: tuple[Run, ...] | None = None
     rows: int = 0
+    dropped_rows: int = 0
 
 
 @dataclass(frozen=True, slots=True)
 class Merge:
-    """Replace `runs` (by path) with the outputs of all parts, once every part is there."""
+    """Replace `runs` (by path) with the outputs of all parts, once every part is there.
+
+    Rows whose window time is below `floor` are dropped on the way. It is fixed when the merge is planned: a part may
+    be done in one life of a query and used in another that has gone back some batches.
+    """
 
     id: str
     input: str
     runs: tuple[str, ...]
     rows: int
     parts: tuple[MergePart, ...]
+    floor: int | None = None
 
     @property
     def pending_rows(self) -> int:
@@ -105,12 +111,13 @@ class Merge:
 
 @dataclass(frozen=True, slots=True)
 class Receipt:
-    """A task's word that one part of a merge is written, with just these columns."""
+    """A task's word that one part of a merge is written, with just these columns and without so many rows."""
 
     merge: str
     part: int
     output: tuple[Run, ...]
     columns: tuple[str, ...] = ()
+    dropped_rows: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -234,7 +241,8 @@ class Manifest:
     """The agreed facts of one micro-batch. `history` was there before it; `fresh` came with it.
 
     `arrived` counts the rows that each input brought, those with null keys and late ones included. `newest` is the
-    latest window time that each input has shown up to and including this batch; watermarks follow from it.
+    latest window time that each input has shown up to and including this batch; `watermark`, which never falls,
+    is the one that the rows of the next batch will be judged by.
     """
 
     batch: BatchId
@@ -251,6 +259,7 @@ class Manifest:
     skips_batches: bool = False
     written_ms: int = 0
     newest: dict[str, int] = field(default_factory=dict)
+    watermark: int | None = None
     format: int = FORMAT
 
     @property

@@ -8,16 +8,90 @@ the values of an integer column; over rows they are the rows' numbers in their i
 
 from __future__ import annotations
 
+import datetime
 from dataclasses import dataclass
+from typing import Final
 
 OVER_TIME, OVER_ROWS = "time", "rows"
 
 # The stored column that holds a row's window time.
 AT = "__wm_at"
 
+# Times beyond this count as null and widths are below it, so that sums and differences of two fit 64 bits.
+FARTHEST = 1 << 61
+
+# What times are, as `Window.of` says it; an integer may be of any width.
+TIMESTAMP, TIMESTAMP_NTZ, DATE, INTEGER = "timestamp", "timestamp_ntz", "date", "integer"
+
+_MICROS: Final = (
+    ("day", 86_400_000_000),
+    ("hour", 3_600_000_000),
+    ("minute", 60_000_000),
+    ("second", 1_000_000),
+    ("millisecond", 1_000),
+    ("microsecond", 1),
+)
+
 
 @dataclass(frozen=True, slots=True)
 class Window:
+    """`of` is the type of the times; it is empty for a window over rows."""
+
     kind: str
     width: int
     lateness: int = 0
+    of: str = ""
+
+
+def over_time(window: Window | None) -> bool:
+    return window is not None and window.kind == OVER_TIME
+
+
+def width_text(window: Window) -> str:
+    """The width as people write it.
+
+    >>> width_text(Window(OVER_TIME, 90_000_000, of=TIMESTAMP)), width_text(Window(OVER_ROWS, 1))
+    ('90 seconds', '1 row')
+    """
+    return _length_text(window, window.width)
+
+
+def lateness_text(window: Window) -> str:
+    return _length_text(window, window.lateness)
+
+
+def _length_text(window: Window, length: int) -> str:
+    if window.of == INTEGER:
+        return str(length)
+    if window.kind == OVER_ROWS:
+        return _counted(length, "row")
+    if window.of == DATE:
+        return _counted(length, "day")
+    if not length:
+        return "0 seconds"
+    unit, size = next((unit, size) for unit, size in _MICROS if length % size == 0)
+    return _counted(length // size, unit)
+
+
+def _counted(count: int, unit: str) -> str:
+    return f"{count} {unit}" if count == 1 else f"{count} {unit}s"
+
+
+_EPOCH: Final = datetime.datetime(1970, 1, 1)
+
+
+def time_text(window: Window, time: int) -> str:
+    """A time as people write it; one that no calendar has stays a number.
+
+    >>> time_text(Window(OVER_TIME, 1, of=DATE), 1), time_text(Window(OVER_TIME, 1, of=TIMESTAMP), 1_500_000)
+    ('1970-01-02', '1970-01-01 00:00:01.500000+00:00')
+    """
+    if window.of not in (TIMESTAMP, TIMESTAMP_NTZ, DATE):
+        return str(time)
+    try:
+        if window.of == DATE:
+            return str(_EPOCH.date() + datetime.timedelta(days=time))
+        moment = _EPOCH + datetime.timedelta(microseconds=time)
+        return str(moment.replace(tzinfo=datetime.timezone.utc) if window.of == TIMESTAMP else moment)
+    except OverflowError:
+        return str(time)

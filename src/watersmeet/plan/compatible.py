@@ -1,13 +1,16 @@
 """May a join go on with the state that another definition wrote?
 
 Safe: another number of tasks, another spelling of the predicate, another `select` that needs no column that
-the history lacks, columns in another order. Everything else would mix rows of two meanings and is refused.
+the history lacks, columns in another order, another lateness. Everything else would mix rows of two meanings and is refused.
 """
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from watersmeet.errors import StateMismatch
 from watersmeet.model.facts import InputSpec, JoinSignature, Layout
+from watersmeet.model.window import Window, width_text
 
 
 def check_compatible(old: JoinSignature, new: JoinSignature) -> None:
@@ -23,8 +26,28 @@ def check_compatible(old: JoinSignature, new: JoinSignature) -> None:
         _refuse("its rows are sorted by", old.sides, new.sides)
     if old.layout != new.layout:
         _check_layout(old.layout, new.layout)
+    _check_window(old, new)
     for before, after in zip(old.inputs, new.inputs, strict=True):
         _check_columns(before, after)
+
+
+def _check_window(old: JoinSignature, new: JoinSignature) -> None:
+    """The rows that a narrower window has given up are gone, and a wider one could not be kept to exactly."""
+    if _without_lateness(old.window) != _without_lateness(new.window):
+        _refuse("its window was", _shown_window(old.window), _shown_window(new.window))
+    for before, after in zip(old.inputs, new.inputs, strict=True):
+        if before.time != after.time:
+            _refuse(f"the time of {after.name} was", before.time, after.time)
+
+
+def _without_lateness(window: Window | None) -> Window | None:
+    return None if window is None else replace(window, lateness=0)
+
+
+def _shown_window(window: Window | None) -> str:
+    if window is None:
+        return "none"
+    return f'within="{width_text(window)}"' + (f" over times of type {window.of}" if window.of else "")
 
 
 def _check_layout(old: Layout | None, new: Layout | None) -> None:

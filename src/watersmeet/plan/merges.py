@@ -5,8 +5,11 @@ The sorted sequences of an input are put into tiers by size; `FAN_IN` of one tie
 at most FAN_IN - 1 sequences a tier. A merge is cut into parts by key range; parts are handed out under a
 budget that follows the batch's new rows, so that no batch stops to pay the whole debt at once.
 
+Where rows expire (`plan/window.py`), merges drop them as they rewrite, and a sequence of which more than half is
+expired is rewritten by itself: so the state stays within about twice the window.
+
 Invariant: a run takes part in at most one merge, and leaves the live set only when all parts of that merge
-are there. Not guaranteed: that the debt is zero at any time.
+are there, or when all its rows are expired. Not guaranteed: that the debt is zero at any time.
 """
 
 from __future__ import annotations
@@ -22,6 +25,7 @@ import xxhash
 from watersmeet.errors import StateError
 from watersmeet.model.facts import KEY_SPACE, Assignment, KeyRange, Merge, MergePart, Receipt, Run
 from watersmeet.plan.spread import spread_of
+from watersmeet.plan.window import Floors, estimate_expired_rows
 
 # Eight: three tiers take a run 512-fold, and measured look-ups cost less in eight small runs than the
 # rewriting that a fan-in of four adds.
@@ -37,8 +41,14 @@ PART_BYTES = 64 << 20
 # Below this a part is not worth a file and a receipt of its own.
 MIN_PART_ROWS = 100_000
 
+# Below this a sequence is not rewritten for the sake of its expired rows: a merge or its end is near.
+MIN_REWRITE_ROWS = 1024
+
 # What a batch may merge at least, so that small batches clear a debt left by a large one.
 MIN_BUDGET_ROWS = 200_000
+
+
+_NO_FLOORS: Floors = {}
 
 
 def tier_of(rows: int) -> int:
@@ -57,7 +67,7 @@ def accept_receipts(
     merges = tuple(merges)
     inputs = {merge.id: merge.input for merge in merges}
     arrived = {
-        (receipt.merge, receipt.part): receipt.output
+        (receipt.merge, receipt.part): receipt
         for receipt in receipts
         if receipt.merge in inputs and needed[inputs[receipt.merge]] <= set(receipt.columns)
     }
@@ -65,7 +75,7 @@ def accept_receipts(
         replace(
             merge,
             parts=tuple(
-                replace(part, output=arrived.get((merge.id, number))) if part.output is None else part
+                _with_receipt(part, arrived.get((merge.id, number)))
                 for number, part in enumerate(merge.parts)
             ),
         )
@@ -73,14 +83,22 @@ def accept_receipts(
     )
 
 
+def _with_receipt(part: MergePart, receipt: Receipt | None) -> MergePart:
+    if part.output is not None or receipt is None:
+        return part
+    return replace(part, output=receipt.output, dropped_rows=receipt.dropped_rows)
+
+
 def apply_finished(runs: Sequence[Run], merges: Sequence[Merge]) -> tuple[tuple[Run, ...], tuple[Merge, ...]]:
     """Swap the inputs of every finished merge for its outputs; return the live runs and what is pending."""
     finished = [merge for merge in merges if all(part.output is not None for part in merge.parts)]
     for merge in finished:
         rows = sum(run.rows for part in merge.parts for run in part.output or ())
-        if rows != merge.rows:
+        dropped = sum(part.dropped_rows for part in merge.parts)
+        if rows + dropped != merge.rows or (dropped and merge.floor is None):
             raise StateError(
-                f"merge {merge.id} has {rows} rows, its runs have {merge.rows}: nothing was replaced"
+                f"merge {merge.id} has {rows} rows and dropped {dropped}, its runs have {merge.rows}: nothing was "
+                "replaced"
             )
     retired = {path for merge in finished for path in merge.runs}
     kept = [run for run in runs if run.path not in retired]
@@ -88,17 +106,35 @@ def apply_finished(runs: Sequence[Run], merges: Sequence[Merge]) -> tuple[tuple[
     return (*kept, *merged), tuple(merge for merge in merges if merge not in finished)
 
 
-def plan_merges(runs: Sequence[Run], pending: Sequence[Merge], tasks: int, batch: int) -> tuple[Merge, ...]:
-    """New merges for every tier that is full, leaving out runs that a pending merge reads already."""
+def plan_merges(
+    runs: Sequence[Run],
+    pending: Sequence[Merge],
+    tasks: int,
+    batch: int,
+    floors: Floors = _NO_FLOORS,
+) -> tuple[Merge, ...]:
+    """New merges for every tier that is full, and for sequences that are mostly expired, leaving out runs that a
+    pending merge reads already. `floors` are those of the next batch: no earlier one can see what is merged now.
+    """
     busy = {path for merge in pending for path in merge.runs}
     tiers: dict[tuple[str, int], list[list[Run]]] = defaultdict(list)
     for group in _groups(run for run in runs if run.path not in busy):
         tiers[group[0].input, tier_of(sum(run.rows for run in group))].append(group)
-    return tuple(
-        _merge(input_name, tier, batch, [run for group in groups for run in group], tasks)
-        for (input_name, tier), groups in sorted(tiers.items())
-        if len(groups) >= FAN_IN
-    )
+    merges = []
+    for (input_name, tier), groups in sorted(tiers.items()):
+        floor = floors.get(input_name)
+        if len(groups) >= FAN_IN:
+            together = [run for group in groups for run in group]
+            merges.append(_merge(input_name, tier, batch, together, tasks, floor))
+        elif floor is not None:
+            worn = (group for group in groups if _mostly_expired(group, floor))
+            merges += [_merge(input_name, tier, batch, group, tasks, floor) for group in worn]
+    return tuple(merges)
+
+
+def _mostly_expired(group: Sequence[Run], floor: int) -> bool:
+    rows = sum(run.rows for run in group)
+    return rows >= MIN_REWRITE_ROWS and 2 * sum(estimate_expired_rows(run, floor) for run in group) > rows
 
 
 def _groups(runs: Iterable[Run]) -> list[list[Run]]:
@@ -108,7 +144,7 @@ def _groups(runs: Iterable[Run]) -> list[list[Run]]:
     return list(groups.values())
 
 
-def _merge(input_name: str, tier: int, batch: int, runs: list[Run], tasks: int) -> Merge:
+def _merge(input_name: str, tier: int, batch: int, runs: list[Run], tasks: int, floor: int | None) -> Merge:
     rows = sum(run.rows for run in runs)
     count = max(
         math.ceil(rows / PART_ROWS),
@@ -123,9 +159,10 @@ def _merge(input_name: str, tier: int, batch: int, runs: list[Run], tasks: int) 
         for low, high in itertools.pairwise(bounds)
     )
     paths = tuple(run.path for run in runs)
-    # A replayed batch may plan the same tier over other runs or in other parts: a receipt must not fit both.
-    content = xxhash.xxh3_64_hexdigest("\n".join([*paths, str(count)]).encode())
-    return Merge(f"{input_name}-{batch:010d}-{tier}-{content}", input_name, paths, rows, parts)
+    # A replayed batch may plan the same tier over other runs, in other parts or to another floor: a receipt must not
+    # fit both.
+    content = xxhash.xxh3_64_hexdigest("\n".join([*paths, str(count), str(floor)]).encode())
+    return Merge(f"{input_name}-{batch:010d}-{tier}-{content}", input_name, paths, rows, parts, floor)
 
 
 def plan_assignments(
