@@ -10,12 +10,12 @@ import argparse
 import os
 from pathlib import Path
 
-from tests.faults.harness import CLEANING, Scene, feed, new_session, run
+from tests.faults.harness import CLEANING, JOINS, Scene, feed, new_session, run
 
 
 def main() -> None:
     options = _parse()
-    scene = Scene(options.folder, tasks=options.tasks)
+    scene = Scene(options.folder, tasks=options.tasks, join=JOINS[options.join])
     spark = new_session(options.master, options.folder / "scratch", **CLEANING)
     jvm = spark.sparkContext._jvm
     assert jvm is not None
@@ -33,6 +33,7 @@ def _parse() -> argparse.Namespace:
     # Four attempts a task: a Python worker may be killed without the end of the query.
     parser.add_argument("--master", default="local[2,4]")
     parser.add_argument("--tasks", type=int, default=2)
+    parser.add_argument("--join", choices=JOINS, default="equality")
     parser.add_argument("--failpoints")
     parser.add_argument("--after", type=int, default=0)
     return parser.parse_args()

@@ -11,7 +11,7 @@ from __future__ import annotations
 import json
 import os
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -33,7 +33,6 @@ from watersmeet.testing import assert_same_rows
 
 SIDES = ("l", "r")
 SCHEMA = "k bigint, x bigint, s string, id bigint"
-ON = "l.k = r.k AND l.x < r.x + 3"
 SELECT = ["l.id AS a", "r.id AS b", "l.s AS s"]
 FAILPOINTS = "WATERSMEET_FAILPOINTS"
 
@@ -68,6 +67,37 @@ CLEANING = {"spark.watersmeet.graceSeconds": "0", "spark.sql.streaming.minBatche
 
 
 @dataclass(frozen=True)
+class Join:
+    """A predicate and how it is joined. `kept` counts in SQL the rows of an input that the state must hold.
+
+    `sizes` are the rows of the first files of the two inputs; those after them have ROWS_A_FILE.
+    """
+
+    name: str
+    on: str
+    kept: str = "count(k)"
+    strategy: str = "auto"
+    cells: int | None = None
+    sizes: Sequence[tuple[int, int]] = ()
+
+
+EQUALITY = Join("equality", "l.k = r.k AND l.x < r.x + 3")
+BAND = Join("band", "abs(l.k - r.k) <= 1 AND l.x < r.x", strategy="range")
+# No side of it can be looked up. After two even batches each of the next three turns the balance of the inputs,
+# and with it the grid.
+GRID = Join(
+    "grid",
+    "l.k * r.x = r.k * l.x + 7",
+    kept="count(*)",
+    strategy="grid",
+    cells=4,
+    sizes=((120, 120), (120, 120), (40, 480), (1400, 40), (40, 1000)),
+)
+GRID_SHAPES = [(2, 2), (2, 2), (1, 4), (4, 1), (2, 2)]
+JOINS = {join.name: join for join in (EQUALITY, BAND, GRID)}
+
+
+@dataclass(frozen=True)
 class Point:
     """A place to strike, as the failpoint is called; `before` batches pass unharmed, `after` come then."""
 
@@ -92,6 +122,13 @@ POINTS = [
     Point("clean-run-removed", "during the removal of runs", before=14, after=4),
     Point("task-done", "all done, the task not reported"),
 ]
+# Where a plan that is not that of the batch before could do harm: beside its manifest, and while runs that were
+# read under the old one are merged.
+PLANNED = [
+    point
+    for point in POINTS
+    if point.name in ("run-half-written", "manifest-written", "merge-written", "task-done")
+]
 
 
 @dataclass(frozen=True)
@@ -101,6 +138,7 @@ class Scene:
     state_folder: Path | None = None
     seed: int = 1
     tasks: int = 2
+    join: Join = EQUALITY
 
     @property
     def state(self) -> Path:
@@ -150,13 +188,15 @@ class Scene:
 # --- inputs ---------------------------------------------------------------------------------------------
 
 
-def feed(scene: Scene, batches: int, *, rows: int = ROWS_A_FILE) -> None:
+def feed(scene: Scene, batches: int) -> None:
     """Add that many files to each input. A file is moved in whole: the stream never sees half of it."""
     for side in SIDES:
         folder = scene.inputs(side)
         folder.mkdir(parents=True, exist_ok=True)
         first = len(list(folder.iterdir()))
         for number in range(first, first + batches):
+            sizes = scene.join.sizes
+            rows = sizes[number][SIDES.index(side)] if number < len(sizes) else ROWS_A_FILE
             draft = scene.folder / f"draft-{side}-{number}"
             pq.write_table(_rows(scene.seed, side, number, rows), draft)
             draft.rename(folder / f"{number:05d}.parquet")
@@ -179,7 +219,16 @@ def joined(spark: SparkSession, scene: Scene) -> DataFrame:
         side: spark.readStream.schema(SCHEMA).option("maxFilesPerTrigger", 1).parquet(str(scene.inputs(side)))
         for side in SIDES
     }
-    return wm.join(streams, on=ON, select=SELECT, state=str(scene.state), tasks=scene.tasks)
+    join = scene.join
+    return wm.join(
+        streams,
+        on=join.on,
+        select=SELECT,
+        state=str(scene.state),
+        tasks=scene.tasks,
+        strategy=join.strategy,
+        cells=join.cells,
+    )
 
 
 def start(spark: SparkSession, scene: Scene, failpoints: str = ""):
@@ -246,7 +295,8 @@ def check_results(scene: Scene) -> None:
 def expected_rows(scene: Scene) -> list[tuple[Any, ...]]:
     sides = ", ".join(f"{side} AS (FROM read_parquet('{scene.inputs(side)}/*.parquet'))" for side in SIDES)
     with duckdb.connect() as con:
-        return con.execute(f"WITH {sides} SELECT {', '.join(SELECT)} FROM l JOIN r ON {ON}").fetchall()
+        query = f"WITH {sides} SELECT {', '.join(SELECT)} FROM l JOIN r ON {scene.join.on}"
+        return con.execute(query).fetchall()
 
 
 def shown_rows(scene: Scene) -> list[tuple[Any, ...]]:
@@ -273,11 +323,22 @@ def newest(scene: Scene) -> Manifest:
     return read_manifest(scene.files, list_manifests(scene.files)[-1])
 
 
+def check_plans(scene: Scene) -> None:
+    """The plan did change between the batches, and on the grid with every batch that was to turn it."""
+    agreed = {name.batch: read_manifest(scene.files, name) for name in list_manifests(scene.files)}
+    plans = [agreed[number].plan for number in sorted(agreed)]
+    if scene.join is BAND:
+        assert len({plan.ranges for plan in plans}) > 1, "the ranges never changed"
+    if scene.join is GRID:
+        shapes = [(shape.rows, shape.cols) for plan in plans if plan.grid for shape in plan.grid.shapes]
+        assert shapes == GRID_SHAPES
+
+
 def check_state(scene: Scene) -> None:
     """The newest manifest holds each row that came once, in runs that are all there and undamaged."""
     manifest = newest(scene)
     verify_runs(scene, manifest)
-    arrived = {side: _rows_with_key(scene, side) for side in SIDES}
+    arrived = {side: _rows_to_keep(scene, side) for side in SIDES}
     assert {side: sum(run.rows for run in manifest.live if run.input == side) for side in SIDES} == arrived
     assert {side: manifest.totals[side].rows for side in SIDES} == arrived
 
@@ -289,9 +350,10 @@ def verify_runs(scene: Scene, manifest: Manifest) -> None:
         assert sum(map(len, reader.read(run, FULL_RANGE, ()).values())) == run.rows
 
 
-def _rows_with_key(scene: Scene, side: str) -> int:
+def _rows_to_keep(scene: Scene, side: str) -> int:
     with duckdb.connect() as con:
-        found = con.execute(f"SELECT count(k) FROM read_parquet('{scene.inputs(side)}/*.parquet')").fetchall()
+        inputs = f"read_parquet('{scene.inputs(side)}/*.parquet')"
+        found = con.execute(f"SELECT {scene.join.kept} FROM {inputs}").fetchall()
     return int(found[0][0])
 
 

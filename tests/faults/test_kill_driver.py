@@ -6,7 +6,7 @@ import signal
 
 import pytest
 
-from tests.faults.harness import POINTS, Scene, check, check_traces, feed
+from tests.faults.harness import BAND, GRID, POINTS, Point, Scene, check, check_plans, check_traces, feed
 from tests.faults.processes import driver
 
 pytestmark = [pytest.mark.faults, pytest.mark.timeout(600)]
@@ -14,13 +14,26 @@ pytestmark = [pytest.mark.faults, pytest.mark.timeout(600)]
 
 @pytest.mark.parametrize("point", POINTS, ids=lambda point: point.says)
 def test_the_driver_is_killed(tmp_path, point):
-    scene = Scene(tmp_path)
+    _kill_and_restart(Scene(tmp_path), point)
+
+
+@pytest.mark.parametrize("join", [BAND, GRID], ids=lambda join: join.name)
+def test_the_driver_is_killed_while_the_plan_changes(tmp_path, join):
+    """The plan is published and the batch is not committed: the next start publishes one of its own."""
+    (point,) = (point for point in POINTS if point.name == "manifest-written")
+    scene = Scene(tmp_path, join=join)
+    _kill_and_restart(scene, point)
+    check_plans(scene)
+
+
+def _kill_and_restart(scene: Scene, point: Point) -> None:
     feed(scene, point.before)
-    blow = f"{point.name}=kill-driver:{tmp_path / 'pids'}@{scene.once}"
-    with driver(tmp_path, "--failpoints", blow, "--after", str(point.after)) as first:
+    blow = f"{point.name}=kill-driver:{scene.folder / 'pids'}@{scene.once}"
+    join = ("--join", scene.join.name)
+    with driver(scene.folder, *join, "--failpoints", blow, "--after", str(point.after)) as first:
         assert first.wait() == -signal.SIGKILL, first.said()
     assert scene.committed_batches() < point.before + point.after, "it was killed after all was done"
-    with driver(tmp_path) as second:
+    with driver(scene.folder, *join) as second:
         assert second.wait() == 0, second.said()
     check_traces(scene, point)
     check(scene)

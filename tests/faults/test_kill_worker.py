@@ -4,7 +4,19 @@ from __future__ import annotations
 
 import pytest
 
-from tests.faults.harness import CLEANING, POINTS, Scene, check, check_traces, new_session, run_struck
+from tests.faults.harness import (
+    BAND,
+    CLEANING,
+    GRID,
+    PLANNED,
+    POINTS,
+    Scene,
+    check,
+    check_plans,
+    check_traces,
+    new_session,
+    run_struck,
+)
 
 pytestmark = [pytest.mark.faults, pytest.mark.timeout(600)]
 
@@ -22,4 +34,14 @@ def test_a_python_worker_is_killed(spark, tmp_path, point):
     scene = Scene(tmp_path)
     run_struck(spark, scene, point, f"{point.name}=kill@{scene.once}")
     check_traces(scene, point)
+    check(scene)
+
+
+@pytest.mark.parametrize("join", [BAND, GRID], ids=lambda join: join.name)
+@pytest.mark.parametrize("point", PLANNED, ids=lambda point: point.says)
+def test_a_python_worker_is_killed_while_the_plan_changes(spark, tmp_path, join, point):
+    scene = Scene(tmp_path, join=join)
+    run_struck(spark, scene, point, f"{point.name}=kill@{scene.once}")
+    check_traces(scene, point)
+    check_plans(scene)
     check(scene)
