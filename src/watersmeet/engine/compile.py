@@ -22,7 +22,7 @@ from watersmeet.engine.spec import Join
 from watersmeet.errors import PredicateError
 from watersmeet.kernel.band import BandJoin
 from watersmeet.kernel.equi import EquiJoin
-from watersmeet.kernel.evaluate import may_overflow, supports
+from watersmeet.kernel.evaluate import may_raise, supports
 from watersmeet.kernel.order import fits_word
 from watersmeet.kernel.pairs import OutputColumn
 from watersmeet.kernel.theta import Condition, ThetaJoin
@@ -228,7 +228,7 @@ def _share_residual(residual: Expression | None) -> tuple[list[Expression], list
     conjuncts = conjuncts_of(residual) if residual is not None else []
     kernel = [part for part in conjuncts if supports(part)]
     if len(kernel) < len(conjuncts):
-        kernel = [part for part in kernel if not may_overflow(part)]
+        kernel = [part for part in kernel if not may_raise(part)]
     return kernel, [part for part in conjuncts if part not in kernel]
 
 

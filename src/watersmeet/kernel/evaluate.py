@@ -6,12 +6,14 @@ rest to Spark. Where the two differ by default, Spark wins: NaN equals NaN and i
 
 Where we differ: conjuncts are applied one after the other, and a row that an earlier one rejects is not
 evaluated by a later one; so an overflow on a row that is rejected anyway may go unnoticed here and not
-there. Spark's optimiser may reorder conjuncts too and promises neither.
+there. Spark's optimiser may reorder conjuncts too and promises neither. Conjuncts that can raise come last, so
+that they see as few rows as possible; distances of vectors are among them, and they are the costly ones.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import math
+from collections.abc import Callable, Mapping, Sequence
 from decimal import Decimal
 from typing import Final
 
@@ -21,10 +23,15 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from watersmeet.errors import WatersmeetError
-from watersmeet.model.expression import Call, Column, Expression, Literal, conjuncts_of
-from watersmeet.model.types import INTEGRAL_DIGITS, MAX_DECIMAL_DIGITS, SqlType
+from watersmeet.kernel import vectors
+from watersmeet.kernel.vectors import Vectors
+from watersmeet.model.expression import Call, Column, Expression, Literal, columns_of, conjuncts_of
+from watersmeet.model.types import INTEGRAL_DIGITS, MAX_DECIMAL_DIGITS, VECTOR, SqlType
 
-Values = Mapping[tuple[str, str], pa.Array]
+Indices = npt.NDArray[np.int64]
+Values = Mapping[tuple[str, str], "pa.Array | Vectors"]
+# Gives the values of a column at some of the rows.
+Read = Callable[[Column, Indices], "pa.Array | Vectors"]
 
 
 class ArithmeticOverflow(WatersmeetError, ArithmeticError):
@@ -69,17 +76,19 @@ def supports(expression: Expression) -> bool:
         return _plain(expression.type)
     if isinstance(expression, Literal):
         return expression.value is not None and _plain(expression.type) and not _in_session_zone(expression)
+    if expression.op in vectors.FUNCTIONS:
+        return all(isinstance(arg, Column) and arg.type == VECTOR for arg in expression.args)
     return _supports_call(expression) and all(supports(arg) for arg in expression.args)
 
 
-def may_overflow(expression: Expression) -> bool:
-    """Whether evaluating it can raise. Where Spark skips a side that does not decide (AND, OR, coalesce), a
+def may_raise(expression: Expression) -> bool:
+    """Whether evaluating it can raise: an overflow, vectors of two lengths. Where Spark skips a side that does not decide (AND, OR, coalesce), a
     side that can raise must not be evaluated here on every row.
     """
     if not isinstance(expression, Call):
         return False
-    here = expression.op in _CHECKED and expression.type.integral
-    return here or any(may_overflow(arg) for arg in expression.args)
+    overflows = expression.op in _CHECKED and expression.type.integral
+    return overflows or expression.op in vectors.FUNCTIONS or any(may_raise(arg) for arg in expression.args)
 
 
 def _in_session_zone(literal: Literal) -> bool:
@@ -90,7 +99,7 @@ def _in_session_zone(literal: Literal) -> bool:
 def _supports_call(call: Call) -> bool:
     kinds = [arg.type for arg in call.args]
     if call.op in ("and", "or", "not"):
-        guarded = call.op != "not" and any(may_overflow(arg) for arg in call.args)
+        guarded = call.op != "not" and any(may_raise(arg) for arg in call.args)
         return all(kind.name == "boolean" for kind in kinds) and not guarded
     if call.op == "is_null":
         return True
@@ -99,7 +108,7 @@ def _supports_call(call: Call) -> bool:
     if call.op in _CHECKED:
         return _arithmetic(call.type, kinds) and not _rounds_decimals(call.args)
     if call.op == "coalesce":
-        return all(kind == call.type for kind in kinds) and not any(map(may_overflow, call.args))
+        return all(kind == call.type for kind in kinds) and not any(map(may_raise, call.args))
     return False
 
 
@@ -110,7 +119,21 @@ def _plain(kind: SqlType) -> bool:
 def _comparable(one: Expression, other: Expression) -> bool:
     if not (one.type.numeric and other.type.numeric):
         return one.type == other.type
-    return _common_number(one.type, other.type) is not None and not _rounds_decimals((one, other))
+    if _common_number(one.type, other.type) is None or _rounds_decimals((one, other)):
+        return False
+    return _exact_in_float(one, other) and _exact_in_float(other, one)
+
+
+# The largest integer up to which float holds every integer.
+_FLOAT_INTEGERS: Final = 1 << 24
+
+
+def _exact_in_float(one: Expression, other: Expression) -> bool:
+    """Spark compares a float with an integer in float or in double, by mode: both must say the same."""
+    if not (one.type.name == "float" and other.type.integral):
+        return True
+    literal = other.value if isinstance(other, Literal) else None
+    return isinstance(literal, int) and abs(literal) <= _FLOAT_INTEGERS
 
 
 def _rounds_decimals(args: Sequence[Expression]) -> bool:
@@ -134,10 +157,8 @@ def _common_number(one: SqlType, other: SqlType) -> pa.DataType | None:
         return arrow_type(one)
     if one.integral and other.integral:
         return pa.int64()
-    if "double" in (one.name, other.name):
-        return pa.float64()
     if one.floating or other.floating:
-        return None
+        return pa.float64()
     digits = [_decimal_digits(kind) for kind in (one, other)]
     scale = max(s for _, s in digits)
     precision = max(p - s for p, s in digits) + scale
@@ -157,18 +178,31 @@ def arrow_type(kind: SqlType) -> pa.DataType:
 
 def filter_mask(expression: Expression, values: Values, rows: int, *, ansi: bool) -> npt.NDArray[np.bool_]:
     """True where the predicate is true: not where it is false, and not where it is null."""
-    mask = np.ones(rows, dtype=np.bool_)
-    for conjunct in conjuncts_of(expression):
-        alive = np.flatnonzero(mask)
+
+    def read(column: Column, at: Indices) -> pa.Array | Vectors:
+        whole = values[column.input, column.name]
+        return whole if len(at) == rows else take(whole, at)
+
+    mask = np.zeros(rows, dtype=np.bool_)
+    mask[surviving(expression, read, rows, ansi=ansi)] = True
+    return mask
+
+
+def surviving(expression: Expression, read: Read, rows: int, *, ansi: bool) -> Indices:
+    """The rows for which the predicate is true. A column is read where the conjuncts before have left rows."""
+    alive = np.arange(rows)
+    for conjunct in sorted(conjuncts_of(expression), key=may_raise):
         if not len(alive):
             break
-        seen = values
-        if len(alive) < rows:
-            picked = pa.array(alive)
-            seen = {place: column.take(picked) for place, column in values.items()}
-        truth = evaluate(conjunct, seen, len(alive), ansi=ansi)
-        mask[alive] = pc.fill_null(truth, False).to_numpy(zero_copy_only=False)
-    return mask
+        values = {(c.input, c.name): read(c, alive) for c in dict.fromkeys(columns_of(conjunct))}
+        truth = evaluate(conjunct, values, len(alive), ansi=ansi)
+        alive = alive[pc.fill_null(truth, False).to_numpy(zero_copy_only=False)]
+    return alive
+
+
+def take(column: pa.Array, at: Indices) -> pa.Array | Vectors:
+    """Some rows of a column; of vectors only their places."""
+    return vectors.vectors_of(column, at) if vectors.is_vectors(column.type) else column.take(pa.array(at))
 
 
 def evaluate(expression: Expression, values: Values, rows: int, *, ansi: bool) -> pa.Array:
@@ -182,7 +216,9 @@ def _evaluate(expression: Expression, values: Values, ansi: bool) -> pa.Array | 
         return values[expression.input, expression.name]
     if isinstance(expression, Literal):
         return pa.scalar(expression.value, arrow_type(expression.type))
-    args = [_evaluate(arg, values, ansi) for arg in expression.args]
+    if expression.op in vectors.FUNCTIONS:
+        return _measured(expression, values)
+    args = _operands(expression, values, ansi)
     kinds = [arg.type for arg in expression.args]
     op = expression.op
     if op in ("and", "or"):
@@ -209,6 +245,31 @@ def _evaluate(expression: Expression, values: Values, ansi: bool) -> pa.Array | 
     if op in _COMPARE:
         return _compare(op, args[0], args[1], kinds[0], kinds[1])
     return _compute(op, args, expression.type, ansi)
+
+
+def _operands(call: Call, values: Values, ansi: bool) -> list[pa.Array | pa.Scalar]:
+    """The arguments' values. Of a distance with an upper bound only the small ones need to be known."""
+    bounds = {"<": 1, "<=": 1, ">": 0, ">=": 0}
+    bound = call.args[bounds[call.op]] if call.op in bounds else None
+    literal = bound.value if isinstance(bound, Literal) else None
+    beyond = float(literal) if isinstance(literal, (int, float, Decimal)) else math.inf
+    return [
+        _measured(arg, values, beyond)
+        if isinstance(arg, Call) and arg.op == vectors.L2_DISTANCE
+        else _evaluate(arg, values, ansi)
+        for arg in call.args
+    ]
+
+
+def _measured(call: Call, values: Values, beyond: float = math.inf) -> pa.Array:
+    one, other = (_vectors(values[arg.input, arg.name]) for arg in call.args if isinstance(arg, Column))
+    return vectors.measure(call.op, one, other, beyond=beyond)
+
+
+def _vectors(column: pa.Array | pa.Scalar | Vectors) -> Vectors:
+    if isinstance(column, Vectors):
+        return column
+    return vectors.vectors_of(pa.repeat(column, 1) if isinstance(column, pa.Scalar) else column)
 
 
 def _compute(op: str, args: list[pa.Array | pa.Scalar], result: SqlType, ansi: bool) -> pa.Array | pa.Scalar:

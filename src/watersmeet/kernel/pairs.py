@@ -15,9 +15,10 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from watersmeet.kernel.evaluate import filter_mask, same_value
+from watersmeet.kernel.evaluate import Read, same_value, surviving, take
 from watersmeet.kernel.sorted import Keys, Sorted, merge_order
-from watersmeet.model.expression import Expression, columns_of
+from watersmeet.kernel.vectors import Vectors
+from watersmeet.model.expression import Column, Expression
 
 Indices = npt.NDArray[np.int64]
 
@@ -202,11 +203,15 @@ def _gathered(
             left_at, right_at = left_at[keep], right_at[keep]
     sides = {names[0]: (left, left_at), names[1]: (right, right_at)}
     if emission.residual is not None and len(left_at):
-        values = {
-            (c.input, c.name): pick(sides[c.input][0], c.name, sides[c.input][1])
-            for c in dict.fromkeys(columns_of(emission.residual))
-        }
-        keep = np.flatnonzero(filter_mask(emission.residual, values, len(left_at), ansi=emission.ansi))
+        keep = surviving(emission.residual, _reader(sides), len(left_at), ansi=emission.ansi)
         sides = {name: (piece, at[keep]) for name, (piece, at) in sides.items()}
     arrays = [pick(sides[c.input][0], c.column, sides[c.input][1]) for c in emission.output]
     return pa.RecordBatch.from_arrays(arrays, names=[c.name for c in emission.output])
+
+
+def _reader(sides: dict[str, tuple[Piece, Indices]]) -> Read:
+    def read(column: Column, alive: Indices) -> pa.Array | Vectors:
+        piece, at = sides[column.input]
+        return take(piece.rows.column(column.name), at[alive])
+
+    return read

@@ -21,8 +21,9 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from watersmeet.kernel.evaluate import Values, evaluate, filter_mask, may_overflow
+from watersmeet.kernel.evaluate import evaluate, may_raise, surviving, take
 from watersmeet.kernel.sorted import Keys
+from watersmeet.kernel.vectors import Vectors
 from watersmeet.kernel.words import words
 from watersmeet.model.expression import (
     WORD_DIGITS,
@@ -74,7 +75,7 @@ def take_apart(residual: Expression, ansi: bool) -> Condition:
     matrix = tuple(part for part in parts if _in_matrix(part))
     other = [part for part in parts if not _in_matrix(part)]
     # The first one sees every pair in any case.
-    by_row = [] if matrix else [part for part in other if part is other[0] or not may_overflow(part)]
+    by_row = [] if matrix else [part for part in other if part is other[0] or not may_raise(part)]
     rest = [part for part in other if part not in by_row]
     columns = tuple((column, part) for part, column in computed.items())
     return Condition(columns, matrix, tuple(by_row), tuple(rest), ansi)
@@ -201,13 +202,13 @@ def _row_by_row(down: Slab, across: Slab, rows: slice, cols: slice, condition: C
 def _still_true(
     down: Slab, down_at: Indices, across: Slab, across_at: Indices, condition: Condition
 ) -> Indices:
-    at = {down.input: pa.array(down_at), across.input: pa.array(across_at)}
-    columns = {down.input: down.columns, across.input: across.columns}
-    rest = Call("and", condition.rest, BOOLEAN)
-    values: Values = {
-        (c.input, c.name): columns[c.input][c.name].take(at[c.input]) for c in set(columns_of(rest))
-    }
-    return np.flatnonzero(filter_mask(rest, values, len(down_at), ansi=condition.ansi))
+    sides = {down.input: (down, down_at), across.input: (across, across_at)}
+
+    def read(column: Column, alive: Indices) -> pa.Array | Vectors:
+        slab, at = sides[column.input]
+        return take(slab.columns[column.name], at[alive])
+
+    return surviving(Call("and", condition.rest, BOOLEAN), read, len(down_at), ansi=condition.ansi)
 
 
 class _Block:

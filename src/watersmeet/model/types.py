@@ -100,6 +100,7 @@ def decimal(precision: int, scale: int) -> SqlType:
 BOOLEAN: Final = SqlType("boolean")
 INT: Final = SqlType("int")
 BIGINT: Final = SqlType("bigint")
+FLOAT: Final = SqlType("float")
 DOUBLE: Final = SqlType("double")
 STRING: Final = SqlType("string")
 BINARY: Final = SqlType("binary")
@@ -107,6 +108,7 @@ DATE: Final = SqlType("date")
 TIMESTAMP: Final = SqlType("timestamp")
 TIMESTAMP_NTZ: Final = SqlType("timestamp_ntz")
 VOID: Final = SqlType("void")
+VECTOR: Final = SqlType("array", element=FLOAT)
 
 
 def parse_type(text: str) -> SqlType:
