@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 
     from watersmeet.kernel.theta import Condition
     from watersmeet.log.status import Status
+    from watersmeet.predicate.window import Length
 
 # An input's name is an alias in SQL and a folder in the state.
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
@@ -32,6 +33,9 @@ def join(
     strategy: str = "auto",
     cells: int | None = None,
     mapping: tuple[int, int] | None = None,
+    within: Length | None = None,
+    time: Mapping[str, str] | None = None,
+    lateness: Length | None = None,
     options: Mapping[str, object] | None = None,
 ) -> DataFrame:
     """Join two DataFrames, streaming or batch, on any predicate in Spark SQL.
@@ -54,6 +58,13 @@ def join(
         cells: for `"grid"`, the number of cells. Default: the tasks, or a power of two above them. A power of
             two is best.
         mapping: for `"grid"`, rows and columns of a grid that is not to change, such as `(2, 4)`.
+        within: how far apart the times of two rows may be to meet, such as `"10 minutes"`, a `timedelta`, or a
+            number if the times are numbers. Rows that can meet nothing any more leave the state. Or, for streams,
+            such as `"100000 rows"`: a row meets the last so many rows of the other input that came in earlier
+            batches, and all of its own batch.
+        time: the time column of each input, such as `{"l": "ts", "r": "at"}`: timestamps, dates or integers.
+        lateness: how far behind the newest row of its input a row may be and still be taken; the slower input
+            counts. Later rows are dropped and counted. Default: 0.
         options: the other settings, for platforms that do not let a session have them: `{"fsync": True}` is
             `spark.watersmeet.fsync`.
 
@@ -76,11 +87,21 @@ def join(
         raise UsageError(f"name={name!r} cannot be a folder name: use letters, digits, '-', '_' and '.'")
     if select is not None and isinstance(select, str):
         raise UsageError(f'select must be a list of columns, such as ["{select}"], not one string')
-    return join_frames(inputs, Request(on, select, strategy, state, name, tasks, cells, mapping, options))
+    return join_frames(
+        inputs,
+        Request(on, select, strategy, state, name, tasks, cells, mapping, options, within, time, lateness),
+    )
 
 
 def explain(
-    inputs: Mapping[str, DataFrame], on: str | Condition, *, state: str | None = None, strategy: str = "auto"
+    inputs: Mapping[str, DataFrame],
+    on: str | Condition,
+    *,
+    state: str | None = None,
+    strategy: str = "auto",
+    within: Length | None = None,
+    time: Mapping[str, str] | None = None,
+    lateness: Length | None = None,
 ) -> str:
     """Which strategy `wm.join` would take for these inputs, and why, in one line. Nothing is read.
 
@@ -89,12 +110,16 @@ def explain(
         >>> print(wm.explain({"l": orders, "r": trades}, on="abs(l.px - r.px) <= 1"))   # doctest: +SKIP
         range: the predicate bounds the distance or order of two values: runs are sorted by them
     """
+    from watersmeet.model.window import explain_window
     from watersmeet.spark.operator import Request, parse_join
 
     _check_inputs(inputs)
     _check_condition(on)
-    parsed = parse_join(inputs, Request(on, strategy=strategy, state=state))
+    request = Request(on, strategy=strategy, state=state, within=within, time=time, lateness=lateness)
+    parsed = parse_join(inputs, request)
     text = f"{parsed.choice.name}: {parsed.choice.why}"
+    if parsed.compiled.signature.window is not None:
+        text += f"; {explain_window(parsed.compiled.signature.window)}"
     if parsed.compiled.spark_checks and parsed.choice.name != "spark":
         text += "; Spark then checks the predicate, since a part of it cannot be evaluated on Arrow exactly"
     return text

@@ -1,7 +1,7 @@
 """Ingest: rows of one input partition in, sorted runs out.
 
-Rows are gathered up to a set size, stripped of null keys, sorted by order key and written as one run; a
-large partition becomes several runs, so the memory of the task does not depend on it. For the grid a run is cut
+Rows are gathered up to a set size, stripped of null keys and of late rows, sorted by order key and written as one
+run; a large partition becomes several runs, so the memory of the task does not depend on it. For the grid a run is cut
 into sections by a hash of the row's place in the stream: the same each time the partition is read in the same
 order, and blind to the row's content, so that no value can make one section larger than another. Columns are brought to
 one Arrow type for each SQL type, whatever the session's time zone, its choice of large strings or the
@@ -11,7 +11,7 @@ nullability of a nested field: runs of different starts of a query can then be m
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import numpy.typing as npt
@@ -23,13 +23,14 @@ from watersmeet.kernel.hot import hot_keys
 from watersmeet.kernel.order import drop_null_keys, mix, order_keys
 from watersmeet.kernel.sections import sections_of
 from watersmeet.kernel.sorted import Keys, Sorted, take_rows
+from watersmeet.kernel.window import Times, time_marks, window_times
 from watersmeet.kernel.words import words
 from watersmeet.log.files import Files
-from watersmeet.log.runs import write_run
-from watersmeet.model.cube import HotKey
+from watersmeet.log.runs import Hot, write_run
 from watersmeet.model.facts import BY_ARRIVAL, BY_HASH, BY_VALUE, Descriptor, InputSpec, Layout, Run
 from watersmeet.model.types import canonical_arrow
-from watersmeet.plan.hypercube import listing_floor
+from watersmeet.model.window import AT
+from watersmeet.plan.hypercube import LABELLED_SHARE, listing_floor
 
 # A row's place in the stream: the batch, and under it the place in the partition.
 _PLACE_BITS = 32
@@ -46,15 +47,20 @@ def ingest_partition(
     incoming: Iterable[pa.RecordBatch],
     settings: Settings,
     layout: Layout | None = None,
+    watermark: int | None = None,
 ) -> Descriptor:
-    """Store a partition; the descriptor is all that travels on."""
+    """Store a partition; the descriptor is all that travels on.
+
+    Rows with a time below the watermark are late: they are counted, and not stored.
+    """
     runs: list[Run] = []
     origin = mix(np.array([(batch << _PLACE_BITS) + partition], np.uint64))
-    seen = null_rows = 0
+    seen = null_rows = late_rows = 0
     for held in coalesce(incoming, settings.run_rows, settings.run_bytes):
-        arrived = sort_rows(held, spec, (batch << _PLACE_BITS) + seen)
+        arrived = sort_rows(held, spec, (batch << _PLACE_BITS) + seen, watermark)
         rows = arrived.rows
-        null_rows += held.num_rows - len(rows)
+        null_rows += held.num_rows - len(rows) - arrived.late_rows
+        late_rows += arrived.late_rows
         if len(rows):
             label = f"p{partition:05d}-{len(runs):04d}"
             if layout is not None:
@@ -63,48 +69,81 @@ def ingest_partition(
             elif spec.order != BY_HASH:
                 run = write_run(files, spec.name, batch, label, rows, marked=True)
             else:
-                floor = listing_floor(len(rows), settings.tasks)
-                hot = _hot(arrived, spec, floor)
-                run = write_run(files, spec.name, batch, label, rows, hot=hot, hot_floor=floor)
-            runs.append(run)
+                hot = _hot(arrived, spec, settings.tasks)
+                run = write_run(files, spec.name, batch, label, rows, hot=hot)
+            runs.append(run if arrived.times is None else replace(run, times=time_marks([arrived.times])))
         seen += held.num_rows
-    return Descriptor(spec.name, partition, tuple(runs), null_rows)
+    return Descriptor(spec.name, partition, tuple(runs), null_rows, late_rows, watermark)
 
 
 @dataclass(frozen=True, slots=True)
 class Arrived:
-    """Rows as they are stored, by ascending order key; and where each was among those that came with a key."""
+    """Rows as they are stored, by ascending order key; and where each was among `source`, those that are taken.
+
+    `times` are the window times of `source`, where the join has a window.
+    """
 
     rows: Sorted
     places: Keys
     source: pa.RecordBatch
+    times: Times | None = None
+    late_rows: int = 0
 
 
-def sort_rows(batch: pa.RecordBatch, spec: InputSpec, first: int = 0) -> Arrived:
-    """The stored columns of the rows whose keys are not null, sorted.
+def sort_rows(
+    batch: pa.RecordBatch, spec: InputSpec, first: int = 0, watermark: int | None = None
+) -> Arrived:
+    """The stored columns of the rows whose keys and times are not null and that are not late, sorted.
 
     `first` is the place of the first row in the stream.
     """
     key_columns = (spec.hashed,) if spec.hashed else spec.keys
     batch = drop_null_keys(_canonical(batch), key_columns)
+    batch, times, late_rows = _timed(batch, spec, watermark)
     stored = batch.select([column.name for column in spec.stored])
     if spec.order == BY_ARRIVAL:
         places = np.arange(batch.num_rows, dtype=np.uint64)
-        return Arrived(Sorted(places + np.uint64(first), stored), places, batch)
+        return Arrived(Sorted(places + np.uint64(first), stored), places, batch, times, late_rows)
     keys = words(batch.column(spec.keys[0])) if spec.order == BY_VALUE else _hashed(batch, spec)
     order = np.argsort(keys)
-    return Arrived(Sorted(keys[order], take_rows(stored, order)), order.view(np.uint64), batch)
+    rows = Sorted(keys[order], take_rows(stored, order))
+    return Arrived(rows, order.view(np.uint64), batch, times, late_rows)
 
 
-def _hot(arrived: Arrived, spec: InputSpec, floor: int) -> tuple[HotKey, ...]:
-    """The keys of at least `floor` rows, with the values that they stand for."""
+def _timed(
+    batch: pa.RecordBatch, spec: InputSpec, watermark: int | None
+) -> tuple[pa.RecordBatch, Times | None, int]:
+    """The rows that the window takes, with their window times as a column; and how many were late.
+
+    Over rows, that is a row's place among those of its run: its number is known when the batch is planned.
+    """
+    if all(column.name != AT for column in spec.stored):
+        return batch, None, 0
+    if spec.time is None:
+        times = np.arange(batch.num_rows, dtype=np.int64)
+        return batch.append_column(AT, pa.array(times)), times, 0
+    times, taken = window_times(batch.column(spec.time))
+    late_rows = 0
+    if watermark is not None:
+        early = times < watermark if taken is None else taken & (times < watermark)
+        late_rows = int(np.count_nonzero(early))
+        if late_rows:
+            taken = ~early if taken is None else taken & ~early
+    if taken is not None:
+        batch, times = batch.filter(pa.array(taken)), times[taken]
+    return batch.append_column(AT, pa.array(times)), times, late_rows
+
+
+def _hot(arrived: Arrived, spec: InputSpec, tasks: int) -> Hot:
+    """The keys that many rows share, the largest of them with the values that they stand for."""
+    floor = listing_floor(len(arrived.rows), tasks)
     begin, counts = hot_keys(arrived.rows.keys, floor)
-    if not len(begin):
-        return ()
-    values = take_rows(arrived.source.select(list(spec.keys)), arrived.places[begin].astype(np.int64))
-    labels = [", ".join(map(str, row.values()))[:_LABEL_LENGTH] for row in values.to_pylist()]
-    found = zip(arrived.rows.keys[begin].tolist(), counts.tolist(), labels, strict=True)
-    return tuple(HotKey(key, rows, label) for key, rows, label in found)
+    named = np.flatnonzero(counts * LABELLED_SHARE >= len(arrived.rows))
+    labels = [""] * len(begin)
+    values = take_rows(arrived.source.select(list(spec.keys)), arrived.places[begin[named]].astype(np.int64))
+    for place, row in zip(named.tolist(), values.to_pylist(), strict=True):
+        labels[place] = ", ".join(map(str, row.values()))[:_LABEL_LENGTH]
+    return Hot(tuple(arrived.rows.keys[begin].tolist()), tuple(counts.tolist()), tuple(labels), floor)
 
 
 def cut_sections(rows: Sorted, places: Keys, layout: Layout) -> dict[int, Sorted]:

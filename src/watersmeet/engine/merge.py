@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator
+from dataclasses import replace
 
 from watersmeet import failpoints
+from watersmeet.engine.window import from_floor, numbered, stored_times
 from watersmeet.kernel.hot import hot_keys
 from watersmeet.kernel.sorted import Sorted, concatenate, cut
+from watersmeet.kernel.window import time_marks
 from watersmeet.log.files import Files
 from watersmeet.log.manifests import publish_receipt
-from watersmeet.log.runs import RunReader, attempt_id, write_run
-from watersmeet.model.cube import HotKey
+from watersmeet.log.runs import NOT_LISTED, Hot, RunReader, attempt_id, write_run
 from watersmeet.model.facts import BY_HASH, Assignment, KeyRange, Manifest, Merge, Receipt, Run
 from watersmeet.plan.hypercube import listing_floor
 from watersmeet.plan.merges import PART_BYTES, PART_ROWS
@@ -23,37 +25,41 @@ def merge_assigned(files: Files, reader: RunReader, manifest: Manifest, task: in
     written = 0
     for job in manifest.plan.assignments:
         if job.task == task:
-            output = _merge_part(files, reader, manifest, merges[job.merge], job, tasks)
+            receipt = _merge_part(files, reader, manifest, merges[job.merge], job, tasks)
             failpoints.reach("merge-written")
-            columns = _columns(manifest, merges[job.merge].input)
-            publish_receipt(files, Receipt(job.merge, job.part, output, columns), attempt_id())
-            written += sum(run.rows for run in output)
+            publish_receipt(files, receipt, attempt_id())
+            written += sum(run.rows for run in receipt.output)
     return written
 
 
 def _merge_part(
     files: Files, reader: RunReader, manifest: Manifest, merge: Merge, job: Assignment, tasks: int
-) -> tuple[Run, ...]:
+) -> Receipt:
     columns = _columns(manifest, merge.input)
     part = merge.parts[job.part].range
     sources = [run for run in manifest.history if run.path in set(merge.runs) and part.overlaps(run)]
     found = [reader.read(run, part, columns) for run in sources]
+    dropped = 0
+    windowed = manifest.signature.window is not None
+    if windowed:
+        read_rows = _rows(found)
+        found = [_live(run, sections, merge.floor) for run, sections in zip(sources, found, strict=True)]
+        dropped = read_rows - _rows(found)
     slices = [piece for sections in found for piece in sections.values()]
     output = []
     row_bytes = max((s.rows.nbytes // len(s) + 1 for s in slices), default=1)
     limit = max(1, min(PART_ROWS, PART_BYTES // row_bytes))
     marked = _order(manifest, merge.input) != BY_HASH
-    # A key that is hot in the whole merge is hot in one of its sources, by the same measure: so its label is known.
-    labels = {hot.key: hot.label for run in sources for hot in run.hot}
+    labels = {
+        key: label for run in sources for key, label in zip(run.hot, run.hot_labels, strict=True) if label
+    }
     floor = listing_floor(merge.rows, tasks)
     for range_ in cut([slices], [1], limit):
         for piece in _pieces(found, range_, limit, cut_=manifest.signature.layout is not None):
             failpoints.reach("merge-part")
             # Two merges may give the same rows, and a part several pieces: here a name is never shared.
             label = f"m{job.part:05d}-{attempt_id()}"
-            hot, known = (
-                ((), 0) if marked or not isinstance(piece, Sorted) else (_hot(piece, floor, labels), floor)
-            )
+            hot = NOT_LISTED if marked or not isinstance(piece, Sorted) else _hot(piece, floor, labels)
             run = write_run(
                 files,
                 merge.input,
@@ -63,16 +69,31 @@ def _merge_part(
                 merge.id,
                 marked=marked,
                 hot=hot,
-                hot_floor=known,
             )
-            output.append(run)
-    return tuple(output)
+            output.append(replace(run, times=_times(piece)) if windowed else run)
+    return Receipt(job.merge, job.part, tuple(output), columns, dropped)
 
 
-def _hot(piece: Sorted, floor: int, labels: dict[int, str]) -> tuple[HotKey, ...]:
+def _live(run: Run, sections: dict[int, Sorted], floor: int | None) -> dict[int, Sorted]:
+    """The rows that are not expired, with their window times as they are."""
+    kept = sections if floor is None else from_floor(run, sections, floor)
+    return {number: numbered(part, run.base) for number, part in kept.items()}
+
+
+def _rows(found: list[dict[int, Sorted]]) -> int:
+    return sum(len(part) for sections in found for part in sections.values())
+
+
+def _times(piece: Sorted | dict[int, Sorted]) -> tuple[int, ...]:
+    parts = [piece] if isinstance(piece, Sorted) else list(piece.values())
+    return time_marks([stored_times(part) for part in parts])
+
+
+def _hot(piece: Sorted, floor: int, labels: dict[int, str]) -> Hot:
+    """The hot keys of a merged piece; the values that they stand for are those that the sources knew."""
     begin, counts = hot_keys(piece.keys, floor)
-    found = zip(piece.keys[begin].tolist(), counts.tolist(), strict=True)
-    return tuple(HotKey(key, rows, labels.get(key, "")) for key, rows in found)
+    keys = piece.keys[begin].tolist()
+    return Hot(tuple(keys), tuple(counts.tolist()), tuple(labels.get(key, "") for key in keys), floor)
 
 
 def _pieces(

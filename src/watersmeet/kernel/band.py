@@ -36,7 +36,10 @@ _LOWEST_FLOAT = encode_floats(np.array([-np.inf]))
 
 @dataclass(frozen=True, slots=True)
 class BandJoin:
-    """`low <= left - right <= high` as in `model.expression.Band`; `residual` must hold too."""
+    """`low <= left - right <= high` as in `model.expression.Band`; `residual` must hold too.
+
+    `within` is how far the window times may be apart.
+    """
 
     type: SqlType
     low: Bound
@@ -44,6 +47,7 @@ class BandJoin:
     residual: Expression | None
     output: tuple[OutputColumn, ...]
     ansi: bool = True
+    within: int | None = None
 
 
 def join_bands(left: Side, right: Side, join: BandJoin) -> Iterator[pa.RecordBatch]:
@@ -52,7 +56,7 @@ def join_bands(left: Side, right: Side, join: BandJoin) -> Iterator[pa.RecordBat
     if isinstance(join.low, int) and isinstance(join.high, int) and join.low > join.high:
         return
     names = (left.name, right.name)
-    emission = Emission(join.residual, join.output, join.ansi)
+    emission = Emission(join.residual, join.output, join.ansi, within=join.within)
     for one, other in pairs.owed_pieces(left, right):
         for one_at, other_at in close_pairs(one.keys, other.keys, join, output_rows(one, other)):
             yield from emit(one, one.places(one_at), other, other.places(other_at), names, emission)

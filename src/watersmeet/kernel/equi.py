@@ -42,19 +42,20 @@ class EquiJoin:
     """What to do with a pair of equal order keys.
 
     `verify` lists the key columns to compare where the order key is only a hash. `residual` must hold
-    too. `output` names the columns that come out.
+    too. `output` names the columns that come out. `within` is how far the window times may be apart.
     """
 
     verify: tuple[tuple[str, str], ...]
     residual: Expression | None
     output: tuple[OutputColumn, ...]
     ansi: bool = True
+    within: int | None = None
 
 
 def join_sides(left: Side, right: Side, join: EquiJoin) -> Iterator[pa.RecordBatch]:
     """All results that the fresh rows of both sides owe, in bounded batches."""
     names = (left.name, right.name)
-    emission = Emission(join.residual, join.output, join.ansi, join.verify)
+    emission = Emission(join.residual, join.output, join.ansi, join.verify, join.within)
     for left_part, right_part in _cut_fresh(left, right):
         for one, other in owed_pieces(left_part, right_part):
             for one_at, other_at in equal_pairs(one.keys, other.keys, output_rows(one, other)):

@@ -18,7 +18,9 @@ import pyarrow.compute as pc
 from watersmeet.kernel.evaluate import Read, same_value, surviving, take
 from watersmeet.kernel.sorted import Keys, Sorted, merge_order
 from watersmeet.kernel.vectors import Vectors
+from watersmeet.kernel.window import close_times
 from watersmeet.model.expression import Column, Expression
+from watersmeet.model.window import AT
 
 Indices = npt.NDArray[np.int64]
 
@@ -52,13 +54,15 @@ class OutputColumn:
 class Emission:
     """What becomes of a candidate pair: `residual` must hold, then the columns of `output` come out.
 
-    `verify` lists columns that must be equal first, where sharing an order key does not say so.
+    `verify` lists columns that must be equal first, where sharing an order key does not say so; before all else the
+    window times must be at most `within` apart, if it is given.
     """
 
     residual: Expression | None
     output: tuple[OutputColumn, ...]
     ansi: bool = True
     verify: tuple[tuple[str, str], ...] = ()
+    within: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,10 +86,20 @@ def emit(
     left: Piece, left_at: Indices, right: Piece, right_at: Indices, names: tuple[str, str], emission: Emission
 ) -> Iterator[pa.RecordBatch]:
     """The rows of the candidate pairs that pass, in bounded batches that are not empty."""
+    if emission.within is not None:
+        left_at, right_at = _within(left, left_at, right, right_at, emission.within)
     for here in _bounded(left, left_at, right, right_at, names, emission):
         batch = _gathered(left, left_at[here], right, right_at[here], names, emission)
         if batch.num_rows:
             yield batch
+
+
+def _within(
+    left: Piece, left_at: Indices, right: Piece, right_at: Indices, width: int
+) -> tuple[Indices, Indices]:
+    left_times, right_times = (piece.rows.column(AT).to_numpy() for piece in (left, right))
+    close = close_times(left_times[left_at], right_times[right_at], width)
+    return (left_at, right_at) if close.all() else (left_at[close], right_at[close])
 
 
 def pick(piece: Piece, column: str, at: Indices) -> pa.Array:

@@ -51,10 +51,10 @@ def time_marks(parts: Sequence[Times]) -> tuple[int, ...]:
     return (min(int(p.min()) for p in parts), *marks[1:-1], max(int(p.max()) for p in parts))
 
 
-def close_pairs(left: Times, right: Times, width: int) -> npt.NDArray[np.bool_]:
+def close_times(left: Times, right: Times, width: int) -> npt.NDArray[np.bool_]:
     """Which of these pairs are at most `width` apart.
 
-    >>> close_pairs(np.array([0, 10, 10]), np.array([5, 5, 4]), 5).tolist()
+    >>> close_times(np.array([0, 10, 10]), np.array([5, 5, 4]), 5).tolist()
     [True, True, False]
     """
     apart = left - right

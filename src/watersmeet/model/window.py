@@ -60,6 +60,18 @@ def lateness_text(window: Window) -> str:
     return _length_text(window, window.lateness)
 
 
+def explain_window(window: Window) -> str:
+    """What the window says, for people.
+
+    >>> explain_window(Window(OVER_TIME, 60_000_000, of=TIMESTAMP))
+    'two rows meet if their times are at most 1 minute apart'
+    """
+    if window.kind == OVER_ROWS:
+        return f"a row meets the last {width_text(window)} of the other input, and all of its own batch"
+    late = f", and are taken up to {lateness_text(window)} late" if window.lateness else ""
+    return f"two rows meet if their times are at most {width_text(window)} apart{late}"
+
+
 def _length_text(window: Window, length: int) -> str:
     if window.of == INTEGER:
         return str(length)

@@ -8,5 +8,13 @@ text; our reading of it decides the keys, so both must agree, and doubt is refus
 from watersmeet.predicate.coerce import common_type
 from watersmeet.predicate.condition import check_reads_both, is_fixed_zone, parse_predicate
 from watersmeet.predicate.select import parse_select
+from watersmeet.predicate.window import parse_window
 
-__all__ = ["check_reads_both", "common_type", "is_fixed_zone", "parse_predicate", "parse_select"]
+__all__ = [
+    "check_reads_both",
+    "common_type",
+    "is_fixed_zone",
+    "parse_predicate",
+    "parse_select",
+    "parse_window",
+]

@@ -25,11 +25,15 @@ from watersmeet.config import Lookup, has_place, read_grid_policy, read_settings
 from watersmeet.engine.compile import HASHED, ROW, CompiledJoin, HashedKeys, compile_callable, compile_join
 from watersmeet.engine.spec import JoinSpec
 from watersmeet.engine.strategy import AUTO, SPARK, Choice, check_grid_arguments, choose, settle
+from watersmeet.engine.window import add_window
 from watersmeet.errors import PredicateError, UsageError
 from watersmeet.kernel.theta import Condition
 from watersmeet.model.expression import Selected
+from watersmeet.model.facts import JoinSignature
 from watersmeet.model.types import Schema, SqlType, parse_type
-from watersmeet.predicate import is_fixed_zone, parse_predicate, parse_select
+from watersmeet.model.window import DATE, FARTHEST, TIMESTAMP, TIMESTAMP_NTZ
+from watersmeet.predicate import is_fixed_zone, parse_predicate, parse_select, parse_window
+from watersmeet.predicate.window import Length
 from watersmeet.spark.tasks import DESCRIPTOR_SCHEMA, IngestTask, JoinTask
 
 
@@ -46,6 +50,9 @@ class Request:
     cells: int | None = None
     mapping: tuple[int, int] | None = None
     options: Mapping[str, object] | None = None
+    within: Length | None = None
+    time: Mapping[str, str] | None = None
+    lateness: Length | None = None
 
 
 @dataclass(frozen=True)
@@ -123,6 +130,16 @@ def parse_join(inputs: Mapping[str, DataFrame], request: Request) -> ParsedJoin:
         compiled = compile_join(predicate, selected, schemas, ansi=ansi)
     else:
         compiled = compile_callable(_sendable(cast("Condition", request.on)), selected, schemas)
+    window = parse_window(
+        request.within,
+        request.time,
+        request.lateness,
+        schemas,
+        streaming=first.isStreaming,
+        case_sensitive=case_sensitive,
+    )
+    if window is not None:
+        compiled = add_window(compiled, *window, schemas)
     known = has_place(_lookup(spark), request.state)
     choice = choose(request.strategy, compiled, streaming=first.isStreaming, has_place=known)
     return ParsedJoin(tuple(inputs), selected, compiled, choice)
@@ -132,12 +149,30 @@ def _join_batches(inputs: Mapping[str, DataFrame], on: str, parsed: ParsedJoin) 
     """Join two batch DataFrames with Spark's own join, in the same shape."""
     left, right = (frame.alias(name) for name, frame in inputs.items())
     try:
-        joined = left.join(right, F.expr(on))
+        joined = left.join(right, _with_window(F.expr(on), parsed.compiled.signature))
         if parsed.selected is not None:
             return joined.select(*(F.expr(item.text).alias(item.name) for item in parsed.selected))
     except AnalysisException as error:
         raise _refused(error, on) from error
     return joined.select(*(F.struct(f"{name}.*").alias(name) for name in inputs))
+
+
+def _with_window(condition: Column, signature: JoinSignature) -> Column:
+    """The condition, and the window as Spark SQL: what the kernels test, on the same whole numbers."""
+    window = signature.window
+    if window is None:
+        return condition
+    left, right = (F.col(f"{spec.name}.{_quoted(spec.time or '')}") for spec in signature.inputs)
+    if window.of == DATE:
+        return condition & (F.abs(F.datediff(left, right)) <= window.width)
+    if window.of == TIMESTAMP_NTZ:
+        # Without a zone a difference is exact; with one it would be that of the local times.
+        width = f"INTERVAL '{window.width // 1_000_000}.{window.width % 1_000_000:06d}' SECOND"
+        return condition & (F.abs(left - right) <= F.expr(width))
+    at = [F.unix_micros(time) if window.of == TIMESTAMP else time.cast("bigint") for time in (left, right)]
+    near = at[0].between(-FARTHEST, FARTHEST) & at[1].between(-FARTHEST, FARTHEST)
+    apart = at[0].cast("decimal(20,0)") - at[1].cast("decimal(20,0)")
+    return condition & near & (F.abs(apart) <= window.width)
 
 
 def _sendable(condition: Condition) -> Condition:
