@@ -16,7 +16,8 @@ from watersmeet import failpoints
 from watersmeet.engine.ingest import ingest_partition
 from watersmeet.engine.merge import merge_assigned
 from watersmeet.engine.spec import JoinSpec
-from watersmeet.engine.task import join_share
+from watersmeet.engine.task import Tally, join_share
+from watersmeet.engine.window import for_batch, reader_for
 from watersmeet.kernel.batches import coalesce
 from watersmeet.kernel.pairs import OUTPUT_BYTES, OUTPUT_ROWS
 from watersmeet.log.clean import BATCH_FOLDER, Cleaner, remove_stale_batches
@@ -25,6 +26,7 @@ from watersmeet.log.manifests import agree, find_parent, list_manifests, publish
 from watersmeet.log.runs import RunReader
 from watersmeet.log.starts import check_newest, claim_sequence
 from watersmeet.model.facts import BatchId, Descriptor, Manifest
+from watersmeet.model.window import over_time
 from watersmeet.plan.batch import check_arrived, plan_batch
 from watersmeet.plan.compatible import check_compatible
 
@@ -41,6 +43,10 @@ class _Kept:
     cleaner: Cleaner
     # The run sequence of each start of the query that was checked here.
     sequences: dict[str, int] = field(default_factory=dict)
+    # A batch, and the watermark that its manifest sets for the next one.
+    promised: tuple[BatchId, int | None] | None = None
+    # A batch, and the watermark that its rows are judged by.
+    judged: tuple[BatchId, int | None] | None = None
 
 
 _KEPT: dict[tuple[str, str, str], _Kept] = {}
@@ -81,14 +87,20 @@ class Operator:
             incoming,
             self.spec.settings,
             self.spec.signature.layout,
+            self._watermark(kept, batch),
         )
 
-    def join(self, batch: BatchId, task: int, descriptors: Sequence[Descriptor]) -> Iterator[pa.RecordBatch]:
+    def join(
+        self, batch: BatchId, task: int, descriptors: Sequence[Descriptor], tally: Tally | None = None
+    ) -> Iterator[pa.RecordBatch]:
         """This task's share of the batch's results; merging and cleaning happen after the last one."""
         kept = _kept(self.spec, batch.query)
         manifest = self._agree(kept, batch, descriptors)
         kept.reader.forget_all_but(manifest.named_paths)
-        yield from coalesce(join_share(kept.reader, manifest, self.spec, task), OUTPUT_ROWS, OUTPUT_BYTES)
+        kept.promised = manifest.batch, manifest.watermark
+        seen, spec = for_batch(manifest, self.spec)
+        share = join_share(reader_for(kept.reader, manifest), seen, spec, task, tally or Tally())
+        yield from coalesce(share, OUTPUT_ROWS, OUTPUT_BYTES)
         merge_assigned(kept.files, kept.reader, manifest, task, self.spec.settings.tasks)
         if task == 0 and _clean_is_due(manifest):
             settings = self.spec.settings
@@ -120,6 +132,7 @@ class Operator:
                 strategy=self.spec.strategy,
                 tasks=self.spec.settings.tasks,
                 now_ms=int(self.clock() * 1000),
+                keys_of=kept.reader.keys,
             )
 
         manifest = agree(
@@ -127,6 +140,21 @@ class Operator:
         )
         check_arrived(manifest, descriptors)
         return manifest
+
+    def _watermark(self, kept: _Kept, batch: BatchId) -> int | None:
+        """What rows of this batch are judged by. Looked up once for a batch, if this process did not do the last."""
+        if not self.spec.streaming or not over_time(self.spec.signature.window):
+            return None
+        if kept.judged is None or kept.judged[0] != batch:
+            before = BatchId(batch.query, batch.run, batch.number - 1)
+            if kept.promised is not None and kept.promised[0] == before:
+                watermark = kept.promised[1]
+            else:
+                names = list_manifests(kept.files)
+                parent = find_parent(kept.files, names, batch, accept_gap=self.spec.settings.accept_gap)
+                watermark = parent.watermark if parent else None
+            kept.judged = batch, watermark
+        return kept.judged[1]
 
     def _remove_stale_batches(self) -> None:
         settings = self.spec.settings

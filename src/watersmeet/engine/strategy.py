@@ -20,10 +20,10 @@ from watersmeet.kernel.band import BandJoin, right_range
 from watersmeet.kernel.equi import EquiJoin
 from watersmeet.kernel.theta import ThetaJoin
 from watersmeet.plan.grid import GridPolicy, fixed
-from watersmeet.plan.placement import GridStrategy, HashStrategy, RangeStrategy, Strategy
+from watersmeet.plan.placement import CubeStrategy, GridStrategy, HashStrategy, RangeStrategy, Strategy
 
-AUTO, HASH, RANGE, GRID, SPARK = "auto", "hash", "range", "grid", "spark"
-STRATEGIES = (AUTO, HASH, RANGE, GRID, SPARK)
+AUTO, HASH, CUBE, RANGE, GRID, SPARK = "auto", "hash", "hypercube", "range", "grid", "spark"
+STRATEGIES = (AUTO, HASH, CUBE, RANGE, GRID, SPARK)
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,9 +45,9 @@ def choose(requested: str, compiled: CompiledJoin, *, streaming: bool, has_place
         raise UsageError('strategy="spark" is for batch inputs: leave it out for streams')
     if requested == SPARK and isinstance(join, ThetaJoin) and join.condition is not None:
         raise UsageError('strategy="spark" cannot call a Python function as a condition: use "grid"')
-    if requested == HASH and not isinstance(join, EquiJoin):
+    if requested in (HASH, CUBE) and not isinstance(join, EquiJoin):
         raise UsageError(
-            'strategy="hash" needs an equality between the two inputs, and the predicate has none (text under a '
+            f'strategy="{requested}" needs an equality between the two inputs, and the predicate has none (text under a '
             'collation other than UTF8_BINARY cannot be a key): use "grid"'
         )
     if requested == RANGE and not isinstance(join, BandJoin):
@@ -91,6 +91,8 @@ def settle(
     check_grid_arguments(choice, cells, mapping)
     if choice.name == HASH:
         return compiled, HashStrategy()
+    if choice.name == CUBE:
+        return compiled, CubeStrategy()
     if isinstance(compiled.join, BandJoin) and choice.name == RANGE:
         return compiled, RangeStrategy(functools.partial(right_range, join=compiled.join))
     if mapping is not None:

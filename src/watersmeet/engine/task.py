@@ -12,27 +12,50 @@ from dataclasses import dataclass
 import pyarrow as pa
 
 from watersmeet.engine.spec import Join, JoinSpec
+from watersmeet.engine.window import WindowReader
 from watersmeet.kernel.band import BandJoin, join_bands, right_range
 from watersmeet.kernel.equi import EquiJoin, join_sides
 from watersmeet.kernel.pairs import Side
 from watersmeet.kernel.sorted import Sorted
 from watersmeet.kernel.theta import join_blocks
 from watersmeet.log.runs import RunReader
-from watersmeet.model.facts import FULL_RANGE, KeyRange, Manifest, Run
+from watersmeet.model.facts import FULL_RANGE, KeyRange, Manifest, Plan, Run
+from watersmeet.plan.parts import Rectangle, positions, rectangles_of
 from watersmeet.plan.shares import CellShare, SectionRange, shares_of_task
 
 
-def join_share(reader: RunReader, manifest: Manifest, spec: JoinSpec, task: int) -> Iterator[pa.RecordBatch]:
+@dataclass
+class Tally:
+    """Counted while a task works: the fresh rows that it looked up."""
+
+    probed: int = 0
+
+
+def join_share(
+    reader: RunReader | WindowReader, manifest: Manifest, spec: JoinSpec, task: int, tally: Tally
+) -> Iterator[pa.RecordBatch]:
     """All results that this task owes, in bounded batches."""
-    source = _Source(reader, manifest, spec)
-    if manifest.plan.grid is None:
-        left = manifest.plan.ranges[task]
-        right = right_range(left, spec.join) if isinstance(spec.join, BandJoin) else left
-        yield from _run(spec.join, source.side(0, left), source.side(1, right))
+    for left, right in _sides(_Source(reader, manifest, spec), manifest.plan, spec, task):
+        tally.probed += sum(map(len, (*left.fresh, *right.fresh)))
+        yield from _run(spec.join, left, right)
+
+
+def _sides(source: _Source, plan: Plan, spec: JoinSpec, task: int) -> Iterator[tuple[Side, Side]]:
+    """The pairs of sides that this task joins; every pair of rows that the batch owes is in one of one task."""
+    if plan.grid is not None:
+        for share in shares_of_task(plan.grid, spec.settings.tasks, task):
+            yield from _cell_sides(source, share, single_group=len(plan.grid.groups) == 1)
         return
-    for share in shares_of_task(manifest.plan.grid, spec.settings.tasks, task):
-        for one, other in _cell_sides(source, share, single_group=len(manifest.plan.grid.groups) == 1):
-            yield from _run(spec.join, one, other)
+    left = plan.ranges[task]
+    right = right_range(left, spec.join) if isinstance(spec.join, BandJoin) else left
+    if plan.cube is None or not plan.cube.heavy:
+        yield source.side(0, left), source.side(1, right)
+        return
+    # Without fresh rows of a heavy key no pair of it is found: its old rows need not be left out.
+    heavy = [one.key for one in plan.cube.heavy if left.low <= one.key < left.high]
+    yield source.side(0, left, without=heavy), source.side(1, right, without=heavy)
+    for cells in rectangles_of(plan.cube.heavy, task):
+        yield source.cells(0, cells), source.cells(1, cells)
 
 
 def _run(join: Join, left: Side, right: Side) -> Iterator[pa.RecordBatch]:
@@ -59,7 +82,7 @@ def _cell_sides(source: _Source, share: CellShare, *, single_group: bool) -> Ite
 class _Source:
     """The runs of a batch as slices, by input: 0 is the left one."""
 
-    reader: RunReader
+    reader: RunReader | WindowReader
     manifest: Manifest
     spec: JoinSpec
 
@@ -68,9 +91,24 @@ class _Source:
         left, right = (spec.name for spec in self.spec.signature.inputs)
         return left, right
 
-    def side(self, place: int, range_: KeyRange) -> Side:
+    def side(self, place: int, range_: KeyRange, without: Sequence[int] = ()) -> Side:
         fresh = self._read(self.manifest.fresh, place, range_)
+        if without:
+            fresh = [piece for slice_ in fresh for piece in slice_.without(without)]
         return Side(self.names[place], fresh, self._read(self._history(place), place, range_))
+
+    def cells(self, place: int, cells: Rectangle) -> Side:
+        """The parts of a heavy key's rows that some cells read of one input."""
+        parts, of = ((cells.left, cells.rows), (cells.right, cells.cols))[place]
+        range_ = KeyRange(cells.key, cells.key + 1)
+        fresh, history = (
+            [
+                rows.slice(*positions(run, len(rows), parts, of))
+                for run, rows in self._read_by_run(runs, place, range_)
+            ]
+            for runs in (self.manifest.fresh, self._history(place))
+        )
+        return Side(self.names[place], fresh, history)
 
     def new(self, place: int, sections: Sequence[SectionRange]) -> list[Sorted]:
         return self._read(self.manifest.fresh, place, FULL_RANGE, sections)
@@ -89,11 +127,18 @@ class _Source:
         range_: KeyRange,
         sections: Sequence[SectionRange] | None = None,
     ) -> list[Sorted]:
+        return [part for _, part in self._read_by_run(runs, place, range_, sections)]
+
+    def _read_by_run(
+        self,
+        runs: Sequence[Run],
+        place: int,
+        range_: KeyRange,
+        sections: Sequence[SectionRange] | None = None,
+    ) -> Iterator[tuple[Run, Sorted]]:
         columns = tuple(column.name for column in self.spec.signature.inputs[place].stored)
         wanted = None if sections is None else [range(s.low, s.high) for s in sections]
-        return [
-            part
-            for run in runs
-            if run.input == self.names[place] and range_.overlaps(run)
-            for part in self.reader.read(run, range_, columns, wanted).values()
-        ]
+        for run in runs:
+            if run.input == self.names[place] and range_.overlaps(run):
+                for part in self.reader.read(run, range_, columns, wanted).values():
+                    yield run, part

@@ -25,8 +25,3 @@ def hot_keys(keys: Keys, floor: int) -> tuple[Indices, Indices]:
     rows = np.searchsorted(keys, looked_at, side="right") - begin
     hot = rows >= floor
     return begin[hot], rows[hot]
-
-
-def count_keys(keys: Keys, wanted: Keys) -> Indices:
-    """How many rows each wanted key has. Both ascend."""
-    return np.searchsorted(keys, wanted, side="right") - np.searchsorted(keys, wanted)

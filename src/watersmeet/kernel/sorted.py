@@ -36,6 +36,13 @@ class Sorted:
     def between(self, range_: KeyRange) -> Sorted:
         return self.slice(position(self.keys, range_.low), position(self.keys, range_.high))
 
+    def without(self, keys: Sequence[int]) -> list[Sorted]:
+        """What lies before, between and behind the rows of some ascending keys."""
+        wanted = np.array(keys, np.uint64)
+        ends = [*np.searchsorted(self.keys, wanted).tolist(), len(self)]
+        starts = [0, *np.searchsorted(self.keys, wanted, side="right").tolist()]
+        return [self.slice(start, end) for start, end in zip(starts, ends, strict=True) if start < end]
+
 
 def position(keys: Keys, bound: int) -> int:
     """How many keys are smaller than `bound`, which may be one past the largest 64-bit key."""

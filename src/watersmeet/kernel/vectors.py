@@ -219,7 +219,7 @@ def _sum(terms: Doubles) -> Doubles:
     whole = elements - elements % _UNROLLED
     total = np.zeros(pairs)
     if whole:
-        eights = terms[:, :whole].reshape(pairs, -1, _UNROLLED)
+        eights = terms[:, :whole].reshape(pairs, whole // _UNROLLED, _UNROLLED)
         sums = eights[:, :, 0].copy()
         for place in range(1, _UNROLLED):
             sums += eights[:, :, place]

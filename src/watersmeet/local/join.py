@@ -18,6 +18,8 @@ from watersmeet.engine.compile import CompiledJoin, ComputedKey, compile_callabl
 from watersmeet.engine.operator import Operator
 from watersmeet.engine.spec import JoinSpec, Settings
 from watersmeet.engine.strategy import AUTO, choose, settle
+from watersmeet.engine.task import Tally
+from watersmeet.engine.window import add_window
 from watersmeet.errors import PredicateError, UsageError
 from watersmeet.kernel.evaluate import arrow_type, evaluate, filter_mask, supports
 from watersmeet.kernel.theta import Condition
@@ -25,9 +27,19 @@ from watersmeet.model.expression import Call, Column, Expression, Selected, colu
 from watersmeet.model.facts import BatchId, Descriptor
 from watersmeet.model.types import type_of_arrow
 from watersmeet.plan.grid import GridPolicy, dynamic
-from watersmeet.predicate import parse_predicate, parse_select
+from watersmeet.predicate import parse_predicate, parse_select, parse_window
+from watersmeet.predicate.window import Length
 
 Rows: TypeAlias = "pa.Table | pa.RecordBatch | Sequence[pa.RecordBatch]"
+
+
+@dataclass(frozen=True, slots=True)
+class TaskWork:
+    """What one task did in a batch: fresh rows looked up, results given out (before `select`), seconds."""
+
+    probed: int
+    emitted: int
+    seconds: float
 
 
 @dataclass
@@ -59,6 +71,11 @@ class LocalJoin:
     clock: Callable[[], float] = time.time
     run: str = field(default_factory=lambda: uuid.uuid4().hex)
     number: int = 0
+    within: Length | None = None
+    time: Mapping[str, str] | None = None
+    lateness: Length | None = None
+    # Of the last batch, by task.
+    work: tuple[TaskWork, ...] = ()
 
     def __post_init__(self) -> None:
         schemas = {
@@ -70,6 +87,9 @@ class LocalJoin:
             compiled = compile_join(predicate, self._selected, schemas, ansi=self.ansi)
         else:
             compiled = compile_callable(self.on, self._selected, schemas)
+        window = parse_window(self.within, self.time, self.lateness, schemas)
+        if window is not None:
+            compiled = add_window(compiled, *window, schemas)
         settings = self.settings or Settings(state=self.state, tasks=self.tasks)
         self._compiled, strategy = settle(
             choose(self.strategy, compiled, streaming=True, has_place=True),
@@ -92,13 +112,27 @@ class LocalJoin:
 
     def batch(self, **inputs: Rows) -> pa.Table:
         """Run one micro-batch and return its results. An input that is left out has no new rows."""
+        results: list[pa.RecordBatch] = []
+        self._run(inputs, results.append)
+        return self._project(results)
+
+    def count(self, **inputs: Rows) -> int:
+        """Run one micro-batch, drop its results as they come and return how many there were."""
+        self._run(inputs, lambda result: None)
+        return sum(task.emitted for task in self.work)
+
+    def _run(self, inputs: Mapping[str, Rows], take: Callable[[pa.RecordBatch], None]) -> None:
         batch = BatchId(self.query, self.run, self.number)
         descriptors = [self.ingest(batch, name, rows) for name, rows in inputs.items()]
-        results = [
-            result for task in range(self.tasks) for result in self.operator.join(batch, task, descriptors)
-        ]
+        work = []
+        for task in range(self.tasks):
+            tally, emitted, started = Tally(), 0, time.perf_counter()
+            for result in self.operator.join(batch, task, descriptors, tally):
+                emitted += result.num_rows
+                take(result)
+            work.append(TaskWork(tally.probed, emitted, time.perf_counter() - started))
+        self.work = tuple(work)
         self.number += 1
-        return self._project(results)
 
     def restarted(self, at: int | None = None) -> LocalJoin:
         """The same query after a restart: a new run that begins with batch `at` (default: the next one)."""

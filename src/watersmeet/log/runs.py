@@ -15,15 +15,15 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 import pyarrow as pa
 
 from watersmeet.errors import CorruptFile
-from watersmeet.kernel.sorted import ORDER, Sorted, open_sorted
+from watersmeet.kernel.sorted import ORDER, Keys, Sorted, open_sorted
 from watersmeet.log.codec import checksum
 from watersmeet.log.files import Files
-from watersmeet.model.cube import HotKey
 from watersmeet.model.facts import KeyRange, Run
 
 RUNS = "runs"
@@ -32,6 +32,19 @@ RUNS = "runs"
 MARK_SHARES = 32
 # Keys looked at for the marks of one section.
 _MARK_SAMPLE = 1024
+
+
+@dataclass(frozen=True, slots=True)
+class Hot:
+    """The keys of a run that have at least `floor` rows, for its description; a label may be empty."""
+
+    keys: tuple[int, ...] = ()
+    rows: tuple[int, ...] = ()
+    labels: tuple[str, ...] = ()
+    floor: int = 0
+
+
+NOT_LISTED = Hot()
 
 
 def attempt_id() -> str:
@@ -47,8 +60,7 @@ def write_run(
     group: str | None = None,
     *,
     marked: bool = False,
-    hot: tuple[HotKey, ...] = (),
-    hot_floor: int = 0,
+    hot: Hot = NOT_LISTED,
 ) -> Run:
     """Store sorted rows, or sorted rows by section number. None of them is empty.
 
@@ -75,8 +87,10 @@ def write_run(
         sections=() if isinstance(rows, Sorted) else _section_rows(rows),
         marks=_marks(parts) if marked else (),
         row_bytes=sum(part.rows.nbytes + part.keys.nbytes for part in parts),
-        hot=hot,
-        hot_floor=hot_floor,
+        hot=hot.keys,
+        hot_rows=hot.rows,
+        hot_labels=hot.labels,
+        hot_floor=hot.floor,
     )
 
 
@@ -112,22 +126,29 @@ class RunReader:
 
         A run that is not cut is one section, number 0. `sections` says which ones are wanted; None is all.
         """
-        whole = self._open.get(run.path)
-        if whole is None:
-            whole = self._open[run.path] = self._verified(run)
         found = {}
-        for number, section in whole.items():
+        for number, section in self._whole(run).items():
             if sections is None or any(number in wanted for wanted in sections):
                 part = section.between(range_)
                 if len(part):
                     found[number] = Sorted(part.keys, part.rows.select(list(columns)))
         return found
 
+    def keys(self, run: Run) -> Keys:
+        """All order keys of a run that is not cut into sections, ascending."""
+        return self._whole(run)[0].keys
+
     def forget_all_but(self, paths: Iterable[str]) -> None:
         """Unmap what is no longer live, so that its disk space can be given back."""
         alive = frozenset(paths)
         for path in [p for p in self._open if p not in alive]:
             del self._open[path]
+
+    def _whole(self, run: Run) -> dict[int, Sorted]:
+        whole = self._open.get(run.path)
+        if whole is None:
+            whole = self._open[run.path] = self._verified(run)
+        return whole
 
     def _verified(self, run: Run) -> dict[int, Sorted]:
         content = self._checked(run)

@@ -10,16 +10,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from watersmeet.model.grid import Amount, GridShape
-
-
-@dataclass(frozen=True, slots=True)
-class HotKey:
-    """An order key, its rows in one run, and the value as people write it."""
-
-    key: int
-    rows: int
-    label: str
+from watersmeet.model.grid import GridShape
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +47,7 @@ class CubeChange:
     label: str
     before: GridShape
     after: GridShape
-    moved: Amount
+    moved_rows: int
 
 
 @dataclass(frozen=True, slots=True)

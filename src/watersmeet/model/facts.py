@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from watersmeet.model.cube import CubePlan, HotKey
+from watersmeet.model.cube import CubePlan
 from watersmeet.model.grid import GridPlan, Relocation
 from watersmeet.model.window import Window
 
@@ -52,7 +52,8 @@ class Run:
     `marks` are keys that cut the rows into equal shares, from the lowest to the highest, where order keys say
     something of the values. `row_bytes` is the size of the rows without what the file adds for each section.
 
-    `hot` are the keys with at least `hot_floor` rows, by ascending key; with a floor of 0 nothing is known of them.
+    `hot` are the keys with at least `hot_floor` rows, ascending, with their rows and, for the largest of them, the
+    values as people write them; with a floor of 0 nothing is known of such keys.
     `times` cut its rows by window time into equal shares, from the smallest to the largest, where the join has a
     window; `base` is what they have more than the stored ones (rows are numbered when their batch is planned).
     """
@@ -69,7 +70,9 @@ class Run:
     sections: tuple[int, ...] = ()
     marks: tuple[int, ...] = ()
     row_bytes: int = 0
-    hot: tuple[HotKey, ...] = ()
+    hot: tuple[int, ...] = ()
+    hot_rows: tuple[int, ...] = ()
+    hot_labels: tuple[str, ...] = ()
     hot_floor: int = 0
     times: tuple[int, ...] = ()
     base: int = 0

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
 from watersmeet.errors import StateError
@@ -13,12 +13,26 @@ from watersmeet.model.facts import (
     JoinSignature,
     Manifest,
     Merge,
+    Plan,
     Receipt,
     Run,
 )
+from watersmeet.model.window import OVER_ROWS, OVER_TIME
+from watersmeet.plan.census import KeysOf
 from watersmeet.plan.compatible import check_compatible
 from watersmeet.plan.merges import accept_receipts, apply_finished, plan_assignments, plan_merges
 from watersmeet.plan.placement import Strategy, place_batch
+from watersmeet.plan.window import (
+    amount_of,
+    check_watermarks,
+    evict,
+    floors_of,
+    live_grid,
+    next_watermark,
+    number_runs,
+    rows_of,
+    see_newest,
+)
 
 
 def plan_batch(
@@ -33,21 +47,35 @@ def plan_batch(
     strategy: Strategy,
     tasks: int,
     now_ms: int,
+    keys_of: KeysOf,
 ) -> Manifest:
     """History is what the parent left live, with finished merges swapped in; fresh is what arrived."""
-    fresh = tuple(run for descriptor in descriptors for run in descriptor.runs)
+    window = signature.window
+    left, right = names = _names(signature)
     history: tuple[Run, ...] = ()
     pending: tuple[Merge, ...] = ()
+    watermark = parent.watermark if parent else None
+    rows = rows_of(parent.totals) if parent else {}
     if parent is not None:
         check_compatible(parent.signature, signature)
         needed = {spec.name: {column.name for column in spec.stored} for spec in signature.inputs}
         history, pending = apply_finished(parent.live, accept_receipts(parent.merges, receipts, needed))
+        history, pending = evict(history, pending, floors_of(window, names, watermark, rows))
+    check_watermarks(descriptors, watermark)
+    fresh = tuple(run for descriptor in descriptors for run in descriptor.runs)
+    if window is not None and window.kind == OVER_ROWS:
+        fresh = number_runs(fresh, rows)
     live = (*history, *fresh)
-    merges = (*pending, *plan_merges(history, pending, tasks, batch.number))
+    totals = _totals(parent, descriptors, history, signature)
+    newest = parent.newest if parent else {}
+    if window is not None and window.kind == OVER_TIME:
+        newest = see_newest(newest, fresh)
+        watermark = next_watermark(window, names, newest, watermark)
+    floors = floors_of(window, names, watermark, rows_of(totals))
+    merges = (*pending, *plan_merges(history, pending, tasks, batch.number, floors))
     fresh_rows = sum(run.rows for run in fresh)
-    left, right = (spec.name for spec in signature.inputs)
-    before = parent.plan if parent else None
-    plan = place_batch(strategy, before, history, fresh, (left, right), tasks, batch.number)
+    before = _plan_before(parent, history, signature)
+    plan = place_batch(strategy, before, history, fresh, (left, right), tasks, batch.number, keys_of)
     return Manifest(
         batch=batch,
         run_seq=run_seq,
@@ -58,18 +86,33 @@ def plan_batch(
         fresh=fresh,
         merges=merges,
         plan=replace(plan, assignments=plan_assignments(merges, live, fresh_rows, tasks)),
-        totals=_totals(parent, descriptors, signature),
+        totals=totals,
         arrived=count_arrived(descriptors),
         skips_batches=_skips(parent, batch),
         written_ms=now_ms,
+        newest=newest,
+        watermark=watermark,
     )
+
+
+def _names(signature: JoinSignature) -> tuple[str, str]:
+    left, right = (spec.name for spec in signature.inputs)
+    return left, right
+
+
+def _plan_before(parent: Manifest | None, history: Sequence[Run], signature: JoinSignature) -> Plan | None:
+    """The parent's plan; under a window its grid counts what is still there."""
+    if parent is None or signature.window is None or parent.plan.grid is None:
+        return parent.plan if parent else None
+    left, right = (amount_of(run for run in history if run.input == name) for name in _names(signature))
+    return replace(parent.plan, grid=live_grid(parent.plan.grid, left, right))
 
 
 def count_arrived(descriptors: Sequence[Descriptor]) -> dict[str, int]:
     """The rows that each input brought, by what its ingest tasks say."""
     arrived: dict[str, int] = {}
     for descriptor in descriptors:
-        rows = descriptor.null_rows + sum(run.rows for run in descriptor.runs)
+        rows = descriptor.null_rows + descriptor.late_rows + sum(run.rows for run in descriptor.runs)
         arrived[descriptor.input] = arrived.get(descriptor.input, 0) + rows
     return arrived
 
@@ -93,15 +136,25 @@ def _skips(parent: Manifest | None, batch: BatchId) -> bool:
 
 
 def _totals(
-    parent: Manifest | None, descriptors: Sequence[Descriptor], signature: JoinSignature
+    parent: Manifest | None,
+    descriptors: Sequence[Descriptor],
+    history: Sequence[Run],
+    signature: JoinSignature,
 ) -> dict[str, InputTotals]:
+    """Rows that the parent had and the history has no more were evicted: merges account for every row."""
     before = parent.totals if parent else {}
     totals = {}
-    for spec in signature.inputs:
-        mine = [d for d in descriptors if d.input == spec.name]
-        old = before.get(spec.name, InputTotals())
-        totals[spec.name] = InputTotals(
+    for name in _names(signature):
+        mine = [d for d in descriptors if d.input == name]
+        old = before.get(name, InputTotals())
+        totals[name] = InputTotals(
             rows=old.rows + sum(run.rows for d in mine for run in d.runs),
             null_rows=old.null_rows + sum(d.null_rows for d in mine),
+            late_rows=old.late_rows + sum(d.late_rows for d in mine),
+            evicted_rows=old.evicted_rows + _rows(parent.live if parent else (), name) - _rows(history, name),
         )
     return totals
+
+
+def _rows(runs: Iterable[Run], name: str) -> int:
+    return sum(run.rows for run in runs if run.input == name)

@@ -1,6 +1,7 @@
 """Who joins what in a batch: one strategy for each way to share out a join.
 
     hash    equal ranges of mixed keys; keys that are equal meet in one task
+    cube    ranges of light keys, balanced for the batch, and grids of cells for the heavy ones
     range   ranges of the left input's values, balanced for the batch; for bands
     grid    cells of the join matrix over sections of the runs; for any condition, blind to content
 
@@ -17,8 +18,10 @@ import numpy as np
 
 from watersmeet.model.facts import Layout, Plan, Relocated, Run
 from watersmeet.model.grid import Amount, GridPlan, Relocation
+from watersmeet.plan.census import KeysOf, Stored
 from watersmeet.plan.grid import GridPolicy, advance, reshape, start_grid
 from watersmeet.plan.hash import plan_ranges
+from watersmeet.plan.hypercube import plan_cube
 from watersmeet.plan.ranges import Facing, plan_band_ranges
 from watersmeet.plan.relocation import StoredSections
 
@@ -29,6 +32,11 @@ RELOCATIONS_KEPT = 20
 @dataclass(frozen=True, slots=True)
 class HashStrategy:
     """Nothing to choose."""
+
+
+@dataclass(frozen=True, slots=True)
+class CubeStrategy:
+    """Nothing to choose either: all follows from the rows."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +57,7 @@ class GridStrategy:
         return Layout(plan.group_cells, plan.parts)
 
 
-Strategy = HashStrategy | RangeStrategy | GridStrategy
+Strategy = HashStrategy | CubeStrategy | RangeStrategy | GridStrategy
 
 
 def place_batch(
@@ -60,11 +68,15 @@ def place_batch(
     inputs: tuple[str, str],
     tasks: int,
     batch: int,
+    keys_of: KeysOf,
 ) -> Plan:
-    """The plan of a batch, without assignments of merges."""
+    """The plan of a batch, without assignments of merges. `keys_of` gives the sorted order keys of a run."""
     old, new = ([_of(runs, name) for name in inputs] for runs in (history, fresh))
     if isinstance(strategy, HashStrategy):
         return Plan(plan_ranges(tasks))
+    if isinstance(strategy, CubeStrategy):
+        left, right = (Stored(*runs) for runs in zip(old, new, strict=True))
+        return plan_cube(before, left, right, keys_of, tasks, batch)
     if isinstance(strategy, RangeStrategy):
         return Plan(plan_band_ranges((old[0], new[0]), (old[1], new[1]), strategy.facing, tasks))
     grid = start_grid(strategy.cells, strategy.policy)

@@ -1,0 +1,193 @@
+"""Who gets which cells of the heavy keys and which range of the light ones, and what a new allotment moves.
+
+Cells go to the least loaded task, several in a row while it has room, so that a task reads few parts of a key. The
+light keys then fill the tasks up like water: their hash ranges are as wide as the work in them and the cells that a
+task has already allow. Whether a change is worth it is judged by what it moves: the rows that some task would read
+and did not read before must be less than the work that the busiest task is spared in `PAYBACK_BATCHES` batches.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from watersmeet.model.cube import HeavyKey
+from watersmeet.model.facts import KEY_SPACE, KeyRange
+from watersmeet.model.grid import GridShape
+from watersmeet.plan.census import Profile
+
+Owners = npt.NDArray[np.int64]
+Load = npt.NDArray[np.float64]
+
+# A change must have paid for the rows that it moves after so many batches like this one.
+PAYBACK_BATCHES = 32
+
+NOBODY = -1
+
+
+@dataclass(frozen=True, slots=True)
+class Lot:
+    """A heavy key to be allotted: its shape, the work of one of its cells, its rows of earlier batches."""
+
+    key: int
+    shape: GridShape
+    cell_work: float
+    left_old: int
+    right_old: int
+
+
+@dataclass(frozen=True, slots=True)
+class Allotment:
+    """Owners of the cells of each lot, as a matrix; ranges of light keys; the work of each task."""
+
+    owners: tuple[Owners, ...]
+    ranges: tuple[KeyRange, ...]
+    load: Load
+
+    @property
+    def busiest(self) -> float:
+        return float(self.load.max())
+
+
+def allot_anew(lots: Sequence[Lot], light: Profile, tasks: int) -> Allotment:
+    """As if nothing had been there before."""
+    nobody = [np.full((lot.shape.rows, lot.shape.cols), NOBODY) for lot in lots]
+    return allot_rest(lots, nobody, light, tasks)
+
+
+def allot_rest(lots: Sequence[Lot], kept: Sequence[Owners], light: Profile, tasks: int) -> Allotment:
+    """Leave cells with the owners that they have, give away the others, and cut the ranges afresh."""
+    owners, load = _fill(lots, kept, tasks)
+    ranges = _cut(light, _room(load, light.total))
+    return Allotment(tuple(owners), ranges, load + light_load(light, ranges))
+
+
+def allot_sticky(
+    lots: Sequence[Lot], kept: Sequence[Owners], light: Profile, ranges: tuple[KeyRange, ...]
+) -> Allotment:
+    """Leave cells and ranges as they are; only cells without an owner are given away."""
+    owners, load = _fill(lots, kept, len(ranges))
+    return Allotment(tuple(owners), ranges, load + light_load(light, ranges))
+
+
+def light_load(light: Profile, ranges: Sequence[KeyRange]) -> Load:
+    load = np.zeros(len(ranges))
+    np.add.at(load, task_of(light.keys, ranges), light.work)
+    return load
+
+
+def task_of(keys: npt.NDArray[np.uint64], ranges: Sequence[KeyRange]) -> npt.NDArray[np.int64]:
+    """Whose range each key lies in."""
+    # Ends rather than beginnings: an empty range has nothing before its end that the one before does not have.
+    ends = np.array([min(range_.high, KEY_SPACE - 1) for range_ in ranges[:-1]], np.uint64)
+    return np.searchsorted(ends, keys, side="right")
+
+
+def inherited(before: HeavyKey, shape: GridShape, tasks: int) -> Owners:
+    """The owners after a change of shape: one half of a split cell stays, of two joined ones the first does."""
+    owners = np.array(before.tasks).reshape(before.shape.rows, before.shape.cols)
+    owners = _resized(_resized(owners, shape.rows).T, shape.cols).T.copy()
+    owners[owners >= tasks] = NOBODY
+    return owners
+
+
+def _resized(owners: Owners, rows: int) -> Owners:
+    while len(owners) > rows:
+        owners = owners[::2]
+    while len(owners) < rows:
+        twice = np.full((2 * len(owners), owners.shape[1]), NOBODY)
+        twice[::2] = owners
+        owners = twice
+    return owners
+
+
+def _fill(lots: Sequence[Lot], kept: Sequence[Owners], tasks: int) -> tuple[list[Owners], Load]:
+    """Cells without an owner, the heaviest first, go to the task with the least."""
+    load = np.zeros(tasks)
+    for lot, owners in zip(lots, kept, strict=True):
+        owned = owners[owners != NOBODY]
+        load += np.bincount(owned, minlength=tasks) * lot.cell_work
+    fair = sum(lot.cell_work * lot.shape.cells for lot in lots) / tasks
+    filled = [owners.copy() for owners in kept]
+    for place in sorted(range(len(lots)), key=lambda at: -lots[at].cell_work):
+        work, cells = lots[place].cell_work, filled[place].reshape(-1)
+        task = NOBODY
+        for cell in np.flatnonzero(cells == NOBODY).tolist():
+            if task == NOBODY or load[task] + work / 2 > fair:
+                task = int(load.argmin())
+            cells[cell] = task
+            load[task] += work
+    return filled, load
+
+
+def _room(load: Load, light: float) -> Load:
+    """How much light work each task takes, so that all come to the same level, or as near as can be."""
+    order = np.sort(load)
+    reached = np.cumsum(order)
+    # With the water at the height of the i-th task, the i before it hold so much.
+    held = order * np.arange(len(order)) - (reached - order)
+    under = int(np.searchsorted(held, light, side="right"))
+    level = (light + reached[under - 1]) / under
+    return np.maximum(level - load, 0.0)
+
+
+def _cut(light: Profile, room: Load) -> tuple[KeyRange, ...]:
+    """Ranges one after the other, each with about the work that its task has room for."""
+    if not light.total:
+        equal = [KEY_SPACE * task // len(room) for task in range(len(room) + 1)]
+        return tuple(itertools.starmap(KeyRange, itertools.pairwise(equal)))
+    reached = np.cumsum(light.work)
+    wanted = np.cumsum(room)[:-1] * (reached[-1] / room.sum())
+    at = np.minimum(np.searchsorted(reached, wanted), len(reached) - 1)
+    # The key that lies across a bound falls to the side on which more of it is.
+    at = at + (reached[at] - wanted < light.work[at] / 2)
+    bounds = [int(light.keys[place]) if place < len(light.keys) else KEY_SPACE for place in at.tolist()]
+    bounds = [0, *itertools.accumulate(bounds, max), KEY_SPACE]
+    return tuple(itertools.starmap(KeyRange, itertools.pairwise(bounds)))
+
+
+def moved_rows(
+    lots: Sequence[Lot],
+    after: Allotment,
+    heavy_before: Mapping[int, HeavyKey],
+    ranges_before: Sequence[KeyRange],
+    light_rows: int,
+) -> list[int]:
+    """Rows that some task reads and did not read before: for each lot, and at last for all light keys together.
+
+    Light keys are spread evenly, as order keys are mixed.
+    """
+    moved = []
+    for lot, owners in zip(lots, after.owners, strict=True):
+        known = heavy_before.get(lot.key)
+        if known is not None:
+            had = np.array(known.tasks).reshape(known.shape.rows, known.shape.cols)
+        else:
+            had = task_of(np.array([lot.key], np.uint64), ranges_before).reshape(1, 1)
+        moved.append(
+            _anew(had, owners, lot.left_old, len(after.ranges))
+            + _anew(had.T, owners.T, lot.right_old, len(after.ranges))
+        )
+    gained = sum(
+        (new.high - new.low) - max(0, min(new.high, old.high) - max(new.low, old.low))
+        for new, old in itertools.zip_longest(after.ranges, ranges_before, fillvalue=KeyRange(0, 0))
+    )
+    return [*moved, light_rows * gained // KEY_SPACE]
+
+
+def _anew(had: Owners, has: Owners, rows: int, tasks: int) -> int:
+    """Rows along the first side that tasks need under `has` and did not under `had`."""
+    fine = max(len(had), len(has))
+    needed, known = (_read_by(owners, fine, tasks) for owners in (has, had))
+    return int(np.count_nonzero(needed & ~known)) * rows // fine
+
+
+def _read_by(owners: Owners, fine: int, tasks: int) -> npt.NDArray[np.bool_]:
+    """Which tasks read which of `fine` parts."""
+    read = np.zeros((max(tasks, int(owners.max()) + 1), len(owners)), np.bool_)
+    read[owners, np.arange(len(owners))[:, None]] = True
+    return np.repeat(read[:tasks], fine // len(owners), axis=1)
