@@ -266,6 +266,10 @@ class Builder:
             raise self.refused(functions.refusal(name)[0], node, functions.refusal(name)[1])
         if not function.least <= len(args) <= function.most:
             raise self.refused(functions.arity_problem(name, len(args)), node)
+        misfit = functions.misfit(name, args)
+        if misfit is not None:
+            problem = f"{name}() takes array<float>, not {check.described(misfit)}"
+            raise self.refused(problem, node, "cast it before the join: CAST(v AS ARRAY<FLOAT>)")
         if name == "if":
             return self.cased(args, node)
         return self.call(function.name, args, function.type_of(args, self.scope.ansi), node)

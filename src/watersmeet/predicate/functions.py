@@ -4,7 +4,8 @@ A function that is not here is refused: it may read the clock, a file, a random 
 somebody's code. Each entry gives the number of arguments and the type of the result; `unknown` where the
 type depends on more than the arguments' types. Names that mean the same have one spelling in the tree.
 
-Not guaranteed: that Spark accepts the arguments' types. Spark's analyser has the last word.
+Not guaranteed: that Spark accepts the arguments' types. Spark's analyser has the last word; but functions of
+vectors may never reach it, so what they take is checked here.
 """
 
 from __future__ import annotations
@@ -21,10 +22,12 @@ from watersmeet.model.types import (
     BOOLEAN,
     DATE,
     DOUBLE,
+    FLOAT,
     INT,
     MAX_DECIMAL_DIGITS,
     STRING,
     TIMESTAMP,
+    VECTOR,
     SqlType,
     decimal,
 )
@@ -185,6 +188,7 @@ _TABLE: Final[tuple[tuple[str, int, int, SqlType | Rule], ...]] = (
     ("array_join", 2, 3, STRING),
     ("array_min array_max", 1, 1, _element),
     ("element_at get", 2, 2, _element),
+    ("vector_l2_distance vector_inner_product vector_cosine_similarity", 2, 2, FLOAT),
     ("bit_count", 1, 1, INT),
 )
 
@@ -275,6 +279,13 @@ def arity_problem(name: str, found: int) -> str:
     more = " or more" if function.most == MANY else ""
     plural = "" if (function.least, function.most) == (1, 1) else "s"
     return f"{name}() takes {function.least}{most}{more} argument{plural}, got {found}"
+
+
+def misfit(name: str, args: tuple[Expression, ...]) -> Expression | None:
+    """The first argument of a vector function that is certainly no vector: Spark casts none, not even doubles."""
+    if not name.startswith("vector_"):
+        return None
+    return next((arg for arg in args if arg.type not in (VECTOR, UNKNOWN)), None)
 
 
 def refusal(name: str) -> tuple[str, str]:
