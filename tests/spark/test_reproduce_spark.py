@@ -10,8 +10,9 @@ from watersmeet.reproduce import tpch
 from watersmeet.reproduce.arrival import cut, steady
 from watersmeet.reproduce.operators import DYNAMIC, SHJ, STATICMID
 from watersmeet.reproduce.queries import B_NCI, EQ5, materialise
-from watersmeet.reproduce.spark_run import Setting, Stopped, run_on_spark
+from watersmeet.reproduce.spark_run import Setting, run_on_spark
 from watersmeet.reproduce.streams import write_streams
+from watersmeet.reproduce.timed import Stopped
 
 pytestmark = pytest.mark.spark
 

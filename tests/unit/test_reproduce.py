@@ -18,7 +18,8 @@ from typer.testing import CliRunner
 from watersmeet.cli.main import app
 from watersmeet.errors import UsageError
 from watersmeet.local.join import LocalJoin
-from watersmeet.reproduce import adaptive, paper, tpch
+from watersmeet.reproduce import paper, tpch
+from watersmeet.reproduce.adaptive import Adaptive
 from watersmeet.reproduce.arrival import Point, alternating, cut, steady
 from watersmeet.reproduce.exhibit import Bars, Exhibit, Lines, Series, Table, Verdict
 from watersmeet.reproduce.model import ROW_BYTES, ROWS_PER_GB, Cluster, simulate
@@ -215,7 +216,7 @@ def test_exhibits_that_show_spark_name_their_runs():
         STATICOPT,
     }
     assert trials_for("fig5a", FULL) == []
-    assert adaptive.count_steps(["fig5a", "fig5b"], FULL) == 2
+    assert Adaptive(FULL).count_steps(["fig5a", "fig5b"]) == 2
 
 
 # Showing

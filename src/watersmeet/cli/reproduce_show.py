@@ -1,4 +1,4 @@
-"""The course of `watersmeet reproduce adaptive` on the terminal: progress, then tables and verdicts."""
+"""The course of a reproduction on the terminal: progress, then tables and verdicts."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ import contextlib
 import tempfile
 import time
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
 from pathlib import Path
 
 from rich import box
@@ -16,15 +15,13 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Column
 from rich.table import Table as RichTable
 
-import watersmeet.reproduce.adaptive as adaptive
 from watersmeet.cli.figures import clock
 from watersmeet.cli.outcome import say
 from watersmeet.cli.signals import StopRequest
 from watersmeet.cli.views import is_watched
-from watersmeet.errors import UsageError
 from watersmeet.reproduce.exhibit import Exhibit, Table, Verdict
-from watersmeet.reproduce.spark_run import Stopped
-from watersmeet.reproduce.trials import FULL, QUICK, Size
+from watersmeet.reproduce.reproduction import Reproduction, choose, write
+from watersmeet.reproduce.timed import Stopped
 
 # Eighty columns, rich's guess for a pipe, would cut the tables to pieces.
 _PIPE_COLUMNS = 160
@@ -60,19 +57,17 @@ class PlainSteps:
 
 
 def show(
+    reproduction: Reproduction,
     *,
     out: Path,
-    scale: float | None,
-    quick: bool,
     only: Sequence[str],
     data: Path | None,
     plain: bool,
     stop: StopRequest,
 ) -> bool:
     """Run, print, write; False if it was stopped before its end."""
-    names = adaptive.choose(only)
-    size = _size(scale, quick)
-    adaptive.require(names, size)
+    names = choose(only, reproduction.exhibits)
+    reproduction.require(names)
     console = Console(highlight=False)
     if not console.is_terminal:
         console = Console(highlight=False, width=_PIPE_COLUMNS)
@@ -80,12 +75,11 @@ def show(
     data = data or out / "data"
     with tempfile.TemporaryDirectory(prefix=".work-", dir=out, ignore_cleanup_errors=True) as scratch:
         try:
-            with _steps(console, adaptive.count_steps(names, size) + 1, plain=plain) as watch:
-                exhibits = adaptive.run(
-                    names, size, data, Path(scratch).absolute(), watch=watch, stop=stop.event, arm=stop.arm
-                )
+            with _steps(console, reproduction.count_steps(names) + 1, plain=plain) as watch:
+                home = Path(scratch).absolute()
+                exhibits = reproduction.run(names, data, home, watch=watch, stop=stop.event, arm=stop.arm)
                 watch.step("pictures and page")
-                page = adaptive.write(exhibits, size, out)
+                page = write(exhibits, reproduction, out)
         except Stopped:
             return False
     for exhibit in exhibits:
@@ -93,17 +87,6 @@ def show(
     agree = [verdict.agrees for exhibit in exhibits for verdict in exhibit.verdicts]
     say(console, f"{sum(agree)} of {len(agree)} statements agree; page, pictures and figures: {page}")
     return True
-
-
-def _size(scale: float | None, quick: bool) -> Size:
-    size = QUICK if quick else FULL
-    if scale is None:
-        return size
-    if not 0 < scale <= adaptive.MAX_SCALE:
-        raise UsageError(
-            f"--scale {scale:g}: a scale factor above 0 and at most {adaptive.MAX_SCALE:g}; 1 is about 1 GB"
-        )
-    return replace(size, scale=scale)
 
 
 @contextlib.contextmanager

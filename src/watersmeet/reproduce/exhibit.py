@@ -78,7 +78,28 @@ class Bars:
     form: str = "{:.3g}"
 
 
-Chart = Lines | Bars
+@dataclass(frozen=True, slots=True)
+class Board:
+    """A grid of tasks that has grown: the first `old_rows` x `old_cols` were there before."""
+
+    title: str
+    rows: int
+    cols: int
+    old_rows: int
+    old_cols: int
+
+
+@dataclass(frozen=True, slots=True)
+class Boards:
+    """Grids of tasks side by side."""
+
+    title: str
+    boards: Sequence[Board]
+    old_name: str
+    new_name: str
+
+
+Chart = Lines | Bars | Boards
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from watersmeet.errors import UsageError
-from watersmeet.reproduce.exhibit import Bars, Exhibit, Lines, Series
+from watersmeet.reproduce.exhibit import Bars, Boards, Exhibit, Lines, Series
 from watersmeet.reproduce.tpch import INSTALL
 
 # Okabe and Ito: told apart by colour-blind readers and in print. One colour for one thing in all pictures.
@@ -27,6 +27,11 @@ COLOURS = {
     "EQ7": _GREEN,
     "B_NCI": _ORANGE,
     "B_CI": _PINK,
+    "SHC": _BLUE,
+    "PHJ": _PINK,
+    "JB": _ORANGE,
+    "JB y=6": _GREEN,
+    "JB y=1": _YELLOW,
     "ratio": _BLUE,
     "spark": _YELLOW,
     "sizes": _GREY,
@@ -43,12 +48,16 @@ MARKERS = {
     "EQ5": "o",
     "EQ7": "s",
     "B_NCI": "^",
+    "PHJ": "D",
+    "JB": "s",
+    "JB y=6": "^",
+    "JB y=1": "v",
 }
 # Lines that often lie on one another: a broad, pale one below, a dashed one above it.
 _BELOW, _ABOVE = {"DYNAMIC", "EQ5"}, {"STATICOPT", "EQ7"}
 _BROAD, _PLAIN, _THIN = 3.6, 1.8, 1.5
 _DASHES = (0, (4, 3))
-_WIDTH, _HEIGHT, _DPI = 6.4, 4.0, 130
+_WIDTH, _HEIGHT, _BOARDS_HEIGHT, _DPI = 6.4, 4.0, 2.6, 130
 _BAR_ROOM = 0.82
 # Beyond so many points markers would run together.
 _MARKED_POINTS = 20
@@ -70,11 +79,14 @@ def draw(exhibit: Exhibit, folder: Path) -> list[Path]:
 
     paths = []
     for number, chart in enumerate(exhibit.charts):
-        figure, axes = pyplot.subplots(figsize=(_WIDTH, _HEIGHT), layout="constrained")
+        height = _BOARDS_HEIGHT if isinstance(chart, Boards) else _HEIGHT
+        figure, axes = pyplot.subplots(figsize=(_WIDTH, height), layout="constrained")
         if isinstance(chart, Lines):
             _lines(axes, chart)
-        else:
+        elif isinstance(chart, Bars):
             _bars(axes, chart)
+        else:
+            _boards(axes, chart)
         axes.set_title(chart.title, fontsize=10.5, loc="left")
         axes.spines[["top"]].set_visible(False)
         suffix = f"-{number + 1}" if len(exhibit.charts) > 1 else ""
@@ -169,7 +181,39 @@ def _bars(axes: Any, chart: Bars) -> None:
     _legend(axes, handles, note=f"* {chart.star_name}" if chart.starred else None)
 
 
-def _legend(axes: Any, handles: list[Any], note: str | None = None) -> None:
+def _boards(axes: Any, chart: Boards) -> None:
+    left = 0.0
+    seen: dict[str, Any] = {}
+    for board in chart.boards:
+        for row in range(board.rows):
+            for col in range(board.cols):
+                old = row < board.old_rows and col < board.old_cols
+                name = chart.old_name if old else chart.new_name
+                (mark,) = axes.plot(
+                    left + col,
+                    -row,
+                    "o",
+                    markersize=26,
+                    color=_BLUE if old else "white",
+                    markeredgecolor=_BLUE,
+                    markeredgewidth=1.4,
+                    linestyle="none",
+                    label=name,
+                )
+                seen.setdefault(name, mark)
+                place = f"{row + 1},{col + 1}"
+                axes.text(
+                    left + col, -row, place, size=8, color="white" if old else _BLUE, ha="center", va="center"
+                )
+        axes.text(left - 0.35, 0.6, board.title, fontsize=9.5)
+        left += board.cols + 1
+    axes.set(xlim=(-0.8, left - 1.2), ylim=(0.6 - max(board.rows for board in chart.boards) - 0.4, 1.1))
+    axes.set_aspect("equal")
+    axes.set_axis_off()
+    _legend(axes, list(seen.values()), markerscale=0.35)
+
+
+def _legend(axes: Any, handles: list[Any], note: str | None = None, markerscale: float = 1.0) -> None:
     """Below the picture, where it covers nothing."""
     axes.figure.legend(
         handles=handles,
@@ -179,4 +223,5 @@ def _legend(axes: Any, handles: list[Any], note: str | None = None) -> None:
         fontsize=8.5,
         title=note,
         title_fontsize=8,
+        markerscale=markerscale,
     )

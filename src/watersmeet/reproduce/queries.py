@@ -37,7 +37,10 @@ _LINES = (
 
 @dataclass(frozen=True, slots=True)
 class Query:
-    """One join: how to make its inputs from the tables, the predicate, the columns that come out."""
+    """One join: how to make its inputs from the tables, the predicate, the columns that come out.
+
+    `inputs` has the SQL for each side, empty if its rows are not made from tables.
+    """
 
     name: str
     title: str
@@ -151,6 +154,11 @@ class Inputs:
         partners, width = np.sort(right), self.query.width
         high = np.searchsorted(partners, left + width, side="right")
         return int((high - np.searchsorted(partners, left - width, side="left")).sum())
+
+    def heaviest_share(self) -> float:
+        """Of the rows of both inputs, those with the most frequent key."""
+        keys = np.concatenate([self.keys(side) for side in self.query.sides])
+        return float(np.unique(keys, return_counts=True)[1].max() / len(keys))
 
 
 def materialise(home: Path, query: Query, z: float, seed: int = SEED) -> Inputs:

@@ -55,6 +55,11 @@ def read_batches(state: Path, name: str, tasks: int) -> list[BatchReads]:
     return [_reads(read_manifest(files, found), tasks) for found in list_manifests(files)]
 
 
+def last_manifest(state: Path, name: str) -> Manifest:
+    files = _files(state, name)
+    return read_manifest(files, list_manifests(files)[-1])
+
+
 def _files(state: Path, name: str) -> Files:
     (query,) = (folder for folder in (state / name).iterdir() if folder.is_dir())
     return open_files(str(state)).under(name, query.name)

@@ -13,29 +13,15 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from threading import Event
-from typing import Protocol
 
 from watersmeet.jobs.session import spark_session
 from watersmeet.reproduce.arrival import Point, alternating, cut, steady
 from watersmeet.reproduce.operators import DYNAMIC, OPERATORS, SHJ, STATICMID, runs_with
 from watersmeet.reproduce.queries import FLUCT, QUERIES, SKEWS, Inputs, materialise
+from watersmeet.reproduce.sitting import CORES, SETTINGS, Watch
 from watersmeet.reproduce.spark_run import Setting, SparkRun, run_on_spark
 from watersmeet.reproduce.streams import write_streams
 from watersmeet.reproduce.tpch import tables
-
-CORES = 2
-SETTINGS = {
-    "spark.master": f"local[{CORES}]",
-    "spark.driver.memory": "3g",
-    "spark.driver.host": "127.0.0.1",
-    "spark.driver.bindAddress": "127.0.0.1",
-    "spark.ui.enabled": "false",
-    "spark.sql.shuffle.partitions": str(CORES),
-    # The same everywhere, like the seed.
-    "spark.sql.session.timeZone": "UTC",
-    "spark.sql.streaming.numRecentProgressUpdates": "1000",
-    "spark.log.level": "ERROR",
-}
 
 # The skew of the evaluation after Table 2: the equality joins at Z4, the bands on uniform data.
 SKEWED, UNIFORM = 1.0, 0.0
@@ -71,14 +57,6 @@ class Trial:
 
 
 Measured = dict[Trial, SparkRun]
-
-
-class Watch(Protocol):
-    """Told what is being done, and how far it is."""
-
-    def step(self, text: str) -> None: ...
-
-    def batch(self, done: int, of: int) -> None: ...
 
 
 def table2_trial(query: str, z: float, operator: str) -> Trial:

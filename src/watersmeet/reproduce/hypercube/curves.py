@@ -1,0 +1,266 @@
+"""Figures 4 to 7: execution time of the three operators as skew, input and distance grow."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from watersmeet.reproduce.exhibit import Exhibit, Lines, Series, Table, Verdict
+from watersmeet.reproduce.hypercube.cases import ALPHA, AXES, KEYS, MANY_MANY, Axis, Case, Size, cases_for
+from watersmeet.reproduce.hypercube.measure import CaseRun, Measured
+from watersmeet.reproduce.hypercube.operators import JB, JB1, JB6, PHJ, SHC, TASKS, THREE, Operator
+from watersmeet.reproduce.sitting import CORES
+
+# Times of two runs of the same join lie within this share of each other.
+NOISE = 0.05
+# "Clearly outperforms": at the far end of the figure at least so many times as fast.
+CLEARLY = 1.2
+
+
+@dataclass(frozen=True, slots=True)
+class Curves:
+    """The runs of one figure, along its x axis."""
+
+    axis: Axis
+    x: Sequence[float]
+    runs: Sequence[CaseRun]
+
+    def spark_s(self, operator: Operator) -> list[float]:
+        return [run.spark_s[operator] for run in self.runs]
+
+    def parallel_s(self, operator: Operator) -> list[float]:
+        return [run.tasks[operator].parallel_s for run in self.runs]
+
+    def balance(self, operator: Operator) -> list[float]:
+        return [run.tasks[operator].balance for run in self.runs]
+
+    def gains(self, operator: Operator, *, spark: bool) -> list[float]:
+        """How many times as long as SHC an operator takes."""
+        times = self.spark_s if spark else self.parallel_s
+        return [a / b for a, b in zip(times(operator), times(SHC), strict=True)]
+
+    def by_x(self, values: Sequence[float], form: str = "{:.2f}") -> str:
+        """The values as a sentence has them, each with its x."""
+        pairs = zip(self.x, values, strict=True)
+        return ", ".join(f"{form.format(value)} at {self.axis.text(x)}" for x, value in pairs)
+
+
+def _curves(figure: str, measured: Measured, size: Size) -> Curves:
+    cases = cases_for(figure, size)
+    return Curves(AXES[figure], [case.x for case in cases], [measured[case] for case in cases])
+
+
+def fig4(measured: Measured, size: Size) -> Exhibit:
+    curves = _curves("fig4", measured, size)
+    return Exhibit(
+        "fig4",
+        "Figure 4: Zipf, alpha varied",
+        f"R(A, B) x S(B, C), {size.zipf_rows // 2:,} rows each, B over {KEYS:,} keys, the same ranks in both. {_HOW}",
+        [*_tables(curves, THREE), _groups_table(measured[MANY_MANY])],
+        [*_outperforms(curves, "whatever the skew"), _groups_verdict(measured[MANY_MANY])],
+        _charts("4", curves, THREE),
+    )
+
+
+def fig5(measured: Measured, size: Size) -> Exhibit:
+    curves = _curves("fig5", measured, size)
+    return Exhibit(
+        "fig5",
+        "Figure 5: Zipf, input varied",
+        f"As Figure 4, with alpha = {ALPHA:g}, which the paper does not give. {_HOW}",
+        _tables(curves, THREE),
+        _outperforms(curves, "whatever the input size"),
+        _charts("5", curves, THREE),
+    )
+
+
+def fig6(measured: Measured, size: Size) -> Exhibit:
+    curves = _curves("fig6", measured, size)
+    operators = (*THREE, JB6, JB1)
+    return Exhibit(
+        "fig6",
+        "Figure 6: TPC-H, alpha varied",
+        f"Query 5's join of suppliers with lineitem, scale {size.scale:g}, lineitem's foreign keys by Zipf's law; a supplier is "
+        f"one row of its input. {_HOW}",
+        _tables(curves, operators),
+        [
+            _shapes_verdict(curves),
+            _more_groups_verdict(curves),
+            *(_hash_is_best(curves, spark=spark) for spark in (False, True)),
+            _many_many_verdict(measured[Case("fig6", ALPHA)], measured[MANY_MANY]),
+        ],
+        _charts("6", curves, operators),
+    )  # fmt: skip
+
+
+def fig7(measured: Measured, size: Size) -> Exhibit:
+    curves = _curves("fig7", measured, size)
+    heaviest = [run.heaviest for run in curves.runs]
+    gains = curves.gains(PHJ, spark=False)
+    return Exhibit(
+        "fig7",
+        "Figure 7: similar points, r varied",
+        f"{size.points:,} generated colour histograms of 64 values, joined with themselves on the buckets of a hash function "
+        f"that brings near ones together. The paper's images are not published with it. {_HOW}",
+        _tables(curves, THREE),
+        [
+            *_outperforms(curves, "in the similarity join"),
+            Verdict(
+                "it is better especially when r is large",
+                f"PHJ against SHC, {TASKS} tasks: {curves.by_x(gains)}",
+                gains[-1] > gains[0] * (1 + NOISE),
+            ),
+            Verdict(
+                "a large r means a higher skew",
+                f"share of the fullest bucket: {curves.by_x(heaviest, '{:.1%}')}",
+                heaviest == sorted(heaviest) and heaviest[-1] > heaviest[0],
+            ),
+        ],
+        _charts("7", curves, THREE),
+    )  # fmt: skip
+
+
+_HOW = f"Measured on Spark with {CORES} tasks; computed for {TASKS} workers from {TASKS} tasks that ran one after the other."
+
+
+def _label(operator: Operator) -> str:
+    return f"JB y={operator.groups}" if operator == JB else operator.name
+
+
+def _tables(curves: Curves, operators: Sequence[Operator]) -> list[Table]:
+    axis, labels = curves.axis, [_label(operator) for operator in operators]
+    spark = [
+        [axis.value(x), f"{run.results:,}", f"{run.heaviest:.1%}", *(f"{run.spark_s[o]:.2f}" for o in THREE)]
+        for x, run in zip(curves.x, curves.runs, strict=True)
+    ]
+    many = [
+        [
+            axis.value(x),
+            *(f"{run.tasks[o].parallel_s:.3f}" for o in operators),
+            *(f"{run.tasks[o].balance:.2f}" for o in operators),
+        ]
+        for x, run in zip(curves.x, curves.runs, strict=True)
+    ]
+    return [
+        Table(
+            f"seconds on Spark, {CORES} tasks (measured)",
+            [axis.sign, "results", "heaviest key", *(f"{o.name} s" for o in THREE)],
+            spark,
+            "Heaviest key: its share of all rows. JB has one group: one task stores R, the other S.",
+        ),
+        Table(
+            f"{TASKS} workers (computed), and the balance of their work",
+            [axis.sign, *(f"{label} s" for label in labels), *(f"{label} balance" for label in labels)],
+            many,
+            "Balance: busiest task / mean; 1 is best.",
+        ),
+    ]
+
+
+def _charts(number: str, curves: Curves, operators: Sequence[Operator]) -> list[Lines]:
+    x, name = curves.x, curves.axis.name
+    return [
+        Lines(
+            f"{number}: time on Spark, {CORES} tasks, measured",
+            name,
+            "seconds",
+            [Series(o.name, o.name, x, curves.spark_s(o)) for o in THREE],
+        ),
+        Lines(
+            f"{number}: time of {TASKS} workers, computed from single tasks",
+            name,
+            "seconds (log)",
+            [Series(_label(o), o.name, x, curves.parallel_s(o)) for o in operators],
+            log_y=True,
+        ),
+        Lines(
+            f"{number}: balance of {TASKS} tasks",
+            name,
+            "busiest task / mean (log)",
+            [Series(_label(o), o.name, x, curves.balance(o)) for o in operators],
+            log_y=True,
+        ),
+    ]
+
+
+def _outperforms(curves: Curves, when: str) -> list[Verdict]:
+    return [
+        _outperforms_one(curves, other, when, spark=spark) for spark in (False, True) for other in (PHJ, JB)
+    ]
+
+
+def _outperforms_one(curves: Curves, other: Operator, when: str, *, spark: bool) -> Verdict:
+    gains = curves.gains(other, spark=spark)
+    return Verdict(
+        f"SHC clearly outperforms {other.name} in execution time, {when}",
+        f"{_setting(spark)}: {other.name} takes {curves.by_x(gains)} times SHC's time",
+        min(gains) >= 1 - NOISE and gains[-1] >= CLEARLY,
+    )
+
+
+def _setting(spark: bool) -> str:
+    return f"Spark, {CORES} tasks" if spark else f"{TASKS} workers"
+
+
+def _groups_table(run: CaseRun) -> Table:
+    rows = [
+        [str(o.groups), f"{task.parallel_s:.3f}", f"{task.balance:.2f}", f"{task.rows_probed:,}"]
+        for o in (JB, JB6, JB1)
+        for task in [run.tasks[o]]
+    ]
+    return Table(
+        f"JB by groups, alpha = {ALPHA:g}, {TASKS} workers (computed)",
+        ["y", "seconds", "balance", "rows looked up"],
+        rows,
+    )
+
+
+def _groups_verdict(run: CaseRun) -> Verdict:
+    times = {o: run.tasks[o].parallel_s for o in (JB, JB6, JB1)}
+    return Verdict(
+        f"JB's best setting has {JB.groups} groups",
+        f"alpha = {ALPHA:g}, {TASKS} workers: " + _by_groups(times),
+        times[JB] <= min(times.values()) * (1 + NOISE),
+    )
+
+
+def _by_groups(times: dict[Operator, float]) -> str:
+    return ", ".join(f"{seconds:.3f} s with y = {o.groups}" for o, seconds in times.items())
+
+
+def _shapes_verdict(curves: Curves) -> Verdict:
+    shapes = {shape for run in curves.runs for shape in run.tasks[SHC].shapes}
+    cells = sorted({shape.cols for shape in shapes})
+    return Verdict(
+        "SHC gives every heavy value a 1 x p(b) grid: the supplier is sent to all tasks of its lineitems",
+        f"1 x {', '.join(map(str, cells))}" if shapes else "no key is heavy",
+        bool(shapes) and all(shape.rows == 1 for shape in shapes),
+    )
+
+
+def _more_groups_verdict(curves: Curves) -> Verdict:
+    times = {o: sum(curves.parallel_s(o)) for o in (JB, JB6, JB1)}
+    return Verdict(
+        "the more groups JB has, the less efficient it is",
+        f"all alphas together, {TASKS} workers: {_by_groups(times)}",
+        times[JB] > times[JB6] > times[JB1],
+    )
+
+
+def _hash_is_best(curves: Curves, *, spark: bool) -> Verdict:
+    others = {o: curves.gains(o, spark=spark) for o in (PHJ, JB)}
+    least = [min(1.0, jb) for jb in others[JB]]
+    return Verdict(
+        "PHJ seems to be the fastest",
+        f"{_setting(spark)}: PHJ takes {curves.by_x(others[PHJ])} times SHC's time",
+        all(phj <= best * (1 + NOISE) for phj, best in zip(others[PHJ], least, strict=True)),
+    )
+
+
+def _many_many_verdict(one: CaseRun, many: CaseRun) -> Verdict:
+    gain, gain_many = (run.tasks[PHJ].parallel_s / run.tasks[SHC].parallel_s for run in (one, many))
+    return Verdict(
+        "SHC is better on many-to-many joins, where both inputs are skewed",
+        f"{TASKS} workers, alpha = {ALPHA:g}: PHJ takes {gain_many:.2f} times SHC's time in Figure 4 and {gain:.2f} times here",
+        gain_many > gain,
+    )

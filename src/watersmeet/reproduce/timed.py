@@ -1,0 +1,94 @@
+"""A join of two streams on Spark, into a sink that drops every row, timed batch by batch.
+
+A batch's time is Spark's own `triggerExecution`: listing, planning, logs, joining and commit.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from threading import Event
+from typing import Any
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+import watersmeet as wm
+from watersmeet.errors import WatersmeetError
+from watersmeet.reproduce.queries import Inputs
+
+NAME, STATE = "reproduce", "state"
+_POLL_S = 0.2
+_COUNTED = "counted"
+
+
+class Stopped(WatersmeetError):
+    """The run was asked to end before its last batch."""
+
+
+@dataclass(frozen=True, slots=True)
+class Timed:
+    """Seconds of each batch. `results` is None unless they were counted."""
+
+    seconds: tuple[float, ...]
+    results: int | None
+
+    @property
+    def total_s(self) -> float:
+        return sum(self.seconds)
+
+
+def run_timed(
+    spark: SparkSession,
+    inputs: Inputs,
+    files: Path,
+    scratch: Path,
+    arguments: Mapping[str, Any],
+    *,
+    count: bool = False,
+    stop: Event | None = None,
+    watch: Callable[[int], None] = lambda done: None,
+) -> Timed:
+    """Join the streams in `files` (one file for each input and batch); `arguments` are more ones of `wm.join`.
+
+    The state stays in `scratch`/STATE. Counting results costs time for each of them: do not compare times of
+    runs with and without.
+    """
+    joined = wm.join(
+        {side: _source(spark, side, files) for side in inputs.query.sides},
+        on=inputs.query.on,
+        select=list(inputs.query.select),
+        state=str(scratch / STATE),
+        name=NAME,
+        **arguments,
+    )
+    if count:
+        joined = joined.observe(_COUNTED, F.count(F.lit(1)).alias("rows"))
+    progress = _run(joined, scratch, stop, watch)
+    return Timed(
+        seconds=tuple(p["durationMs"]["triggerExecution"] / 1000 for p in progress),
+        results=sum(p["observedMetrics"][_COUNTED]["rows"] for p in progress) if count else None,
+    )
+
+
+def _source(spark: SparkSession, side: str, files: Path) -> DataFrame:
+    schema = spark.read.parquet(str(files / side / "00000.parquet")).schema
+    return spark.readStream.schema(schema).option("maxFilesPerTrigger", 1).parquet(str(files / side))
+
+
+def _run(
+    joined: DataFrame, scratch: Path, stop: Event | None, watch: Callable[[int], None]
+) -> Sequence[dict]:
+    writer = joined.writeStream.format("noop").outputMode("append").trigger(availableNow=True)
+    query = writer.option("checkpointLocation", str(scratch / "checkpoint")).start()
+    try:
+        while not query.awaitTermination(_POLL_S):  # type: ignore[arg-type]
+            if stop is not None and stop.is_set():
+                raise Stopped("stopped")
+            last = query.lastProgress
+            watch(last.batchId + 1 if last else 0)
+    finally:
+        query.stop()
+    return [p for p in (json.loads(q.json) for q in query.recentProgress) if p["numInputRows"]]
