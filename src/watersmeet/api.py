@@ -33,6 +33,7 @@ def join(
     strategy: str = "auto",
     cells: int | None = None,
     mapping: tuple[int, int] | None = None,
+    groups: int | None = None,
     within: Length | None = None,
     time: Mapping[str, str] | None = None,
     lateness: Length | None = None,
@@ -51,13 +52,15 @@ def join(
             `spark.watersmeet.state`, then `spark.sql.streaming.checkpointLocation`.
         name: the operator's name inside the state. Two joins of one query need two names.
         tasks: how many tasks join in parallel. Default: the cores of the session.
-        strategy: `"hash"`: each task joins a share of the keys of an equality. `"range"`: each task joins a
-            range of the values of a band or an inequality. `"grid"`: tasks share out all pairs by a grid that
-            reshapes itself; for any predicate. `"spark"`: Spark's own join, for batch inputs only. `"auto"`
-            takes what suits the predicate; `wm.explain` says what that is and why.
+        strategy: for an equality `"hypercube"`: tasks share out the keys, and the pairs of each heavy key;
+            `"hash"`: each task joins an equal share of the keys; `"biclique"`: each task stores a part of one
+            input. `"range"`: each task joins a range of the values of a band or an inequality. `"grid"`: tasks
+            share out all pairs by a grid that reshapes itself; for any predicate. `"spark"`: Spark's own join,
+            for batch inputs only. `"auto"` takes what suits the predicate; `wm.explain` says what that is and why.
         cells: for `"grid"`, the number of cells. Default: the tasks, or a power of two above them. A power of
             two is best.
         mapping: for `"grid"`, rows and columns of a grid that is not to change, such as `(2, 4)`.
+        groups: for `"biclique"`, into how many groups the keys are spread. Default: half the tasks.
         within: how far apart the times of two rows may be to meet, such as `"10 minutes"`, a `timedelta`, or a
             number if the times are numbers. Rows that can meet nothing any more leave the state. Or, for streams,
             such as `"100000 rows"`: a row meets the last so many rows of the other input that came in earlier
@@ -89,7 +92,9 @@ def join(
         raise UsageError(f'select must be a list of columns, such as ["{select}"], not one string')
     return join_frames(
         inputs,
-        Request(on, select, strategy, state, name, tasks, cells, mapping, options, within, time, lateness),
+        Request(
+            on, select, strategy, state, name, tasks, cells, mapping, groups, options, within, time, lateness
+        ),
     )
 
 

@@ -19,11 +19,21 @@ from watersmeet.errors import UsageError
 from watersmeet.kernel.band import BandJoin, right_range
 from watersmeet.kernel.equi import EquiJoin
 from watersmeet.kernel.theta import ThetaJoin
+from watersmeet.model.facts import Layout
+from watersmeet.plan.biclique import layout_of, plan_biclique
 from watersmeet.plan.grid import GridPolicy, fixed
-from watersmeet.plan.placement import CubeStrategy, GridStrategy, HashStrategy, RangeStrategy, Strategy
+from watersmeet.plan.placement import (
+    BicliqueStrategy,
+    CubeStrategy,
+    GridStrategy,
+    HashStrategy,
+    RangeStrategy,
+    Strategy,
+)
 
-AUTO, HASH, CUBE, RANGE, GRID, SPARK = "auto", "hash", "hypercube", "range", "grid", "spark"
-STRATEGIES = (AUTO, HASH, CUBE, RANGE, GRID, SPARK)
+AUTO, HASH, CUBE, BICLIQUE = "auto", "hash", "hypercube", "biclique"
+RANGE, GRID, SPARK = "range", "grid", "spark"
+STRATEGIES = (AUTO, HASH, CUBE, BICLIQUE, RANGE, GRID, SPARK)
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +55,7 @@ def choose(requested: str, compiled: CompiledJoin, *, streaming: bool, has_place
         raise UsageError('strategy="spark" is for batch inputs: leave it out for streams')
     if requested == SPARK and isinstance(join, ThetaJoin) and join.condition is not None:
         raise UsageError('strategy="spark" cannot call a Python function as a condition: use "grid"')
-    if requested in (HASH, CUBE) and not isinstance(join, EquiJoin):
+    if requested in (HASH, CUBE, BICLIQUE) and not isinstance(join, EquiJoin):
         raise UsageError(
             f'strategy="{requested}" needs an equality between the two inputs, and the predicate has none (text under a '
             'collation other than UTF8_BINARY cannot be a key): use "grid"'
@@ -86,24 +96,37 @@ def settle(
     cells: int | None,
     mapping: tuple[int, int] | None,
     policy: GridPolicy,
+    groups: int | None = None,
 ) -> tuple[CompiledJoin, Strategy]:
     """The strategy as the operator runs it, and the join with the layout that it needs."""
-    check_grid_arguments(choice, cells, mapping)
+    check_arguments(choice, cells, mapping, groups)
     if choice.name == HASH:
         return compiled, HashStrategy()
     if choice.name == CUBE:
         return compiled, CubeStrategy()
+    if choice.name == BICLIQUE:
+        plan = plan_biclique(tasks, groups)
+        return _laid_out(compiled, layout_of(plan)), BicliqueStrategy(plan)
     if isinstance(compiled.join, BandJoin) and choice.name == RANGE:
         return compiled, RangeStrategy(functools.partial(right_range, join=compiled.join))
     if mapping is not None:
         rows, cols = _mapping(mapping)
         policy, cells = fixed(rows, cols), rows * cols if cells is None else cells
     strategy = GridStrategy(_cells(cells, tasks), policy)
-    signature = replace(compiled.signature, layout=strategy.layout)
-    return replace(compiled, signature=signature), strategy
+    return _laid_out(compiled, strategy.layout), strategy
 
 
-def check_grid_arguments(choice: Choice, cells: int | None, mapping: tuple[int, int] | None) -> None:
+def _laid_out(compiled: CompiledJoin, layout: Layout | None) -> CompiledJoin:
+    return replace(compiled, signature=replace(compiled.signature, layout=layout))
+
+
+def check_arguments(
+    choice: Choice, cells: int | None, mapping: tuple[int, int] | None, groups: int | None
+) -> None:
+    if choice.name != BICLIQUE and groups is not None:
+        raise UsageError(
+            f'groups= belongs to strategy="biclique"; this join takes "{choice.name}": {choice.why}'
+        )
     if choice.name != GRID and (cells is not None or mapping is not None):
         raise UsageError(
             f'cells= and mapping= belong to strategy="grid"; this join takes "{choice.name}": {choice.why}'

@@ -20,6 +20,7 @@ from watersmeet.kernel.sorted import Sorted
 from watersmeet.kernel.theta import join_blocks
 from watersmeet.log.runs import RunReader
 from watersmeet.model.facts import FULL_RANGE, KeyRange, Manifest, Plan, Run
+from watersmeet.plan.biclique import UnitShare, shares_of_biclique
 from watersmeet.plan.parts import Rectangle, positions, rectangles_of
 from watersmeet.plan.shares import CellShare, SectionRange, shares_of_task
 
@@ -45,6 +46,11 @@ def _sides(source: _Source, plan: Plan, spec: JoinSpec, task: int) -> Iterator[t
     if plan.grid is not None:
         for share in shares_of_task(plan.grid, spec.settings.tasks, task):
             yield from _cell_sides(source, share, single_group=len(plan.grid.groups) == 1)
+        return
+    if plan.biclique is not None:
+        layout = spec.signature.layout
+        for unit in shares_of_biclique(plan.biclique, layout, spec.settings.tasks, task):
+            yield _unit_sides(source, unit)
         return
     left = plan.ranges[task]
     right = right_range(left, spec.join) if isinstance(spec.join, BandJoin) else left
@@ -76,6 +82,20 @@ def _cell_sides(source: _Source, share: CellShare, *, single_group: bool) -> Ite
         return
     yield Side(left_name, left_new, left_old), Side(right_name, right_new, [])
     yield Side(left_name, source.new(0, share.left_all), []), Side(right_name, [], right_old)
+
+
+def _unit_sides(source: _Source, unit: UnitShare) -> tuple[Side, Side]:
+    """The rows that a unit of a biclique stores, and the fresh ones of the other input; see plan/biclique.py."""
+    left_name, right_name = source.names
+    if unit.stores_left:
+        stored = Side(
+            left_name, source.new(0, unit.sections, unit.range), source.old(0, unit.sections, unit.range)
+        )
+        return stored, Side(right_name, source.new(1, None, unit.range), [])
+    return (
+        Side(left_name, source.new(0, None, unit.range), []),
+        Side(right_name, [], source.old(1, unit.sections, unit.range)),
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,11 +130,15 @@ class _Source:
         )
         return Side(self.names[place], fresh, history)
 
-    def new(self, place: int, sections: Sequence[SectionRange]) -> list[Sorted]:
-        return self._read(self.manifest.fresh, place, FULL_RANGE, sections)
+    def new(
+        self, place: int, sections: Sequence[SectionRange] | None, range_: KeyRange = FULL_RANGE
+    ) -> list[Sorted]:
+        return self._read(self.manifest.fresh, place, range_, sections)
 
-    def old(self, place: int, sections: Sequence[SectionRange]) -> list[Sorted]:
-        return self._read(self._history(place), place, FULL_RANGE, sections)
+    def old(
+        self, place: int, sections: Sequence[SectionRange], range_: KeyRange = FULL_RANGE
+    ) -> list[Sorted]:
+        return self._read(self._history(place), place, range_, sections)
 
     def _history(self, place: int) -> tuple[Run, ...]:
         other = self.names[1 - place]

@@ -64,6 +64,7 @@ class LocalJoin:
     strategy: str = AUTO
     cells: int | None = None
     mapping: tuple[int, int] | None = None
+    groups: int | None = None
     policy: GridPolicy = field(default_factory=dynamic)
     query: str = "local"
     ansi: bool = True
@@ -98,6 +99,7 @@ class LocalJoin:
             cells=self.cells,
             mapping=self.mapping,
             policy=self.policy,
+            groups=self.groups,
         )
         self._check_local()
         spec = JoinSpec(

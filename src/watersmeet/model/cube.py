@@ -62,3 +62,16 @@ class CubePlan:
     load: int = 0
     mean: int = 0
     changes: tuple[CubeChange, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class BicliquePlan:
+    """Units in groups; one half of each group stores the left input, the other half the right one."""
+
+    units: int
+    groups: int
+
+    @property
+    def members(self) -> int:
+        """Units of a group on each side."""
+        return self.units // (2 * self.groups)

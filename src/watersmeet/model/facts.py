@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from watersmeet.model.cube import CubePlan
+from watersmeet.model.cube import BicliquePlan, CubePlan
 from watersmeet.model.grid import GridPlan, Relocation
 from watersmeet.model.window import Window
 
@@ -147,7 +147,7 @@ class Plan:
     Without a grid each task joins one range of order keys; together they cover the key space exactly once.
     They are keys of both inputs, or of the left one where rows of different keys can meet. With a grid the
     cells share out the sections of the runs. `relocations` are the latest changes of its shape, oldest first.
-    With a cube the ranges are those of the light keys; the cells of the heavy ones belong to tasks by name.
+    In a biclique the units have their own ranges. With a cube the ranges are those of the light keys; the cells of the heavy ones belong to tasks by name.
     """
 
     ranges: tuple[KeyRange, ...]
@@ -155,6 +155,7 @@ class Plan:
     grid: GridPlan | None = None
     relocations: tuple[Relocated, ...] = ()
     cube: CubePlan | None = None
+    biclique: BicliquePlan | None = None
 
 
 # Orders of runs: by a hash of the keys (equality), by the value itself (bands), by arrival (any condition).

@@ -62,7 +62,7 @@ COUNTED_PER_WORKER = 4
 SAMPLES_PER_TASK = 256
 
 # What a change must spare the busiest task at least, as a share of the mean: less may be the sample's error.
-LEAST_GAIN = 0.05
+LEAST_GAIN = 0.1
 
 # Changes of shape that a plan remembers.
 CHANGES_KEPT = 20

@@ -1,9 +1,10 @@
 """Who joins what in a batch: one strategy for each way to share out a join.
 
-    hash    equal ranges of mixed keys; keys that are equal meet in one task
-    cube    ranges of light keys, balanced for the batch, and grids of cells for the heavy ones
-    range   ranges of the left input's values, balanced for the batch; for bands
-    grid    cells of the join matrix over sections of the runs; for any condition, blind to content
+    hash      equal ranges of mixed keys; keys that are equal meet in one task
+    cube      ranges of light keys, balanced for the batch, and grids of cells for the heavy ones
+    biclique  units that each store a part of one input and meet the fresh rows of the other
+    range     ranges of the left input's values, balanced for the batch; for bands
+    grid      cells of the join matrix over sections of the runs; for any condition, blind to content
 
 A strategy is what was asked for, or what `auto` took, fixed for the length of a query; what it decides for a batch
 follows from the plan before, the history and the fresh runs alone.
@@ -16,6 +17,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from watersmeet.model.cube import BicliquePlan
 from watersmeet.model.facts import Layout, Plan, Relocated, Run
 from watersmeet.model.grid import Amount, GridPlan, Relocation
 from watersmeet.plan.census import KeysOf, Stored
@@ -40,6 +42,11 @@ class CubeStrategy:
 
 
 @dataclass(frozen=True, slots=True)
+class BicliqueStrategy:
+    plan: BicliquePlan
+
+
+@dataclass(frozen=True, slots=True)
 class RangeStrategy:
     """`facing` says which right words can be partners of a range of left words."""
 
@@ -57,7 +64,7 @@ class GridStrategy:
         return Layout(plan.group_cells, plan.parts)
 
 
-Strategy = HashStrategy | CubeStrategy | RangeStrategy | GridStrategy
+Strategy = HashStrategy | CubeStrategy | BicliqueStrategy | RangeStrategy | GridStrategy
 
 
 def place_batch(
@@ -77,6 +84,8 @@ def place_batch(
     if isinstance(strategy, CubeStrategy):
         left, right = (Stored(*runs) for runs in zip(old, new, strict=True))
         return plan_cube(before, left, right, keys_of, tasks, batch)
+    if isinstance(strategy, BicliqueStrategy):
+        return Plan((), biclique=strategy.plan)
     if isinstance(strategy, RangeStrategy):
         return Plan(plan_band_ranges((old[0], new[0]), (old[1], new[1]), strategy.facing, tasks))
     grid = start_grid(strategy.cells, strategy.policy)

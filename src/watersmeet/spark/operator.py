@@ -24,7 +24,7 @@ from pyspark.sql.types import StructField, StructType
 from watersmeet.config import Lookup, has_place, read_grid_policy, read_settings
 from watersmeet.engine.compile import HASHED, ROW, CompiledJoin, HashedKeys, compile_callable, compile_join
 from watersmeet.engine.spec import JoinSpec
-from watersmeet.engine.strategy import AUTO, SPARK, Choice, check_grid_arguments, choose, settle
+from watersmeet.engine.strategy import AUTO, SPARK, Choice, check_arguments, choose, settle
 from watersmeet.engine.window import add_window
 from watersmeet.errors import PredicateError, UsageError
 from watersmeet.kernel.theta import Condition
@@ -49,6 +49,7 @@ class Request:
     tasks: int | None = None
     cells: int | None = None
     mapping: tuple[int, int] | None = None
+    groups: int | None = None
     options: Mapping[str, object] | None = None
     within: Length | None = None
     time: Mapping[str, str] | None = None
@@ -67,7 +68,7 @@ def join_frames(inputs: Mapping[str, DataFrame], request: Request) -> DataFrame:
     """Join two DataFrames by the strategy that was asked for, or that suits them."""
     parsed = parse_join(inputs, request)
     if parsed.choice.name == SPARK:
-        check_grid_arguments(parsed.choice, request.cells, request.mapping)
+        check_arguments(parsed.choice, request.cells, request.mapping, request.groups)
         return _join_batches(inputs, str(request.on), parsed)
     spec, compiled = specify(inputs, parsed, request)
     ingested = [
@@ -94,6 +95,7 @@ def specify(
         cells=request.cells,
         mapping=request.mapping,
         policy=read_grid_policy(lookup, request.options),
+        groups=request.groups,
     )
     spec = JoinSpec(
         name=request.name or "-".join(inputs),
