@@ -54,6 +54,8 @@ def test_json_has_the_documented_keys(state):
         "bytes": join["inputs"][0]["bytes"],
         "arrived_rows": 2,
         "null_rows": 1,
+        "late_rows": 0,
+        "evicted_rows": 0,
     }
     assert (found["version"], join["batch"], join["starts"], join["damage"]) == (1, 0, 1, [])
 

@@ -11,6 +11,7 @@ from watersmeet.jobs.model import AvailableNow, Every, Job, Options, Sink, Sourc
 from watersmeet.jobs.runner import Prepared
 from watersmeet.jobs.secrets import shown
 from watersmeet.model.facts import InputSpec
+from watersmeet.model.window import AT, explain_window
 
 
 def explain(console: Console, prepared: Prepared) -> None:
@@ -43,15 +44,17 @@ def _source(source: Source, columns: str, spec: InputSpec) -> list[str]:
     lines += [f"where {source.where}"] if source.where else []
     lines += [
         f"columns {columns}",
-        f"kept in the state: {', '.join(c.name for c in spec.stored) or 'its keys only'}",
+        f"kept in the state: {', '.join(c.name for c in spec.stored if c.name != AT) or 'its keys only'}",
     ]
     return lines + _options(source.options)
 
 
 def _join(prepared: Prepared) -> list[str]:
     types = ", ".join(prepared.signature.key_types)
+    window = prepared.signature.window
     return [
         f"on {prepared.job.join.on}",
+        *([f"window: {explain_window(window)}"] if window else []),
         f"keys compared as {types}; name in the state: {prepared.job.join.name}",
     ]
 

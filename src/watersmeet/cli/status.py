@@ -12,7 +12,7 @@ from watersmeet.cli.outcome import FAILED, reported, say, say_error
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
-    from watersmeet.log.status import JoinStatus, Status
+    from watersmeet.log.status import JoinStatus, Status, WindowStatus
 
 # Raised when a key of the JSON changes its meaning or goes; new keys may come at any time.
 JSON_VERSION = 1
@@ -46,8 +46,14 @@ def status(
                        (rows and columns of each group of cells), load_bytes
                        (what the fullest cell reads), changes (the latest);
                        otherwise null
+      window           of a window: within, lateness, watermark (null until
+                       all inputs have shown a time; it waits for the one
+                       that is behind), newest (the latest time of each
+                       input); otherwise null
       inputs           name, runs, rows, bytes (live), arrived_rows,
-                       null_rows (dropped for a null key)
+                       null_rows (dropped for a null key or time),
+                       late_rows (dropped below the watermark),
+                       evicted_rows (have left the window)
       pending_rows     merging debt: rows (estimated) ...
       pending_parts    ... and parts of merges still to do
       written_ms       when the last batch was written, in Unix ms
@@ -104,6 +110,8 @@ def _heading(join: JoinStatus) -> RenderableType:
         text.append(f", last batch {age(join.age_s)} ({moment(join.written_ms)})")
     if join.strategy is not None:
         text.append(f"\n{_strategy(join)}")
+    if join.window is not None:
+        text.append(f"\n{_window(join.window)}")
     return text.append(f"\non {join.predicate}") if join.predicate else text
 
 
@@ -126,6 +134,17 @@ def _strategy(join: JoinStatus) -> str:
     )
 
 
+def _window(window: WindowStatus) -> str:
+    """Such as: window of 10 minutes, lateness 0 seconds, watermark 2024-01-01 00:05:00; newest l 00:05, r 00:07."""
+    text = f"window of {window.within}"
+    if window.lateness is None:
+        return text
+    text += f", lateness {window.lateness}, "
+    text += f"watermark {window.watermark}" if window.watermark is not None else "no watermark yet"
+    newest = ", ".join(f"{name} {time}" for name, time in window.newest.items())
+    return f"{text}; newest: {newest}" if newest else text
+
+
 def _table(join: JoinStatus) -> RenderableType:
     from rich import box
     from rich.table import Table
@@ -134,10 +153,13 @@ def _table(join: JoinStatus) -> RenderableType:
 
     table = Table(box=box.SIMPLE_HEAD, padding=(0, 2, 0, 0), pad_edge=False, show_edge=False)
     table.add_column("input")
-    for heading in ("rows", "bytes", "runs", "null keys dropped"):
+    headings = ["rows", "bytes", "runs", "null keys dropped"]
+    for heading in (*headings, *(["late", "evicted"] if join.window else [])):
         table.add_column(heading, justify="right")
     for one in join.inputs:
-        table.add_row(one.name, count(one.rows), size(one.bytes), count(one.runs), count(one.null_rows))
+        figures = [count(one.rows), size(one.bytes), count(one.runs), count(one.null_rows)]
+        figures += [count(one.late_rows), count(one.evicted_rows)] if join.window else []
+        table.add_row(one.name, *figures)
     return table
 
 

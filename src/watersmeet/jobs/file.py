@@ -2,7 +2,7 @@
 
     [inputs.o]   format, path, schema, where, columns, options
     [inputs.p]   ...
-    [join]       on, select, name, tasks, strategy, cells, mapping
+    [join]       on, select, name, tasks, strategy, cells, mapping, within, time, lateness
     [sink]       format, path, options, mode
     [job]        name, checkpoint, state, trigger
     [spark]      spark.* settings
@@ -40,8 +40,11 @@ _INPUT_WORDS = {
     "topic": "options",
     "type": "format",
 }
-_JOIN_KEYS = ("on", "select", "name", "tasks", "strategy", "cells", "mapping")
-_JOIN_WORDS = {"predicate": "on", "condition": "on", "columns": "select"}
+_JOIN_KEYS = (
+    *("on", "select", "name", "tasks", "strategy", "cells", "mapping"),
+    *("within", "time", "lateness"),
+)
+_JOIN_WORDS = {"predicate": "on", "condition": "on", "columns": "select", "window": "within"}
 _SINK_KEYS = ("format", "path", "options", "mode")
 _JOB_KEYS = ("name", "checkpoint", "state", "trigger")
 _JOB_WORDS = {"checkpointlocation": "checkpoint"}
@@ -144,6 +147,9 @@ class _Reader:
             strategy=table.optional_text("strategy") or "auto",
             cells=table.count("cells"),
             mapping=table.pair("mapping"),
+            within=table.length("within"),
+            time=table.names("time"),
+            lateness=table.length("lateness"),
         )
 
     def _sink(self, tables: dict[str, Any]) -> Sink:

@@ -71,6 +71,9 @@ def arguments_of(job: Job) -> dict[str, Any]:
         "tasks": join.tasks,
         "cells": join.cells,
         "mapping": join.mapping,
+        "within": join.within,
+        "time": join.time,
+        "lateness": join.lateness,
     }
 
 

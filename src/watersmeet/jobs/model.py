@@ -33,6 +33,9 @@ class Join:
     strategy: str = "auto"
     cells: int | None = None
     mapping: tuple[int, int] | None = None
+    within: str | int | None = None
+    time: dict[str, str] | None = None
+    lateness: str | int | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -65,6 +65,28 @@ class Table:
             raise ConfigError(f"{self.where}: {key} must be a whole number from 1 up, not {describe(value)}")
         return value
 
+    def length(self, key: str) -> str | int | None:
+        """A length of time: a text with a unit, or a number where times are numbers."""
+        value = self._values.get(key)
+        if value is None or (isinstance(value, int) and not isinstance(value, bool)):
+            return value
+        if not isinstance(value, str) or not value.strip():
+            raise ConfigError(
+                f'{self.where}: {key} must be a text, such as "10 minutes", or a number, not {describe(value)}'
+            )
+        return value
+
+    def names(self, key: str) -> dict[str, str] | None:
+        """A table of texts by name."""
+        value = self._values.get(key)
+        if value is None:
+            return None
+        if not isinstance(value, dict) or not all(isinstance(item, str) for item in value.values()):
+            raise ConfigError(
+                f'{self.where}: {key} must be a table of texts, such as {{ o = "ts", p = "ts" }}, not {describe(value)}'
+            )
+        return value
+
     def options(self, key: str) -> dict[str, str]:
         """A table of free keys. `a.b = 1` and `"a.b" = 1` are the same option."""
         value = self._values.get(key, {})

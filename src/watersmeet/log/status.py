@@ -21,6 +21,7 @@ from watersmeet.log.runs import RUNS
 from watersmeet.log.starts import STARTS
 from watersmeet.model.facts import BY_VALUE, InputTotals, Manifest, Relocated
 from watersmeet.model.grid import GridPlan, GridShape
+from watersmeet.model.window import lateness_text, over_time, time_text, width_text
 
 _FOLDERS = frozenset({MANIFESTS, RUNS, RECEIPTS})
 
@@ -38,6 +39,21 @@ class InputStatus:
     bytes: int
     arrived_rows: int
     null_rows: int
+    late_rows: int = 0
+    evicted_rows: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class WindowStatus:
+    """The window of a join, as people write it, and the watermark that the rows of the next batch are judged by.
+
+    `newest` is the latest time that each input has shown: the watermark waits for the one that is behind.
+    """
+
+    within: str
+    lateness: str | None
+    watermark: str | None
+    newest: dict[str, str]
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,6 +112,7 @@ class JoinStatus:
     damage: tuple[str, ...]
     strategy: str | None = None
     grid: GridStatus | None = None
+    window: WindowStatus | None = None
 
     @property
     def rows(self) -> int:
@@ -163,6 +180,7 @@ def join_status(files: Files, name: str, query: str, *, now_s: float, verify: bo
         damage=tuple(damage),
         strategy=_strategy(newest) if newest else None,
         grid=_grid(newest.plan.grid, newest.plan.relocations) if newest and newest.plan.grid else None,
+        window=_window(newest) if newest else None,
     )
 
 
@@ -170,6 +188,18 @@ def _strategy(manifest: Manifest) -> str:
     if manifest.plan.grid is not None:
         return "grid"
     return "range" if manifest.signature.inputs[0].order == BY_VALUE else "hash"
+
+
+def _window(manifest: Manifest) -> WindowStatus | None:
+    window = manifest.signature.window
+    if window is None:
+        return None
+    return WindowStatus(
+        within=width_text(window),
+        lateness=lateness_text(window) if over_time(window) else None,
+        watermark=None if manifest.watermark is None else time_text(window, manifest.watermark),
+        newest={name: time_text(window, time) for name, time in manifest.newest.items()},
+    )
 
 
 def _grid(plan: GridPlan, relocations: Iterable[Relocated]) -> GridStatus:
@@ -257,6 +287,8 @@ def _inputs(manifest: Manifest) -> tuple[InputStatus, ...]:
                 bytes=sum(run.bytes for run in live),
                 arrived_rows=totals.rows,
                 null_rows=totals.null_rows,
+                late_rows=totals.late_rows,
+                evicted_rows=totals.evicted_rows,
             )
         )
     return tuple(described)
