@@ -17,6 +17,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from bench.workloads import Workload
+from watersmeet.reproduce.zipf import rank_shares
 
 # Part of the fingerprint: raise it when the generator changes, so that no old file is reused.
 GENERATOR_VERSION = 1
@@ -38,6 +39,8 @@ def schema_ddl(side: str) -> str:
 def input_dir(workload: Workload) -> Path:
     """Generate the files of a workload unless they are there, and return their directory."""
     facts = f"{workload.rows},{workload.keys},{workload.batches},{workload.seed},{GENERATOR_VERSION}"
+    if workload.alpha:
+        facts += f",{workload.alpha}"
     fingerprint = hashlib.sha256(facts.encode()).hexdigest()[:8]
     home = cache_dir() / "input" / f"{workload.name}-{fingerprint}"
     if not home.exists():
@@ -52,11 +55,12 @@ def input_dir(workload: Workload) -> Path:
 
 def _write_side(workload: Workload, side: str, rng: np.random.Generator, home: Path) -> None:
     (home / side).mkdir(parents=True)
+    reached = np.cumsum(rank_shares(workload.keys, workload.alpha))
     for batch in range(workload.batches):
         rows = workload.batch_rows
         table = pa.table(
             {
-                "k": rng.integers(0, workload.keys, rows, dtype=np.int64),
+                "k": _draw_keys(workload, reached, rng),
                 "id": np.arange(batch * rows, (batch + 1) * rows, dtype=np.int64),
                 SIDES[side]: rng.random(rows),
             }
@@ -64,3 +68,12 @@ def _write_side(workload: Workload, side: str, rng: np.random.Generator, home: P
         path = home / side / f"part-{batch:05d}.parquet"
         pq.write_table(table, path)
         os.utime(path, (FIRST_MTIME + batch, FIRST_MTIME + batch))
+
+
+def _draw_keys(workload: Workload, reached: np.ndarray, rng: np.random.Generator) -> np.ndarray:
+    """The keys of one batch: even, or by Zipf's law, where the key is its rank. `reached` sums up the shares."""
+    if not workload.alpha:
+        return rng.integers(0, workload.keys, workload.batch_rows, dtype=np.int64)
+    ranks = np.searchsorted(reached, rng.random(workload.batch_rows), side="right")
+    # A draw above a sum that rounding left below 1 would fall behind the last rank.
+    return np.minimum(ranks, workload.keys - 1).astype(np.int64)

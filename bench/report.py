@@ -21,6 +21,9 @@ from bench.workloads import FIRST_COUNTED, SEED, SELECT, by_name
 
 OURS, DEFAULT, ROCKSDB, FLOOR = "watersmeet", "spark-default", "spark-rocksdb", "floor"
 GRID, BUCKETS, TUNED = "watersmeet-grid", "spark-buckets", "spark-buckets-tuned"
+HASH, CUBE, BICLIQUE = "watersmeet-hash", "watersmeet-hypercube", "watersmeet-biclique"
+# The strategies of an equality join, asked for by name.
+STRATEGIES = {HASH: "hash", CUBE: "hypercube", BICLIQUE: "biclique"}
 MB = 1_000_000
 # Above this share of the machine taken by other processes a run is marked: repeat it.
 NOISY_SHARE = 0.15

@@ -7,7 +7,10 @@ result, so nothing that a competitor reads is thrown away unseen.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, replace
+
+from watersmeet.reproduce.zipf import rank_shares
 
 SEED = 20_260_101
 # Spark's cores, shuffle partitions and our join tasks.
@@ -22,7 +25,11 @@ FIRST_COUNTED = 2
 
 @dataclass(frozen=True, slots=True)
 class Workload:
-    """Two inputs of `rows` rows each, `keys` uniform keys, one file a side per micro-batch."""
+    """Two inputs of `rows` rows each, one file a side per micro-batch.
+
+    Both draw from `keys` keys, evenly, or by Zipf's law with exponent `alpha`: then a key that is frequent in one
+    input is so in the other.
+    """
 
     name: str
     rows: int
@@ -32,6 +39,7 @@ class Workload:
     seed: int = SEED
     # Rows match when their keys are at most this far apart.
     reach: int = 0
+    alpha: float = 0.0
 
     @property
     def on(self) -> str:
@@ -44,8 +52,13 @@ class Workload:
 
     @property
     def expected_results(self) -> int:
-        """Mean number of result rows of the whole run, for uniform keys."""
-        return round(self.rows * self.rows * (2 * self.reach + 1) / self.keys)
+        """Mean number of result rows of the whole run; `reach` is for uniform keys."""
+        return round(self.rows * self.rows * (2 * self.reach + 1) * meeting_share(self.keys, self.alpha))
+
+
+def meeting_share(keys: int, alpha: float) -> float:
+    """How likely a left and a right row have the same key."""
+    return float((rank_shares(keys, alpha) ** 2).sum())
 
 
 # Heap is the same for every competitor on a workload; it is what Spark's default store needs
@@ -58,13 +71,55 @@ CHECK = Workload("check", 200_000, 50_000, 8, heap_gb=4)
 BAND_2M = Workload("band-2m", 2_000_000, 42_000_000, 20, heap_gb=6, reach=10)
 BAND_CHECK = Workload("band-check", 200_000, 4_200_000, 8, heap_gb=4, reach=10)
 
-TIMED = {w.name: w for w in (UNIFORM_2M, UNIFORM_10M, SMALL)}
-BANDS = {w.name: w for w in (BAND_2M, BAND_CHECK)}
-ALL = {**TIMED, CHECK.name: CHECK, **BANDS}
+SKEWED_KEYS = 100_000
+# About 72M results each: the more skewed, the fewer rows.
+ZIPF_1 = Workload("zipf-1", 80_000, SKEWED_KEYS, 20, heap_gb=6, alpha=1.0)
+ZIPF_15 = Workload("zipf-1.5", 20_000, SKEWED_KEYS, 20, heap_gb=6, alpha=1.5)
+ZIPF_2 = Workload("zipf-2", 13_400, SKEWED_KEYS, 20, heap_gb=6, alpha=2.0)
+SKEW_CHECK = Workload("skew-check", 16_000, SKEWED_KEYS, 8, heap_gb=4, alpha=1.0)
+# Every row meets every other: 36M results.
+ONE_KEY = Workload("one-key", 6_000, 1, 20, heap_gb=4)
+
+# What is measured task by task, without Spark. So many rows that batches are of a useful size, but no more
+# than give this many results.
+BALANCE_ALPHAS = tuple(step / 4 for step in range(9))
+BALANCE_BATCHES = 10
+MOST_BALANCE_ROWS, MOST_BALANCE_RESULTS = 1_000_000, 40_000_000
+BALANCE_TASKS = (2, 16, 48)
+
+
+def _balance_workload(alpha: float) -> Workload:
+    rows = math.sqrt(MOST_BALANCE_RESULTS / meeting_share(SKEWED_KEYS, alpha))
+    batch_rows = int(min(rows, MOST_BALANCE_ROWS)) // (100 * BALANCE_BATCHES) * 100
+    return Workload(
+        f"balance-{alpha:g}", batch_rows * BALANCE_BATCHES, SKEWED_KEYS, BALANCE_BATCHES, 0, alpha=alpha
+    )
+
+
+BALANCE = {alpha: _balance_workload(alpha) for alpha in BALANCE_ALPHAS}
+BALANCE_ONE_KEY = Workload("balance-one-key", 6_000, 1, BALANCE_BATCHES, 0)
+
+ALL = {
+    w.name: w
+    for w in (
+        *(UNIFORM_2M, UNIFORM_10M, SMALL, CHECK),
+        *(BAND_2M, BAND_CHECK),
+        *(ZIPF_1, ZIPF_15, ZIPF_2, SKEW_CHECK, ONE_KEY),
+        *(*BALANCE.values(), BALANCE_ONE_KEY),
+    )
+}
 
 
 def quick(workload: Workload) -> Workload:
     """The same shape at a tenth of the rows: shows that the harness works, proves no demand."""
+    if workload.alpha or workload.keys == 1:
+        # The keys are the shape of such data. A tenth of the rows gives a hundredth of the results.
+        return replace(
+            workload,
+            name=f"{workload.name}-quick",
+            rows=workload.rows // 10,
+            heap_gb=min(workload.heap_gb, 4),
+        )
     if workload in (SMALL, CHECK):
         return replace(
             workload,
