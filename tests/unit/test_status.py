@@ -203,3 +203,55 @@ def test_places_without_state_are_refused(tmp_path, place, message):
         (tmp_path / "file.txt").write_text("")
     with pytest.raises(StateError, match=message):
         read_status(tmp_path / place)
+
+
+def skewed(state: Path, strategy: str, **more: object) -> LocalJoin:
+    schema = pa.schema({"k": pa.string(), "x": pa.int64()})
+    return LocalJoin(
+        {"l": schema, "r": schema}, on="l.k = r.k", state=str(state), strategy=strategy, tasks=4, **more
+    )
+
+
+def with_hot_key(hot: str, hot_rows: int, light_rows: int, seed: str = "") -> pa.Table:
+    keys = [hot] * hot_rows + [f"light {seed}{n}" for n in range(light_rows)]
+    return pa.table({"k": keys, "x": list(range(len(keys)))})
+
+
+def test_heavy_keys_their_grids_and_their_changes(tmp_path):
+    join = skewed(tmp_path, "hypercube")
+    join.count(l=with_hot_key("hot", 40, 2_000), r=with_hot_key("hot", 40, 2_000))
+    (before,) = read_status(tmp_path).joins
+    join.count(l=with_hot_key("hot", 3_000, 1_000), r=with_hot_key("hot", 1_000, 1_000))
+    (one,) = read_status(tmp_path).joins
+
+    assert (before.strategy, one.strategy, one.grid, one.biclique) == ("hypercube", "hypercube", None, None)
+    cube = one.hypercube
+    heaviest = cube.heavy[0]
+    assert heaviest.label == "hot"
+    assert [(rows.input, rows.lower <= true <= rows.upper) for rows, true in zip(heaviest.rows, (3_040, 1_040), strict=True)] == [
+        ("l", True),
+        ("r", True),
+    ]  # fmt: skip
+    left_parts, right_parts = heaviest.grid
+    assert left_parts > right_parts, "the larger input is cut into more parts"
+    assert heaviest.tasks == 4
+    assert cube.balance == round(cube.busiest_work / cube.mean_work, 3) >= 1
+    known = next((key.grid for key in before.hypercube.heavy if key.label == "hot"), (0, 0))
+    last = cube.changes[-1]
+    assert (last.batch, last.label, last.before, last.after) == (1, "hot", known, heaviest.grid)
+    assert last.moved_rows > 0
+    assert cube.epoch > before.hypercube.epoch
+
+
+def test_a_hypercube_without_heavy_keys(tmp_path):
+    join = skewed(tmp_path, "hypercube")
+    join.count(l=with_hot_key("-", 0, 50))
+    cube = read_status(tmp_path).joins[0].hypercube
+    assert (cube.heavy, cube.changes) == ((), ())
+
+
+def test_units_and_groups_of_a_biclique(tmp_path):
+    skewed(tmp_path, "biclique", groups=1).count(l=with_hot_key("hot", 5, 5))
+    (one,) = read_status(tmp_path).joins
+    assert (one.strategy, one.hypercube) == ("biclique", None)
+    assert (one.biclique.units, one.biclique.groups) == (4, 1)

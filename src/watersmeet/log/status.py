@@ -19,6 +19,7 @@ from watersmeet.log.files import FileInfo, Files, open_files
 from watersmeet.log.manifests import MANIFESTS, RECEIPTS, ManifestName, list_manifests, read_manifest
 from watersmeet.log.runs import RUNS
 from watersmeet.log.starts import STARTS
+from watersmeet.log.status_cube import BicliqueStatus, CubeStatus, biclique_status, cube_status
 from watersmeet.model.facts import BY_VALUE, InputTotals, Manifest, Relocated
 from watersmeet.model.grid import GridPlan, GridShape
 from watersmeet.model.window import lateness_text, over_time, time_text, width_text
@@ -94,7 +95,8 @@ class JoinStatus:
     """One join in one query. `batch` is None before the first batch; `age_s` is the time since it was written.
 
     `pending_rows` (an estimate) and `pending_parts` are the merging debt. `disk_bytes` counts every file,
-    also those that no batch needs any more and that are not removed yet. `grid` is None for other strategies.
+    also those that no batch needs any more and that are not removed yet. `grid`, `hypercube` and `biclique`
+    are None for other strategies.
     """
 
     name: str
@@ -113,6 +115,8 @@ class JoinStatus:
     strategy: str | None = None
     grid: GridStatus | None = None
     window: WindowStatus | None = None
+    hypercube: CubeStatus | None = None
+    biclique: BicliqueStatus | None = None
 
     @property
     def rows(self) -> int:
@@ -181,13 +185,24 @@ def join_status(files: Files, name: str, query: str, *, now_s: float, verify: bo
         strategy=_strategy(newest) if newest else None,
         grid=_grid(newest.plan.grid, newest.plan.relocations) if newest and newest.plan.grid else None,
         window=_window(newest) if newest else None,
+        hypercube=_cube(newest) if newest else None,
+        biclique=biclique_status(newest.plan.biclique) if newest and newest.plan.biclique else None,
     )
 
 
 def _strategy(manifest: Manifest) -> str:
     if manifest.plan.grid is not None:
         return "grid"
+    if manifest.plan.cube is not None:
+        return "hypercube"
+    if manifest.plan.biclique is not None:
+        return "biclique"
     return "range" if manifest.signature.inputs[0].order == BY_VALUE else "hash"
+
+
+def _cube(manifest: Manifest) -> CubeStatus | None:
+    cube = manifest.plan.cube
+    return cube_status(cube, [spec.name for spec in manifest.signature.inputs]) if cube else None
 
 
 def _window(manifest: Manifest) -> WindowStatus | None:
