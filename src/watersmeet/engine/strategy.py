@@ -1,7 +1,7 @@
 """Which strategy a join takes, and why: what `strategy="auto"` means, and what fits which predicate.
 
     kind of join        streams        batches
-    equality            hash           Spark's own join
+    equality            hypercube      Spark's own join
     band, inequality    range          range, if there is a place for its files; else Spark's own join
     anything else       grid           Spark's own join; grid for a Python function
 
@@ -73,7 +73,10 @@ def _automatic(compiled: CompiledJoin, streaming: bool, has_place: bool) -> Choi
     join = compiled.join
     if isinstance(join, EquiJoin):
         if streaming:
-            return Choice(HASH, "the predicate has an equality: rows of one key meet in one task")
+            return Choice(
+                CUBE,
+                "the predicate has an equality: tasks share out the keys, and the pairs of a key with many rows",
+            )
         return Choice(SPARK, "a batch keeps no state, and Spark's own equality join is the fastest")
     if isinstance(join, BandJoin):
         if streaming or has_place:
