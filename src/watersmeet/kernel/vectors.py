@@ -70,8 +70,8 @@ class Vectors:
 
     def rows(self, at: Indices, length: int) -> Floats:
         """Some vectors of one length, as the rows of a matrix."""
-        if not length:
-            return np.empty((len(at), 0), np.float32)
+        if not len(at) or not length:
+            return np.empty((len(at), length), np.float32)
         return np.lib.stride_tricks.sliding_window_view(self.values, length)[self.starts[at]]
 
     def repeated(self, times: int) -> Vectors:
