@@ -17,6 +17,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+import duckdb
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -84,6 +85,8 @@ CASES = [
     Case("l.k = r.k", lambda a, b: a.k == b.k, {}),
     Case("l.k = r.k AND l.x <= r.x", lambda a, b: a.k == b.k and a.x <= b.x, {}),
     Case("l.k = r.k AND l.x = r.x", lambda a, b: a.k == b.k and a.x == b.x, {}),
+    Case("l.k = r.k", lambda a, b: a.k == b.k, {"strategy": "hypercube"}),
+    Case("l.k = r.k", lambda a, b: a.k == b.k, {"strategy": "biclique"}),
     Case("l.k = r.k", lambda a, b: a.k == b.k, {"strategy": "grid", "cells": 6}),
     Case("abs(l.k - r.k) <= 1", lambda a, b: abs(a.k - b.k) <= 1, {}),
     Case("l.k < r.k AND l.x <> r.x", lambda a, b: a.k < b.k and a.x != b.x, {}),
@@ -158,11 +161,13 @@ def _time(clock: int, jitter: int, kind: str) -> int | None:
     return clock + jitter
 
 
-@pytest.fixture(autouse=True)
+@pytest.fixture
 def tiny(monkeypatch):
     monkeypatch.setattr(merges, "FAN_IN", 2)
     monkeypatch.setattr(merges, "MIN_PART_ROWS", 3)
     monkeypatch.setattr(merges, "MIN_REWRITE_ROWS", 2)
+    # So that merges take several batches, and what they read expires meanwhile.
+    monkeypatch.setattr(merges, "MIN_BUDGET_ROWS", 4)
     monkeypatch.setattr("watersmeet.engine.merge.PART_ROWS", 4)
     monkeypatch.setattr(engine, "CLEAN_EVERY_BATCHES", 2)
     monkeypatch.setattr("watersmeet.kernel.pairs.PIECE_ROWS", 3)
@@ -174,11 +179,138 @@ def tiny(monkeypatch):
     monkeypatch.setattr(failpoints, "act", act)
 
 
+@pytest.mark.usefixtures("tiny")
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow], deadline=None)
 @given(scripts())
 def test_any_life_of_a_windowed_join_gives_the_pairs_of_the_rows_that_are_not_late(script):
     with tempfile.TemporaryDirectory() as state:
         _live(script, state)
+
+
+@pytest.mark.usefixtures("tiny")
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow], max_examples=30)
+@given(scripts(kinds=("bigint", "timestamp")), st.lists(st.integers(0, 8), min_size=12, max_size=12))
+def test_another_lateness_rules_from_the_second_batch_on_and_calls_nobody_back(script, lateness):
+    """A row that was evicted cannot be met again, so the watermark must not fall."""
+    length = TIMES[script.kind][2]
+    with tempfile.TemporaryDirectory() as state:
+        join = _start(script, state)
+        found: Counter[tuple[int, int]] = Counter()
+        for number, step in enumerate(script.steps):
+            join = replace(join.restarted(at=number), lateness=length(lateness[number]))
+            found += _run(join, number, _tables(join, script, step))
+        expected = Oracle(script, lateness)
+        assert found == expected.pairs
+        _check_state(newest(state), expected)
+
+
+def same_key(l, r):
+    return pc.equal(l["k"], r["k"])
+
+
+WIDTH, BATCH_ROWS, BATCHES = 600, 40, 70
+
+
+@pytest.mark.parametrize(
+    ("on", "how"),
+    [
+        ("l.k = r.k", {}),
+        ("l.k = r.k", {"strategy": "hypercube"}),
+        ("abs(l.k - r.k) <= 1", {}),
+        ("l.k = r.k", {"strategy": "grid", "cells": 4}),
+        (same_key, {"cells": 4}),
+    ],
+)
+@pytest.mark.parametrize("kind", ["time", ROWS])
+def test_the_state_of_a_long_stream_stays_within_the_window(tmp_path, monkeypatch, on, how, kind):
+    """Rows leave with their run, in merges and in rewrites of their own; none is missed, none stays for long."""
+    for name, value in {"FAN_IN": 4, "MIN_REWRITE_ROWS": 64, "MIN_BUDGET_ROWS": 200}.items():
+        monkeypatch.setattr(merges, name, value)
+    monkeypatch.setattr(merges, "SMALLEST_TIER_ROWS", 16)
+    monkeypatch.setattr(engine, "CLEAN_EVERY_BATCHES", 1000)
+    monkeypatch.setattr("watersmeet.engine.merge.PART_ROWS", 400)
+    schema = pa.schema({"k": pa.int64(), "t": pa.int64(), "n": pa.int64(), "b": pa.int64()})
+    # Over time a row stands for a tick, and comes up to forty ticks late: just what the lateness allows.
+    window = {"within": WIDTH, "time": {"l": "t", "r": "t"}, "lateness": 2 * BATCH_ROWS}
+    join = LocalJoin(
+        {"l": schema, "r": schema},
+        on=on,
+        select=["l.n AS a", "r.n AS b"],
+        state=str(tmp_path),
+        **({"within": f"{WIDTH} rows"} if kind == ROWS else window),
+        **how,
+    )
+    rng = np.random.default_rng(5)
+    everything: dict[str, list[pa.Table]] = {"l": [], "r": []}
+    found: Counter[tuple[int, int]] = Counter()
+    most = 0
+    for number in range(BATCHES):
+        batch = {}
+        for side in "lr":
+            place = np.arange(BATCH_ROWS) + number * BATCH_ROWS
+            columns = [rng.integers(0, 200, BATCH_ROWS), place + rng.integers(0, 40, BATCH_ROWS), place]
+            batch[side] = pa.table([*columns, np.full(BATCH_ROWS, number)], schema=schema)
+            everything[side].append(batch[side])
+        result = join.batch(**batch)
+        found.update(zip(result["a"].to_pylist(), result["b"].to_pylist(), strict=True))
+        if number % 10 == 9:
+            live = Counter(dict.fromkeys("lr", 0))
+            for run in newest(str(tmp_path)).live:
+                live[run.input] += run.rows
+            most = max(most, *live.values())
+    near = {
+        "time": f"abs(l.t - r.t) <= {WIDTH}",
+        ROWS: f"CASE WHEN l.b < r.b THEN l.n >= r.b * {BATCH_ROWS} - {WIDTH} "
+        f"WHEN r.b < l.b THEN r.n >= l.b * {BATCH_ROWS} - {WIDTH} ELSE true END",
+    }[kind]
+    with duckdb.connect() as con:
+        for side in "lr":
+            con.register(side, pa.concat_tables(everything[side]))
+        condition = on if isinstance(on, str) else "l.k = r.k"
+        query = f"SELECT l.n, r.n FROM l JOIN r ON {condition} AND {near}"
+        expected = Counter(con.execute(query).fetchall())
+    assert found == expected
+    totals = newest(str(tmp_path)).totals
+    assert [totals[side].late_rows for side in "lr"] == [0, 0]
+    window_rows = WIDTH + (2 * BATCH_ROWS if kind == "time" else 0)
+    assert WIDTH <= most <= 2.5 * window_rows
+
+
+def test_what_a_window_is_may_not_change(tmp_path):
+    schema = pa.schema({"k": pa.int64(), "t": pa.int64(), "d": pa.date32()})
+    start = LocalJoin(
+        {"l": schema, "r": schema},
+        on="l.k = r.k",
+        select=["l.k"],
+        state=str(tmp_path),
+        within=5,
+        time={"l": "t", "r": "t"},
+    )
+    start.batch(l=pa.table({"k": [1], "t": [1], "d": [None]}, schema=schema))
+    none = {"within": None, "time": None}
+    for change, words in [
+        ({"within": 6}, 'its window was within="5" over times of type integer, now within="6"'),
+        ({"within": "5 rows", "time": None}, 'now within="5 rows"'),
+        ({"within": "5 days", "time": {"l": "d", "r": "d"}}, "of type date"),
+        ({"time": {"l": "t", "r": "k"}}, "the time of r was t, now k"),
+        (none, "now none"),
+    ]:
+        with pytest.raises(StateMismatch, match="another join") as refused:
+            replace(start.restarted(), **change).batch(
+                r=pa.table({"k": [1], "t": [1], "d": [None]}, schema=schema)
+            )
+        assert words in str(refused.value)
+        assert "new checkpoint" in str(refused.value)
+    more = replace(start.restarted(), lateness=3)
+    assert len(more.batch(r=pa.table({"k": [1], "t": [1], "d": [None]}, schema=schema))) == 1
+
+
+def test_a_window_may_not_be_added_to_a_state_without_one(tmp_path):
+    schema = pa.schema({"k": pa.int64(), "t": pa.int64()})
+    start = LocalJoin({"l": schema, "r": schema}, on="l.k = r.k", state=str(tmp_path))
+    start.batch(l=pa.table({"k": [1], "t": [1]}))
+    with pytest.raises(StateMismatch, match="its window was none"):
+        replace(start.restarted(), within="3 rows").batch(l=pa.table({"k": [1], "t": [1]}))
 
 
 # --- the join -------------------------------------------------------------------------------------------------------

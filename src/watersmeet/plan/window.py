@@ -132,19 +132,14 @@ def amount_of(runs: Iterable[Run]) -> Amount:
 def live_grid(grid: GridPlan, left: Amount, right: Amount) -> GridPlan:
     """A grid that goes by what is stored, not by all that has ever come.
 
-    An input that has shrunk by half since the last decision makes the next one due, as one that has doubled does.
+    An input that has shrunk by half since the last decision makes the next one due, as one that has doubled does: what
+    was decided then is taken to have been decided on nothing.
     """
-    return replace(
-        grid,
-        left=left,
-        right=right,
-        decided_left=_decided(grid.decided_left, left),
-        decided_right=_decided(grid.decided_right, right),
-    )
-
-
-def _decided(before: Amount, now: Amount) -> Amount:
-    return before if 2 * now.bytes > before.bytes else Amount(before.rows, 0)
+    grid = replace(grid, left=left, right=right)
+    then = (grid.decided_left, grid.decided_right)
+    if all(2 * now.bytes > before.bytes for now, before in zip((left, right), then, strict=True)):
+        return grid
+    return replace(grid, decided_left=replace(then[0], bytes=0), decided_right=replace(then[1], bytes=0))
 
 
 def reading_floors(manifest: Manifest) -> dict[str, int]:
