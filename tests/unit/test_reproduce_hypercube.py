@@ -15,7 +15,15 @@ from watersmeet.cli.main import app
 from watersmeet.errors import WatersmeetError
 from watersmeet.model.grid import GridShape
 from watersmeet.reproduce.arrival import cut, steady
-from watersmeet.reproduce.hypercube.cases import ALPHA, MANY_MANY, Case, cases_for, operators_of, zipf_inputs
+from watersmeet.reproduce.hypercube.cases import (
+    ALPHA,
+    MANY_MANY,
+    Case,
+    cases_for,
+    operators_of,
+    similar_inputs,
+    zipf_inputs,
+)
 from watersmeet.reproduce.hypercube.curves import fig4, fig6
 from watersmeet.reproduce.hypercube.example import fig3, plan_step
 from watersmeet.reproduce.hypercube.figures import FULL, QUICK, Hypercube
@@ -79,6 +87,18 @@ def test_every_figure_has_the_points_that_its_statements_need(size):
     assert MANY_MANY in cases_for("fig4", size) and Case("fig6", ALPHA) in cases_for("fig6", size)
     assert all(len(cases_for(figure, size)) >= 2 for figure in ("fig4", "fig5", "fig6", "fig7"))
     assert {JB, JB6, JB1} <= set(operators_of(Case("fig6", 0.0)))
+
+
+def test_points_meet_themselves_and_larger_buckets_bring_more_of_them_together():
+    small, large = (similar_inputs(500, radius) for radius in (0.01, 0.1))
+    # Two tables of buckets: every point stands twice in either input, and meets itself in both.
+    assert small.rows == (1000, 1000)
+    assert 1000 <= small.count_results() < large.count_results() <= 1000 * 1000
+    assert small.heaviest_share() < large.heaviest_share()
+    left, right = (
+        small.tables[side].sort_by([("id", "ascending"), ("bucket", "ascending")]) for side in ("l", "r")
+    )
+    assert left.equals(right) and not small.tables["l"].equals(small.tables["r"])
 
 
 # Operators
@@ -175,10 +195,13 @@ def fig4_of(last_spark, last_many):
 
 def test_equal_times_without_skew_and_clearly_better_ones_with_it_agree():
     found = fig4_of((2, 1.1, 1), (9, 3, 1))
-    paper = "SHC clearly outperforms {} in execution time, whatever the skew"
+    paper = "SHC clearly outperforms {} in execution time, with skew, alpha >= 1"
     assert found[paper.format("PHJ"), "Spark, 2 tasks"] and found[paper.format("PHJ"), "48 workers"]
     assert found[paper.format("JB"), "48 workers"]
     assert not found[paper.format("JB"), "Spark, 2 tasks"]
+    assert not found[
+        paper.format("PHJ").replace("with skew, alpha >=", "with less skew, alpha <"), "48 workers"
+    ]
 
 
 def test_statements_on_keys_of_one_input():

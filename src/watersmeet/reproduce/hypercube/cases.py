@@ -16,6 +16,8 @@ import pyarrow as pa
 from watersmeet.reproduce.hypercube.operators import JB1, JB6, THREE, Operator
 from watersmeet.reproduce.queries import EQ5, SEED, Inputs, Query, materialise
 from watersmeet.reproduce.zipf import draw_keys
+from watersmeet.similar import Buckets
+from watersmeet.testing.histograms import as_matrix, histograms
 
 KEYS = 100_000
 # The skew at which Figure 5 varies the input, and at which the groups of JB are compared.
@@ -28,6 +30,15 @@ ZIPF = Query(
     "r.b = s.b",
     ("r.a", "r.b", "s.c"),
     key="b",
+)
+
+SIMILAR = Query(
+    "Similar",
+    "points that share a bucket, joined with themselves",
+    {"l": "", "r": ""},
+    "l.bucket = r.bucket",
+    ("l.id", "r.id AS other"),
+    key="bucket",
 )
 
 
@@ -48,11 +59,12 @@ class Size:
 
 @dataclass(frozen=True, slots=True)
 class Axis:
-    """What a figure varies: its sign in sentences, its name, and how its values are written."""
+    """What a figure varies: its sign in sentences, its name, how its values are written, and its scale."""
 
     sign: str
     name: str
     form: str = "{:g}"
+    log: bool = False
 
     def value(self, x: float) -> str:
         return self.form.format(x)
@@ -65,7 +77,7 @@ AXES = {
     "fig4": Axis("alpha", "alpha of Zipf's law"),
     "fig5": Axis("IN", "rows of both inputs", "{:,.0f}"),
     "fig6": Axis("alpha", "alpha of Zipf's law"),
-    "fig7": Axis("r", "distance r"),
+    "fig7": Axis("r", "distance r (log)", log=True),
 }
 
 
@@ -110,7 +122,7 @@ def make_inputs(case: Case, size: Size, home: Path) -> Inputs:
         return zipf_inputs(round(case.x), ALPHA)
     if case.figure == "fig6":
         return materialise(home, EQ5, case.x)
-    raise NotImplementedError
+    return similar_inputs(size.points, case.x)
 
 
 def zipf_inputs(rows: int, alpha: float) -> Inputs:
@@ -120,3 +132,22 @@ def zipf_inputs(rows: int, alpha: float) -> Inputs:
     left, right = np.split(draw_keys(np.arange(KEYS), rows // 2 * 2, alpha, rng), 2)
     numbers = np.arange(rows // 2)
     return Inputs(ZIPF, {"r": pa.table({"b": left, "a": numbers}), "s": pa.table({"b": right, "c": numbers})})
+
+
+def similar_inputs(points: int, radius: float) -> Inputs:
+    """Generated histograms, once for each table of buckets, against themselves.
+
+    A pair that shares the buckets of several tables comes out for each of them, as often as the codes are equal.
+    """
+    vectors = as_matrix(histograms(points, seed=SEED))
+    codes = Buckets(radius, dimensions=vectors.shape[1], seed=SEED).codes(vectors)
+    rows = pa.table(
+        {
+            "bucket": codes.reshape(-1),
+            "id": np.repeat(np.arange(points), codes.shape[1]),
+        }
+    )
+    orders = (np.random.default_rng((SEED, place)).permutation(len(rows)) for place in range(2))
+    return Inputs(
+        SIMILAR, {side: rows.take(order) for side, order in zip(SIMILAR.sides, orders, strict=True)}
+    )
