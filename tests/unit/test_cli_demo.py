@@ -4,17 +4,21 @@ from __future__ import annotations
 
 import io
 import json
+import unicodedata
+from dataclasses import replace
 from pathlib import Path
 
+import duckdb
+import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
+from rich.cells import cell_len
 from rich.console import Console
 
-from watersmeet.cli.demo.market import Market
+from watersmeet.cli.demo.market import BUYS_A_ROUND, SELLS_A_ROUND, Market
 from watersmeet.cli.demo.oracle import compare
-from watersmeet.cli.demo.panel import HEAVIEST, DemoPanel
+from watersmeet.cli.demo.panel import DemoPanel
 from watersmeet.cli.demo.producer import Producer
 from watersmeet.cli.demo.sink import ResultFiles
 from watersmeet.cli.meters import Meters
@@ -23,6 +27,7 @@ from watersmeet.jobs.file import parse_job
 from watersmeet.jobs.model import Join
 from watersmeet.jobs.progress import Batches
 from watersmeet.log.status import InputStatus, JoinStatus
+from watersmeet.log.status_cube import BicliqueStatus, CubeStatus, HeavyStatus, KeyChange, KeyRows
 
 
 def test_the_market_is_the_seeds():
@@ -34,23 +39,35 @@ def test_the_market_is_the_seeds():
 
 def test_the_market_has_what_the_join_must_sort_out():
     market = Market(seed=1)
-    slices = [market.next_slice(2_000, 4_000) for _ in range(5)]
-    orders = pa.concat_tables(o for o, _ in slices)
-    trades = pa.concat_tables(t for _, t in slices)
-    assert orders["id"].to_pylist() == list(range(10_000))
-    joined = trades.join(orders, "order_id", "id", join_type="inner", right_suffix="_o")
-    assert len(joined) < len(trades), "some trades are on orders that are not there yet"
-    assert 0 < pc.sum(pc.not_equal(joined["symbol"], joined["symbol_o"])).as_py() < len(joined) // 20
-    assert 0 < pc.sum(pc.greater(joined["px"], joined["px_o"])).as_py() < len(joined) // 2
-    by_symbol = sorted(pc.value_counts(orders["symbol"]).field("counts").to_pylist())
-    assert by_symbol[-1] > 50 * by_symbol[len(by_symbol) // 2], "a few symbols have most of the business"
+    buys, sells = (
+        pa.concat_tables(side)
+        for side in zip(*(market.next_slice(BUYS_A_ROUND, SELLS_A_ROUND) for _ in range(2)), strict=True)
+    )
+    assert buys["id"].to_pylist() == list(range(2 * BUYS_A_ROUND))
+    rounds = {
+        name: np.array([int(lot.split("-")[1]) for lot in side["lot"].to_pylist()])
+        for name, side in (("buys", buys), ("sells", sells))
+    }
+    assert rounds["buys"].tolist() == [0] * BUYS_A_ROUND + [1] * BUYS_A_ROUND
+    second = rounds["sells"][SELLS_A_ROUND:]
+    assert 0.01 < np.mean(second == 0) < 0.03, "some sells are reported a round late"
+    assert 0 < np.mean(second == 2) < 0.02, "and some before their round has begun"
+    with duckdb.connect() as engine:
+        engine.register("b", buys)
+        engine.register("s", sells)
+        pairs, deals, most = engine.execute(
+            "SELECT sum(pairs), sum(deals), max(pairs) FROM (SELECT count(*) AS pairs, "
+            "count(*) FILTER (s.px <= b.px) AS deals FROM b JOIN s ON b.lot = s.lot GROUP BY b.lot)"
+        ).fetchall()[0]
+    assert 0.05 < deals / pairs < 0.12, "most sells ask for too much"
+    assert most / (pairs / 2) > 0.4, "one lot of a round has about half of its pairs"
 
 
 def test_the_producer_writes_whole_files_only(tmp_path):
     producer = Producer(tmp_path, seed=1)
     producer.write(10, 20)
     producer.write(1, 2)
-    assert producer.rows == {"orders": 11, "trades": 22}
+    assert producer.rows == {"buys": 11, "sells": 22}
     for name, rows in producer.rows.items():
         found = sorted(p.name for p in (tmp_path / name).iterdir())
         assert found == ["000000.parquet", "000001.parquet"]
@@ -96,26 +113,49 @@ def commit(folder: Path, name: str, *files: str) -> None:
 
 
 def test_only_committed_results_count(tmp_path):
-    results = ResultFiles(tmp_path, key="s")
-    assert results.heaviest(2) == []
-    for number, symbols in enumerate((["a", "b", "a"], ["b", "b"], ["c"])):
-        pq.write_table(pa.table({"s": symbols}), tmp_path / f"{number}.parquet")
+    results = ResultFiles(tmp_path)
+    results.update()
+    assert not results.committed
     (tmp_path / "half.parquet").write_bytes(b"PAR1")
     commit(tmp_path, "0", "0.parquet")
-    assert results.heaviest(2) == [("a", 2), ("b", 1)]
+    results.update()
     commit(tmp_path, "1.compact", "0.parquet", "1.parquet")
     (tmp_path / "_spark_metadata" / ".1.compact.crc").touch()
-    assert results.heaviest(1) == [("b", 3)]
+    results.update()
     assert list(results.committed) == [str(tmp_path / f"{n}.parquet") for n in (0, 1)]
 
 
+# Values that would clear the screen, break lines, be taken for rich's markup, run over the edge or hide.
+NASTY = (
+    "\x1b[2J\x1b]0;title\x07evil\x1b[31m",
+    "two\nlines\tand\rmore",
+    "[red]markup[/] [link=x]",
+    "東京都庁舎の展望台と都議会議事堂と第一本庁舎と第二本庁舎と都民広場",
+    "\u202ebackwards\u2066 \x9b31m " + "a" * 26,
+)
+CUBE = CubeStatus(
+    epoch=1_234,
+    busiest_work=123_456_789_012,
+    mean_work=98_765_432_101,
+    balance=1.25,
+    heavy=tuple(
+        HeavyStatus(
+            label,
+            (KeyRows("b", 999_999, 9_999_999), KeyRows("s", 999_998, 999_999)),
+            (1_024, 2_048),
+            10_000,
+        )
+        for label in NASTY
+    ),
+    changes=tuple(KeyChange(99_999, label, (512, 1_024), (1_024, 2_048), 123_456_789) for label in NASTY),
+)
 LARGE = JoinStatus(
-    name="fills",
+    name="deals",
     query="q",
     batch=99,
     starts=1,
     predicate=None,
-    inputs=tuple(InputStatus(n, 123, 123_456_789, 98_765_432_100, 0, 0) for n in ("o", "t")),
+    inputs=tuple(InputStatus(n, 123, 123_456_789, 98_765_432_100, 0, 0) for n in ("b", "s")),
     pending_rows=12_345_678,
     pending_parts=345,
     written_ms=0,
@@ -123,6 +163,8 @@ LARGE = JoinStatus(
     live_bytes=98_765_432_100,
     disk_bytes=198_765_432_100,
     damage=(),
+    strategy="hypercube",
+    hypercube=CUBE,
 )
 
 
@@ -140,33 +182,58 @@ def drawn(panel, width: int, encoding: str) -> list[str]:
     console = Console(file=io.TextIOWrapper(raw, encoding=encoding), width=width, height=24, highlight=False)
     console.print(panel.draw(width - 1, ascii_only=console.options.ascii_only))
     console.file.flush()
-    return raw.getvalue().decode(encoding).splitlines()
+    # Not splitlines(): it would also split at characters that must not be there.
+    return raw.getvalue().decode(encoding).removesuffix("\n").split("\n")
+
+
+def assert_harmless(lines: list[str], width: int) -> None:
+    assert all(cell_len(line) <= width for line in lines)
+    assert not [one for line in lines for one in line if unicodedata.category(one) in ("Cc", "Cf")]
 
 
 @pytest.mark.parametrize("encoding", ["utf-8", "ascii"])
 @pytest.mark.parametrize("width", [80, 120, 200])
 @pytest.mark.parametrize("state", [None, LARGE], ids=["before the first batch", "large figures"])
 def test_the_demos_display_fits_and_keeps_its_height(width, encoding, state):
-    panel = DemoPanel(Join("o.id = t.id " * 20, "fills"), {"o": "orders", "t": "trades"}, 30, meters(state))
+    panel = DemoPanel(Join("b.id = s.id " * 20, "deals"), {"b": "buys", "s": "sells"}, 30, meters(state))
     if state is not None:
-        panel.heaviest = [(f"SYM{n}", 1_234_567 // (n + 1)) for n in range(HEAVIEST)]
         panel.phase = None
     lines = drawn(panel, width, encoding)
-    assert all(len(line) <= width for line in lines)
-    assert len(lines) == 17
+    assert_harmless(lines, width)
+    assert len(lines) == 22, "it fits 24 lines"
     if state is not None:
-        assert [line for line in lines if "…" in line or "..." in line] == lines[2:3], (
-            "only the predicate is cut"
+        assert "merging debt  12,345,678 rows" in "\n".join(lines)
+        assert sum("999,999 to 10.0M" in line and "1024 x 2048  10000" in line for line in lines) == len(
+            NASTY
+        ), "labels are cut, figures are not"
+        assert any("planned balance 1.25 (busiest / mean), 1,234 changes" in line for line in lines)
+        assert any(
+            "batch 99999: " in line and "512 x 1024 -> 1024 x 2048, 123,456,789 rows moved" in line
+            for line in lines
         )
-        assert any("12,345,678 rows in 345 parts" in line for line in lines)
+
+
+def run_panel(state: JoinStatus | None) -> RunPanel:
+    text = '[inputs.a]\nformat="x"\n[inputs.b]\nformat="x"\n[join]\non="a.k=b.k"\n[sink]\nformat="x"\n[job]\ncheckpoint="c"'
+    return RunPanel(parse_job(text, Path("/x/name.toml"), {}), meters(state))
+
+
+PLAIN = replace(LARGE, strategy="hash", hypercube=None)
+BICLIQUE = replace(PLAIN, strategy="biclique", biclique=BicliqueStatus(units=48, groups=24))
 
 
 @pytest.mark.parametrize("width", [80, 120])
-@pytest.mark.parametrize("state", [None, LARGE], ids=["before the first batch", "large figures"])
-def test_the_display_of_run_fits(width, state):
-    text = '[inputs.a]\nformat="x"\n[inputs.b]\nformat="x"\n[join]\non="a.k=b.k"\n[sink]\nformat="x"\n[job]\ncheckpoint="c"'
-    panel = RunPanel(parse_job(text, Path("/x/name.toml"), {}), meters(state))
-    lines = drawn(panel, width, "utf-8")
-    assert all(len(line) <= width for line in lines)
-    assert len(lines) == 7
+@pytest.mark.parametrize(
+    "state, height",
+    [(None, 7), (PLAIN, 7), (BICLIQUE, 8), (LARGE, 19)],
+    ids=["before the first batch", "hash", "biclique", "hypercube"],
+)
+def test_the_display_of_run_fits(width, state, height):
+    lines = drawn(run_panel(state), width, "utf-8")
+    assert_harmless(lines, width)
+    assert len(lines) == height
     assert any("name" in line for line in lines)
+    if state is BICLIQUE:
+        assert any("biclique of 48 units in 24 groups" in line for line in lines)
+    if state is LARGE:
+        assert any("heavy key" in line and "rows of b" in line and "rows of s" in line for line in lines)

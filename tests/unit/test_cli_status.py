@@ -60,6 +60,45 @@ def test_json_has_the_documented_keys(state):
     assert (found["version"], join["batch"], join["starts"], join["damage"]) == (1, 0, 1, [])
 
 
+EVIL = "\x1b[2J[red]evil\n"
+
+
+@pytest.fixture
+def skewed_state(tmp_path):
+    """Two batches with one key that has most of the rows."""
+    schema = pa.schema({"k": pa.string()})
+    join = LocalJoin(
+        {"l": schema, "r": schema}, on="l.k = r.k", state=str(tmp_path), strategy="hypercube", tasks=2
+    )
+    for _ in range(2):
+        table = pa.table({"k": [EVIL] * 900 + [f"light {n}" for n in range(600)]})
+        join.count(l=table, r=table)
+    return tmp_path
+
+
+def test_heavy_keys_for_people(skewed_state):
+    done = invoke("status", skewed_state)
+    assert done.exit_code == 0
+    lines = done.stdout.splitlines()
+    assert any(line.startswith("hypercube: 1 heavy key, planned balance 1.") for line in lines)
+    (key,) = (line for line in lines if line.startswith("\\x1b[2J[red]evil\\n "))
+    assert key.split()[1:3] == ["1,800", "1,800"]
+    assert any(line.startswith("batch 0: \\x1b[2J[red]evil\\n light -> ") for line in lines)
+    assert "\x1b" not in done.stdout
+
+
+def test_heavy_keys_in_the_json(skewed_state):
+    (join,) = json.loads(invoke("status", skewed_state, "--json").stdout)["joins"]
+    assert (join["strategy"], join["grid"], join["biclique"]) == ("hypercube", None, None)
+    cube = join["hypercube"]
+    (key,) = cube["heavy"]
+    assert key["label"] == EVIL, "programs get the value as it is"
+    assert key["rows"] == [{"input": name, "lower": 1_800, "upper": 1_800} for name in ("l", "r")]
+    assert (cube["changes"][0]["batch"], cube["changes"][0]["before"]) == (0, [0, 0])
+    documented = invoke("status", "--help").stdout
+    assert all(name in documented for name in (*cube, *key, *key["rows"][0], *cube["changes"][0]))
+
+
 @pytest.mark.parametrize("arguments", [[], ["--json"]])
 def test_damage_is_told_and_gives_exit_code_1(state, arguments):
     (manifest,) = (state / "join/q1/manifests").iterdir()

@@ -1,9 +1,12 @@
-"""Numbers for people: counts, sizes, times and sparklines. Pure text, no colours."""
+"""Numbers and values for people: counts, sizes, times, sparklines, texts of any origin. Pure text, no colours."""
 
 from __future__ import annotations
 
 import datetime
+import unicodedata
 from collections.abc import Sequence
+
+from rich.cells import cell_len, set_cell_size
 
 _BLOCKS = "▁▂▃▄▅▆▇█"
 _ASCII = "_.-=+*#@"
@@ -25,6 +28,28 @@ def batches(number: int) -> str:
     ('1 batch', '1,200 batches')
     """
     return f"{count(number)} batch{'' if number == 1 else 'es'}"
+
+
+def rough(number: int) -> str:
+    """A count in at most seven characters.
+
+    >>> [rough(n) for n in (999_999, 1_234_567, 123_456_789, 12_345_678_901)]
+    ['999,999', '1.23M', '123M', '12.3G']
+    """
+    if number < 1_000_000:
+        return count(number)
+    unit, value = ("M", number / 1e6) if number < 999_500_000 else ("G", number / 1e9)
+    digits = 2 if value < 9.995 else 1 if value < 99.95 else 0
+    return f"{value:.{digits}f}{unit}"
+
+
+def bounds(lower: int, upper: int) -> str:
+    """
+    >>> bounds(1200, 1200), bounds(1200, 1300), bounds(1_000_001, 1_000_007)
+    ('1,200', '1,200 to 1,300', '1.00M')
+    """
+    low, high = rough(lower), rough(upper)
+    return low if low == high else f"{low} to {high}"
 
 
 def size(number: float) -> str:
@@ -79,12 +104,36 @@ def moment(ms: int) -> str:
 
 
 def shortened(text: str, width: int) -> str:
-    """At most `width` characters. Three points, because not every terminal has the ellipsis.
+    """At most `width` columns of a terminal. Three points, because not every terminal has the ellipsis.
 
-    >>> shortened("o.id = t.id", 8), shortened("o.id", 8)
-    ('o.id ...', 'o.id')
+    >>> shortened("o.id = t.id", 8), shortened("o.id", 8), shortened("東京都庁", 7)
+    ('o.id ...', 'o.id', '東京...')
     """
-    return text if len(text) <= width else text[: max(0, width - 3)] + "..."
+    return text if cell_len(text) <= width else set_cell_size(text, max(0, width - 3)) + "..."
+
+
+# Control and format characters (escape sequences, line ends, changes of direction), lone surrogates, characters of
+# private use or none at all, separators of lines: each may do something to a terminal, or hide.
+_HARMFUL = frozenset({"Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp"})
+
+
+def harmless(value: str, *, ascii_only: bool = False) -> str:
+    """A value of unknown origin, fit for a terminal: what is not to be printed is spelled out.
+
+    >>> harmless("a\\x1b[2Jb\\n")
+    'a\\\\x1b[2Jb\\\\n'
+    >>> harmless("Zoë", ascii_only=True)
+    'Zo\\\\xeb'
+    """
+    return "".join(_spelled(one) if _is_harmful(one, ascii_only) else one for one in value)
+
+
+def _is_harmful(one: str, ascii_only: bool) -> bool:
+    return (ascii_only and not one.isascii()) or unicodedata.category(one) in _HARMFUL
+
+
+def _spelled(one: str) -> str:
+    return one.encode("unicode_escape").decode("ascii")
 
 
 def sparkline(values: Sequence[float], width: int, *, ascii_only: bool = False) -> str:

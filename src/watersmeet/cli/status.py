@@ -10,12 +10,16 @@ import typer
 from watersmeet.cli.outcome import FAILED, reported, say, say_error
 
 if TYPE_CHECKING:
-    from rich.console import RenderableType
+    from rich.console import Console, RenderableType
 
     from watersmeet.log.status import JoinStatus, Status, WindowStatus
+    from watersmeet.log.status_cube import CubeStatus
 
 # Raised when a key of the JSON changes its meaning or goes; new keys may come at any time.
 JSON_VERSION = 1
+
+# Of heavy keys and of changes to their grids: the rest is in the JSON.
+_SHOWN_KEYS, _SHOWN_CHANGES = 10, 5
 
 
 def status(
@@ -41,11 +45,21 @@ def status(
       name, query      the join's name and Spark's query id
       batch, starts    the last batch; how often the query was started
       predicate        the join condition, in canonical spelling
-      strategy         hash, range or grid
+      strategy         hash, hypercube, biclique, range or grid
       grid             of a grid: cells, epoch (changes of shape), mappings
                        (rows and columns of each group of cells), load_bytes
                        (what the fullest cell reads), changes (the latest);
                        otherwise null
+      hypercube        of a hypercube: epoch (changes), busiest_work and
+                       mean_work (rows to look up and results of a task in
+                       the last batch, as planned), balance (their ratio),
+                       heavy (the most rows first: label, rows with input,
+                       lower and upper bound, grid, tasks that share it),
+                       changes (the latest: batch, label, before and after,
+                       [0, 0] being a light key, moved_rows); otherwise null.
+                       A label is a value of your data, unchanged: at most
+                       40 characters, or "hash" and the hash of the key
+      biclique         of a biclique: units, groups; otherwise null
       window           of a window: within, lateness, watermark (null until
                        all inputs have shown a time; it waits for the one
                        that is behind), newest (the latest time of each
@@ -92,9 +106,27 @@ def _print(found: Status) -> None:
             console.print()
         console.print(_heading(join), soft_wrap=not console.is_terminal)
         console.print(_table(join))
+        if join.hypercube is not None and join.hypercube.heavy:
+            _print_heavy(console, join.hypercube, [one.name for one in join.inputs])
         say(console, _rest(join))
     for problem in found.damage:
         say_error(problem)
+
+
+def _print_heavy(console: Console, cube: CubeStatus, inputs: list[str]) -> None:
+    """The heaviest keys and the latest changes."""
+    from watersmeet.cli.heavy import heavy_table, latest_changes
+
+    ascii_only = console.options.ascii_only
+    console.print()
+    console.print(heavy_table(cube.heavy[:_SHOWN_KEYS], inputs, console.width, ascii_only=ascii_only))
+    if len(cube.heavy) > _SHOWN_KEYS:
+        say(console, f"and {len(cube.heavy) - _SHOWN_KEYS} more")
+    shown = min(_SHOWN_CHANGES, len(cube.changes))
+    say(console, ("latest changes" if shown else "no changes", "dim"))
+    for line in latest_changes(cube, shown, console.width, ascii_only=ascii_only):
+        say(console, line)
+    console.print()
 
 
 def _heading(join: JoinStatus) -> RenderableType:
@@ -118,7 +150,12 @@ def _heading(join: JoinStatus) -> RenderableType:
 def _strategy(join: JoinStatus) -> str:
     """Such as: grid of 4 cells, mapping (1, 4) after 2 changes, the last in batch 7: 120 rows read anew."""
     from watersmeet.cli.figures import count, size
+    from watersmeet.cli.heavy import biclique_words, cube_words
 
+    if join.hypercube is not None:
+        return f"hypercube: {cube_words(join.hypercube)}"
+    if join.biclique is not None:
+        return biclique_words(join.biclique)
     if join.grid is None:
         return f"strategy {join.strategy}"
     grid = join.grid

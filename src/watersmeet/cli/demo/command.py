@@ -25,8 +25,9 @@ def demo(
 ) -> None:
     """Join two live streams on this machine, watch it, and check every result.
 
-    A made-up market writes orders and trades as Parquet files without end. An embedded Spark joins each order
-    with the trades that filled it at its limit or better. At the end DuckDB joins the same files in one go, and
+    A made-up market writes offers to buy and to sell as Parquet files without end. An embedded Spark joins each
+    buy with the sells of the same lot that ask for no more. A few lots have most of the offers: watch how their
+    keys become heavy and are shared out over all tasks. At the end DuckDB joins the same files in one go, and
     the two results are compared row by row. Ctrl-C ends it early; what was joined is still checked.
 
     Examples:

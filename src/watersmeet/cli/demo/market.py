@@ -1,9 +1,9 @@
-"""A made-up market: buy orders and the trades that fill them, endless and repeatable by seed.
+"""A made-up market: offers to buy and to sell lots, endless and repeatable by seed.
 
-Orders come in by ascending id. A trade names the order that it fills and usually comes a little later, but
-some are reported before their order. A few symbols have most of the business, a few large orders are filled
-in very many trades. Some trades are above the order's limit or carry the wrong symbol: the join must not
-let them through.
+Trading goes in rounds, each with lots of its own; a lot is a symbol's in one round, and is offered for until the round
+is over. A few symbols have most of the business (Zipf's law), so in every round the same few lots are wanted by
+everybody. Some sells are reported a round late, and some before their round has begun. Most sells ask for more than
+a buyer gives: the join must not let them through.
 """
 
 from __future__ import annotations
@@ -12,19 +12,20 @@ import itertools
 from collections.abc import Iterator
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
-SYMBOLS = 300
+SYMBOLS = 1_500
 
-# Zipf's exponent of the symbols: the first gets about a sixth of the orders.
+# Zipf's exponent of the symbols: the first gets an eighth of the offers, and with them most of the pairs.
 _SYMBOL_SKEW = 1.0
-# Trades look back over this many orders, and ahead over that many: a few seconds of business.
-_LOOK_BACK, _LOOK_AHEAD = 60_000, 3_000
-# One order in so many is large, and takes this share of all trades.
-_LARGE_EVERY, _LARGE_SHARE = 5_000, 0.2
-_WRONG_SYMBOL_SHARE = 0.01
-# A trade's price against the limit, in cents: mostly at or below it.
-_PRICE_MEAN, _PRICE_SPREAD = -1.0, 2.0
+# Offers of a round: some six seconds of business.
+BUYS_A_ROUND, SELLS_A_ROUND = 12_000, 24_000
+_LATE_SHARE, _EARLY_SHARE = 0.02, 0.01
+# Prices as shares of the symbol's usual one: a sell is some two spreads above a buy.
+_SPREAD, _ASKED_MORE = 0.01, 0.02
+
+Numbers = npt.NDArray[np.int64]
 
 
 class Market:
@@ -36,59 +37,38 @@ class Market:
         self._rng.shuffle(self._names)
         weights = 1.0 / np.arange(1, SYMBOLS + 1) ** _SYMBOL_SKEW
         self._weights = weights / weights.sum()
-        self._prices = np.round(self._rng.uniform(5, 500, SYMBOLS), 2)
-        # What is known of every order so far, by id: trades need its symbol and limit.
-        self._symbol = np.empty(0, np.int16)
-        self._limit = np.empty(0, np.float64)
-        self._sent = 0
+        self._prices = self._rng.uniform(5, 500, SYMBOLS)
+        self._buys = self._sells = 0
 
-    def next_slice(self, orders: int, trades: int) -> tuple[pa.Table, pa.Table]:
-        """The next orders, and trades on orders before, among and shortly after them."""
-        self._extend(self._sent + orders + _LOOK_AHEAD)
-        ids = np.arange(self._sent, self._sent + orders)
-        self._sent += orders
-        return self._orders(ids), self._trades(self._choose_orders(trades))
+    def next_slice(self, buys: int, sells: int) -> tuple[pa.Table, pa.Table]:
+        """The next offers of both kinds."""
+        buy_ids, sell_ids = (
+            np.arange(self._buys, self._buys + buys),
+            np.arange(self._sells, self._sells + sells),
+        )
+        self._buys += buys
+        self._sells += sells
+        drawn = self._rng.random(sells)
+        moved = (drawn > 1 - _EARLY_SHARE).astype(np.int64) - (drawn < _LATE_SHARE)
+        return (
+            self._offers(buy_ids, buy_ids // BUYS_A_ROUND, 1.0),
+            self._offers(sell_ids, np.maximum(sell_ids // SELLS_A_ROUND + moved, 0), 1 + _ASKED_MORE),
+        )
 
-    def _extend(self, total: int) -> None:
-        missing = total - len(self._symbol)
-        symbol = self._rng.choice(SYMBOLS, missing, p=self._weights).astype(np.int16)
-        limit = np.round(self._prices[symbol] * self._rng.normal(1, 0.01, missing), 2)
-        self._symbol = np.concatenate([self._symbol, symbol])
-        self._limit = np.concatenate([self._limit, limit])
-
-    def _choose_orders(self, trades: int) -> np.ndarray:
-        low, high = max(0, self._sent - _LOOK_BACK), self._sent + _LOOK_AHEAD
-        ids = self._rng.integers(low, high, trades)
-        large = self._rng.random(trades) < _LARGE_SHARE
-        ids[large] = ids[large] // _LARGE_EVERY * _LARGE_EVERY
-        return ids
-
-    def _orders(self, ids: np.ndarray) -> pa.Table:
+    def _offers(self, ids: Numbers, rounds: Numbers, level: float) -> pa.Table:
+        symbol = self._rng.choice(SYMBOLS, len(ids), p=self._weights)
+        px = self._prices[symbol] * self._rng.normal(level, _SPREAD, len(ids))
         return pa.table(
             {
                 "id": pa.array(ids, pa.int64()),
-                "symbol": pa.array(self._names[self._symbol[ids]], pa.string()),
-                "px": pa.array(self._limit[ids]),
+                "lot": pa.array(self._names[symbol] + "-" + rounds.astype(str).astype(object), pa.string()),
+                "px": pa.array(np.round(px, 2)),
                 "qty": pa.array(self._rng.integers(1, 100, len(ids)) * 100, pa.int64()),
-            }
-        )
-
-    def _trades(self, ids: np.ndarray) -> pa.Table:
-        cents = np.round(self._rng.normal(_PRICE_MEAN, _PRICE_SPREAD, len(ids)))
-        symbol = self._symbol[ids].copy()
-        wrong = self._rng.random(len(ids)) < _WRONG_SYMBOL_SHARE
-        symbol[wrong] = self._rng.integers(0, SYMBOLS, int(wrong.sum()))
-        return pa.table(
-            {
-                "order_id": pa.array(ids, pa.int64()),
-                "symbol": pa.array(self._names[symbol], pa.string()),
-                "px": pa.array(np.round(self._limit[ids] + cents / 100, 2)),
-                "qty": pa.array(self._rng.integers(1, 20, len(ids)) * 100, pa.int64()),
             }
         )
 
 
 def _symbols() -> Iterator[str]:
-    """Words that read like tickers: consonant, vowel, consonant, vowel."""
-    for letters in itertools.product("BKLMRST", "AEIO", "DGNPVZ", "AO"):
+    """Words that read like tickers: consonant, vowel, consonant, vowel, consonant."""
+    for letters in itertools.product("BKLMRST", "AEIO", "DGNPVZ", "AO", "LNRSX"):
         yield "".join(letters)

@@ -16,18 +16,19 @@ import pyarrow.parquet as pq
 
 from watersmeet.cli.demo.market import Market
 
-# Rows a second: well below what two cores join, so that the demo keeps up on a laptop.
-ORDERS_PER_S, TRADES_PER_S = 12_000, 24_000
+# Rows a second: well below what two cores join, so that the demo keeps up on a laptop. Each second some 1.3 million
+# pairs of one lot are looked at, most of them of the few that everybody wants.
+BUYS_PER_S, SELLS_PER_S = 2_000, 4_000
 _FILE_EVERY_S = 0.5
 # Business comes in waves: the rate swings by this share, once in so many seconds.
 _SWING, _SWING_S = 0.5, 8.0
 
 
 class Producer:
-    """Writes to `folder`/orders and `folder`/trades until stopped."""
+    """Writes to `folder`/buys and `folder`/sells until stopped."""
 
     def __init__(self, folder: Path, seed: int):
-        self.rows = {"orders": 0, "trades": 0}
+        self.rows = {"buys": 0, "sells": 0}
         self.error: Exception | None = None
         self._folder = folder
         self._market = Market(seed)
@@ -53,14 +54,14 @@ class Producer:
                 now = time.monotonic()
                 share = (now - last) * (1 + _SWING * math.sin((now - started) * 2 * math.pi / _SWING_S))
                 last = now
-                self.write(round(ORDERS_PER_S * share), round(TRADES_PER_S * share))
+                self.write(round(BUYS_PER_S * share), round(SELLS_PER_S * share))
         except Exception as error:
             # Kept for the main thread, which ends the demo with it.
             self.error = error
 
-    def write(self, orders: int, trades: int) -> None:
+    def write(self, buys: int, sells: int) -> None:
         """One more file of each."""
-        tables = dict(zip(self.rows, self._market.next_slice(orders, trades), strict=True))
+        tables = dict(zip(self.rows, self._market.next_slice(buys, sells), strict=True))
         for name, table in tables.items():
             _write_whole(table, self._folder / name / f"{self._files:06d}.parquet")
             self.rows[name] += len(table)

@@ -18,7 +18,7 @@ from pathlib import Path
 from rich.console import Console
 
 from watersmeet.cli.demo.oracle import Verdict, compare
-from watersmeet.cli.demo.panel import HEAVIEST, DemoPanel
+from watersmeet.cli.demo.panel import DemoPanel
 from watersmeet.cli.demo.producer import Producer
 from watersmeet.cli.demo.sink import ResultFiles
 from watersmeet.cli.figures import batches, clock, count
@@ -36,28 +36,30 @@ from watersmeet.jobs.progress import Batches
 from watersmeet.jobs.runner import Running
 from watersmeet.log.status import JoinStatus
 
-_TITLES = {"o": "orders", "t": "trades"}
+_TITLES = {"b": "buys", "s": "sells"}
 
-# Orders and trades for a first batch, in which Spark starts its Python workers and compiles: it takes seconds.
+# Buys and sells for a first batch, in which Spark starts its Python workers and compiles: it takes seconds.
 _WARM_UP_ROWS = (100, 200)
 
 _JOB = """\
-# Buy orders, and the trades that filled them at their limit or better.
+# Offers to buy, and the offers to sell of the same lot that ask for no more.
 
-[inputs.o]
+[inputs.b]
 format = "parquet"
-path = "orders"
-schema = "id BIGINT, symbol STRING, px DOUBLE, qty BIGINT"
+path = "buys"
+schema = "id BIGINT, lot STRING, px DOUBLE, qty BIGINT"
 
-[inputs.t]
+[inputs.s]
 format = "parquet"
-path = "trades"
-schema = "order_id BIGINT, symbol STRING, px DOUBLE, qty BIGINT"
+path = "sells"
+schema = "id BIGINT, lot STRING, px DOUBLE, qty BIGINT"
 
 [join]
-on = "o.id = t.order_id AND o.symbol = t.symbol AND t.px <= o.px"
-select = ["o.id", "o.symbol", "t.px", "t.qty", "(o.px - t.px) * t.qty AS saved"]
-name = "fills"
+on = "b.lot = s.lot AND s.px <= b.px"
+select = ["b.lot", "b.id AS buy", "s.id AS sell", "s.px", "(b.px - s.px) * s.qty AS saved"]
+name = "deals"
+strategy = "hypercube"   # a few lots have most of the offers: all tasks share them
+tasks = 4
 
 [sink]
 format = "parquet"
@@ -130,14 +132,13 @@ def _prepare(folder: Path, seconds: int, seed: int) -> _Parts:
         producer=Producer(folder, seed),
         meters=meters,
         panel=DemoPanel(job.join, _TITLES, seconds, meters),
-        results=ResultFiles(folder / "results", key="symbol"),
+        results=ResultFiles(folder / "results"),
     )
 
 
 def _run(parts: _Parts, running: Running, view: View, stop: StopRequest) -> None:
     def observe(new: Sequence[Batches], state: JoinStatus | None) -> None:
         parts.meters.add(new, state)
-        parts.panel.heaviest = parts.results.heaviest(HEAVIEST)
         view.observe(new, parts.meters)
 
     running.catch_up(observe)
@@ -171,7 +172,7 @@ def _figures(parts: _Parts) -> str:
     # The first batch is the warm-up's.
     times = [batch.ms for batch in meters.recent if batch.first > 0] or [0]
     return (
-        f"{clock(meters.elapsed_s)}: {count(rows['orders'])} orders and {count(rows['trades'])} trades in, "
+        f"{clock(meters.elapsed_s)}: {count(rows['buys'])} buys and {count(rows['sells'])} sells in, "
         f"{count(meters.rows_out)} results out, {batches(meters.batches)}\n"
         f"a batch took {in_seconds(statistics.median(times))} (median), {in_seconds(max(times))} at most; "
         f"{state_words(meters.state)}"

@@ -1,4 +1,4 @@
-"""The demo's results as they come out: the files that Spark has committed, and the heaviest symbols in them.
+"""The demo's results as they come out: the files that Spark has committed.
 
 Spark's file sink writes into the directory at once and lists what counts in `_spark_metadata`, one file for
 each batch (now and then a `.compact` one that repeats all before it). Files that are not listed are half
@@ -8,46 +8,27 @@ written, or of a batch that will be repeated.
 from __future__ import annotations
 
 import json
-from collections import Counter
 from pathlib import Path
-
-import pyarrow.compute as pc
-import pyarrow.parquet as pq
 
 _LOG = "_spark_metadata"
 _COMPACT = ".compact"
 
 
 class ResultFiles:
-    """Reads each file once, however often it is asked."""
+    """Reads each file of the log once, however often it is asked."""
 
-    def __init__(self, folder: Path, key: str):
+    def __init__(self, folder: Path):
         self._folder = folder
-        self._key = key
         self._logs: set[str] = set()
-        self._counts: Counter[str] = Counter()
         self.committed: dict[str, None] = {}
 
-    def heaviest(self, limit: int) -> list[tuple[str, int]]:
-        """The keys with the most results so far."""
-        for path in self.update():
-            counted = pc.value_counts(pq.read_table(path, columns=[self._key]).column(self._key))
-            for item in counted:
-                self._counts[item["values"].as_py()] += item["counts"].as_py()
-        return self._counts.most_common(limit)
-
-    def update(self) -> list[str]:
-        """The files committed since the last time."""
-        new: dict[str, None] = {}
+    def update(self) -> None:
+        """Look for files committed since the last time."""
         for log in self._new_logs():
             # The first line is the version of the format.
             for line in log.read_text().splitlines()[1:]:
-                path = json.loads(line)["path"].removeprefix("file://")
-                if path not in self.committed:
-                    new[path] = None
+                self.committed[json.loads(line)["path"].removeprefix("file://")] = None
             self._logs.add(log.name)
-        self.committed |= new
-        return list(new)
 
     def _new_logs(self) -> list[Path]:
         try:
