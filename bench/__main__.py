@@ -14,6 +14,7 @@ from bench.adaptive import adaptive
 from bench.data import cache_dir
 from bench.jobs import Job, Terms, run_jobs
 from bench.report import OURS, Finding, Results, markdown, print_findings, replace_section
+from bench.similar import similar
 from bench.suites import BAND, EQUALITY, SUITES, Suite
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -53,6 +54,7 @@ class Wanted:
 
 
 app.command()(adaptive)
+app.command()(similar)
 
 
 def add_command(suite: Suite, about: str) -> None:

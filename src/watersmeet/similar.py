@@ -93,7 +93,7 @@ class Buckets:
             raise UsageError(f"the column {taken[0]} has the name of a bucket code: rename it")
         schema = type(frame.schema)(list(frame.schema.fields))
         for name in added:
-            schema = schema.add(name, "bigint")
+            schema = schema.add(name, "long")
         return frame.mapInArrow(_Explode(self, column), schema)
 
     def near(self, left: str, right: str) -> str:
