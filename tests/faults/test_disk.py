@@ -6,6 +6,7 @@ and nothing is missing. The disk is a small tmpfs, filled at the very moment whe
 
 from __future__ import annotations
 
+import contextlib
 import os
 import subprocess
 from collections.abc import Callable, Iterator
@@ -33,6 +34,7 @@ pytestmark = [pytest.mark.faults, pytest.mark.timeout(600)]
 
 SIZE = "4m"
 LARGER = "64m"
+_PAGE = 4096
 
 
 @dataclass(frozen=True)
@@ -40,9 +42,10 @@ class Disk:
     path: Path
 
     def fill(self) -> None:
-        """Take up every last byte."""
-        free = os.statvfs(self.path)
-        (self.path / "filler").write_bytes(bytes(free.f_bavail * free.f_frsize))
+        """Take up every last byte, also while another process is writing."""
+        with (self.path / "filler").open("wb", buffering=0) as filler, contextlib.suppress(OSError):
+            while filler.write(bytes(_PAGE)):
+                pass
         assert os.statvfs(self.path).f_bavail == 0
 
     def grow(self) -> None:
