@@ -26,6 +26,10 @@ Load = npt.NDArray[np.float64]
 # A change must have paid for the rows that it moves after so many batches like this one.
 PAYBACK_BATCHES = 32
 
+# Rows of light keys that a task takes at most, in equal shares. Where the cells leave one task with little, but that is
+# more than all light work, it would otherwise read every light row: with twice a share each, half of the tasks do.
+MOST_LIGHT = 2.0
+
 NOBODY = -1
 
 
@@ -83,7 +87,8 @@ def light_load(light: Profile, ranges: Sequence[KeyRange]) -> Load:
 def task_of(keys: npt.NDArray[np.uint64], ranges: Sequence[KeyRange]) -> npt.NDArray[np.int64]:
     """Whose range each key lies in."""
     # Ends rather than beginnings: an empty range has nothing before its end that the one before does not have.
-    ends = np.array([min(range_.high, KEY_SPACE - 1) for range_ in ranges[:-1]], np.uint64)
+    # Those behind the last key are left out: nothing lies there, and 64 bits do not hold them.
+    ends = np.array([range_.high for range_ in ranges[:-1] if range_.high < KEY_SPACE], np.uint64)
     return np.searchsorted(ends, keys, side="right")
 
 
@@ -125,19 +130,26 @@ def _fill(lots: Sequence[Lot], kept: Sequence[Owners], tasks: int) -> tuple[list
 
 
 def _room(load: Load, light: float) -> Load:
-    """How much light work each task takes, so that all come to the same level, or as near as can be."""
-    order = np.sort(load)
-    reached = np.cumsum(order)
-    # With the water at the height of the i-th task, the i before it hold so much.
-    held = order * np.arange(len(order)) - (reached - order)
-    under = int(np.searchsorted(held, light, side="right"))
-    level = (light + reached[under - 1]) / under
-    return np.maximum(level - load, 0.0)
+    """How much light work each task takes, so that all come to the same level, or as near as can be.
+
+    No task takes more than `MOST_LIGHT` times an equal share.
+    """
+    most = MOST_LIGHT * light / len(load)
+    # While the water rises, a task begins to take at its own height, and ends where it has taken the most.
+    heights = np.concatenate([load, load + most])
+    order = np.argsort(heights, kind="stable")
+    heights = heights[order]
+    taking = np.cumsum(np.where(order < len(load), 1, -1))
+    held = np.concatenate([[0.0], np.cumsum(np.diff(heights) * taking[:-1])])
+    under = int(np.searchsorted(held, light)) - 1 if light else 0
+    level = heights[under] + (light - held[under]) / max(1, taking[under])
+    return np.clip(level - load, 0.0, most)
 
 
 def _cut(light: Profile, room: Load) -> tuple[KeyRange, ...]:
     """Ranges one after the other, each with about the work that its task has room for."""
-    if not light.total:
+    # Also where the work is so little that no level rises by it.
+    if not room.any():
         equal = [KEY_SPACE * task // len(room) for task in range(len(room) + 1)]
         return tuple(itertools.starmap(KeyRange, itertools.pairwise(equal)))
     reached = np.cumsum(light.work)

@@ -9,6 +9,7 @@ old rows on the left, r and R on the right, is
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
@@ -20,6 +21,9 @@ from watersmeet.model.facts import Run
 Keys = npt.NDArray[np.uint64]
 Counts = npt.NDArray[np.int64]
 Work = npt.NDArray[np.float64]
+
+# The multiples of no other number are spread as evenly between two whole ones.
+_GOLDEN = (5**0.5 - 1) / 2
 
 # The sorted order keys of a run.
 KeysOf = Callable[[Run], Keys]
@@ -127,21 +131,26 @@ def _count(runs: Sequence[Run], keys: Keys, keys_of: KeysOf) -> Counts:
 
 
 def _sample(runs: Sequence[Run], known: Keys, samples: int, keys_of: KeysOf) -> tuple[Keys, Work]:
-    """Every n-th key, ascending, without the known ones; and how many rows each stands for."""
-    rows = sum(run.rows for run in runs)
-    step = max(1, rows // max(1, samples))
-    drawn, weights = [np.zeros(0, np.uint64)], [np.zeros(0)]
-    for run in runs:
-        keys = keys_of(run)[step // 2 :: step]
-        if not len(keys):
-            continue
-        drawn.append(keys)
-        weights.append(np.full(len(keys), run.rows / len(keys)))
-    keys, weight = np.concatenate(drawn), np.concatenate(weights)
-    order = np.argsort(keys, kind="stable")
-    keys, weight = keys[order], weight[order]
+    """So many keys at most, ascending, without the known ones; and how many rows each stands for.
+
+    One is drawn from each stretch of equal length over all runs, small ones included. Its place in the stretch changes
+    by the golden ratio: at a fixed place it might be the same of every run, and runs are sorted.
+    """
+    ends = np.cumsum([run.rows for run in runs], dtype=np.int64)
+    rows = int(ends[-1]) if len(runs) else 0
+    count = min(rows, max(1, samples))
+    if not count:
+        return np.zeros(0, np.uint64), np.zeros(0)
+    numbers = np.arange(count)
+    places = ((numbers + numbers * _GOLDEN % 1) * (rows / count)).astype(np.int64)
+    cuts = np.searchsorted(places, [0, *ends]).tolist()
+    drawn = [
+        keys_of(run)[places[low:high] - (end - run.rows)]
+        for run, end, (low, high) in zip(runs, ends.tolist(), itertools.pairwise(cuts), strict=True)
+        if low < high
+    ]
+    keys = np.sort(np.concatenate(drawn))
     if len(known):
         at = np.minimum(np.searchsorted(known, keys), len(known) - 1)
-        other = known[at] != keys
-        keys, weight = keys[other], weight[other]
-    return keys, weight
+        keys = keys[known[at] != keys]
+    return keys, np.full(len(keys), rows / count)

@@ -58,7 +58,7 @@ def frequent(runs: Sequence[Run]) -> Frequent:
             covered[key] += slack
             if label:
                 labels[key] = label
-    listed = sketch.get_frequent_items(datasketches.frequent_items_error_type.NO_FALSE_NEGATIVES, 1)
+    listed = sketch.get_frequent_items(datasketches.frequent_items_error_type.NO_FALSE_NEGATIVES, 0)
     bounds = {key: Bounds(lower, upper + unlisted - covered[key]) for key, _estimate, lower, upper in listed}
     # What the sketch let go of is listed nowhere: its error comes on top.
     return Frequent(bounds, labels, unlisted + sketch.get_upper_bound(-1))

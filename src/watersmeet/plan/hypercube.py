@@ -12,13 +12,16 @@ Where we go another way, and why:
 - There are several workers' worth of cells for each task (`workers`), so that unequal cells can be balanced.
 - The ranges of light keys are not of equal width: they even out what the cells leave uneven.
 - A side that should be narrower than one part leaves its share to the other side (a key that one input has once).
+- Workers are shared out by a key's part of all heavy output, or by that of this batch's where it is more: a key that
+  has just come into fashion has little output to show, and all of the batch's work. A key that a batch does not bring
+  keeps its grid: there is nothing to gain, and the rows would move back with the next batch.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import numpy.typing as npt
@@ -169,10 +172,13 @@ def plan_cube(
     )
     light = _put_together(sampled, Profile(counts.keys[~mask], work[~mask]))
     lots = _lots(counts.where(mask), were_heavy, workers, float(work[mask].sum()) / whole)
-    light_old = left.old_rows + right.old_rows - sum(lot.left_old + lot.right_old for lot in lots)
-    chosen, moved = _best(lots, were_heavy, light, ranges or plan_ranges(tasks), light_old)
+    released = _released(counts.where(~mask), were_heavy)
+    light_old = (
+        left.old_rows + right.old_rows - sum(lot.left_old + lot.right_old for lot in (*lots, *released))
+    )
+    chosen, moved = _best(lots, released, were_heavy, light, ranges or plan_ranges(tasks), light_old)
     heavy = tuple(_heavy_key(lot, chosen.owners[place].reshape(-1), seen) for place, lot in enumerate(lots))
-    changes = _changes(heavy, were_heavy, moved, seen, batch)
+    changes = _changes(heavy, released, were_heavy, moved, batch)
     changed = heavy_shapes(heavy) != heavy_shapes(known.heavy) or chosen.ranges != (
         ranges or plan_ranges(tasks)
     )
@@ -213,25 +219,40 @@ def _lots(heavy: KeyCounts, were_heavy: dict[int, HeavyKey], workers: int, heavy
     """Shapes for the heavy keys, which are `heavy_share` of all work: of the workers they get as much."""
     # A key that one input lacks has rows all the same: they count as if the other had one.
     left, right = (np.maximum(rows, 1).astype(np.float64) for rows in (heavy.left, heavy.right))
-    output = float((left * right).sum())
+    output, probed, emitted = left * right, heavy.probed, heavy.emitted
+    work = probed + emitted
+    share = np.maximum(output / output.sum(), work / max(1.0, float(work.sum())))
     workers = max(1, round(workers * heavy_share))
     lots = []
-    probed_left, probed_right, emitted = heavy.left_new, heavy.right_new, heavy.emitted
     for place, key in enumerate(heavy.keys.tolist()):
-        wanted = attainable(desired_sides(int(left[place]), int(right[place]), output, workers))
         known = were_heavy.get(key)
-        shape = first_shape(wanted) if known is None else next_shape(known.shape, wanted)
-        work = (
-            int(probed_left[place]) / shape.rows
-            + int(probed_right[place]) / shape.cols
+        if known is not None and not probed[place]:
+            shape = known.shape
+        else:
+            seen_output = float(output[place] / share[place])
+            wanted = attainable(desired_sides(int(left[place]), int(right[place]), seen_output, workers))
+            shape = first_shape(wanted) if known is None else next_shape(known.shape, wanted)
+        cell_work = (
+            int(heavy.left_new[place]) / shape.rows
+            + int(heavy.right_new[place]) / shape.cols
             + float(emitted[place]) / shape.cells
         )
-        lots.append(Lot(key, shape, work, int(heavy.left_old[place]), int(heavy.right_old[place])))
+        lots.append(Lot(key, shape, cell_work, int(heavy.left_old[place]), int(heavy.right_old[place])))
     return lots
+
+
+def _released(light: KeyCounts, were_heavy: dict[int, HeavyKey]) -> list[Lot]:
+    """The keys that are heavy no more: all their rows go to the task in whose range they lie."""
+    return [
+        Lot(key, GridShape(1, 1), 0.0, int(light.left_old[place]), int(light.right_old[place]))
+        for place, key in enumerate(light.keys.tolist())
+        if key in were_heavy
+    ]
 
 
 def _best(
     lots: Sequence[Lot],
+    released: Sequence[Lot],
     were_heavy: dict[int, HeavyKey],
     light: Profile,
     ranges: Sequence[KeyRange],
@@ -248,7 +269,7 @@ def _best(
         allot_rest(lots, kept, light, tasks),
         allot_anew(lots, light, tasks),
     )
-    moved = [moved_rows(lots, option, were_heavy, ranges, light_old) for option in options]
+    moved = [_moved(lots, released, option, were_heavy, ranges, light_old) for option in options]
     doubt = LEAST_GAIN * float(options[0].load.mean())
     costs = [
         option.busiest + sum(rows) / PAYBACK_BATCHES + (doubt if place else 0.0)
@@ -256,6 +277,20 @@ def _best(
     ]
     best = costs.index(min(costs))
     return options[best], moved[best][:-1]
+
+
+def _moved(
+    lots: Sequence[Lot],
+    released: Sequence[Lot],
+    option: Allotment,
+    were_heavy: dict[int, HeavyKey],
+    ranges: Sequence[KeyRange],
+    light_old: int,
+) -> list[int]:
+    keys = np.array([lot.key for lot in released], np.uint64)
+    owners = task_of(keys, option.ranges).reshape(-1, 1, 1)
+    after = replace(option, owners=(*option.owners, *owners))
+    return moved_rows([*lots, *released], after, were_heavy, ranges, light_old)
 
 
 def _as_light(lot: Lot, ranges: Sequence[KeyRange]) -> npt.NDArray[np.int64]:
@@ -282,18 +317,17 @@ def _label(key: int, seen: tuple[Frequent, Frequent]) -> str:
 
 def _changes(
     heavy: Sequence[HeavyKey],
+    released: Sequence[Lot],
     were_heavy: dict[int, HeavyKey],
     moved: Sequence[int],
-    seen: tuple[Frequent, Frequent],
     batch: int,
 ) -> list[CubeChange]:
     changes = []
-    for one, rows in zip(heavy, moved, strict=True):
+    for one, rows in zip(heavy, moved[: len(heavy)], strict=True):
         before = were_heavy[one.key].shape if one.key in were_heavy else LIGHT
         if before != one.shape:
             changes.append(CubeChange(batch, one.label, before, one.shape, rows))
-    now = {one.key for one in heavy}
-    for key, old in were_heavy.items():
-        if key not in now:
-            changes.append(CubeChange(batch, old.label, old.shape, LIGHT, 0))
+    for lot, rows in zip(released, moved[len(heavy) :], strict=True):
+        old = were_heavy[lot.key]
+        changes.append(CubeChange(batch, old.label, old.shape, LIGHT, rows))
     return changes

@@ -1,0 +1,372 @@
+"""What the hypercube's planner knows of keys, and how it shares out: each against a plain count or a slow model."""
+
+from __future__ import annotations
+
+import itertools
+from collections import Counter
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tests.property.cube_helpers import Shelf, order
+from watersmeet.kernel.hot import hot_keys
+from watersmeet.model.cube import Bounds, HeavyKey
+from watersmeet.model.facts import KEY_SPACE, KeyRange, Run
+from watersmeet.model.grid import GridShape
+from watersmeet.plan import frequent as frequent_module
+from watersmeet.plan.allot import (
+    MOST_LIGHT,
+    NOBODY,
+    Allotment,
+    Lot,
+    _cut,
+    _room,
+    allot_anew,
+    allot_rest,
+    allot_sticky,
+    inherited,
+    light_load,
+    moved_rows,
+    task_of,
+)
+from watersmeet.plan.census import Profile, Stored, count_keys, sample_work
+from watersmeet.plan.frequent import frequent
+from watersmeet.plan.hypercube import listing_floor, workers_of
+
+MANY = settings(max_examples=max(200, settings().max_examples))
+
+small_keys = st.lists(st.integers(0, 12), min_size=1, max_size=80)
+
+
+# Hot keys and the sketch
+
+
+@MANY
+@given(small_keys, st.integers(1, 30))
+def test_hot_keys_are_those_of_a_plain_count(values, floor):
+    keys = np.sort(np.array(values, np.uint64))
+    begin, rows = hot_keys(keys, floor)
+    counted = {key: count for key, count in Counter(values).items() if count >= floor}
+    assert dict(zip(keys[begin].tolist(), rows.tolist(), strict=True)) == counted
+    assert np.array_equal(begin, np.searchsorted(keys, keys[begin]))
+
+
+# Of a run: its keys, and the floor of its list (0: of an older format, without one).
+listed_run = st.tuples(small_keys, st.integers(0, 20))
+
+
+@MANY
+@given(st.lists(listed_run, max_size=6))
+def test_bounds_hold_for_every_key_listed_or_not(runs):
+    shelf = Shelf()
+    stored = [
+        shelf.store("l", n, np.array(keys, np.uint64), 2, floor) for n, (keys, floor) in enumerate(runs)
+    ]
+    found = frequent(stored)
+    true = Counter(key for keys, _ in runs for key in keys)
+    for key in range(14):
+        bounds = found.of(key)
+        assert bounds.lower <= true[key] <= bounds.upper
+    listed = {key for run in stored for key in run.hot}
+    assert found.bounds.keys() == listed
+    assert found.unlisted == sum(run.hot_floor - 1 if run.hot_floor else run.rows for run in stored)
+    for key in listed:
+        slack = sum(run.hot_floor - 1 if run.hot_floor else run.rows for run in stored if key not in run.hot)
+        assert found.of(key).upper - found.of(key).lower == slack
+
+
+@given(st.integers(0, 2**32), st.integers(1, 4), st.floats(0, 2))
+def test_bounds_hold_when_the_sketch_is_full(seed, runs, alpha):
+    """It holds six keys here; the error that it makes by that is part of the bounds."""
+    rng = np.random.default_rng(seed)
+    weights = np.arange(1, 41) ** -alpha
+    batches = [rng.choice(40, 300, p=weights / weights.sum()).astype(np.uint64) for _ in range(runs)]
+    shelf = Shelf()
+    stored = [shelf.store("l", n, keys, 2, floor=4) for n, keys in enumerate(batches)]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(frequent_module, "_SKETCH_BITS", 3)
+        found = frequent(stored)
+    listed = {key for run in stored for key in run.hot}
+    assert (len(found.bounds) < len(listed)) == (len(listed) > 6)
+    for key, count in Counter(np.concatenate(batches).tolist()).items():
+        assert found.of(key).lower <= count <= found.of(key).upper
+
+
+def test_bounds_hold_with_more_keys_than_the_sketch_holds():
+    shelf = Shelf()
+    runs = [
+        shelf.store(
+            "l", n, np.repeat(np.arange(n * 2000, n * 2000 + 4000, dtype=np.uint64), 32 + n), 2, floor=32
+        )
+        for n in range(4)
+    ]
+    found = frequent(runs)
+    assert len(found.bounds) < 10_000 <= len({key for run in runs for key in run.hot})
+    for key in range(0, 10_001, 7):
+        true = sum(32 + n for n in range(4) if n * 2000 <= key < n * 2000 + 4000)
+        assert found.of(key).lower <= true <= found.of(key).upper
+
+
+@MANY
+@given(st.sampled_from([1, 2, 3, 8, 16]), st.integers(0, 2**32), st.integers(1, 5), st.floats(0.3, 4))
+def test_what_is_heavy_in_all_runs_together_is_listed_by_one(tasks, seed, runs, share):
+    """By 3.2: a key with more than N / p rows. Small runs list no key of fewer than 32 rows, and may hide as many."""
+    rng = np.random.default_rng(seed)
+    shelf = Shelf()
+    stored = []
+    count = 0
+    for batch in range(runs):
+        rows = int(rng.integers(1, 6000))
+        hot = min(rows, int(rows * share / workers_of(tasks) * rng.uniform(0, 2)))
+        count += hot
+        keys = np.concatenate([np.full(hot, 7), rng.integers(100, 10**9, rows - hot)]).astype(np.uint64)
+        stored.append(shelf.store("l", batch, keys, tasks))
+    hidden = sum(max(31, run.rows / (2 * workers_of(tasks))) for run in stored)
+    if count > hidden:
+        assert 7 in frequent(stored).bounds
+    rows = sum(run.rows for run in stored)
+    if all(run.rows >= 64 * workers_of(tasks) for run in stored) and count > rows / workers_of(tasks):
+        assert 7 in frequent(stored).bounds
+
+
+@pytest.mark.parametrize("tasks", [1, 2, 16, 48, 500, 5000])
+def test_the_floor_of_a_list_is_half_a_worker_or_less(tasks):
+    for rows in (1, 10**3, 10**6, 10**9):
+        assert listing_floor(rows, tasks) <= max(32, -(-rows // (2 * workers_of(tasks))))
+
+
+# Counts and samples
+
+
+def stored(shelf: Shelf, batches, tasks: int = 2) -> list[Run]:
+    return [shelf.store("l", n, np.array(keys, np.uint64), tasks) for n, keys in enumerate(batches)]
+
+
+some_runs = st.lists(small_keys, max_size=3)
+
+
+@MANY
+@given(some_runs, some_runs, some_runs, some_runs, st.sets(st.integers(0, 14)))
+def test_counts_and_a_full_sample_give_the_work_of_every_key(old_l, new_l, old_r, new_r, known):
+    shelf = Shelf()
+    left, right = (
+        Stored(stored(shelf, old), stored(shelf, new)) for old, new in ((old_l, new_l), (old_r, new_r))
+    )
+    keys = np.array(sorted(known), np.uint64)
+    counts = count_keys(left, right, keys, shelf.of)
+    o_l, n_l, o_r, n_r = (Counter(itertools.chain(*runs)) for runs in (old_l, new_l, old_r, new_r))
+    work = {k: n_l[k] + n_r[k] + n_l[k] * (o_r[k] + n_r[k]) + o_l[k] * n_r[k] for k in range(15)}
+    counted = (counts.probed + counts.emitted).tolist()
+    assert dict(zip(keys.tolist(), counted, strict=True)) == {k: work[k] for k in known}
+    assert counts.left.tolist() == [o_l[k] + n_l[k] for k in sorted(known)]
+    assert counts.right.tolist() == [o_r[k] + n_r[k] for k in sorted(known)]
+    # With as many samples as rows nothing is guessed.
+    profile = sample_work(left, right, keys, 1000, shelf.of)
+    found: Counter = Counter()
+    for key, own in zip(profile.keys.tolist(), profile.work.tolist(), strict=True):
+        found[key] += own
+    assert {k: found[k] for k in range(15) if k not in known} == pytest.approx(
+        {k: work[k] for k in range(15) if k not in known}
+    )
+    assert not found.keys() & known
+    assert np.all(profile.keys[:-1] <= profile.keys[1:])
+
+
+@pytest.mark.parametrize("runs", [1, 7, 100, 1000, 3000])
+@pytest.mark.parametrize("samples", [500, 768, 2000])
+def test_a_sample_sees_all_of_the_key_space_however_many_runs_there_are(runs, samples):
+    """Runs are sorted: what takes every n-th row of each sees the same quantiles of all, or nothing of small ones."""
+    shelf = Shelf()
+    values = np.arange(24_000)
+    new = [shelf.store("l", n, order(values[n::runs]), 2) for n in range(runs)]
+    profile = sample_work(Stored([], new), Stored([], []), np.zeros(0, np.uint64), samples, shelf.of)
+    assert profile.total == pytest.approx(24_000)
+    assert len(profile.keys) == samples
+    tenths = np.bincount((profile.keys >> np.uint64(32)).astype(np.int64) * 10 >> 32, profile.work, 10)
+    assert np.all(np.abs(tenths - 2400) < 5 * 2400 / np.sqrt(samples / 10))
+
+
+# Sharing out
+
+
+def ranges_at(bounds: list[int]) -> tuple[KeyRange, ...]:
+    return tuple(itertools.starmap(KeyRange, itertools.pairwise([0, *sorted(bounds), KEY_SPACE])))
+
+
+bounds_at = st.sampled_from([0, 1, 7, 1 << 62, 1 << 63, KEY_SPACE - 1, KEY_SPACE]) | st.integers(0, KEY_SPACE)
+
+
+@MANY
+@given(st.lists(bounds_at, max_size=6), st.lists(bounds_at.filter(lambda b: b < KEY_SPACE), max_size=8))
+def test_a_key_belongs_to_the_task_in_whose_range_it_lies(bounds, keys):
+    ranges = ranges_at(bounds)
+    found = task_of(np.array(keys, np.uint64), ranges).tolist()
+    assert found == [next(t for t, r in enumerate(ranges) if r.low <= key < r.high) for key in keys]
+
+
+loads = st.lists(st.floats(0, 1e6) | st.integers(0, 10).map(float), min_size=1, max_size=12).map(np.array)
+
+
+@MANY
+@given(loads, st.floats(0, 1e7) | st.integers(0, 30).map(float))
+def test_light_work_fills_the_tasks_like_water(load, light):
+    """Against bisection of the level. No task takes more than twice an equal share."""
+    room = _room(load, light)
+    most = MOST_LIGHT * light / len(load)
+    low, high = 0.0, float(load.max()) + light + 1
+    for _ in range(200):
+        level = (low + high) / 2
+        low, high = (level, high) if np.clip(level - load, 0, most).sum() < light else (low, level)
+    assert room == pytest.approx(np.clip(low - load, 0, most), abs=1e-6 * (1 + load.max() + light))
+    assert room.sum() == pytest.approx(light, abs=1e-6 * (1 + load.max() + light))
+
+
+@MANY
+@given(
+    st.lists(st.tuples(st.integers(0, KEY_SPACE - 1), st.floats(0.5, 100)), max_size=60),
+    st.lists(st.just(0.0) | st.floats(0.01, 100), min_size=1, max_size=8),
+)
+def test_ranges_cover_the_keys_once_and_hold_what_there_is_room_for(points, room):
+    points = sorted(dict(points).items())
+    light = Profile(np.array([k for k, _ in points], np.uint64), np.array([w for _, w in points]))
+    # Without work there is no room for it.
+    ranges = _cut(light, np.array(room) * bool(points))
+    assert len(ranges) == len(room)
+    assert ranges[0].low == 0 and ranges[-1].high == KEY_SPACE
+    assert all(one.high == other.low for one, other in itertools.pairwise(ranges))
+    assert all(one.low <= one.high for one in ranges)
+    if points and sum(room):
+        wanted = np.cumsum(room) * light.total / sum(room)
+        # A bound is off by half of the key that lies across it, at most.
+        largest = float(light.work.max())
+        assert np.all(np.abs(np.cumsum(light_load(light, ranges)) - wanted) <= largest / 2 + 1e-6)
+
+
+def test_work_that_is_lost_in_rounding_is_cut_evenly():
+    light = Profile(np.array([5, 6], np.uint64), np.array([1.0, 1.0]))
+    with np.errstate(all="raise"):
+        ranges = _cut(light, _room(np.array([1e18, 1e18, 1e18]), 2.0))
+    assert ranges == ranges_at([KEY_SPACE // 3, KEY_SPACE * 2 // 3])
+
+
+powers = st.integers(0, 3).map(lambda bits: 1 << bits)
+
+
+@st.composite
+def heavy_keys(draw, key: int, tasks: int) -> HeavyKey:
+    shape = GridShape(draw(powers), draw(powers))
+    owners = np.random.default_rng(draw(st.integers(0, 2**32))).integers(0, tasks, shape.cells)
+    return HeavyKey(key, "", Bounds(0, 0), Bounds(0, 0), shape, tuple(owners.tolist()))
+
+
+@st.composite
+def allotments(draw):
+    """Lots with owners, their plans before (or none: they were light), ranges before and after."""
+    tasks = draw(st.integers(1, 6))
+    lots, owners, before = [], [], {}
+    for key in range(1, draw(st.integers(0, 4)) + 1):
+        now = draw(heavy_keys(key << 60, tasks))
+        if draw(st.booleans()):
+            before[now.key] = draw(heavy_keys(now.key, tasks))
+        # Rows that every cut divides evenly.
+        lots.append(Lot(now.key, now.shape, 1.0, 64 * draw(st.integers(0, 5)), 64 * draw(st.integers(0, 5))))
+        owners.append(np.array(now.tasks).reshape(now.shape.rows, now.shape.cols))
+    bounds = st.lists(st.integers(0, 16), min_size=tasks - 1, max_size=tasks - 1)
+    old, new = (ranges_at([b * KEY_SPACE // 16 for b in draw(bounds)]) for _ in range(2))
+    return lots, Allotment(tuple(owners), new, np.zeros(tasks)), before, old
+
+
+def reads(shape: GridShape, owners, side: int, rows: int, task: int) -> set[int]:
+    """Numbers of the rows of a key that a task reads of one input."""
+    parts = (shape.rows, shape.cols)[side]
+    mine = {cell[side] for cell in np.argwhere(np.array(owners).reshape(shape.rows, shape.cols) == task)}
+    return {row for row in range(rows) if row * parts // rows in mine}
+
+
+@MANY
+@given(allotments(), st.integers(0, 3))
+def test_moved_rows_are_those_that_a_task_reads_and_did_not(drawn, sixteenths):
+    lots, after, before, old = drawn
+    moved = moved_rows(lots, after, before, old, 1600 * sixteenths)
+    for lot, owners, found in zip(lots, after.owners, moved, strict=False):
+        known = before.get(lot.key)
+        was = known.shape if known else GridShape(1, 1)
+        had = known.tasks if known else [next(t for t, r in enumerate(old) if r.low <= lot.key < r.high)]
+        expected = sum(
+            len(reads(lot.shape, owners, side, rows, task) - reads(was, had, side, rows, task))
+            for task in range(len(old))
+            for side, rows in enumerate((lot.left_old, lot.right_old))
+        )
+        assert found == expected
+    gained = sum(
+        (new.low <= point < new.high) and not (was.low <= point < was.high)
+        for new, was in zip(after.ranges, old, strict=True)
+        for point in [KEY_SPACE // 16 * step for step in range(16)]
+    )
+    assert moved[-1] == 100 * sixteenths * gained
+
+
+@MANY
+@given(st.integers(1, 5).flatmap(lambda tasks: st.tuples(st.just(tasks), heavy_keys(9, 7))), powers, powers)
+def test_owners_are_inherited_by_one_half_of_a_split_cell_and_the_first_of_joined_ones(drawn, rows, cols):
+    tasks, before = drawn
+    owners = np.array(before.tasks).reshape(before.shape.rows, before.shape.cols)
+    found = inherited(before, GridShape(rows, cols), tasks)
+    assert found.shape == (rows, cols)
+    for row, col in np.ndindex(rows, cols):
+        # Where the cell begins, in parts of the old grid.
+        at = row * before.shape.rows / rows, col * before.shape.cols / cols
+        begins = all(place == int(place) for place in at)
+        owner = owners[int(at[0]), int(at[1])] if begins else NOBODY
+        assert found[row, col] == (owner if owner < tasks else NOBODY)
+
+
+@st.composite
+def half_owned(draw):
+    tasks = draw(st.integers(1, 6))
+    lots, kept = [], []
+    for key in range(draw(st.integers(0, 4))):
+        one = draw(heavy_keys(key, tasks + 3))
+        owners = np.array(one.tasks).reshape(one.shape.rows, one.shape.cols)
+        lots.append(Lot(key, one.shape, draw(st.floats(0.1, 50)), 0, 0))
+        kept.append(np.where(owners < tasks, owners, NOBODY))
+    keys = np.sort(np.random.default_rng(draw(st.integers(0, 99))).integers(0, KEY_SPACE, 40, np.uint64))
+    return lots, kept, Profile(keys, np.full(40, draw(st.floats(0.1, 10)))), tasks
+
+
+@MANY
+@given(half_owned())
+def test_every_cell_has_an_owner_who_keeps_it_and_the_load_is_theirs(drawn):
+    lots, kept, light, tasks = drawn
+    even = ranges_at([KEY_SPACE * task // tasks for task in range(1, tasks)])
+    options = [
+        (allot_sticky(lots, kept, light, even), kept),
+        (allot_rest(lots, kept, light, tasks), kept),
+        (allot_anew(lots, light, tasks), [np.full_like(owners, NOBODY) for owners in kept]),
+    ]
+    for option, had in options:
+        load = light_load(light, option.ranges)
+        for lot, owners, known in zip(lots, option.owners, had, strict=True):
+            assert np.all((owners >= 0) & (owners < tasks))
+            assert np.all(owners[known != NOBODY] == known[known != NOBODY])
+            load += np.bincount(owners.reshape(-1), minlength=tasks) * lot.cell_work
+        assert option.load == pytest.approx(load)
+        assert option.busiest == max(option.load)
+    assert options[0][0].ranges == even
+    # Given out anew, no task has more of the heavy work than an equal share and a cell.
+    anew = options[2][0]
+    heavy = anew.load - light_load(light, anew.ranges)
+    cell = max((lot.cell_work for lot in lots), default=0.0)
+    assert heavy.max() <= heavy.mean() + cell + 1e-6
+
+
+def test_rows_of_a_cell_move_with_its_owner():
+    lot = Lot(5, GridShape(1, 1), 1.0, 10, 10)
+    same = Allotment((np.array([[0]]),), ranges_at([1 << 63]), np.zeros(2))
+    known = HeavyKey(5, "", Bounds(0, 0), Bounds(0, 0), GridShape(1, 1), (0,))
+    assert moved_rows([lot], same, {5: known}, same.ranges, 100) == [0, 0]
+    other = replace(same, owners=(np.array([[1]]),))
+    assert moved_rows([lot], other, {5: known}, same.ranges, 100) == [20, 0]
