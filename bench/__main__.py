@@ -12,10 +12,10 @@ from rich.console import Console
 
 from bench.adaptive import adaptive
 from bench.data import cache_dir
-from bench.jobs import Job, Terms, run_jobs
-from bench.report import OURS, Finding, Results, markdown, print_findings, replace_section
+from bench.jobs import BALANCE, VERIFY, Job, Terms, run_jobs
+from bench.report import Finding, Results, markdown, print_findings, replace_section
 from bench.similar import similar
-from bench.suites import BAND, EQUALITY, SUITES, Suite
+from bench.suites import BAND, EQUALITY, SKEW, SUITES, Suite
 
 ROOT = Path(__file__).resolve().parent.parent
 DOCUMENT = ROOT / "docs" / "benchmarks.md"
@@ -90,6 +90,11 @@ add_command(
     "The band join: ours by ranges and on the grid, and the bucket workaround on Spark's own join. About 6 minutes "
     "with --repeat 1.",
 )
+add_command(
+    SKEW,
+    "Skewed equality joins: how evenly the tasks are busy over Zipf's alpha, and the time against Spark's own join. "
+    "About 20 minutes with --repeat 1.",
+)
 
 
 def run_suite(suite: Suite, wanted: Wanted, terms: Terms) -> None:
@@ -116,21 +121,28 @@ def plan_jobs(suite: Suite, only: set[str], competitors: set[str], repeat: int, 
         return [c for c in who if c in competitors]
 
     checks = [
-        Job(label(w), c, 0, verify=True)
-        for w, who in suite.checked.items()
+        Job(label(w), c, kind=VERIFY) for w, who in suite.checked.items() if w in only for c in entrants(who)
+    ]
+    # Our results are also compared at the size at which they are timed.
+    checks += [
+        Job(label(w), suite.ours, kind=VERIFY)
+        for w, who in suite.timed.items()
+        if w in only and w not in suite.unverified and suite.ours in entrants(who)
+    ]
+    balance = [
+        Job(label(w), c, kind=BALANCE)
+        for w, who in suite.balanced.items()
         if w in only
         for c in entrants(who)
     ]
-    # Our results are also compared at the size at which they are timed.
-    checks += [Job(label(w), OURS, 0, verify=True) for w in suite.timed if w in only and OURS in competitors]
     timed = [
         Job(label(w), c, r)
         for w, who in suite.timed.items()
         if w in only
-        for r in range(repeat)
+        for r in range(max(repeat, suite.rounds.get(w, 1)))
         for c in entrants(who)
     ]
-    return checks + timed
+    return checks + balance + timed
 
 
 def forget(jobs: list[Job], home: Path) -> None:
@@ -163,12 +175,12 @@ def conclude(suite: Suite, results: Results, date: str | None) -> None:
 
 
 def write_document(suite: Suite, results: Results, findings: list[Finding], date: str) -> None:
-    from bench.plot import draw
-
-    images = {w: IMAGES / f"{suite.name}-{w}.svg" for w in suite.timed}
-    links = [str(i.relative_to(DOCUMENT.parent)) for w, i in images.items() if draw(results, w, i)]
+    links = [
+        str(image.relative_to(DOCUMENT.parent))
+        for image in suite.draw(results, list(suite.timed), IMAGES, suite.name)
+    ]
     document = DOCUMENT.read_text() if DOCUMENT.exists() else "# Benchmarks\n"
-    section = markdown(results, findings, date, links)
+    section = markdown(results, findings, date, links, suite.tables(results))
     DOCUMENT.write_text(replace_section(document, suite.name, section))
     console.print(f"wrote {DOCUMENT.relative_to(ROOT)} and {len(links)} pictures")
 

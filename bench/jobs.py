@@ -20,23 +20,31 @@ from bench.workloads import FIRST_COUNTED, by_name
 
 ROOT = Path(__file__).resolve().parent.parent
 LOG_TAIL_LINES = 3
+# Kinds of jobs.
+TIMED, VERIFY, BALANCE = "timed", "verify", "balance"
 # A machine less busy than this is as quiet as a shared one gets.
 QUIET_SHARE = 0.1
 
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """One process to start: a competitor on a workload, timed or verified."""
+    """One process to start: a competitor on a workload, timed, verified, or counted task by task without Spark."""
 
     workload: str
     competitor: str
-    repetition: int
-    verify: bool = False
+    repetition: int = 0
+    kind: str = TIMED
 
     @property
     def name(self) -> str:
-        kind = "verify" if self.verify else f"run{self.repetition}"
+        kind = f"run{self.repetition}" if self.kind == TIMED else self.kind
         return f"{self.workload}.{self.competitor}.{kind}"
+
+    @property
+    def command(self) -> list[str]:
+        module = "bench.balance" if self.kind == BALANCE else "bench.run"
+        chosen = ["--competitor", self.competitor, "--workload", self.workload]
+        return [sys.executable, "-m", module, *chosen, *(["--verify"] if self.kind == VERIFY else [])]
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +83,7 @@ def run_until_quiet(job: Job, out: Path, terms: Terms, progress: Progress, task:
     """The least noisy of at most `retries_if_noisy` + 1 attempts; the first if it is quiet."""
     attempts: list[dict[str, Any]] = []
     while len(attempts) <= terms.retries_if_noisy:
-        if terms.patience_s and not job.verify:
+        if terms.patience_s and job.kind == TIMED:
             progress.update(task, note="waiting for quiet")
             await_quiet(terms.patience_s, QUIET_SHARE)
         attempts.append(run_job(job, out, terms, progress, task))
@@ -85,7 +93,7 @@ def run_until_quiet(job: Job, out: Path, terms: Terms, progress: Progress, task:
 
 
 def _noise(found: dict[str, Any]) -> float:
-    """Share of the machine that others had; a verification or a failure is not noisy."""
+    """Share of the machine that others had; only what is timed can be noisy."""
     return float(found["usage"]["foreign_cpu_share"]) if "usage" in found else 0.0
 
 
@@ -93,10 +101,9 @@ def run_job(job: Job, out: Path, terms: Terms, progress: Progress, task: TaskID)
     """Start one process, follow it, return what it measured; a failure is a result of its own."""
     input_dir(by_name(job.workload))
     log, draft = out.with_suffix(".log"), out.with_suffix(".draft")
-    command = [sys.executable, "-m", "bench.run", "--competitor", job.competitor]
-    command += ["--workload", job.workload, "--out", str(draft)]
-    command += [part for pair in terms.conf for part in ("--conf", pair)]
-    command += ["--verify"] if job.verify else []
+    command = [*job.command, "--out", str(draft)]
+    if job.kind != BALANCE:
+        command += [part for pair in terms.conf for part in ("--conf", pair)]
     path = os.pathsep.join([str(ROOT), str(ROOT / "src")])
     with log.open("w") as errors:
         process = subprocess.Popen(
@@ -122,5 +129,7 @@ def _brief(found: dict[str, Any]) -> str:
         return "[red]failed[/]"
     if "equal" in found:
         return "equal" if found["equal"] else "[red]results differ[/]"
+    if "balance" in found:
+        return ", ".join(f"{b['run']:.2f} at {tasks}" for tasks, b in found["balance"].items()) + " tasks"
     seconds = [b["seconds"] for b in found["batches"][FIRST_COUNTED:]]
     return f"{sum(seconds) / len(seconds):.3f} s per batch, others took {_noise(found):.0%}"

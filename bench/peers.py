@@ -16,6 +16,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from bench.data import schema_ddl
+from bench.report import STRATEGIES
 from bench.workloads import CORES, SELECT, Workload
 
 STATE_PROVIDER = "spark.sql.streaming.stateStore.providerClass"
@@ -137,6 +138,10 @@ COMPETITORS = {
         ),
         Competitor("floor", floor, joins=False),
         Competitor("watersmeet-grid", functools.partial(watersmeet_join, strategy="grid")),
+        *(
+            Competitor(name, functools.partial(watersmeet_join, strategy=strategy))
+            for name, strategy in STRATEGIES.items()
+        ),
         *(
             Competitor(name, build, {STATE_PROVIDER: f"{STATE_PACKAGE}.HDFSBackedStateStoreProvider"})
             for name, build in (

@@ -1,10 +1,13 @@
-"""Seconds per batch over the batch number, one line per competitor, as SVG."""
+"""Pictures as SVG: seconds per batch over the batch number; balance and time over skew."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
-from bench.report import Results
+from bench.report import BICLIQUE, CUBE, DEFAULT, HASH, ROCKSDB, Results
+from bench.workloads import BALANCE, BALANCE_TASKS, by_name
 
 # The same competitor has the same colour in every picture (Okabe and Ito: safe for colour-blind).
 COLOURS = {
@@ -13,37 +16,127 @@ COLOURS = {
     "spark-rocksdb": "#cc79a7",
     "floor": "#999999",
     "watersmeet-grid": "#56b4e9",
+    "watersmeet-hypercube": "#0072b2",
+    "watersmeet-hash": "#009e73",
+    "watersmeet-biclique": "#e69f00",
     "spark-buckets": "#d55e00",
     "spark-buckets-tuned": "#cc79a7",
 }
 
 
-def draw(results: Results, workload: str, path: Path) -> bool:
+def draw_batches(results: Results, workloads: Sequence[str], folder: Path, suite: str) -> list[Path]:
+    """One picture for each workload that ran."""
+    images = {w: folder / f"{suite}-{w}.svg" for w in workloads}
+    return [image for w, image in images.items() if _draw_batches(results, w, image)]
+
+
+def _draw_batches(results: Results, workload: str, path: Path) -> bool:
     """Write the picture; False when nothing of this workload ran."""
     curves = {name: results.batch_curve(workload, name) for name in COLOURS}
     curves = {name: curve for name, curve in curves.items() if curve}
     if not curves:
         return False
+    pyplot = _pyplot()
+    from matplotlib.ticker import MaxNLocator
+
+    figure, axes = pyplot.subplots(figsize=(8, 3.6), layout="constrained")
+    for name, curve in curves.items():
+        axes.plot(range(1, len(curve) + 1), curve, label=name, color=COLOURS[name], linewidth=1.6)
+    _log_scale(axes)
+    axes.xaxis.set_major_locator(MaxNLocator(integer=True))
+    axes.set(xlabel="micro-batch", ylabel="seconds (log)", title=f"{workload}: seconds per micro-batch")
+    axes.legend(frameon=False, loc="center left", bbox_to_anchor=(1, 0.5))
+    _save(figure, path)
+    return True
+
+
+def draw_skew(results: Results, workloads: Sequence[str], folder: Path, suite: str) -> list[Path]:
+    """Balance over alpha, and the time of each workload."""
+    drawn = {
+        folder / f"{suite}-balance.svg": _draw_balance(results),
+        folder / f"{suite}-time.svg": _draw_times(results, workloads),
+    }
+    for path, figure in drawn.items():
+        if figure is not None:
+            _save(figure, path)
+    return [path for path, figure in drawn.items() if figure is not None]
+
+
+def _draw_balance(results: Results) -> Any | None:
+    """Busiest / mean over alpha, a panel for each number of tasks."""
+    found = {
+        (alpha, name): run["balance"]
+        for alpha, workload in BALANCE.items()
+        for name in (HASH, BICLIQUE, CUBE)
+        if (run := results.balance(workload.name, name))
+    }
+    if not found:
+        return None
+    figure, panels = _pyplot().subplots(1, len(BALANCE_TASKS), figsize=(9, 3.4), layout="constrained")
+    for axes, tasks in zip(panels, BALANCE_TASKS, strict=True):
+        for name in (HASH, BICLIQUE, CUBE):
+            curve = [(a, b[str(tasks)]["run"]) for (a, who), b in sorted(found.items()) if who == name]
+            if curve:
+                axes.plot(
+                    *zip(*curve, strict=True), label=name, color=COLOURS[name], marker="o", markersize=3
+                )
+        _log_scale(axes)
+        axes.set_ylim(0.95, tasks * 1.1)
+        axes.set(xlabel="alpha of Zipf's law", title=f"{tasks} tasks")
+    panels[0].set_ylabel("busiest task / mean (log)")
+    handles, labels = panels[0].get_legend_handles_labels()
+    figure.legend(handles, labels, frameon=False, loc="outside lower center", ncols=len(labels))
+    return figure
+
+
+def _draw_times(results: Results, workloads: Sequence[str]) -> Any | None:
+    """Seconds of a batch, a group of bars for each workload, by ascending alpha."""
+    entrants = [HASH, CUBE, BICLIQUE, DEFAULT, ROCKSDB]
+    shown = [w for w in workloads if any(results.timed(w, name) for name in entrants)]
+    if not shown:
+        return None
+    figure, axes = _pyplot().subplots(figsize=(9, 3.8), layout="constrained")
+    width = 0.8 / len(entrants)
+    for place, name in enumerate(entrants):
+        found = [(at, results.seconds_per_batch(w, name)) for at, w in enumerate(shown)]
+        bars = [(at + (place - (len(entrants) - 1) / 2) * width, s) for at, s in found if s is not None]
+        if bars:
+            axes.bar(*zip(*bars, strict=True), width=width, label=name, color=COLOURS[name])
+    _log_scale(axes)
+    axes.set_xticks(range(len(shown)), [_tick(w) for w in shown])
+    axes.set(ylabel="seconds per micro-batch (log)", title="two tasks on Spark")
+    axes.legend(frameon=False, loc="center left", bbox_to_anchor=(1, 0.5))
+    return figure
+
+
+def _tick(name: str) -> str:
+    workload = by_name(name)
+    skew = "one key" if workload.keys == 1 else f"alpha {workload.alpha:g}"
+    return f"{skew}\n{workload.rows:,} rows a side\n{workload.expected_results / 1e6:.0f}M results"
+
+
+def _pyplot() -> Any:
     import matplotlib
 
     matplotlib.use("Agg")
     # A fixed salt and no date: the same figures give the same file, so that a diff means something.
     matplotlib.rcParams["svg.hashsalt"] = "watersmeet"
     from matplotlib import pyplot
-    from matplotlib.ticker import LogLocator, MaxNLocator, NullFormatter
 
-    figure, axes = pyplot.subplots(figsize=(8, 3.6), layout="constrained")
-    for name, curve in curves.items():
-        axes.plot(range(1, len(curve) + 1), curve, label=name, color=COLOURS[name], linewidth=1.6)
+    return pyplot
+
+
+def _log_scale(axes: Any) -> None:
+    from matplotlib.ticker import LogLocator, NullFormatter
+
     axes.set_yscale("log")
     axes.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
     axes.yaxis.set_major_formatter("{x:g}")
     axes.yaxis.set_minor_formatter(NullFormatter())
-    axes.xaxis.set_major_locator(MaxNLocator(integer=True))
-    axes.set(xlabel="micro-batch", ylabel="seconds (log)", title=f"{workload}: seconds per micro-batch")
     axes.grid(alpha=0.3, which="both")
-    axes.legend(frameon=False, loc="center left", bbox_to_anchor=(1, 0.5))
+
+
+def _save(figure: Any, path: Path) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     figure.savefig(path, metadata={"Date": None})
-    pyplot.close(figure)
-    return True
+    _pyplot().close(figure)

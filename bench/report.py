@@ -64,6 +64,10 @@ class Results:
     def timed(self, workload: str, competitor: str) -> list[Run]:
         return [r for r in self.of(workload, competitor) if "batches" in r]
 
+    def balance(self, workload: str, competitor: str) -> dict[str, Any] | None:
+        """How evenly tasks were busy, by their number as text."""
+        return next((r for r in self.of(workload, competitor) if "balance" in r), None)
+
     def checks(self) -> list[Run]:
         return [r for r in self.runs if "equal" in r]
 
@@ -92,12 +96,12 @@ def _counted(run: Run, figure: str = "seconds") -> list[float]:
     return [b[figure] for b in run["batches"][FIRST_COUNTED:]]
 
 
-def check_equal(results: Results) -> Finding:
+def check_equal(results: Results, us: str = OURS) -> Finding:
     done = results.checks()
-    failed = [r for r in results.failures() if r["competitor"] == OURS]
+    failed = [r for r in results.failures() if r["competitor"] == us]
     wrong = [f"{r['competitor']} on {r['workload']}" for r in (*done, *failed) if not r.get("equal")]
-    ours_on = [f"{r['workload']} ({int(r['want']['rows']):,} rows)" for r in done if r["competitor"] == OURS]
-    peers = sorted({r["competitor"] for r in done} - {OURS})
+    ours_on = [f"{r['workload']} ({int(r['want']['rows']):,} rows)" for r in done if r["competitor"] == us]
+    peers = sorted({r["competitor"] for r in done} - {us})
     equal = f"equal: ours on {', '.join(ours_on) or 'nothing'}; {', '.join(peers) or 'no peer'} too"
     measured = f"differ: {', '.join(wrong)}" if wrong else equal
     met = False if wrong else (True if ours_on else None)
@@ -106,22 +110,26 @@ def check_equal(results: Results) -> Finding:
     )
 
 
-def times_faster(results: Results, workload: str, peer: str, times: float) -> Finding:
-    ours, theirs = (results.seconds_per_batch(workload, c) for c in (OURS, peer))
+def times_faster(results: Results, workload: str, peer: str, times: float, us: str = OURS) -> Finding:
+    ours, theirs = (results.seconds_per_batch(workload, c) for c in (us, peer))
     demand, target = f"{workload}: against {peer}", f">= {times:g}x faster"
     if ours is None or theirs is None:
-        return _unmeasured(results, workload, demand, target, _seconds_text(ours, theirs))
+        return _unmeasured(results, workload, demand, target, _seconds_text(ours, theirs), us)
     ratio = theirs / ours
     return Finding(demand, target, f"{ratio:.2f}x ({_seconds_text(ours, theirs)})", ratio >= times)
 
 
 def over_floor(results: Results, workload: str, times: float) -> Finding:
-    ours, floor = (results.seconds_per_batch(workload, c) for c in (OURS, FLOOR))
-    demand, target = f"{workload}: against the floor", f"<= {times:g}x its time"
-    if ours is None or floor is None:
-        return _unmeasured(results, workload, demand, target, _seconds_text(ours, floor))
-    ratio = ours / floor
-    return Finding(demand, target, f"{ratio:.2f}x ({_seconds_text(ours, floor)})", ratio <= times)
+    return at_most(results, workload, FLOOR, times, OURS, "the floor")
+
+
+def at_most(results: Results, workload: str, peer: str, times: float, us: str, name: str = "") -> Finding:
+    ours, theirs = (results.seconds_per_batch(workload, c) for c in (us, peer))
+    demand, target = f"{workload}: against {name or peer}", f"<= {times:g}x its time"
+    if ours is None or theirs is None:
+        return _unmeasured(results, workload, demand, target, _seconds_text(ours, theirs), us)
+    ratio = ours / theirs
+    return Finding(demand, target, f"{ratio:.2f}x ({_seconds_text(ours, theirs)})", ratio <= times)
 
 
 def growth(results: Results, workload: str, times: float) -> Finding:
@@ -134,20 +142,22 @@ def growth(results: Results, workload: str, times: float) -> Finding:
     return Finding(demand, target, f"{ratio:.2f}x", ratio <= times)
 
 
-def memory(results: Results, workload: str, limit_bytes: int) -> Finding:
+def memory(results: Results, workload: str, limit_bytes: int, us: str = OURS) -> Finding:
     demand, target = f"{workload}: private memory of Python", f"< {limit_bytes / MB:.0f} MB"
-    usages = [r["usage"] for r in results.timed(workload, OURS)]
+    usages = [r["usage"] for r in results.timed(workload, us)]
     if not usages:
-        return _unmeasured(results, workload, demand, target)
+        return _unmeasured(results, workload, demand, target, us=us)
     total = max(u["workers_anon_bytes"] for u in usages)
     single = max(u["worker_anon_bytes"] for u in usages)
     measured = f"{total / MB:.0f} MB all workers, {single / MB:.0f} MB the largest"
     return Finding(demand, target, measured, total < limit_bytes)
 
 
-def _unmeasured(results: Results, workload: str, demand: str, target: str, seen: str = "-") -> Finding:
+def _unmeasured(
+    results: Results, workload: str, demand: str, target: str, seen: str = "-", us: str = OURS
+) -> Finding:
     """Our failure misses the demand; a peer's failure proves nothing about our speed."""
-    if any(r in results.failures() for r in results.of(workload, OURS)):
+    if any(r in results.failures() for r in results.of(workload, us)):
         return Finding(demand, target, "ours failed", False)
     return Finding(demand, target, seen, None)
 
@@ -213,15 +223,18 @@ def _as_table(rows: Iterable[Sequence[str]]) -> Table:
     return table
 
 
-def markdown(results: Results, findings: Sequence[Finding], date: str, images: Sequence[str]) -> str:
+def markdown(
+    results: Results,
+    findings: Sequence[Finding],
+    date: str,
+    images: Sequence[str],
+    tables: Sequence[str] = (),
+) -> str:
     """The section of docs/benchmarks.md; the date is an argument because code reads no clock."""
     facts = next(r["versions"] for r in results.runs if "versions" in r)
     extra = sorted({f"`{k}={v}`" for r in results.runs for k, v in r.get("conf", {}).items()})
     names = dict.fromkeys(r["workload"] for r in results.runs)
-    sizes = ", ".join(
-        f"{w.name} {w.rows:,} x {w.rows:,} rows, {w.keys:,} keys, {w.batches} batches, {w.heap_gb} GB heap"
-        for w in map(by_name, names)
-    )
+    sizes = ", ".join(w.text for w in map(by_name, names))
     verdicts = [[f.demand, f.target, f.measured, f.verdict] for f in findings]
     setting = (
         f"Measured {date} with Spark {facts['spark']}, Java {facts['java']}, Python {facts['python']}, "
@@ -235,15 +248,16 @@ def markdown(results: Results, findings: Sequence[Finding], date: str, images: S
         setting,
         f"Workloads: {sizes}. Result columns: {', '.join(SELECT)}.",
         f"Settings beside those of `bench/run.py`: {', '.join(extra) or 'none'}.",
-        _markdown_table(("demand", "target", "measured", "verdict"), verdicts),
+        markdown_table(("demand", "target", "measured", "verdict"), verdicts),
         legend,
-        _markdown_table(RUN_COLUMNS, run_rows(results)),
-        *(f"![seconds per batch, {Path(i).stem}]({i})" for i in images),
+        markdown_table(RUN_COLUMNS, run_rows(results)),
+        *tables,
+        *(f"![{Path(i).stem}]({i})" for i in images),
     ]
     return "\n\n".join(parts) + "\n"
 
 
-def _markdown_table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+def markdown_table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
     lines = [head, ["---"] * len(head), *rows]
     return "\n".join(f"| {' | '.join(line)} |" for line in lines)
 

@@ -46,6 +46,14 @@ class Workload:
         return f"abs(l.k - r.k) <= {self.reach}" if self.reach else "l.k = r.k"
 
     @property
+    def text(self) -> str:
+        """All of it in one phrase."""
+        keys = f"{self.keys:,} keys" if self.keys > 1 else "one key"
+        skew = f" (Zipf, alpha {self.alpha:g})" if self.alpha else ""
+        heap = f", {self.heap_gb} GB heap" if self.heap_gb else ""
+        return f"{self.name} {self.rows:,} x {self.rows:,} rows, {keys}{skew}, {self.batches} batches{heap}"
+
+    @property
     def batch_rows(self) -> int:
         """Rows of one input in one micro-batch."""
         return self.rows // self.batches
