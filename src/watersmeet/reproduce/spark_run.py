@@ -5,7 +5,6 @@ The state is removed afterwards, but for the figures that its manifests hold.
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,7 +15,7 @@ from pyspark.sql import SparkSession
 from watersmeet.reproduce.operators import arguments
 from watersmeet.reproduce.queries import Inputs
 from watersmeet.reproduce.reads import BatchReads, read_batches
-from watersmeet.reproduce.timed import NAME, STATE, run_timed
+from watersmeet.reproduce.timed import NAME, STATE, remove, run_timed
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +60,7 @@ def run_on_spark(
     watch: Callable[[int], None] = lambda done: None,
 ) -> SparkRun:
     """Join the streams in `files` (one file for each input and batch) and return what it took."""
-    shutil.rmtree(scratch, ignore_errors=True)
+    remove(scratch)
     try:
         how = {"tasks": setting.tasks, **arguments(operator, inputs, setting.cells)}
         timed = run_timed(spark, inputs, files, scratch, how, count=count, stop=stop, watch=watch)
@@ -74,4 +73,4 @@ def run_on_spark(
             results=timed.results,
         )
     finally:
-        shutil.rmtree(scratch, ignore_errors=True)
+        remove(scratch)

@@ -6,6 +6,8 @@ A batch's time is Spark's own `triggerExecution`: listing, planning, logs, joini
 from __future__ import annotations
 
 import json
+import shutil
+import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,6 +23,8 @@ from watersmeet.reproduce.queries import Inputs
 
 NAME, STATE = "reproduce", "state"
 _POLL_S = 0.2
+# After a stop tasks may go on for some seconds on a busy machine.
+_REMOVALS = 50
 _COUNTED = "counted"
 
 
@@ -71,6 +75,15 @@ def run_timed(
         seconds=tuple(p["durationMs"]["triggerExecution"] / 1000 for p in progress),
         results=sum(p["observedMetrics"][_COUNTED]["rows"] for p in progress) if count else None,
     )
+
+
+def remove(scratch: Path) -> None:
+    """All that a run left, also what tasks of a stopped query still write."""
+    for _ in range(_REMOVALS):
+        shutil.rmtree(scratch, ignore_errors=True)
+        if not scratch.exists():
+            return
+        time.sleep(_POLL_S)
 
 
 def _source(spark: SparkSession, side: str, files: Path) -> DataFrame:

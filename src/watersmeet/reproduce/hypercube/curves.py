@@ -65,7 +65,7 @@ def fig4(measured: Measured, size: Size) -> Exhibit:
         [*_tables(curves, THREE), _groups_table(measured[MANY_MANY])],
         [
             *_outperforms(curves.among(ALPHA, math.inf), f"with skew, alpha >= {ALPHA:g}"),
-            *_outperforms(curves.among(0, ALPHA), f"with less skew, alpha < {ALPHA:g}", _LITTLE_SKEW),
+            *_outperforms(curves.among(0, ALPHA), f"with less skew, alpha < {ALPHA:g}"),
             _groups_verdict(measured[MANY_MANY]),
         ],
         _charts("4", curves, THREE),
@@ -130,8 +130,9 @@ def fig7(measured: Measured, size: Size) -> Exhibit:
     )  # fmt: skip
 
 
-_LITTLE_SKEW = (
-    "nothing is heavy and few results come out: what is left are fixed costs, and SHC has a plan to make"
+_TWO_TASKS = (
+    "with two tasks on two cores there is little to win: the busier one has at most twice the mean, and while its Python "
+    "joins, Spark's JVM takes its results over on the other core"
 )
 _HOW = f"Measured on Spark with {CORES} tasks; computed for {TASKS} workers from {TASKS} tasks that ran one after the other."
 
@@ -150,6 +151,7 @@ def _tables(curves: Curves, operators: Sequence[Operator]) -> list[Table]:
         [
             axis.value(x),
             *(f"{run.tasks[o].parallel_s:.3f}" for o in operators),
+            f"{run.tasks[SHC].plan_s.sum():.3f}",
             *(f"{run.tasks[o].balance:.2f}" for o in operators),
         ]
         for x, run in zip(curves.x, curves.runs, strict=True)
@@ -163,9 +165,14 @@ def _tables(curves: Curves, operators: Sequence[Operator]) -> list[Table]:
         ),
         Table(
             f"{TASKS} workers (computed), and the balance of their work",
-            [axis.sign, *(f"{label} s" for label in labels), *(f"{label} balance" for label in labels)],
+            [
+                axis.sign,
+                *(f"{label} s" for label in labels),
+                "SHC's plan s",
+                *(f"{label} balance" for label in labels),
+            ],
             many,
-            "Balance: busiest task / mean; 1 is best.",
+            "Balance: busiest task / mean; 1 is best. SHC's plan: of its seconds those in which all tasks wait for the plan.",
         ),
     ]
 
@@ -206,7 +213,7 @@ def _charts(number: str, curves: Curves, operators: Sequence[Operator]) -> list[
     ]
 
 
-def _outperforms(curves: Curves, when: str, why: str = "") -> list[Verdict]:
+def _outperforms(curves: Curves, when: str) -> list[Verdict]:
     """Never slower, and clearly faster at the far end; against each of the others, in both settings."""
     verdicts = []
     for spark in (False, True):
@@ -218,10 +225,20 @@ def _outperforms(curves: Curves, when: str, why: str = "") -> list[Verdict]:
                     f"SHC clearly outperforms {other.name} in execution time, {when}",
                     f"{_setting(spark)}: {other.name} takes {curves.by_x(gains)} times SHC's time",
                     agrees,
-                    "" if agrees else why,
+                    "" if agrees else _TWO_TASKS if spark else _fixed_costs(curves, other),
                 )
             )
     return verdicts
+
+
+def _fixed_costs(curves: Curves, other: Operator) -> str:
+    """Why SHC is not faster although its work is spread evenly."""
+    per_batch_ms = 1000 * max(float(run.tasks[SHC].plan_s.mean()) for run in curves.runs)
+    return (
+        f"few results are given out within milliseconds, and SHC first makes a plan, up to {per_batch_ms:.0f} ms in a batch, and "
+        f"opens more pieces of runs; its balance is {max(curves.balance(SHC)):.2f} at most, {other.name}'s up to "
+        f"{max(curves.balance(other)):.1f}"
+    )
 
 
 def _setting(spark: bool) -> str:
@@ -247,6 +264,7 @@ def _groups_verdict(run: CaseRun) -> Verdict:
         f"JB's best setting has {JB.groups} groups",
         f"alpha = {ALPHA:g}, {TASKS} workers: " + _by_groups(times),
         times[JB] <= min(times.values()) * (1 + NOISE),
+        "fewer groups spread a heavy key over more tasks, but look every row up more often",
     )
 
 
@@ -270,16 +288,26 @@ def _more_groups_verdict(curves: Curves) -> Verdict:
         "the more groups JB has, the less efficient it is",
         f"all alphas together, {TASKS} workers: {_by_groups(times)}",
         times[JB] > times[JB6] > times[JB1],
+        "a row is looked up by the task that stores it and by all tasks of its group's other side: 1.5 times with 24 groups, "
+        "24.5 times with one. What storing and sending cost the paper's system is not in these times",
     )
 
 
 def _hash_is_best(curves: Curves, *, spark: bool) -> Verdict:
-    others = {o: curves.gains(o, spark=spark) for o in (PHJ, JB)}
-    least = [min(1.0, jb) for jb in others[JB]]
+    times = curves.spark_s if spark else curves.parallel_s
+    against = {o: [a / b for a, b in zip(times(PHJ), times(o), strict=True)] for o in (SHC, JB)}
+    why = (
+        "with two tasks all three take the same time, but for what two runs differ by"
+        if spark
+        else "PHJ is faster than SHC, as the paper says; JB has two tasks for a key, one for each input, and is no slower"
+    )
+    agrees = max(max(ratios) for ratios in against.values()) <= 1 + NOISE
     return Verdict(
         "PHJ seems to be the fastest",
-        f"{_setting(spark)}: PHJ takes {curves.by_x(others[PHJ])} times SHC's time",
-        all(phj <= best * (1 + NOISE) for phj, best in zip(others[PHJ], least, strict=True)),
+        f"{_setting(spark)}: PHJ takes {curves.by_x(against[SHC])} times SHC's time, and {min(against[JB]):.2f} to "
+        f"{max(against[JB]):.2f} times JB's",
+        agrees,
+        "" if agrees else why,
     )
 
 

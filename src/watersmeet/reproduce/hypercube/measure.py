@@ -1,8 +1,8 @@
 """Running the cases: data, streams, one Spark session for all, the operators in turns.
 
 In each round every operator runs a case once, and another one begins: what drifts while a sitting lasts falls on all
-of them. Of several rounds the fastest counts, since what disturbs a run only adds to it. A first run is thrown away:
-it starts Python workers and compiles Spark's code.
+of them. Of several rounds the fastest counts, since what disturbs a run only adds to it. A first run of each operator is
+thrown away: it starts Python workers and compiles Spark's code.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from watersmeet.reproduce.hypercube.operators import TASKS, THREE, Operator
 from watersmeet.reproduce.queries import Inputs
 from watersmeet.reproduce.sitting import CORES, SETTINGS, Watch
 from watersmeet.reproduce.streams import write_streams
-from watersmeet.reproduce.timed import run_timed
+from watersmeet.reproduce.timed import remove, run_timed
 from watersmeet.reproduce.tpch import tables
 
 
@@ -47,7 +47,7 @@ def count_steps(cases: Sequence[Case], size: Size) -> int:
     if not cases:
         return 0
     runs = sum(len(THREE) + len(operators_of(case)) for case in cases)
-    return 2 + _needs_tables(cases) + len(cases) + size.rounds * runs
+    return 1 + len(THREE) + _needs_tables(cases) + len(cases) + size.rounds * runs
 
 
 def measure(
@@ -104,8 +104,9 @@ class _Sitting:
         write_streams(self._inputs, self._ends, scratch / "files")
 
     def warm_up(self) -> None:
-        self._watch.step(f"{self._case.text}: warming up")
-        self._on_spark(THREE[0])
+        for operator in THREE:
+            self._watch.step(f"{self._case.text}, {operator.name}: warming up")
+            self._on_spark(operator)
 
     def run(self) -> CaseRun:
         spark_s: dict[Operator, list[float]] = {}
@@ -128,7 +129,7 @@ class _Sitting:
 
     def _on_spark(self, operator: Operator) -> float:
         run = self._scratch / "run"
-        shutil.rmtree(run, ignore_errors=True)
+        remove(run)
         try:
             return run_timed(
                 self._spark,
@@ -140,7 +141,7 @@ class _Sitting:
                 watch=functools.partial(self._watch.batch, of=len(self._ends)),
             ).total_s
         finally:
-            shutil.rmtree(run, ignore_errors=True)
+            remove(run)
 
     def _in_tasks(self, operator: Operator) -> TaskRun:
         return run_tasks(
