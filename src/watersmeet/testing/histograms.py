@@ -1,9 +1,12 @@
 """Generated colour histograms: what a collection of photographs gives, and similarity joins are tried on.
 
 A histogram has non-negative bins that sum to 1, most of them small. Pictures come in clusters (scenes) of very
-different sizes, by Zipf's law, and of very different spread: some hold near copies, others have little more than their
-main colours in common. So the number of neighbours grows steadily with the distance, and a few buckets of similar
-pictures hold a large part of all of them: the larger the distance, the larger the part.
+different sizes, by Zipf's law, and lie in them at very different distances: some are near copies, others have little
+more than their main colours in common. So the number of neighbours grows steadily with the distance, and a few buckets
+of similar pictures hold a large part of all of them: the larger the distance, the larger the part.
+
+No scene holds more than a fifth of the close pairs. If one held most of them, a similarity join by random buckets would
+find as many as it happens to leave of that scene in one piece.
 """
 
 from __future__ import annotations
@@ -13,13 +16,13 @@ import numpy.typing as npt
 import pyarrow as pa
 
 CLUSTERS = 300
-# Of Zipf's law: the largest of 300 scenes has a thirteenth of all pictures.
-_ZIPF = 0.75
+# Of Zipf's law: the largest of 300 scenes has 3 % of all pictures, the smallest 0.2 %.
+_ZIPF = 0.5
 # Of the Dirichlet distribution that gives a scene its colours: far below 1, so few colours make most of a scene.
 _COLOURS = 0.15
-# The sum of the parameters of the Dirichlet distribution of a scene's pictures, as powers of ten: two of one scene are
-# then between 0.006 and 0.2 apart.
-_SPREAD = (1.5, 4.5)
+# The sum of the parameters of the Dirichlet distribution of a picture, as a power of ten: mean and deviation. Two
+# pictures of one scene are then mostly between 0.01 and 0.1 apart.
+_CLOSENESS, _DEVIATION = 3.2, 0.7
 # Each colour occurs a little in every picture.
 _BACKGROUND = 1e-3
 
@@ -35,8 +38,8 @@ def histograms(rows: int = 15_000, *, bins: int = 64, clusters: int = CLUSTERS, 
     share = np.arange(1, clusters + 1) ** -_ZIPF
     cluster = rng.choice(clusters, rows, p=share / share.sum())
     scenes = rng.dirichlet(np.full(bins, _COLOURS), clusters) + _BACKGROUND
-    scenes *= 10 ** rng.uniform(*_SPREAD, (clusters, 1))
-    drawn = rng.standard_gamma(scenes[cluster])
+    closeness = 10 ** rng.normal(_CLOSENESS, _DEVIATION, (rows, 1))
+    drawn = rng.standard_gamma(scenes[cluster] * closeness)
     return as_table((drawn / drawn.sum(axis=1, keepdims=True)).astype(np.float32))
 
 
