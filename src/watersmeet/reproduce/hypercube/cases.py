@@ -103,7 +103,7 @@ def cases_for(figure: str, size: Size) -> list[Case]:
     return [Case(figure, x) for x in values.get(figure, ())]
 
 
-# Section 4.3.2 says where SHC is better: on joins like this one, the same for Figure 6 to compare with.
+# Where the groups of JB are compared, and which Figure 6 is compared with: a key is heavy in both inputs.
 MANY_MANY = Case("fig4", ALPHA)
 
 
