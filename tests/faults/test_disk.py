@@ -6,8 +6,7 @@ and nothing is missing. The disk is a small tmpfs, filled at the very moment whe
 
 from __future__ import annotations
 
-import contextlib
-import os
+import itertools
 import subprocess
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -34,6 +33,7 @@ pytestmark = [pytest.mark.faults, pytest.mark.timeout(600)]
 
 SIZE = "4m"
 LARGER = "64m"
+FULL = "No space left on device"
 _PAGE = 4096
 
 
@@ -42,11 +42,12 @@ class Disk:
     path: Path
 
     def fill(self) -> None:
-        """Take up every last byte, also while another process is writing."""
-        with (self.path / "filler").open("wb", buffering=0) as filler, contextlib.suppress(OSError):
-            while filler.write(bytes(_PAGE)):
-                pass
-        assert os.statvfs(self.path).f_bavail == 0
+        """Take up every last byte, also while another process is writing.
+
+        That one may give some back when it fails, so that nothing can be said of the space left afterwards.
+        """
+        with (self.path / "filler").open("wb", buffering=0) as filler, pytest.raises(OSError, match=FULL):
+            filler.writelines(itertools.repeat(bytes(_PAGE)))
 
     def grow(self) -> None:
         self._mount("-o", f"remount,size={LARGER}")
@@ -92,7 +93,7 @@ class Trouble:
 
 
 TROUBLES = [
-    pytest.param(Trouble("No space left on device", Disk.fill, Disk.grow), id="full"),
+    pytest.param(Trouble(FULL, Disk.fill, Disk.grow), id="full"),
     pytest.param(Trouble("Read-only file system", Disk.make_read_only, Disk.make_writable), id="read-only"),
 ]
 PLACES = [
