@@ -156,7 +156,8 @@ class Buckets:
             found = lengths[lengths != self.dimensions][0]
             raise VectorLengths(f"a vector has {found} elements; these buckets are for {self.dimensions}")
         matrix = np.zeros((len(column), self.dimensions), np.float32)
-        matrix[known] = vectors.rows(np.flatnonzero(known), self.dimensions)
+        if known.any():
+            matrix[known] = vectors.windows(self.dimensions)[vectors.starts[known]]
         finite = np.isfinite(matrix).all(axis=1)
         matrix[~finite] = 0
         codes = self.codes(matrix)

@@ -68,11 +68,11 @@ class Vectors:
     def __len__(self) -> int:
         return len(self.starts)
 
-    def rows(self, at: Indices, length: int) -> Floats:
-        """Some vectors of one length, as the rows of a matrix."""
-        if not len(at) or not length:
-            return np.empty((len(at), length), np.float32)
-        return np.lib.stride_tricks.sliding_window_view(self.values, length)[self.starts[at]]
+    def windows(self, length: int) -> Floats:
+        """A view with as many elements from each place of the values on: that at the start of a vector is the vector."""
+        if not length:
+            return np.empty((len(self.values) + 1, 0), np.float32)
+        return np.lib.stride_tricks.sliding_window_view(self.values, length)
 
     def repeated(self, times: int) -> Vectors:
         """One vector as many."""
@@ -123,10 +123,12 @@ def measure(name: str, one: Vectors, other: Vectors, *, beyond: float = math.inf
     undefined = np.zeros(pairs, np.bool_) if nulls is None else nulls.copy()
     # Infinities and NaN are values like others, in Spark as here.
     with np.errstate(over="ignore", invalid="ignore"):
-        for at, length in _blocks(one.lengths, nulls):
-            result[at], missing = metric(one.rows(at, length), other.rows(at, length))
-            if missing is not None:
-                undefined[at] = missing
+        for known, length in _by_length(one.lengths, nulls):
+            ones, others = one.windows(length), other.windows(length)
+            for at in _blocks(known, length):
+                result[at], missing = metric(ones[one.starts[at]], others[other.starts[at]])
+                if missing is not None:
+                    undefined[at] = missing
     return pa.array(result, mask=undefined)
 
 
@@ -155,17 +157,21 @@ def _check_lengths(name: str, one: Vectors, other: Vectors) -> None:
         )
 
 
-def _blocks(lengths: Indices, nulls: Mask | None) -> Iterator[tuple[Indices, int]]:
-    """The pairs that have a value, in blocks of one length."""
+def _by_length(lengths: Indices, nulls: Mask | None) -> Iterator[tuple[Indices, int]]:
+    """The pairs that have a value, those of each length together."""
     known = np.arange(len(lengths)) if nulls is None else np.flatnonzero(~nulls)
     if not len(known):
         return
     seen = lengths[known]
-    same = seen[0] == seen.min() == seen.max()
-    for length in [int(seen[0])] if same else np.unique(seen).tolist():
-        at = known if same else known[seen == length]
-        step = max(1, _BLOCK_VALUES // max(1, length))
-        yield from ((at[low : low + step], length) for low in range(0, len(at), step))
+    if seen.min() == seen.max():
+        yield known, int(seen[0])
+    else:
+        yield from ((known[seen == length], length) for length in np.unique(seen).tolist())
+
+
+def _blocks(known: Indices, length: int) -> Iterator[Indices]:
+    step = max(1, _BLOCK_VALUES // max(1, length))
+    return (known[low : low + step] for low in range(0, len(known), step))
 
 
 def _distance_up_to(beyond: float) -> Metric:
