@@ -61,8 +61,8 @@ LISTED_SHARES, LABELLED_SHARE = 512, 128
 # Keys counted exactly, for each worker: the heavy ones (at most two for each), and the largest of the light ones.
 COUNTED_PER_WORKER = 4
 
-# Fresh rows looked up for each task and input to see where the light work lies: an error of some 6 % a task.
-SAMPLES_PER_TASK = 256
+# Fresh rows looked up for each task and input to see where the light work lies: an error of some 4 % a task.
+SAMPLES_PER_TASK = 512
 
 # What a change must spare the busiest task at least, as a share of the mean: less may be the sample's error.
 LEAST_GAIN = 0.1
