@@ -14,6 +14,8 @@ from watersmeet.errors import StateMismatch
 from watersmeet.local.join import LocalJoin
 from watersmeet.log.files import LocalFiles
 from watersmeet.log.manifests import list_manifests, read_manifest
+from watersmeet.log.runs import NOT_LISTED
+from watersmeet.model.facts import Plan
 from watersmeet.model.grid import GridShape
 
 SCHEMA = pa.schema({"id": pa.int64(), "x": pa.int32(), "y": pa.int32()})
@@ -168,3 +170,115 @@ def test_equal_rows_are_spread_over_the_sections_and_a_change_counts_them(tmp_pa
     )
     assert kept + dropped == 4000 * before.cols + 4000 * before.rows
     assert kept + moved == 4000 * after.cols + 4000 * after.rows
+
+
+# Heavy keys over restarts
+
+
+def skewed(seed: int, count: int = 120) -> pa.Table:
+    """Half of the rows have one key, which is another one from seed 10 on."""
+    table = rows(seed, count)
+    hot = np.random.default_rng(seed).random(count) < 0.5
+    x = np.where(hot, 7 if seed < 10 else 8, table["x"].to_numpy())
+    return table.set_column(1, SCHEMA.field("x"), pa.array(x, pa.int32()))
+
+
+def plans(state) -> list[Plan]:
+    files = LocalFiles(state / "join" / "local")
+    return [read_manifest(files, name).plan for name in list_manifests(files)]
+
+
+@pytest.mark.parametrize("on", ["l.x = r.x", "l.x = r.x AND l.y < r.y"])
+def test_hash_and_hypercube_follow_each_other_with_any_number_of_tasks(tmp_path, on):
+    """They store the same; each restart finds the plan of another strategy, or for other tasks."""
+    lives = [
+        ("hash", 2),
+        ("hypercube", 2),
+        ("hypercube", 5),
+        ("hash", 3),
+        ("hypercube", 3),
+        ("hypercube", 1),
+        ("auto", 4),
+    ]
+    join = start(tmp_path, on)
+    left, right, results = [], [], []
+    for number, (strategy, tasks) in enumerate(lives):
+        join = replace(join.restarted(), strategy=strategy, tasks=tasks)
+        for seed in (2 * number, 2 * number + 1):
+            left.append(skewed(seed))
+            right.append(skewed(100 + seed if seed < 10 else seed + 20))
+            results.append(join.batch(l=left[-1], r=right[-1]))
+    assert found(*results) == expected(on, pa.concat_tables(left), pa.concat_tables(right))
+    made = plans(tmp_path)
+    for plan, (strategy, tasks) in zip(made[1::2], lives, strict=True):
+        assert len(plan.ranges) == tasks
+        assert (plan.cube is None) == (strategy == "hash")
+        if plan.cube is not None:
+            assert plan.cube.heavy and {task for one in plan.cube.heavy for task in one.tasks} == set(
+                range(tasks)
+            )
+
+
+def test_a_hypercube_goes_on_where_runs_list_no_keys(tmp_path):
+    """As runs of the format before: nothing is known of their keys until they are merged."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("watersmeet.engine.ingest._hot", lambda *arguments: NOT_LISTED)
+        join = start(tmp_path, "l.x = r.x", strategy="hypercube", tasks=3)
+        results = [join.batch(l=skewed(1), r=skewed(2))]
+    assert all(plan.cube is not None and not plan.cube.heavy for plan in plans(tmp_path))
+    join = join.restarted()
+    results.append(join.batch(l=skewed(3), r=skewed(4)))
+    want = expected(
+        "l.x = r.x", pa.concat_tables([skewed(1), skewed(3)]), pa.concat_tables([skewed(2), skewed(4)])
+    )
+    assert found(*results) == want
+    cube = plans(tmp_path)[-1].cube
+    assert cube is not None
+    [heavy] = [one for one in cube.heavy if one.label == "7"]
+    assert heavy.left.lower < heavy.left.upper == heavy.left.lower + 120
+
+
+def test_a_biclique_of_one_unit_a_side_stores_as_a_hash_join_does(tmp_path):
+    join = start(tmp_path, "l.x = r.x", strategy="biclique", tasks=4)
+    results = [join.batch(l=skewed(1), r=skewed(2))]
+    join = replace(join.restarted(), strategy="hypercube", tasks=3)
+    results.append(join.batch(l=skewed(3), r=skewed(4)))
+    join = replace(join.restarted(), strategy="biclique", tasks=5, groups=3)
+    results.append(join.batch(l=skewed(5)))
+    left, right = (pa.concat_tables(map(skewed, seeds)) for seeds in ((1, 3, 5), (2, 4)))
+    assert found(*results) == expected("l.x = r.x", left, right)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"strategy": "hypercube", "groups": None},
+        {"groups": 2},
+        {"tasks": 8},
+        {"strategy": "grid", "groups": None},
+    ],
+)
+def test_the_units_of_a_biclique_may_not_become_others(tmp_path, change):
+    """Its rows are cut for the units of a side; another number of tasks with as many units is fine."""
+    join = start(tmp_path, "l.x = r.x", strategy="biclique", groups=1, tasks=4)
+    first = join.batch(l=skewed(1))
+    with pytest.raises(StateMismatch, match="stored for|written by a grid"):
+        replace(join.restarted(), **change).batch(r=skewed(2))
+    second = replace(join.restarted(), tasks=3).batch(r=skewed(2))
+    assert found(first, second) == expected("l.x = r.x", skewed(1), skewed(2))
+
+
+def test_a_label_is_the_value_and_several_keys_are_listed_with_commas(tmp_path):
+    schema = pa.schema({"k": pa.string(), "m": pa.int64(), "id": pa.int64()})
+    join = LocalJoin(
+        {"l": schema, "r": schema},
+        on="l.k = r.k AND l.m = r.m",
+        select=["l.id AS a"],
+        state=str(tmp_path),
+        strategy="hypercube",
+    )
+    hot = pa.table({"k": ["x" * 60] * 50 + ["y"] * 50, "m": [1] * 100, "id": range(100)})
+    assert len(join.batch(l=hot, r=hot)) == 5000
+    cube = plans(tmp_path)[-1].cube
+    assert cube is not None
+    assert sorted(one.label for one in cube.heavy) == ["x" * 40, "y, 1"]

@@ -17,20 +17,22 @@ from decimal import Decimal
 from pathlib import Path
 
 import duckdb
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
-from hypothesis import HealthCheck, given, note, settings
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from watersmeet import failpoints
 from watersmeet.engine import operator as engine
 from watersmeet.engine.spec import Settings
 from watersmeet.errors import StateInUse
+from watersmeet.kernel.order import mix, order_keys
 from watersmeet.local.join import LocalJoin
 from watersmeet.log.files import LocalFiles
 from watersmeet.log.manifests import list_manifests, read_manifest
-from watersmeet.model.facts import BatchId
+from watersmeet.model.facts import BatchId, Manifest
 from watersmeet.plan import merges
 from watersmeet.plan.grid import dynamic
 
@@ -96,6 +98,8 @@ def tiny(monkeypatch):
     monkeypatch.setattr(engine, "CLEAN_EVERY_BATCHES", 2)
     monkeypatch.setattr("watersmeet.kernel.pairs.PIECE_ROWS", 3)
     monkeypatch.setattr("watersmeet.kernel.pairs.OUTPUT_ROWS", 5)
+    # Runs list every key, so that keys of a few rows are heavy.
+    monkeypatch.setattr("watersmeet.plan.hypercube.LEAST_LISTED_ROWS", 1)
 
     def act(name):
         raise Crash(name)
@@ -103,16 +107,98 @@ def tiny(monkeypatch):
     monkeypatch.setattr(failpoints, "act", act)
 
 
+# Ways to share out an equality; biclique with several units a side, and with a number that does not divide evenly.
+EQUALITIES = [
+    {"strategy": "hash"},
+    {"strategy": "hypercube"},
+    {"strategy": "biclique"},
+    {"strategy": "biclique", "groups": 1},
+    {"strategy": "biclique", "groups": 2},
+]
+
+
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow], deadline=None)
-@given(scripts())
-def test_any_life_of_a_join_gives_what_one_big_join_gives(script):
+@given(scripts(), st.sampled_from(EQUALITIES))
+def test_any_life_of_a_join_gives_what_one_big_join_gives(script, how):
     kinds, steps, tasks, residual = script
     keys = [f"k{i}" for i in range(len(kinds))]
     schema = pa.schema(
         [*((k, kind) for k, kind in zip(keys, kinds, strict=True)), ("x", pa.int64()), ("id", pa.int64())]
     )
     on = " AND ".join([*(f"l.{k} = r.{k}" for k in keys), *(["l.x < r.x + 1"] if residual else [])])
-    _live(schema, on, keys, steps, tasks)
+    _live(schema, on, keys, steps, tasks, **how)
+
+
+@st.composite
+def skewed_scripts(draw):
+    """One key has most rows, then another one; some rows have none."""
+    kind = draw(st.sampled_from([pa.int64(), pa.string()]))
+    values = [1, 2, 3, 4] if kind == pa.int64() else ["", "a", "b", "ab"]
+    steps = []
+    for number in range(draw(st.integers(1, 6))):
+        hot = values[number // 3]
+        key = st.sampled_from([hot] * 6 + values + [None])
+        partitions = st.lists(st.lists(st.tuples(key, st.integers(-2, 2)), max_size=12), max_size=2)
+        rows = {side: draw(partitions) for side in "lr"}
+        steps.append(Step(rows, draw(st.none() | st.sampled_from(CRASHES)), draw(st.booleans())))
+    return kind, steps, draw(st.integers(1, 4))
+
+
+@settings(
+    max_examples=settings().max_examples * 2 // 5,
+    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
+    deadline=None,
+)
+@given(skewed_scripts(), st.sampled_from(EQUALITIES[1:]), st.booleans())
+def test_any_life_of_a_join_with_hot_keys(script, how, residual):
+    kind, steps, tasks = script
+    schema = pa.schema([("k0", kind), ("x", pa.int64()), ("id", pa.int64())])
+    on = "l.k0 = r.k0 AND l.x <= r.x" if residual else "l.k0 = r.k0"
+    _live(schema, on, ("k0",), steps, tasks, **how)
+
+
+@settings(
+    max_examples=settings().max_examples * 2 // 5,
+    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
+    deadline=None,
+)
+@given(scripts(), st.sampled_from(EQUALITIES[1:]), st.integers(1, 3))
+def test_keys_that_share_a_hash(script, how, hashes):
+    """Text and several keys are hashed; with so few hashes a heavy one stands for many keys."""
+    kinds, steps, tasks, _ = script
+    keys = [f"k{i}" for i in range(len(kinds))]
+    if len(kinds) == 1:
+        kinds = [pa.string()]
+        steps = [
+            Step(
+                {
+                    s: [[(None if r[0] is None else str(r[0]), r[-1]) for r in p] for p in step.rows[s]]
+                    for s in "lr"
+                },
+                step.crash,
+                step.zombie,
+            )
+            for step in steps
+        ]
+    schema = pa.schema(
+        [*((k, kind) for k, kind in zip(keys, kinds, strict=True)), ("x", pa.int64()), ("id", pa.int64())]
+    )
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(
+            "watersmeet.engine.ingest.order_keys",
+            lambda columns: mix(order_keys(columns) % np.uint64(hashes)),
+        )
+        _live(schema, " AND ".join(f"l.{k} = r.{k}" for k in keys), keys, steps, tasks, **how)
+
+
+def test_a_hot_key_is_cut_into_cells_of_several_tasks_and_so_is_the_next():
+    """The scripts above are about heavy keys: here is one, and then another."""
+    schema = pa.schema([("k0", pa.string()), ("x", pa.int64()), ("id", pa.int64())])
+    steps = [Step({side: [[(key, 0)] * 12] for side in "lr"}, None, False) for key in "aabbbb"]
+    newest = _live(schema, "l.k0 = r.k0", ("k0",), steps, 3, strategy="hypercube")
+    assert newest.plan.cube is not None
+    assert {one.label for one in newest.plan.cube.heavy} == {"a", "b"}
+    assert all(set(one.tasks) == {0, 1, 2} for one in newest.plan.cube.heavy)
 
 
 # Conditions without an equality, for a pair of inputs with the column k0: all but the last two are bands.
@@ -178,8 +264,8 @@ def test_an_equality_on_the_grid(script, cells):
     _live(schema, "l.k0 = r.k0", ("k0",), trimmed, tasks, strategy="grid", cells=cells)
 
 
-def _live(schema, on, dropped_if_null, steps, tasks, **how) -> None:
-    """Run a script; its results must be those of one big join."""
+def _live(schema, on, dropped_if_null, steps, tasks, **how) -> Manifest:
+    """Run a script; its results must be those of one big join. Gives the last manifest."""
     keys = [name for name in schema.names if name.startswith("k")]
     ids = itertools.count()
     with tempfile.TemporaryDirectory() as state:
@@ -204,9 +290,9 @@ def _live(schema, on, dropped_if_null, steps, tasks, **how) -> None:
             join, got = _process(join, number, parts, step)
             results += got
         expected = _oracle(everything, schema, on)
-        note(f"{on} {how}\nmissing {expected - results}\nsurplus {results - expected}")
-        assert results == expected
-        _check_invariants(state, everything, dropped_if_null)
+        difference = f"missing {expected - results}\nsurplus {results - expected}"
+        assert results == expected, f"{on} {how}\n{difference}"
+        return _check_invariants(state, everything, dropped_if_null)
 
 
 def _named(rows, keys, ids):
@@ -255,7 +341,7 @@ def _oracle(everything, schema, on) -> Counter:
         return Counter(con.execute(f"SELECT l.id, r.id FROM l JOIN r ON {on}").fetchall())
 
 
-def _check_invariants(state, everything, keys) -> None:
+def _check_invariants(state, everything, keys) -> Manifest:
     """The newest manifest holds exactly the rows that came, and every file that it names is there."""
     files = LocalFiles(Path(state) / "join" / "local")
     newest = read_manifest(files, list_manifests(files)[-1])
@@ -265,6 +351,7 @@ def _check_invariants(state, everything, keys) -> None:
         assert sum(run.rows for run in newest.live if run.input == side) == rows == newest.totals[side].rows
     for path in newest.named_paths:
         assert (files.root / path).is_file(), path
+    return newest
 
 
 def _no_null(table, keys):

@@ -87,6 +87,12 @@ CASES = [
     Case("l.k = r.k AND l.x = r.x", lambda a, b: a.k == b.k and a.x == b.x, {}),
     Case("l.k = r.k", lambda a, b: a.k == b.k, {"strategy": "hypercube"}),
     Case("l.k = r.k", lambda a, b: a.k == b.k, {"strategy": "biclique"}),
+    Case("l.k = r.k", lambda a, b: a.k == b.k, {"strategy": "biclique", "groups": 1}),
+    Case(
+        "l.k = r.k AND l.x <= r.x",
+        lambda a, b: a.k == b.k and a.x <= b.x,
+        {"strategy": "biclique", "groups": 2},
+    ),
     Case("l.k = r.k", lambda a, b: a.k == b.k, {"strategy": "grid", "cells": 6}),
     Case("abs(l.k - r.k) <= 1", lambda a, b: abs(a.k - b.k) <= 1, {}),
     Case("l.k < r.k AND l.x <> r.x", lambda a, b: a.k < b.k and a.x != b.x, {}),
@@ -172,6 +178,8 @@ def tiny(monkeypatch):
     monkeypatch.setattr(engine, "CLEAN_EVERY_BATCHES", 2)
     monkeypatch.setattr("watersmeet.kernel.pairs.PIECE_ROWS", 3)
     monkeypatch.setattr("watersmeet.kernel.pairs.OUTPUT_ROWS", 5)
+    # Runs list every key, so that keys of a few rows are heavy.
+    monkeypatch.setattr("watersmeet.plan.hypercube.LEAST_LISTED_ROWS", 1)
 
     def act(name):
         raise Crash(name)

@@ -11,8 +11,8 @@ import xxhash
 
 from watersmeet.kernel.hot import hot_keys
 from watersmeet.kernel.order import mix
-from watersmeet.model.cube import CubePlan, HeavyKey
-from watersmeet.model.facts import Plan, Run
+from watersmeet.model.cube import CubePlan
+from watersmeet.model.facts import KEY_SPACE, Plan, Run
 from watersmeet.plan.census import Stored
 from watersmeet.plan.hypercube import listing_floor, plan_cube
 from watersmeet.plan.parts import positions
@@ -102,30 +102,80 @@ class Stream:
         parts = [keys[at :: self.partitions] for at in range(self.partitions)]
         return [self.shelf.store(name, self.batch, part, self.tasks) for part in parts if len(part)]
 
-    def rows_read(self, *, fresh: bool = False) -> npt.NDArray[np.int64]:
-        """Live rows that each task has under the plan, those of both inputs together; or of the fresh ones only."""
+    def rows_read(self) -> npt.NDArray[np.int64]:
+        """Live rows that each task has under the plan, those of both inputs together."""
         assert self.plan is not None
-        read = np.zeros(self.tasks, np.int64)
-        heavy = np.array([one.key for one in self.cube.heavy], np.uint64)
-        bounds = [range_.low for range_ in self.plan.ranges[1:] if range_.low < 1 << 64]
-        for run in self.fresh if fresh else [*self.left, *self.right]:
-            keys = self.shelf.of(run)
-            light = keys[~np.isin(keys, heavy)]
-            at = np.searchsorted(np.array(bounds, np.uint64), light, side="right")
-            read += np.bincount(at, minlength=self.tasks)
-            for one in self.cube.heavy:
-                begin, end = np.searchsorted(keys, [np.uint64(one.key)] * 2), 0
-                end = int(np.searchsorted(keys, np.uint64(one.key), side="right"))
-                read += rows_of_cells(run, end - int(begin[0]), one, self.tasks)
+        none = np.zeros(self.tasks, np.int64)
+        return sum((self.readers(run, self.plan).sum(axis=1) for run in (*self.left, *self.right)), none)
+
+    def moved_rows(self, before: Plan) -> int:
+        """Rows of earlier batches that some task has under the plan, and had not under the one before."""
+        assert self.plan is not None
+        new = {run.path for run in self.fresh}
+        return sum(
+            int(np.count_nonzero(self.readers(run, self.plan) & ~self.readers(run, before)))
+            for run in (*self.left, *self.right)
+            if run.path not in new
+        )
+
+    def readers(self, run: Run, plan: Plan) -> npt.NDArray[np.bool_]:
+        """Which task has which row of a run."""
+        keys = self.shelf.of(run)
+        bounds = np.array([range_.low for range_ in plan.ranges[1:] if range_.low < KEY_SPACE], np.uint64)
+        owner = np.searchsorted(bounds, keys, side="right")
+        read = owner == np.arange(len(plan.ranges))[:, None]
+        for one in plan.cube.heavy if plan.cube else ():
+            begin, end = (int(np.searchsorted(keys, np.uint64(one.key), side)) for side in ("left", "right"))
+            read[:, begin:end] = False
+            owners = np.array(one.tasks).reshape(one.shape.rows, one.shape.cols)
+            for part, mine in enumerate(owners if run.input == "l" else owners.T):
+                parts = one.shape.rows if run.input == "l" else one.shape.cols
+                low, high = positions(run, end - begin, (part, part + 1), parts)
+                read[np.unique(mine), begin + low : begin + high] = True
         return read
 
+    def results(self) -> float:
+        """Results of the last batch."""
+        return float(self._by_key()[1].sum())
 
-def rows_of_cells(run: Run, count: int, heavy: HeavyKey, tasks: int) -> npt.NDArray[np.int64]:
-    """The rows of one key in one run that each task reads."""
-    owners = np.array(heavy.tasks).reshape(heavy.shape.rows, heavy.shape.cols)
-    owners = owners if run.input == "l" else owners.T
-    read = np.zeros(tasks, np.int64)
-    for part, mine in enumerate(owners):
-        low, high = positions(run, count, (part, part + 1), len(owners))
-        read[np.unique(mine)] += high - low
-    return read
+    def work(self) -> npt.NDArray[np.float64]:
+        """Fresh rows that each task looks up in the last batch, and results that it gives out; all of them counted."""
+        assert self.plan is not None
+        none = np.zeros(self.tasks)
+        work = sum((self.readers(run, self.plan).sum(axis=1) for run in self.fresh), none)
+        keys, results = self._by_key()
+        light = ~np.isin(keys, np.array([one.key for one in self.cube.heavy], np.uint64))
+        bounds = np.array(
+            [range_.low for range_ in self.plan.ranges[1:] if range_.low < KEY_SPACE], np.uint64
+        )
+        np.add.at(work, np.searchsorted(bounds, keys[light], side="right"), results[light])
+        for one in self.cube.heavy:
+            old_left, new_left = self._parts(self.left, one.key, one.shape.rows)
+            old_right, new_right = self._parts(self.right, one.key, one.shape.cols)
+            cells = np.outer(new_left, old_right + new_right) + np.outer(old_left, new_right)
+            np.add.at(work, np.array(one.tasks), cells.reshape(-1))
+        return work
+
+    def _by_key(self) -> tuple[Keys, npt.NDArray[np.float64]]:
+        """Every live key, and its results in the last batch."""
+        keys = np.unique(np.concatenate([self.shelf.of(run) for run in (*self.left, *self.right)]))
+        counts = []
+        for runs in (self.left, self.right):
+            for fresh in (False, True):
+                counted = np.zeros(len(keys))
+                for run in runs:
+                    if (run.batch == self.batch - 1) == fresh:
+                        np.add.at(counted, np.searchsorted(keys, self.shelf.of(run)), 1)
+                counts.append(counted)
+        old_left, new_left, old_right, new_right = counts
+        return keys, new_left * (old_right + new_right) + old_left * new_right
+
+    def _parts(self, runs: Sequence[Run], key: int, of: int) -> npt.NDArray[np.float64]:
+        """Rows of a key in each of its parts: those of earlier batches, and the fresh ones."""
+        rows = np.zeros((2, of))
+        for run in runs:
+            keys = self.shelf.of(run)
+            begin, end = (int(np.searchsorted(keys, np.uint64(key), side)) for side in ("left", "right"))
+            cuts = [positions(run, end - begin, (part, part + 1), of) for part in range(of)]
+            rows[int(run.batch == self.batch - 1)] += [high - low for low, high in cuts]
+        return rows

@@ -9,6 +9,7 @@ from __future__ import annotations
 import itertools
 from collections import Counter
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -83,7 +84,7 @@ class Memory:
         return found
 
 
-def share_results(memory: Memory, spec, plan: Plan, history, fresh) -> Counter:
+def share_results(memory: Any, spec, plan: Plan, history, fresh) -> Counter:
     manifest = Manifest(BatchId("q", "r", 0), 0, "", None, spec.signature, history, fresh, (), plan)
     found: Counter = Counter()
     for task in range(spec.settings.tasks):

@@ -1,0 +1,262 @@
+"""What a task has to read and to do under the hypercube, and what changes move: the bounds that hold, with constants.
+
+Load (Qiu, Papadias, Yi 2019, 2.2): rows that a task reads are O(N / p + sqrt(OUT / p)). Here a task stands for eight
+workers, whose cells are not all neighbours: the second term grows by up to the square root of eight. The constant:
+sides are within a factor of two of the desired ones, and a task takes at most twice its share of the light rows.
+
+Balance: a cell is at most four workers' shares of the work, a light key two; a task has eight. Migration: see below.
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tests.property.cube_helpers import Keys, Stream, order
+from watersmeet.plan.hypercube import workers_of
+
+MANY = settings(max_examples=max(100, settings().max_examples))
+# Each of them is a whole stream.
+FEW = settings(max_examples=settings().max_examples * 2 // 5)
+NOTHING = np.zeros(0, np.uint64)
+
+# Rows that a task reads, in N / p + sqrt(8 OUT / p): the worst of some 10,000 draws was 2.7.
+LOAD = 3.5
+# Small runs do not list keys of fewer rows, and such a key stays in one piece.
+HIDDEN_ROWS = 32
+
+
+def zipf(rng: np.random.Generator, alpha: float, rows: int, keys: int) -> np.ndarray:
+    weights = np.arange(1, keys + 1) ** -alpha
+    return rng.choice(keys, rows, p=weights / weights.sum())
+
+
+@st.composite
+def inputs(draw, tasks: int) -> tuple[np.ndarray, np.ndarray]:
+    """All rows of two inputs, in random order: the kinds of skew that there are."""
+    rng = np.random.default_rng(draw(st.integers(0, 2**32)))
+    rows = draw(st.integers(100, 12_000))
+    other = max(1, int(rows * draw(st.sampled_from([0.01, 0.1, 0.5, 1.0]))))
+    kind = draw(
+        st.sampled_from(
+            ["zipf", "one key", "two keys", "foreign keys", "one side", "threshold", "by work", "mixed"]
+        )
+    )
+    workers = workers_of(tasks)
+    if kind == "zipf":
+        keys, alpha = draw(st.sampled_from([10, 100, 1000, 100_000])), draw(st.floats(0, 2.5))
+        left = zipf(rng, alpha, rows, keys)
+        right = zipf(rng, draw(st.sampled_from([0, alpha])), other, keys)
+    elif kind == "one key":
+        left, right = np.full(rows, 1), np.full(other, 1)
+    elif kind == "two keys":
+        left = np.where(rng.random(rows) < draw(st.floats(0, 1)), 1, 2)
+        right = np.where(rng.random(other) < draw(st.floats(0, 1)), 1, 2)
+    elif kind == "foreign keys":
+        left, right = np.arange(rows), zipf(rng, draw(st.floats(0, 2)), other, rows)
+    elif kind == "one side":
+        left = np.where(rng.random(rows) < draw(st.floats(0, 1)), 1, rng.integers(5, 10**6, rows))
+        right = rng.integers(5, 10**6, other)
+    elif kind == "threshold":
+        # Keys of about a worker's share of the rows each, and rows without partners.
+        keys = max(1, int(workers * draw(st.floats(0.3, 2))))
+        lonely = rng.integers(10**6, 10**9, int(rows * draw(st.floats(0, 3))))
+        left, right = np.concatenate([np.arange(rows) % keys, lonely]), np.arange(other) % keys
+    elif kind == "by work":
+        # Keys of few rows that give about a worker's share of the results.
+        copies = max(1, int((rows / workers) ** draw(st.floats(0.3, 1))))
+        hot = np.repeat(np.arange(draw(st.integers(1, workers))), copies)[: 3 * rows]
+        left = right = np.concatenate([hot, rng.integers(10**6, 10**9, rows)])
+    else:
+        hot_keys = draw(st.lists(st.integers(0, 20), min_size=1, max_size=5))
+        left, right = (
+            np.concatenate(
+                [
+                    *(np.full(int(rows * rng.uniform(0, 0.5)), key) for key in hot_keys),
+                    rng.integers(100, 10**6, light),
+                ]
+            )
+            for light in (rows, other)
+        )
+    return rng.permutation(left), rng.permutation(right)
+
+
+def output_of(left: np.ndarray, right: np.ndarray) -> float:
+    keys, left_rows = np.unique(left, return_counts=True)
+    others, right_rows = np.unique(right, return_counts=True)
+    _, at, other_at = np.intersect1d(keys, others, return_indices=True)
+    return float((left_rows[at].astype(np.float64) * right_rows[other_at]).sum())
+
+
+@MANY
+@given(st.data(), st.sampled_from([1, 2, 3, 4, 8, 16, 48]), st.integers(1, 4))
+def test_a_task_reads_no_more_than_its_share_of_the_rows_and_the_root_of_its_share_of_the_results(
+    data, tasks, batches
+):
+    left, right = data.draw(inputs(tasks))
+    stream = Stream(tasks)
+    for batch in range(batches):
+        stream.add(order(left[batch::batches]), order(right[batch::batches]))
+    several = workers_of(tasks) / tasks
+    bound = (len(left) + len(right)) / tasks + math.sqrt(several * output_of(left, right) / tasks)
+    hidden = HIDDEN_ROWS * len([*stream.left, *stream.right])
+    assert stream.rows_read().max() <= LOAD * bound + hidden
+
+
+@MANY
+@given(st.data(), st.sampled_from([1, 2, 4, 8, 16]), st.integers(1, 3))
+def test_no_task_is_planned_to_have_much_more_to_do_than_the_mean(data, tasks, batches):
+    """Half of an even share more than the mean at most, and of a key that small runs do not list all pairs."""
+    left, right = data.draw(inputs(tasks))
+    stream = Stream(tasks)
+    for batch in range(batches):
+        stream.add(order(left[batch::batches]), order(right[batch::batches]))
+    hidden = HIDDEN_ROWS * len([*stream.left, *stream.right])
+    assert stream.cube.load <= 1.6 * stream.cube.mean + hidden**2
+
+
+@pytest.mark.parametrize("tasks", [2, 16, 48])
+@pytest.mark.parametrize("alpha", [0.0, 0.5, 0.75, 1.0, 1.5, 2.0])
+def test_zipf_is_balanced_as_planned_and_in_truth(tasks, alpha):
+    """100,000 keys, 100,000 rows of each input in a batch: no task has a quarter more to do than the mean."""
+    rng = np.random.default_rng(round(100 * alpha) + tasks)
+    stream = Stream(tasks)
+    for _ in range(2):
+        stream.add(*(order(zipf(rng, alpha, 100_000, 100_000)) for _ in "lr"))
+        assert stream.cube.load <= 1.25 * stream.cube.mean
+        work = stream.work()
+        assert work.max() <= 1.25 * work.mean()
+
+
+@pytest.mark.parametrize("tasks", [3, 5, 16])
+@pytest.mark.parametrize("partitions", [1, 500])
+def test_many_small_runs_are_balanced_as_well_as_one(tasks, partitions):
+    rng = np.random.default_rng(tasks)
+    stream = Stream(tasks, partitions=partitions)
+    stream.add(*(order(rng.integers(0, 10**6, 30_000)) for _ in "lr"))
+    work = stream.work()
+    assert work.max() <= 1.25 * work.mean()
+
+
+@pytest.mark.parametrize("tasks", [4, 16])
+@pytest.mark.parametrize("rows", [100, 1000, 4000])
+def test_a_key_that_comes_into_fashion_is_shared_out_at_once(tasks, rows):
+    """Most output there is belongs to another key, which this batch does not bring."""
+    rng = np.random.default_rng(1)
+    light = order(rng.integers(100, 10**6, 5000))
+    first = np.concatenate([order([1] * 8000 + [2] * rows), light])
+    stream = Stream(tasks)
+    stream.add(first, first)
+    for left, right in ((200, 0), (0, 200), (200, 200)):
+        stream.add(order([2] * left), order([2] * right))
+        assert stream.cube.load <= 1.25 * stream.cube.mean
+        work = stream.work()
+        assert work.max() <= 1.6 * work.mean()
+
+
+# Migration. Arriving rows pay for it where batches resemble each other or change slowly: the worst of the streams below
+# moved 6.6 rows for each that arrived (48 tasks), most of them far less. An adversary who sends a few rows to one key
+# and then to another makes grids change with every batch, since they follow the work of the batch: no constant holds
+# against the rows alone. Then the results pay: a grid has no side longer than the root of the workers, so rows that
+# move are at most so many times the results of a row that meets them.
+ROWS_MOVED = 8.0
+
+
+def moved_and_arrived(stream: Stream, script: list[tuple[Keys, Keys]]) -> tuple[int, int, float]:
+    """Rows moved by a whole script, rows that arrived, and results."""
+    moved, arrived, results = 0, 0, 0.0
+    for left, right in script:
+        before = stream.plan
+        stream.add(left, right)
+        arrived += len(left) + len(right)
+        results += stream.results()
+        moved += stream.moved_rows(before) if before else 0
+    return moved, arrived, results
+
+
+def steady(rng, alpha, number):
+    return zipf(rng, alpha, 500, 500), zipf(rng, alpha, 500, 500)
+
+
+def drifting(rng, alpha, number):
+    return tuple(keys + number // 3 * 4 for keys in steady(rng, alpha, number))
+
+
+def reversing(rng, alpha, number):
+    return tuple(keys if number < 6 else 500 - keys for keys in steady(rng, alpha, number))
+
+
+def one_input_at_a_time(rng, alpha, number):
+    left, right = steady(rng, alpha, number)
+    return (left, right[:0]) if number % 2 else (left[:0], right)
+
+
+def coming_and_going(rng, alpha, number):
+    keys = zipf(rng, alpha, 500, 500)
+    return (keys, keys) if number % 3 else (keys[keys > 3], keys[keys > 3])
+
+
+def of_any_size(rng, alpha, number):
+    return zipf(rng, alpha, int(rng.integers(1, 1500)), 500), zipf(
+        rng, alpha, int(rng.integers(1, 1500)), 500
+    )
+
+
+STREAMS = [steady, drifting, reversing, one_input_at_a_time, coming_and_going, of_any_size]
+
+
+@FEW
+@given(
+    st.sampled_from([2, 8, 48]),
+    st.sampled_from(STREAMS),
+    st.floats(0, 2),
+    st.integers(0, 2**32),
+    st.sampled_from([None, 4]),
+)
+def test_arriving_rows_pay_for_what_changes_move(tasks, draw, alpha, seed, window):
+    rng = np.random.default_rng(seed)
+    script = [tuple(order(keys) for keys in draw(rng, alpha, number)) for number in range(12)]
+    moved, arrived, _ = moved_and_arrived(Stream(tasks, window=window), script)
+    assert moved <= ROWS_MOVED * arrived
+
+
+HOT = 1000
+LIGHT = np.repeat(np.arange(100, 150), HOT // 25)
+ADVERSARIES = {
+    "one key and no other": lambda n: ([1], []) if n % 2 else (list(range(100, 150)), []),
+    "one key, with and without much else": lambda n: ([1], []) if n % 2 else ([1, *range(100, 150)], []),
+    "two keys in turn": lambda n: ([1 + n % 2], []),
+    "two keys together and one": lambda n: ([1], [2]) if n % 2 else ([2], []),
+    "the sides in turn": lambda n: ([1], []) if n % 2 else ([], [1]),
+}
+
+
+@pytest.mark.parametrize("tasks", [2, 8, 48])
+@pytest.mark.parametrize("adversary", ADVERSARIES)
+def test_results_pay_for_what_an_adversary_moves(tasks, adversary):
+    """A few rows a batch, against keys of many rows: what moves, moves for the sake of the results."""
+    stream = Stream(tasks)
+    first = order(np.concatenate([np.full(HOT, 1), np.full(HOT // 10, 2), LIGHT]))
+    stream.add(first, first)
+    script = [tuple(order(side) for side in ADVERSARIES[adversary](number)) for number in range(12)]
+    moved, arrived, results = moved_and_arrived(stream, script)
+    assert moved <= math.sqrt(workers_of(tasks)) * (arrived + results)
+
+
+@pytest.mark.parametrize("tasks", [2, 8, 48])
+def test_a_key_that_batches_leave_out_keeps_its_grid(tasks):
+    """Nothing moves, however often batches without it come."""
+    rng = np.random.default_rng(1)
+    light = [order(rng.integers(100, 10**6, 2000)) for _ in range(9)]
+    stream = Stream(tasks)
+    first = np.concatenate([order([1] * 2000), light.pop()])
+    stream.add(first, first)
+    [shape] = [one.shape for one in stream.cube.heavy]
+    for rest in light:
+        stream.add(rest, rest)
+        stream.add(order([1]), NOTHING)
+        assert [one.shape for one in stream.cube.heavy] == [shape]

@@ -1,0 +1,326 @@
+"""The hypercube's plans over any history of batches: drift, reversal, keys that come and go, windows, other tasks.
+
+The planner may look at every fresh row here instead of a sample, so that all it goes by can be counted.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from dataclasses import dataclass
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tests.property.cube_helpers import Keys, Stream, order
+from watersmeet.model.cube import CubePlan
+from watersmeet.model.facts import KEY_SPACE, Plan
+from watersmeet.model.grid import GridShape
+from watersmeet.plan.hypercube import (
+    CHANGES_KEPT,
+    LIGHT,
+    Sides,
+    attainable,
+    desired_sides,
+    first_shape,
+    is_heavy,
+    next_shape,
+    workers_of,
+)
+
+MANY = settings(max_examples=max(150, settings().max_examples))
+
+
+@dataclass(frozen=True)
+class Batch:
+    """Rows of a few hot keys on both sides, and so many others. `merge`: all earlier runs become one before it."""
+
+    hot: dict[int, tuple[int, int]]
+    light: tuple[int, int]
+    merge: bool = False
+    tasks: int | None = None
+
+    def keys(self, seed: int) -> tuple[Keys, Keys]:
+        rng = np.random.default_rng(seed)
+        left, right = (
+            order(
+                np.concatenate(
+                    [
+                        *(np.full(rows[side], key) for key, rows in self.hot.items()),
+                        rng.integers(100, 10_000, self.light[side]),
+                    ]
+                )
+            )
+            for side in (0, 1)
+        )
+        return left, right
+
+
+few = st.integers(0, 60) | st.integers(0, 600)
+batches = st.builds(
+    Batch,
+    st.dictionaries(st.integers(0, 5), st.tuples(few, few), max_size=4),
+    st.tuples(st.integers(0, 400), st.integers(0, 400)),
+    st.booleans(),
+    st.sampled_from([None, None, None, 1, 3, 5]),
+)
+
+
+@dataclass
+class Known:
+    """What is true of the keys before and in a batch, by counting."""
+
+    left_old: dict[int, int]
+    left_new: dict[int, int]
+    right_old: dict[int, int]
+    right_new: dict[int, int]
+
+    @classmethod
+    def of(cls, stream: Stream) -> Known:
+        return cls(
+            *(
+                count(stream.shelf.of(run) for run in runs if (run in stream.fresh) == fresh)
+                for runs in (stream.left, stream.right)
+                for fresh in (False, True)
+            )
+        )
+
+    def left(self, key: int) -> int:
+        return self.left_old.get(key, 0) + self.left_new.get(key, 0)
+
+    def right(self, key: int) -> int:
+        return self.right_old.get(key, 0) + self.right_new.get(key, 0)
+
+    def work(self, key: int) -> int:
+        new_left, new_right = self.left_new.get(key, 0), self.right_new.get(key, 0)
+        return new_left + new_right + new_left * self.right(key) + self.left_old.get(key, 0) * new_right
+
+    @property
+    def keys(self) -> set[int]:
+        return {*self.left_old, *self.left_new, *self.right_old, *self.right_new}
+
+    def shares(self, key: int) -> tuple[float, float]:
+        """Of all rows, and of the work of the batch."""
+        rows = sum(sum(d.values()) for d in (self.left_old, self.left_new, self.right_old, self.right_new))
+        return (self.left(key) + self.right(key)) / rows, self.work(key) / sum(map(self.work, self.keys))
+
+
+def count(runs) -> dict[int, int]:
+    found: dict[int, int] = {}
+    for keys in runs:
+        for key, rows in zip(*(a.tolist() for a in np.unique(keys, return_counts=True)), strict=True):
+            found[key] = found.get(key, 0) + rows
+    return found
+
+
+def live(tasks: int, window: int | None, script: list[Batch]):
+    """Plan a script; gives after each batch the stream, the plan before, and what is true of the keys."""
+    stream = Stream(tasks, window=window)
+    for seed, batch in enumerate(script):
+        if batch.merge and window is None:
+            stream.merge()
+        if batch.tasks is not None:
+            stream.tasks = batch.tasks
+        before = stream.plan
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr("watersmeet.plan.hypercube.SAMPLES_PER_TASK", 1 << 20)
+            stream.add(*batch.keys(seed))
+        yield stream, before
+
+
+@MANY
+@given(st.integers(1, 6), st.sampled_from([None, None, 1, 3]), st.lists(batches, min_size=1, max_size=8))
+def test_plans_of_any_history(tasks, window, script):
+    for stream, before in live(tasks, window, script):
+        plan = stream.plan
+        assert plan is not None
+        check_cover(plan, stream.tasks)
+        if stream.fresh:
+            known = Known.of(stream)
+            was = before if before and len(before.ranges) == stream.tasks else None
+            check_heavy(stream, known, was)
+            check_shapes(stream, known, was)
+            check_events(stream.cube, before, was, stream)
+            # Every fresh row was looked at: what is planned is what comes, but for the rows that cells cut unevenly
+            # and those that neighbouring cells read together.
+            work = stream.work()
+            assert stream.cube.mean * stream.tasks >= work.sum() - stream.tasks
+            assert stream.cube.load >= stream.cube.mean - 1
+        else:
+            assert before is None or len(before.ranges) != stream.tasks or plan.ranges == before.ranges
+
+
+def check_cover(plan: Plan, tasks: int) -> None:
+    assert len(plan.ranges) == tasks
+    assert plan.ranges[0].low == 0 and plan.ranges[-1].high == KEY_SPACE
+    assert all(one.high == other.low for one, other in itertools.pairwise(plan.ranges))
+    assert all(one.low <= one.high for one in plan.ranges)
+    assert plan.cube is not None
+    keys = [one.key for one in plan.cube.heavy]
+    assert keys == sorted(set(keys))
+    for one in plan.cube.heavy:
+        assert len(one.tasks) == one.shape.cells
+        assert all(0 <= task < tasks for task in one.tasks)
+        for side in (one.shape.rows, one.shape.cols):
+            assert side >= 1 and side & (side - 1) == 0
+
+
+def check_heavy(stream: Stream, known: Known, was: Plan | None) -> None:
+    """Heavy by more than a worker's share of the rows, or two of the work; light again below half of that."""
+    workers = workers_of(stream.tasks)
+    heavy = {one.key: one for one in stream.cube.heavy}
+    were = {one.key for one in was.cube.heavy} if was and was.cube else set()
+    listed = {key for run in (*stream.left, *stream.right) for key in run.hot}
+    assert heavy.keys() <= listed | were
+    for key in listed | were:
+        rows, work = known.shares(key)
+        share = max(rows, work / 2) * workers
+        if abs(share - 1) > 1e-9 and abs(share - 0.5) > 1e-9:
+            assert (key in heavy) == (share > 1 or (share > 0.5 and key in were))
+    for key, one in heavy.items():
+        assert one.left.lower <= known.left(key) <= one.left.upper
+        assert one.right.lower <= known.right(key) <= one.right.upper
+
+
+def check_shapes(stream: Stream, known: Known, was: Plan | None) -> None:
+    """Each side is within a factor of two of the desired one that can be had, wherever the batch brings the key."""
+    heavy = stream.cube.heavy
+    before = {one.key: one.shape for one in was.cube.heavy} if was and was.cube else {}
+    output = {one.key: max(1, known.left(one.key)) * max(1, known.right(one.key)) for one in heavy}
+    work = {one.key: known.work(one.key) for one in heavy}
+    whole = sum(map(known.work, known.keys))
+    workers = max(1, round(workers_of(stream.tasks) * sum(work.values()) / whole))
+    for one in heavy:
+        if one.key in before and not work[one.key]:
+            assert one.shape == before[one.key]
+            continue
+        share = max(output[one.key] / sum(output.values()), work[one.key] / max(1, sum(work.values())))
+        cells = max(1.0, workers * share)
+        aspect = max(1, known.left(one.key)) / max(1, known.right(one.key))
+        rows = min(max(math.sqrt(cells * aspect), 1.0), cells)
+        cols = cells / rows
+        limit = 2 if one.key in before else math.sqrt(2)
+        for side, wanted in ((one.shape.rows, rows), (one.shape.cols, cols)):
+            assert wanted / limit - 1e-6 <= side <= wanted * limit + 1e-6
+
+
+def check_events(cube: CubePlan, before: Plan | None, was: Plan | None, stream: Stream) -> None:
+    """What changed its shape is told, once; and the epoch goes up exactly when cells or ranges change."""
+    known = before.cube if before and before.cube else CubePlan()
+    told = {change.label: change for change in cube.changes if change.batch == stream.batch - 1}
+    old = {one.key: one for one in was.cube.heavy} if was and was.cube else {}
+    now = {one.key: one for one in cube.heavy}
+    expected = {}
+    for key in old.keys() | now.keys():
+        shapes = tuple(plan[key].shape if key in plan else LIGHT for plan in (old, now))
+        if shapes[0] != shapes[1]:
+            expected[f"hash {key:016x}"] = shapes
+    if len(expected) <= CHANGES_KEPT:
+        assert {label: (c.before, c.after) for label, c in told.items()} == expected
+    assert len(cube.changes) <= CHANGES_KEPT
+    assert all(change.moved_rows >= 0 for change in told.values())
+    if was is not None:
+        assert stream.plan is not None
+        cells = [(one.key, one.shape, one.tasks) for one in cube.heavy]
+        had = [(one.key, one.shape, one.tasks) for one in known.heavy]
+        assert cube.epoch == known.epoch + (cells != had or stream.plan.ranges != was.ranges)
+
+
+@pytest.mark.parametrize("tasks", [1, 2, 5])
+def test_a_batch_without_rows_changes_nothing(tasks):
+    stream = Stream(tasks)
+    nothing = np.zeros(0, np.uint64)
+    first = stream.add(nothing, nothing)
+    assert len(first.ranges) == tasks and first.cube == CubePlan()
+    stream.add(order([7] * 500), order([7] * 500))
+    kept = stream.plan
+    assert stream.add(nothing, nothing) == kept
+
+
+def test_a_key_that_leaves_the_window_is_light_again_and_the_change_says_what_moves():
+    """A few of its rows are left, on many tasks; the one in whose range they lie reads what it had not."""
+    stream = Stream(8)
+    stream.add(order([7] * 600), order([7] * 600))
+    stream.left, stream.right = ([stream.shelf.store(name, 0, order([7] * 64), 8)] for name in "lr")
+    rest = order(np.arange(100, 9100))
+    before = stream.plan
+    assert before is not None
+    stream.add(rest, rest)
+    assert not stream.cube.heavy
+    [heavy] = before.cube.heavy if before.cube else ()
+    change = stream.cube.changes[-1]
+    assert (change.before, change.after) == (heavy.shape, LIGHT)
+    assert change.moved_rows == stream.moved_rows(before) > 0
+
+
+def test_many_tiny_runs_can_be_planned():
+    """With more rows than samples, and no run as long as the distance of two samples."""
+    stream = Stream(1, partitions=2000)
+    stream.add(order(np.arange(2000)), order(np.arange(2000)))
+    assert stream.cube.load == stream.cube.mean == pytest.approx(6000, rel=0.15)
+
+
+@MANY
+@given(st.floats(0.01, 5000), st.floats(0.01, 5000), st.integers(0, 12), st.integers(0, 12))
+def test_a_side_moves_by_powers_of_two_to_within_a_factor_of_two_and_no_further(
+    rows, cols, row_bits, col_bits
+):
+    wanted = attainable(Sides(rows, cols))
+    assert min(wanted.rows, wanted.cols) >= 1
+    assert wanted.rows * wanted.cols == pytest.approx(max(1.0, rows * cols))
+    shape = GridShape(1 << row_bits, 1 << col_bits)
+    after = next_shape(shape, wanted)
+    for was, side, want in (
+        (shape.rows, after.rows, wanted.rows),
+        (shape.cols, after.cols, wanted.cols),
+    ):
+        assert want / 2 <= side <= 2 * want
+        assert side & (side - 1) == 0
+        if want / 2 <= was <= 2 * want:
+            assert side == was
+        # The least change that is enough.
+        elif side < was:
+            assert 2 * side > 2 * want
+        else:
+            assert side / 2 < want / 2
+    first = first_shape(wanted)
+    for side, want in ((first.rows, wanted.rows), (first.cols, wanted.cols)):
+        assert want / math.sqrt(2) * (1 - 1e-9) <= side <= want * math.sqrt(2) * (1 + 1e-9)
+
+
+def test_the_threshold_has_a_hysteresis():
+    assert is_heavy(0.26, 4, was_heavy=False) and not is_heavy(0.25, 4, was_heavy=False)
+    assert is_heavy(0.13, 4, was_heavy=True) and not is_heavy(0.125, 4, was_heavy=True)
+
+
+# The running example of 3.3: eight workers, two heavy keys.
+
+
+def test_the_running_example():
+    before = {"b1": (100, 100), "b2": (50, 200)}
+    output = sum(left * right for left, right in before.values())
+    assert output == 20_000
+    assert desired_sides(*before["b1"], output, 8) == Sides(2.0, 2.0)
+    assert desired_sides(*before["b2"], output, 8) == Sides(1.0, 4.0)
+    after = {"b1": (100, 300), "b2": (50, 200)}
+    output = sum(left * right for left, right in after.values())
+    assert output == 40_000
+    b1, b2 = (desired_sides(*after[key], output, 8) for key in ("b1", "b2"))
+    assert (b1.rows, b1.cols) == (pytest.approx(1.414, abs=1e-3), pytest.approx(4.243, abs=1e-3))
+    assert (b2.rows, b2.cols) == (pytest.approx(0.707, abs=1e-3), pytest.approx(2.828, abs=1e-3))
+    assert next_shape(GridShape(2, 2), attainable(b1)) == GridShape(2, 4)
+    assert next_shape(GridShape(1, 4), attainable(b2)) == GridShape(1, 4)
+
+
+def test_the_running_example_as_batches():
+    """One task has eight workers. All rows of the example in one batch, and then those that make S(b1) grow."""
+    stream = Stream(1)
+    stream.add(order([1] * 100 + [2] * 50), order([1] * 100 + [2] * 200))
+    shapes = {one.key: one.shape for one in stream.cube.heavy}
+    b1, b2 = (int(key) for key in order([1, 2]))
+    assert shapes == {b1: GridShape(2, 2), b2: GridShape(1, 4)}
+    stream.add(order([]), order([1] * 200))
+    shapes = {one.key: one.shape for one in stream.cube.heavy}
+    assert shapes[b1].cols == 4 and shapes[b2] == GridShape(1, 4)
