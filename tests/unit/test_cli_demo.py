@@ -59,7 +59,7 @@ def test_the_market_has_what_the_join_must_sort_out():
             "SELECT sum(pairs), sum(deals), max(pairs) FROM (SELECT count(*) AS pairs, "
             "count(*) FILTER (s.px <= b.px) AS deals FROM b JOIN s ON b.lot = s.lot GROUP BY b.lot)"
         ).fetchall()[0]
-    assert 0.05 < deals / pairs < 0.12, "most sells ask for too much"
+    assert 0.01 < deals / pairs < 0.03, "most sells ask for too much"
     assert most / (pairs / 2) > 0.4, "one lot of a round has about half of its pairs"
 
 

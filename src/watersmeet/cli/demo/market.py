@@ -22,8 +22,8 @@ _SYMBOL_SKEW = 1.0
 # Offers of a round: some six seconds of business.
 BUYS_A_ROUND, SELLS_A_ROUND = 12_000, 24_000
 _LATE_SHARE, _EARLY_SHARE = 0.02, 0.01
-# Prices as shares of the symbol's usual one: a sell is some two spreads above a buy.
-_SPREAD, _ASKED_MORE = 0.01, 0.02
+# Prices as shares of the symbol's usual one: sells are so far above buys that one pair in sixty comes to a deal.
+_SPREAD, _ASKED_MORE = 0.01, 0.03
 
 Numbers = npt.NDArray[np.int64]
 
