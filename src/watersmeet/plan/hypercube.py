@@ -120,8 +120,17 @@ def attainable(desired: Sides) -> Sides:
 
 
 def first_shape(wanted: Sides) -> GridShape:
-    """Powers of two, each as near as can be."""
-    return GridShape(1 << round(math.log2(wanted.rows)), 1 << round(math.log2(wanted.cols)))
+    """Powers of two, the nearest; from four on the next above, so that a key with most of the work is cut finely.
+
+    >>> first_shape(Sides(2.7, 5.2))
+    GridShape(rows=2, cols=8)
+    """
+    return GridShape(_first(wanted.rows), _first(wanted.cols))
+
+
+def _first(wanted: float) -> int:
+    bits = math.log2(wanted)
+    return 1 << (round(bits) if wanted < 4 else math.ceil(bits))
 
 
 def next_shape(shape: GridShape, wanted: Sides) -> GridShape:
