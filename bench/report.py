@@ -116,7 +116,8 @@ def times_faster(results: Results, workload: str, peer: str, times: float, us: s
     if ours is None or theirs is None:
         return _unmeasured(results, workload, demand, target, _seconds_text(ours, theirs), us)
     ratio = theirs / ours
-    return Finding(demand, target, f"{ratio:.2f}x ({_seconds_text(ours, theirs)})", ratio >= times)
+    measured = f"{ratio:.2f}x ({_seconds_text(ours, theirs)}{_noise_text(results, workload, us, peer)})"
+    return Finding(demand, target, measured, ratio >= times)
 
 
 def over_floor(results: Results, workload: str, times: float) -> Finding:
@@ -129,7 +130,8 @@ def at_most(results: Results, workload: str, peer: str, times: float, us: str, n
     if ours is None or theirs is None:
         return _unmeasured(results, workload, demand, target, _seconds_text(ours, theirs), us)
     ratio = ours / theirs
-    return Finding(demand, target, f"{ratio:.2f}x ({_seconds_text(ours, theirs)})", ratio <= times)
+    measured = f"{ratio:.2f}x ({_seconds_text(ours, theirs)}{_noise_text(results, workload, us, peer)})"
+    return Finding(demand, target, measured, ratio <= times)
 
 
 def growth(results: Results, workload: str, times: float) -> Finding:
@@ -160,6 +162,13 @@ def _unmeasured(
     if any(r in results.failures() for r in results.of(workload, us)):
         return Finding(demand, target, "ours failed", False)
     return Finding(demand, target, seen, None)
+
+
+def _noise_text(results: Results, workload: str, *competitors: str) -> str:
+    """A verdict from noisy runs says so: it may be the neighbours'."""
+    runs = [run for name in competitors for run in results.timed(workload, name)]
+    worst = max((float(run["usage"]["foreign_cpu_share"]) for run in runs), default=0.0)
+    return f"; NOISY, others took up to {worst:.0%}" if worst > NOISY_SHARE else ""
 
 
 def _seconds_text(ours: float | None, theirs: float | None) -> str:

@@ -91,3 +91,17 @@ def test_what_each_strategy_does_with_one_key(tmp_path):
     assert hashed["emitted"] == cube["emitted"] == 400 * 400
     assert hashed["run"] == 4, "one task does everything"
     assert cube["run"] < 1.1
+
+
+@pytest.mark.parametrize("share, noisy", [(0.05, False), (0.6, True)], ids=["quiet", "others were busy"])
+def test_a_verdict_from_noisy_runs_says_so(share, noisy):
+    from bench.report import CUBE, HASH, Results, at_most
+
+    def run(competitor: str, seconds: float, foreign: float) -> dict:
+        batches = [{"seconds": seconds}] * 5
+        usage = {"foreign_cpu_share": foreign}
+        return {"workload": "uniform-2m", "competitor": competitor, "batches": batches, "usage": usage}
+
+    finding = at_most(Results([run(HASH, 1.0, share), run(CUBE, 1.05, 0.0)]), "uniform-2m", HASH, 1.1, CUBE)
+    assert finding.met
+    assert ("NOISY, others took up to 60%" in finding.measured) == noisy
