@@ -87,8 +87,9 @@ def expected(folder: Path) -> Counter:
 
 def results(folder: Path) -> Counter:
     """Of the files that Spark's sink has committed."""
-    committed = ResultFiles(folder / "out", key="k").update()
-    rows = pa.concat_tables(pq.read_table(path) for path in committed)
+    files = ResultFiles(folder / "out")
+    files.update()
+    rows = pa.concat_tables(pq.read_table(path) for path in files.committed)
     return Counter(zip(*rows.to_pydict().values(), strict=True))
 
 

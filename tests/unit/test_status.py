@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -205,7 +206,7 @@ def test_places_without_state_are_refused(tmp_path, place, message):
         read_status(tmp_path / place)
 
 
-def skewed(state: Path, strategy: str, **more: object) -> LocalJoin:
+def skewed(state: Path, strategy: str, **more: Any) -> LocalJoin:
     schema = pa.schema({"k": pa.string(), "x": pa.int64()})
     return LocalJoin(
         {"l": schema, "r": schema}, on="l.k = r.k", state=str(state), strategy=strategy, tasks=4, **more
