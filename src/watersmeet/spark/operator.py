@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import cast
 
 from pyspark import cloudpickle
@@ -28,6 +28,7 @@ from watersmeet.engine.strategy import AUTO, SPARK, Choice, check_arguments, cho
 from watersmeet.engine.window import add_window
 from watersmeet.errors import PredicateError, UsageError
 from watersmeet.kernel.theta import Condition
+from watersmeet.model.expression import Column as Selectable
 from watersmeet.model.expression import Selected
 from watersmeet.model.facts import JoinSignature
 from watersmeet.model.types import Schema, SqlType, parse_type
@@ -77,6 +78,10 @@ def join_frames(inputs: Mapping[str, DataFrame], request: Request) -> DataFrame:
     ]
     descriptors = ingested[0].unionByName(ingested[1])
     placed = descriptors.repartitionById(spec.settings.tasks, F.col("task"))
+    named = _named(compiled, parsed.selected)
+    if named is not None:
+        spec = replace(spec, join=named.join)
+        return placed.mapInArrow(JoinTask(spec), _flat_schema(inputs, named))
     flat = placed.mapInArrow(JoinTask(spec), _flat_schema(inputs, compiled))
     return _shape(flat, parsed, str(request.on))
 
@@ -257,6 +262,28 @@ def _flat_schema(inputs: Mapping[str, DataFrame], compiled: CompiledJoin) -> Str
             for field in [inputs[c.input].schema[c.column]]
         ]
     )
+
+
+def _named(compiled: CompiledJoin, selected: Sequence[Selected] | None) -> CompiledJoin | None:
+    """The join under the names that were asked for, where they are plain columns and Spark has nothing to check.
+
+    Its rows are then the result as they come: a projection behind the join costs as much for a row as reading it.
+    """
+    if selected is None or compiled.spark_checks:
+        return None
+    wanted = [(column.input, column.name) for item in selected for column in item.columns]
+    plain = all(isinstance(item.expression, Selectable) for item in selected)
+    names = {item.name.lower() for item in selected}
+    if (
+        not plain
+        or wanted != [(c.input, c.column) for c in compiled.join.output]
+        or len(names) < len(selected)
+    ):
+        return None
+    output = tuple(
+        replace(column, name=item.name) for column, item in zip(compiled.join.output, selected, strict=True)
+    )
+    return replace(compiled, join=replace(compiled.join, output=output))
 
 
 def _shape(flat: DataFrame, parsed: ParsedJoin, on: str) -> DataFrame:
