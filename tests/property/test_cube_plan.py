@@ -201,9 +201,14 @@ def check_shapes(stream: Stream, known: Known, was: Plan | None) -> None:
         aspect = max(1, known.left(one.key)) / max(1, known.right(one.key))
         rows = min(max(math.sqrt(cells * aspect), 1.0), cells)
         cols = cells / rows
-        limit = 2 if one.key in before else math.sqrt(2)
         for side, wanted in ((one.shape.rows, rows), (one.shape.cols, cols)):
-            assert wanted / limit - 1e-6 <= side <= wanted * limit + 1e-6
+            lower, upper = (0.5, 2.0) if one.key in before else first_limits(wanted)
+            assert wanted * lower - 1e-6 <= side <= wanted * upper + 1e-6
+
+
+def first_limits(wanted: float) -> tuple[float, float]:
+    """How far the first shape may be off: the nearest power of two, from four on the next above, or one a tenth below."""
+    return (math.sqrt(0.5), math.sqrt(2)) if wanted < 4 - 1e-6 else (2**-0.15 - 1e-6, 2.0)
 
 
 def check_events(cube: CubePlan, before: Plan | None, was: Plan | None, stream: Stream) -> None:
@@ -287,7 +292,8 @@ def test_a_side_moves_by_powers_of_two_to_within_a_factor_of_two_and_no_further(
             assert side / 2 < want / 2
     first = first_shape(wanted)
     for side, want in ((first.rows, wanted.rows), (first.cols, wanted.cols)):
-        assert want / math.sqrt(2) * (1 - 1e-9) <= side <= want * math.sqrt(2) * (1 + 1e-9)
+        lower, upper = first_limits(want)
+        assert want * lower * (1 - 1e-9) <= side <= want * upper * (1 + 1e-9)
 
 
 def test_the_threshold_has_a_hysteresis():

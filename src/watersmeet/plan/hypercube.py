@@ -120,7 +120,7 @@ def attainable(desired: Sides) -> Sides:
 
 
 def first_shape(wanted: Sides) -> GridShape:
-    """Powers of two, the nearest; from four on the next above, so that a key with most of the work is cut finely.
+    """Powers of two, the nearest; from four on the next above (or nearly so), so that a key with most of the work is cut finely.
 
     >>> first_shape(Sides(2.7, 5.2))
     GridShape(rows=2, cols=8)
@@ -128,9 +128,13 @@ def first_shape(wanted: Sides) -> GridShape:
     return GridShape(_first(wanted.rows), _first(wanted.cols))
 
 
+# As a power of two: a side that is a tenth above one may stay there.
+NEARLY = 0.15
+
+
 def _first(wanted: float) -> int:
     bits = math.log2(wanted)
-    return 1 << (round(bits) if wanted < 4 else math.ceil(bits))
+    return 1 << (round(bits) if wanted < 4 else math.ceil(bits - NEARLY))
 
 
 def next_shape(shape: GridShape, wanted: Sides) -> GridShape:
