@@ -1,0 +1,95 @@
+"""The pages of a table in key order, and which keys each of them can hold.
+
+A page is what is read at once: a contiguous range of the key order with its smallest and largest key. Keys are
+ordered as Arrow and Spark order them (text by its bytes, NaN above all), several key columns lexicographically.
+The columns have canonical Arrow types; floats are normalised as SQL compares them (-0.0 is 0.0, one NaN), and
+there are no nulls: a row of the table with a null key matches nothing and need not be in any page.
+
+Pages ascend: first[i] <= last[i] <= first[i + 1]. Where last[i] == first[i + 1] the page *continues*: the rows of
+one key fill the end of one page and the beginning of the next, or whole pages. `kernel.pages.find_disorder` checks
+that; here it is taken for granted.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+_FIRST, _LAST, _ROWS, _BYTES, _GAPS = "first:", "last:", "rows", "bytes", b"watersmeet.gaps"
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class PageIndex:
+    """`first` and `last` are the smallest and largest key of each page, a column for each of `keys`, in their order.
+
+    `rows` are those of each page, an estimate where the table is a database; `bytes` are read for each page. With
+    `gaps` a key between two pages is known to be nowhere, since files do not change. Without, it belongs to the
+    page before it: page i holds all from first[i] up to, not including, first[i + 1], page 0 also all below; `last`
+    then says what was there when the index was made, and decides nothing.
+
+    >>> keys = [pa.record_batch({"id": ids}) for ids in ([1, 10], [8, 12])]
+    >>> index = PageIndex(("id",), *keys, rows=np.array([5, 3]), bytes=np.array([600, 360]))
+    >>> len(index), index.gaps
+    (2, True)
+    """
+
+    keys: tuple[str, ...]
+    first: pa.RecordBatch
+    last: pa.RecordBatch
+    rows: npt.NDArray[np.int64]
+    bytes: npt.NDArray[np.int64]
+    gaps: bool = True
+
+    def __post_init__(self) -> None:
+        lengths = {self.first.num_rows, self.last.num_rows, len(self.rows), len(self.bytes)}
+        if len(lengths) > 1:
+            raise ValueError(f"the columns of a page index differ in length: {sorted(lengths)}")
+        for bounds in (self.first, self.last):
+            if tuple(bounds.schema.names) != self.keys:
+                raise ValueError(f"a page index over {self.keys} has bounds of {bounds.schema.names}")
+            if any(column.null_count for column in bounds.columns):
+                raise ValueError("a page has no null keys, so its bounds are not null")
+        if self.first.schema.types != self.last.schema.types:
+            raise ValueError("first and last keys of pages differ in type")
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    def to_batch(self) -> pa.RecordBatch:
+        """All of it as one record batch, for a file. Columns may be added to it: they are not read back."""
+        columns = {_FIRST + key: column for key, column in zip(self.keys, self.first.columns, strict=True)}
+        columns |= {_LAST + key: column for key, column in zip(self.keys, self.last.columns, strict=True)}
+        columns |= {_ROWS: pa.array(self.rows, pa.int64()), _BYTES: pa.array(self.bytes, pa.int64())}
+        return pa.RecordBatch.from_pydict(columns, metadata={_GAPS: b"%d" % self.gaps})
+
+    @classmethod
+    def from_batch(cls, batch: pa.RecordBatch) -> PageIndex:
+        """The inverse of `to_batch`."""
+        keys = tuple(name.removeprefix(_FIRST) for name in batch.schema.names if name.startswith(_FIRST))
+        first, last = (
+            pa.RecordBatch.from_arrays([batch.column(prefix + key) for key in keys], names=list(keys))
+            for prefix in (_FIRST, _LAST)
+        )
+        gaps = (batch.schema.metadata or {}).get(_GAPS, b"1") == b"1"
+        return cls(keys, first, last, batch.column(_ROWS).to_numpy(), batch.column(_BYTES).to_numpy(), gaps)
+
+    @property
+    def continues(self) -> npt.NDArray[np.bool_]:
+        """For each page whether its last key is also the first of the next one."""
+        ends = np.zeros(len(self), np.bool_)
+        if self.gaps and len(self) > 1:
+            ends[:-1] = True
+            for last, first in zip(self.last.columns, self.first.columns, strict=True):
+                ends[:-1] &= _same(last.slice(0, len(self) - 1), first.slice(1))
+        return ends
+
+
+def _same(one: pa.Array, other: pa.Array) -> npt.NDArray[np.bool_]:
+    same = pc.equal(one, other)
+    if pa.types.is_floating(one.type):
+        same = pc.or_(same, pc.and_(pc.is_nan(one), pc.is_nan(other)))
+    return same.to_numpy(zero_copy_only=False)
