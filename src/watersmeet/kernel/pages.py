@@ -1,0 +1,246 @@
+"""Where in a table a key is: the page of each stream row, found exactly, and the order key made from it.
+
+An order key of a stream that is joined with a table is
+
+    page (28 bits) | hash of the key (28 bits) | salt (8 bits)
+
+so rows of one page lie together, rows of one key too, and the rows of one key can still be cut between tasks by
+their salt, which is drawn from the row's place. A key that fills several pages belongs to the first of them, its
+*home*; the pages behind it are its continuations. A key that no page can hold is *nowhere*: its page is one past
+the last. So is a null key, in whichever column, since it equals nothing.
+
+Pages are found by binary search over their bounds: in 64-bit order words where these decide, and value by value
+where they do not (text beyond its first bytes, wide decimals, several columns). A key column has the SQL type of
+the table's, or both are integers, or both floats, of any width.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from watersmeet.errors import UsageError
+from watersmeet.kernel.order import mix, order_keys
+from watersmeet.kernel.sorted import Keys
+from watersmeet.kernel.words import words
+from watersmeet.model.expression import WORD_DIGITS
+from watersmeet.model.facts import KeyRange
+from watersmeet.model.pages import PageIndex
+
+Indices = npt.NDArray[np.int64]
+
+PAGE_SHIFT = 36
+HASH_SHIFT = 8
+HASH_BITS = PAGE_SHIFT - HASH_SHIFT
+# Of these, the last is needed for what is nowhere.
+PAGE_NUMBERS = 1 << (64 - PAGE_SHIFT)
+
+_SALT_DROPPED = np.uint64(64 - HASH_SHIFT)
+
+
+def page_range(page: int) -> KeyRange:
+    """The order keys of the rows of a page.
+
+    >>> page_range(2) == KeyRange(2 << 36, 3 << 36)
+    True
+    """
+    return KeyRange(page << PAGE_SHIFT, (page + 1) << PAGE_SHIFT)
+
+
+def pages_of(orders: Keys) -> Indices:
+    return (orders >> np.uint64(PAGE_SHIFT)).astype(np.int64)
+
+
+def key_hashes(keys: pa.RecordBatch) -> Keys:
+    """The hash of each key, as order keys hold it. There are no nulls."""
+    return order_keys(keys.columns) >> np.uint64(64 - HASH_BITS)
+
+
+def page_orders(index: PageIndex, keys: pa.RecordBatch, places: Keys) -> Keys:
+    """Order keys of stream rows; `keys` has a column for each key of the index, in their order, by any names."""
+    if len(index) >= PAGE_NUMBERS:
+        raise UsageError(f"a table of {len(index)} pages has too many of them: take larger pages")
+    mixed = mix(places)
+    valid = _valid(keys)
+    # Without a key there is no hash: such rows may be many, so they are spread by their place.
+    hashes = mixed & np.uint64((1 << HASH_BITS) - 1)
+    if valid is None:
+        hashes = key_hashes(keys)
+    else:
+        hashes[valid] = key_hashes(keys.take(pa.array(valid)))
+    pages = locate(index, keys).astype(np.uint64)
+    return (pages << np.uint64(PAGE_SHIFT)) | (hashes << np.uint64(HASH_SHIFT)) | (mixed >> _SALT_DROPPED)
+
+
+def locate(index: PageIndex, keys: pa.RecordBatch) -> Indices:
+    """The page of each key, len(index) where it can be in none.
+
+    >>> bounds = [pa.record_batch({"id": ids}) for ids in ([1, 10], [8, 12])]
+    >>> index = PageIndex(("id",), *bounds, rows=np.array([5, 3]), bytes=np.array([600, 360]))
+    >>> locate(index, pa.record_batch({"product": [8, 9, 10, None]})).tolist()
+    [0, 2, 1, 2]
+    """
+    _check_types(index, keys)
+    found = np.full(keys.num_rows, len(index), np.int64)
+    valid = _valid(keys)
+    if valid is None:
+        return _located(index, keys) if len(index) else found
+    if len(index):
+        found[valid] = _located(index, keys.take(pa.array(valid)))
+    return found
+
+
+def _located(index: PageIndex, keys: pa.RecordBatch) -> Indices:
+    if not index.gaps:
+        return np.maximum(_rank(index.first, keys, equal=True) - 1, 0)
+    page = _rank(index.last, keys, equal=False)
+    inside = np.flatnonzero(page < len(index))
+    outside = inside[~_precedes(index.first, page[inside], keys, inside, equal=True)]
+    page[outside] = len(index)
+    return page
+
+
+def find_disorder(index: PageIndex) -> int | None:
+    """The first page whose keys do not all lie between those of its neighbours, if there is one."""
+    every = np.arange(len(index))
+    if index.gaps:
+        wrong = ~_precedes(index.first, every, index.last, every, equal=True)
+        ahead = ~_precedes(index.last, every[:-1], index.first, every[1:], equal=True)
+    else:
+        wrong = np.zeros(len(index), np.bool_)
+        ahead = ~_precedes(index.first, every[:-1], index.first, every[1:], equal=False)
+    wrong[1:] |= ahead
+    return int(np.argmax(wrong)) if wrong.any() else None
+
+
+def find_outside(index: PageIndex, page: int, keys: pa.RecordBatch) -> int | None:
+    """The place of some key of the page that is not within its bounds, if there is one. Nulls are nowhere."""
+    _check_types(index, keys)
+    valid = _valid(keys)
+    rows = np.arange(keys.num_rows) if valid is None else valid
+    at = np.full(len(rows), page)
+    if index.gaps:
+        wrong = ~_precedes(index.first, at, keys, rows, equal=True)
+        wrong |= _precedes(index.last, at, keys, rows, equal=False)
+    else:
+        wrong = np.zeros(len(rows), np.bool_)
+        if page:
+            wrong |= ~_precedes(index.first, at, keys, rows, equal=True)
+        if page + 1 < len(index):
+            wrong |= _precedes(index.first, at + 1, keys, rows, equal=True)
+    return int(rows[np.argmax(wrong)]) if wrong.any() else None
+
+
+def homes(index: PageIndex) -> Indices:
+    """For each page the one that its first key is located at: itself, or the beginning of that key's rows."""
+    return _located(index, index.first) if len(index) else np.empty(0, np.int64)
+
+
+def needed_pages(index: PageIndex, orders: Keys, keys: pa.RecordBatch) -> Indices:
+    """The pages to be read for some pending rows, ascending: their own, and continuations that hold their keys.
+
+    A continuation is needed if some row has the last key of the page before it: a key in the middle has all
+    its rows there.
+    """
+    pages = pages_of(orders)
+    needed = np.unique(pages[pages < len(index)])
+    continues = index.continues
+    at_risk = np.flatnonzero(pages < len(index))
+    at_risk = at_risk[continues[pages[at_risk]]]
+    if not len(at_risk):
+        return needed
+    reaching = ~_precedes(keys, at_risk, index.last, pages[at_risk], equal=False)
+    starts = np.unique(pages[at_risk[reaching]])
+    counts = _chain_ends(index, continues)[starts] - starts
+    behind = np.repeat(starts + 1, counts) + _counting(counts)
+    return np.union1d(needed, behind)
+
+
+def _chain_ends(index: PageIndex, continues: npt.NDArray[np.bool_]) -> Indices:
+    """For each page that continues, the last page that can hold its last key."""
+    every = np.arange(len(index))
+    # A page in the middle of a key's rows holds nothing else.
+    whole = continues & ~_precedes(index.first, every, index.last, every, equal=False)
+    ends = np.where(whole, len(index), every)
+    following = np.minimum.accumulate(ends[::-1])[::-1]
+    return np.append(following[1:], len(index))
+
+
+def _counting(counts: Indices) -> Indices:
+    """0, 1, .. for each count, one after the other."""
+    return np.arange(counts.sum()) - np.repeat(np.cumsum(counts) - counts, counts)
+
+
+def _rank(bounds: pa.RecordBatch, keys: pa.RecordBatch, *, equal: bool) -> Indices:
+    """How many of the ascending bounds are smaller than each key, or as large if `equal`."""
+    coarse, sought = words(bounds.column(0)), words(keys.column(0))
+    low = np.searchsorted(coarse, sought)
+    high = np.searchsorted(coarse, sought, side="right")
+    if bounds.num_columns == 1 and _strict(bounds.column(0).type):
+        return high if equal else low
+    # Where the words agree the values decide.
+    open_ = np.flatnonzero(low < high)
+    while len(open_):
+        middle = (low[open_] + high[open_]) // 2
+        before = _precedes(bounds, middle, keys, open_, equal=equal)
+        low[open_[before]] = middle[before] + 1
+        high[open_[~before]] = middle[~before]
+        open_ = open_[low[open_] < high[open_]]
+    return low
+
+
+def _precedes(
+    one: pa.RecordBatch, one_at: Indices, other: pa.RecordBatch, other_at: Indices, *, equal: bool
+) -> npt.NDArray[np.bool_]:
+    """For each pair of places whether the row of `one` is smaller than that of `other`, or equals it if `equal`."""
+    result = np.full(len(one_at), equal)
+    for left, right in reversed(list(_compared(one, one_at, other, other_at))):
+        if isinstance(left, np.ndarray):
+            result = (left < right) | ((left == right) & result)
+        else:
+            less, same = (compare(left, right).to_numpy(zero_copy_only=False) for compare in _COMPARE)
+            result = less | (same & result)
+    return result
+
+
+_COMPARE = (pc.less, pc.equal)
+
+
+def _compared(
+    one: pa.RecordBatch, one_at: Indices, other: pa.RecordBatch, other_at: Indices
+) -> Iterator[tuple[Keys, Keys] | tuple[pa.Array, pa.Array]]:
+    for left, right in zip(one.columns, other.columns, strict=True):
+        pair = left.take(pa.array(one_at)), right.take(pa.array(other_at))
+        yield (words(pair[0]), words(pair[1])) if _strict(left.type) else pair
+
+
+def _strict(kind: pa.DataType) -> bool:
+    """Whether equal order words are equal values."""
+    if pa.types.is_decimal(kind):
+        return kind.precision <= WORD_DIGITS
+    return not _bytes_like(kind)
+
+
+def _bytes_like(kind: pa.DataType) -> bool:
+    return pa.types.is_string(kind) or pa.types.is_binary(kind)
+
+
+def _valid(keys: pa.RecordBatch) -> Indices | None:
+    """The rows without a null key; None if that is all of them."""
+    masks = [column.is_valid() for column in keys.columns if column.null_count]
+    if not masks:
+        return None
+    return np.flatnonzero(np.logical_and.reduce([mask.to_numpy(zero_copy_only=False) for mask in masks]))
+
+
+def _check_types(index: PageIndex, keys: pa.RecordBatch) -> None:
+    """Programs are wrong where this raises: predicates are checked, and keys cast, before rows arrive."""
+    pairs = zip(index.first.schema.types, keys.schema.types, strict=True)
+    for ours, theirs in pairs:
+        alike = (pa.types.is_integer, pa.types.is_floating)
+        if ours != theirs and not any(same(ours) and same(theirs) for same in alike):
+            raise TypeError(f"a key of type {theirs} cannot be located among pages by {ours}")
