@@ -30,6 +30,10 @@ class ConditionError(WatersmeetError):
     """A join condition in Python raised, or did not return one truth for each pair of rows."""
 
 
+class TableError(WatersmeetError):
+    """A table that a stream is joined with cannot be read, or is not what it was said to be."""
+
+
 class StateError(WatersmeetError):
     """The durable state does not fit the query."""
 

@@ -1,0 +1,248 @@
+"""Pending stream rows against pages of a table: the join step of HYBRIDJOIN, for many pages at once.
+
+Source: Naeem, Dobbie, Weber 2010, Fig. 5, lines 4-10: a page in memory meets all pending rows, not only the one
+that it was read for. There rows of the page probe a hash table of the stream; here both sides are sorted by page
+and hash of the key, so that the search, the comparison and the gathering are done for a group of pages together:
+a batch often has a handful of rows for each of thousands of pages.
+
+Every match comes out once: a stream row is located at one home page, and a row of the table is in one page. A page
+that begins with the rest of an earlier page's last key is also compared with the pending rows of that home;
+`verify` tells keys apart, so the rows of its own keys find nothing there and those of the shared key find nothing
+here. Hashes have 28 bits, so `verify` must list all key columns.
+
+Memory: a group has at most `GROUP_BYTES` or one page, results are given out in bounded batches. Not guaranteed: a
+bound for the pending rows, which the caller cuts.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from watersmeet.errors import TableError
+from watersmeet.kernel import pairs
+from watersmeet.kernel.equi import equal_pairs
+from watersmeet.kernel.order import drop_null_keys
+from watersmeet.kernel.pages import HASH_BITS, HASH_SHIFT, Indices, find_outside, key_hashes
+from watersmeet.kernel.pairs import Emission, OutputColumn, Piece, emit
+from watersmeet.kernel.sorted import ORDER, Keys, Sorted, merge_order, take_rows
+from watersmeet.model.expression import Expression
+from watersmeet.model.pages import PageIndex
+
+# Pages joined together. Overhead for each page falls with their number; beyond some hundreds nothing is gained,
+# and those that are not in the page buffer are all held at once.
+GROUP_PAGES = 512
+GROUP_BYTES = 32 << 20
+
+# Up to this size it is cheaper to copy a page as a whole than to pick rows from it (some 30 microseconds).
+_WHOLE_BYTES = 256 << 10
+
+# The place of a pending row, given out with each match of a left join and taken off again.
+_PLACE = "__wm_place"
+
+
+@dataclass(frozen=True, slots=True)
+class Page:
+    """The rows of a page that have keys, ascending by the hash of the key. `home` is where its first key begins."""
+
+    number: int
+    home: int
+    keys: Keys
+    rows: pa.RecordBatch
+
+    @property
+    def bytes(self) -> int:
+        """The buffers that it refers to; of a mapped file, as long as they are the page's own."""
+        return int(self.rows.get_total_buffer_size()) + self.keys.nbytes
+
+
+@dataclass(frozen=True, slots=True)
+class LookupJoin:
+    """What to do with a stream row and a row of the table with the same hash. `names` has the stream first.
+
+    `verify` lists all key columns, the stream's first. With `left`, stream rows without any match come out with
+    nulls for the table.
+    """
+
+    verify: tuple[tuple[str, str], ...]
+    residual: Expression | None
+    output: tuple[OutputColumn, ...]
+    names: tuple[str, str]
+    left: bool = False
+    ansi: bool = True
+
+
+def open_page(number: int, rows: pa.RecordBatch, key_columns: Sequence[str], home: int | None = None) -> Page:
+    """A page as read. If its first column is the order column, it is already sorted by it and has no null keys."""
+    home = number if home is None else home
+    if rows.num_columns and rows.schema.names[0] == ORDER:
+        return Page(number, home, rows.column(0).to_numpy(), rows.select(range(1, rows.num_columns)))
+    keyed = drop_null_keys(rows, key_columns)
+    hashes = key_hashes(keyed.select(list(key_columns)))
+    order = np.argsort(hashes, kind="stable")
+    return Page(number, home, hashes[order], take_rows(keyed, order))
+
+
+def check_page(index: PageIndex, number: int, rows: pa.RecordBatch) -> None:
+    """Refuse rows that are not where the index has them: their partners would be sought elsewhere."""
+    keys = rows.select(list(index.keys))
+    place = find_outside(index, number, keys)
+    if place is not None:
+        found, first, last = (
+            batch.slice(at, 1).to_pylist()[0]
+            for batch, at in ((keys, place), (index.first, number), (index.last, number))
+        )
+        raise TableError(
+            f"page {number} of the table holds the key {found}, but its keys are said to go from {first} to {last}: "
+            "the table is not sorted by its key, or has changed since it was opened; sort it, or leave "
+            "in_place out so that it is brought into order"
+        )
+
+
+def join_pages(
+    pending: Sorted, pages: Iterable[Page], join: LookupJoin, table: pa.Schema
+) -> Iterator[pa.RecordBatch]:
+    """All results of the pending rows with these pages, which are opened as they are needed.
+
+    The pages are all that `needed_pages` names for the pending rows, each once, best in ascending order.
+    `table` has the columns of the table that come out.
+    """
+    matched = np.zeros(len(pending), np.bool_)
+    stream = _with_places(pending) if join.left else Piece(pending.keys, pending.rows)
+    for group in _groups(pages):
+        for batch in _join_group(stream, group, join):
+            if join.left:
+                matched[batch.column(batch.num_columns - 1).to_numpy()] = True
+                yield batch.select(range(batch.num_columns - 1))
+            else:
+                yield batch
+    if join.left:
+        lonely = np.flatnonzero(~matched)
+        yield from _unmatched(pending, lonely, join, table)
+
+
+def unmatched(pending: Sorted, join: LookupJoin, table: pa.Schema) -> Iterator[pa.RecordBatch]:
+    """All pending rows with nulls for the table: those whose keys are nowhere, in a left join."""
+    return _unmatched(pending, np.arange(len(pending)), join, table)
+
+
+def _unmatched(pending: Sorted, at: Indices, join: LookupJoin, table: pa.Schema) -> Iterator[pa.RecordBatch]:
+    wanted = dict.fromkeys(c.column for c in join.output if c.input == join.names[1])
+    nothing = pa.RecordBatch.from_arrays([pa.nulls(1, table.field(c).type) for c in wanted], names=[*wanted])
+    stream, absent = Piece(pending.keys, pending.rows), Piece(np.zeros(1, np.uint64), nothing)
+    limit = pairs.output_rows(stream, absent)
+    for low in range(0, len(at), limit):
+        here = at[low : low + limit]
+        yield from emit(
+            stream, here, absent, np.zeros(len(here), np.int64), join.names, Emission(None, join.output)
+        )
+
+
+def _with_places(pending: Sorted) -> Piece:
+    return Piece(
+        pending.keys, pending.rows.append_column(_PLACE, pa.array(np.arange(len(pending), dtype=np.int64)))
+    )
+
+
+def _groups(pages: Iterable[Page]) -> Iterator[list[Page]]:
+    held: list[Page] = []
+    held_bytes = 0
+    for page in pages:
+        size = page.bytes
+        if held and (len(held) == GROUP_PAGES or held_bytes + size > GROUP_BYTES):
+            yield held
+            held, held_bytes = [], 0
+        held.append(page)
+        held_bytes += size
+    if held:
+        yield held
+
+
+@dataclass(frozen=True, slots=True)
+class _Group:
+    """Pages one after the other: page i begins at row `starts[i]`, and the last entry is the number of rows."""
+
+    pages: Sequence[Page]
+    starts: Indices
+    row_bytes: int
+    whole: bool
+
+
+def _join_group(stream: Piece, pages: list[Page], join: LookupJoin) -> Iterator[pa.RecordBatch]:
+    pages.sort(key=lambda page: page.number)
+    starts = np.cumsum([0, *(len(page.keys) for page in pages)])
+    size = sum(page.bytes for page in pages)
+    group = _Group(pages, starts, size // max(1, int(starts[-1])) + 1, size <= _WHOLE_BYTES * len(pages))
+    output = join.output
+    if join.left:
+        output = (*output, OutputColumn(join.names[0], _PLACE, _PLACE))
+    emission = Emission(join.residual, output, join.ansi, join.verify)
+    stream_bytes = stream.rows.get_total_buffer_size() // max(1, len(stream.keys)) + 1
+    limit = max(1, min(pairs.OUTPUT_ROWS, pairs.OUTPUT_BYTES // (stream_bytes + group.row_bytes)))
+    for stream_at, table_at in _candidates(stream.keys, group, limit):
+        part, part_at = _gather(group, table_at)
+        yield from emit(stream, stream_at, part, part_at, join.names, emission)
+
+
+def _candidates(stream: Keys, group: _Group, limit: int) -> Iterator[tuple[Indices, Indices]]:
+    """Pairs of places, in the pending rows and in the group, with the same page and hash."""
+    keys = _placed(group.pages, [page.number for page in group.pages])
+    yield from _equal(stream, keys, limit)
+    later = [place for place, page in enumerate(group.pages) if page.home != page.number]
+    if not later:
+        return
+    rests = [group.pages[place] for place in later]
+    # A key may fill many pages, all with one home.
+    keys, order = merge_order([_placed([page], [page.home]) for page in rests])
+    places = np.concatenate([np.arange(group.starts[place], group.starts[place + 1]) for place in later])
+    for stream_at, at in _equal(stream, keys, limit):
+        yield stream_at, places[order[at]]
+
+
+def _equal(stream: Keys, keys: Keys, limit: int) -> Iterator[tuple[Indices, Indices]]:
+    if not len(keys):
+        return
+    salt = np.uint64(HASH_SHIFT)
+    low = int(np.searchsorted(stream, keys[0] << salt))
+    high = int(np.searchsorted(stream, (keys[-1] << salt) | np.uint64((1 << HASH_SHIFT) - 1), side="right"))
+    for stream_at, at in equal_pairs(stream[low:high] >> salt, keys, limit):
+        yield stream_at + low, at
+
+
+def _placed(pages: Sequence[Page], numbers: list[int]) -> Keys:
+    """The hashes of all rows with a page's number before each."""
+    lengths = [len(page.keys) for page in pages]
+    prefix = np.repeat(np.array(numbers, np.uint64) << np.uint64(HASH_BITS), lengths)
+    return prefix | np.concatenate([page.keys for page in pages])
+
+
+def _gather(group: _Group, at: Indices) -> tuple[Piece, Indices]:
+    """The rows of a group that hold those at some places, and where they are now."""
+    owner = np.searchsorted(group.starts, at, side="right") - 1
+    touched = np.unique(owner)
+    if group.whole:
+        lengths = np.diff(group.starts)[touched]
+        shift = np.zeros(len(group.pages), np.int64)
+        shift[touched] = group.starts[touched] - (np.cumsum(lengths) - lengths)
+        return _piece([group.pages[page].rows for page in touched]), at - shift[owner]
+    wanted, now = np.unique(at, return_inverse=True)
+    bounds = [*np.searchsorted(wanted, group.starts[touched]).tolist(), len(wanted)]
+    parts = [
+        take_rows(group.pages[page].rows, wanted[low:high] - group.starts[page])
+        for page, (low, high) in zip(touched.tolist(), itertools.pairwise(bounds), strict=True)
+    ]
+    return _piece(parts), now
+
+
+def _piece(parts: list[pa.RecordBatch]) -> Piece:
+    rows = parts[0] if len(parts) == 1 else pa.concat_batches(parts)
+    return Piece(_NO_KEYS, rows)
+
+
+# What is gathered is only looked at by place.
+_NO_KEYS: npt.NDArray[np.uint64] = np.empty(0, np.uint64)
