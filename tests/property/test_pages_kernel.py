@@ -14,7 +14,9 @@ from hypothesis import strategies as st
 
 from tests.property.pages_helpers import Key, Paged, paged_tables, rank
 from watersmeet.kernel import lookup, pairs
+from watersmeet.kernel import pages as pages_kernel
 from watersmeet.kernel.lookup import LookupJoin, join_pages, unmatched
+from watersmeet.kernel.order import order_keys
 from watersmeet.kernel.pages import find_disorder, find_outside, locate, needed_pages, page_range, pages_of
 from watersmeet.kernel.pairs import OutputColumn
 from watersmeet.model.expression import Call, Column
@@ -124,25 +126,29 @@ RESIDUAL = Call("<>", (Column("t", "id", BIGINT), Column("s", "id", BIGINT)), BO
     either,
     st.booleans(),
     st.booleans(),
+    st.booleans(),
     st.integers(1, 4),
     st.sampled_from([0, 1 << 20]),
     st.randoms(use_true_random=False),
 )
 def test_each_match_comes_out_once_and_rows_without_one_with_nulls(
-    drawn, left, residual, group, whole, shuffle
+    drawn, left, residual, collide, group, whole, shuffle
 ):
     table, sought = drawn
-    pending = table.pending(sought)
     join = LookupJoin(
         tuple((name, name) for name in table.names), RESIDUAL if residual else None, OUTPUT, ("s", "t"), left
     )
-    needed = needed_pages(table.index, pending.keys, pending.rows.select(list(table.names))).tolist()
-    shuffle.shuffle(needed)
-    pages = table.open_pages()
     with pytest.MonkeyPatch.context() as patch:
+        if collide:
+            patch.setattr(
+                pages_kernel, "order_keys", lambda columns: order_keys(columns) & np.uint64(1 << 63)
+            )
         patch.setattr(pairs, "OUTPUT_ROWS", 7)
         patch.setattr(lookup, "GROUP_PAGES", group)
         patch.setattr(lookup, "_WHOLE_BYTES", whole)
+        pending, pages = table.pending(sought), table.open_pages()
+        needed = needed_pages(table.index, pending.keys, pending.rows.select(list(table.names))).tolist()
+        shuffle.shuffle(needed)
         schema = table.batch([], start=0).schema
         batches = list(join_pages(pending, (pages[number] for number in needed), join, schema))
     found = Counter(pair for b in batches for pair in zip(*(c.to_pylist() for c in b.columns), strict=True))
