@@ -36,7 +36,10 @@ class Verdict:
 
 @dataclass(frozen=True, slots=True)
 class Series:
-    """One line of a chart. `role` chooses the colour, so that an operator looks the same everywhere."""
+    """One line of a chart. `role` chooses the colour, so that an operator looks the same everywhere.
+
+    `spread` is half the length of each point's confidence interval.
+    """
 
     name: str
     role: str
@@ -44,6 +47,7 @@ class Series:
     y: Sequence[float]
     right: bool = False
     dashed: bool = False
+    spread: Sequence[float] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -32,6 +32,11 @@ COLOURS = {
     "JB": _ORANGE,
     "JB y=6": _GREEN,
     "JB y=1": _YELLOW,
+    "HYBRIDJOIN": _BLUE,
+    "MESHJOIN": _ORANGE,
+    "INLJ": _GREEN,
+    "law": _YELLOW,
+    "reads": _GREY,
     "ratio": _BLUE,
     "spark": _YELLOW,
     "sizes": _GREY,
@@ -52,6 +57,8 @@ MARKERS = {
     "JB": "s",
     "JB y=6": "^",
     "JB y=1": "v",
+    "MESHJOIN": "s",
+    "INLJ": "^",
 }
 # Lines that often lie on one another: a broad, pale one below, a dashed one above it.
 _BELOW, _ABOVE = {"DYNAMIC", "EQ5"}, {"STATICOPT", "EQ7"}
@@ -59,6 +66,7 @@ _BROAD, _PLAIN, _THIN = 3.6, 1.8, 1.5
 _DASHES = (0, (4, 3))
 _WIDTH, _HEIGHT, _BOARDS_HEIGHT, _DPI = 6.4, 4.0, 2.6, 130
 _BAR_ROOM = 0.82
+_MANY_DECADES = 1e4
 # Beyond so many points markers would run together.
 _MARKED_POINTS = 20
 
@@ -141,16 +149,30 @@ def _line(axes: Any, series: Series) -> Any:
         alpha=0.45 if series.role in _BELOW else 1.0,
         zorder=3 if above else 2,
     )
+    if series.spread:
+        axes.errorbar(
+            series.x,
+            series.y,
+            series.spread,
+            fmt="none",
+            ecolor=COLOURS[series.role],
+            elinewidth=1,
+            capsize=3,
+        )
     return line
 
 
 def _make_log(axes: Any, which: str) -> None:
-    """Powers of ten and their doubles and fives, written out: 10^3 is no number to read a time from."""
+    """Powers of ten and their doubles and fives, written out: 10^3 is no number to read a time from.
+
+    Over many decades the powers of ten alone: more would run into one another.
+    """
     from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 
     getattr(axes, f"set_{which}scale")("log")
     axis = getattr(axes, f"{which}axis")
-    axis.set_major_locator(LogLocator(subs=(1, 2, 5)))
+    low, high = axis.get_view_interval()
+    axis.set_major_locator(LogLocator(subs=(1, 2, 5) if high / low < _MANY_DECADES else (1,)))
     axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,g}"))
     axis.set_minor_formatter(NullFormatter())
 
