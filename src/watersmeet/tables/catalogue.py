@@ -1,0 +1,178 @@
+"""What the state knows of a table: its page index, and where each page is.
+
+    tables/<fingerprint>/pages-<checksum>.arrow    the index, one row for each page, and the page's place
+    tables/<fingerprint>/table.json                facts in checked JSON: published last, and only once
+
+A folder without `table.json` does not exist: a preparation that is killed leaves nothing that a later start would
+take for whole. Two that run at the same time write the same or differently named files, and the first to publish
+wins. The fingerprint is made from what the table looked like and how it was asked for, so a second start finds the
+folder of the first, and a changed table gets a new one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+import pyarrow as pa
+
+from watersmeet.errors import CorruptFile, TableError
+from watersmeet.log.codec import checksum, decode_checked, encode_checked
+from watersmeet.log.files import Files
+from watersmeet.model.pages import PageIndex
+
+TABLES = "tables"
+_FACTS = "table.json"
+
+# Raised when what is stored would be misread; it is part of every fingerprint, so older folders are passed over.
+FORMAT = 1
+
+# The types of the table's columns, in the metadata of its index.
+_SCHEMA = b"watersmeet.table"
+
+# What a killed preparation left behind is removed after this time; one that still runs writes more often.
+_ORPHAN_S = 6 * 3600.0
+
+
+@dataclass(frozen=True, slots=True)
+class TableFacts:
+    """`kind` says what reads it; `parts` are the files that the pages are in, by number."""
+
+    kind: str
+    label: str
+    keys: tuple[str, ...]
+    pages: str
+    pages_bytes: int
+    version: str
+    rows: int
+    null_rows: int = 0
+    parts: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Catalogue:
+    """Facts, index, the table's columns, and for each page where it is, in columns that its kind knows."""
+
+    facts: TableFacts
+    index: PageIndex
+    schema: pa.Schema
+    places: pa.RecordBatch
+
+
+def folder_of(*what: object) -> str:
+    """The folder of a table that looks like this. No credential may be in `what`."""
+    return f"{TABLES}/{checksum(repr((FORMAT, *what)).encode())}"
+
+
+def find_facts(files: Files, folder: str) -> TableFacts | None:
+    """What an earlier preparation published, if there was one."""
+    try:
+        content = files.read(f"{folder}/{_FACTS}")
+    except FileNotFoundError:
+        return None
+    return decode_checked(TableFacts, content, f"{files.place}/{folder}/{_FACTS}")
+
+
+def publish(
+    files: Files,
+    folder: str,
+    kind: str,
+    label: str,
+    index: PageIndex,
+    schema: pa.Schema,
+    places: pa.RecordBatch,
+    *,
+    null_rows: int = 0,
+    parts: tuple[str, ...] = (),
+) -> TableFacts:
+    """Store an index and make the folder exist. Returns the facts of whoever came first."""
+    content = _encode(index, schema, places)
+    version = checksum(content)
+    path = f"{folder}/pages-{version}.arrow"
+    files.publish(path, content)
+    facts = TableFacts(
+        kind, label, index.keys, path, len(content), version, int(index.rows.sum()), null_rows, parts
+    )
+    if files.publish(f"{folder}/{_FACTS}", encode_checked(facts)):
+        return facts
+    first = find_facts(files, folder)
+    assert first is not None, "a file that exists cannot be read"
+    return first
+
+
+def _encode(index: PageIndex, schema: pa.Schema, places: pa.RecordBatch) -> bytes:
+    batch = index.to_batch()
+    columns = {**dict(zip(batch.schema.names, batch.columns, strict=True))}
+    columns |= {
+        f"at:{name}": column for name, column in zip(places.schema.names, places.columns, strict=True)
+    }
+    metadata = {**batch.schema.metadata, _SCHEMA: schema.serialize().to_pybytes()}
+    whole = pa.RecordBatch.from_pydict(columns, metadata=metadata)
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, whole.schema) as writer:
+        writer.write_batch(whole)
+    return sink.getvalue().to_pybytes()
+
+
+def open_catalogue(files: Files, folder: str) -> Catalogue:
+    """The published index of a table, verified."""
+    facts = find_facts(files, folder)
+    if facts is None:
+        raise TableError(
+            f"the prepared table {folder} is missing from {files.place}: start the query again, and it is made anew"
+        )
+    batch = pa.ipc.open_stream(_verified(files, facts)).read_next_batch()
+    places = [name for name in batch.schema.names if name.startswith("at:")]
+    return Catalogue(
+        facts,
+        PageIndex.from_batch(batch),
+        pa.ipc.read_schema(pa.py_buffer(batch.schema.metadata[_SCHEMA])),
+        batch.select(places).rename_columns([name.removeprefix("at:") for name in places]),
+    )
+
+
+def _verified(files: Files, facts: TableFacts) -> pa.Buffer:
+    content = _mapped(files, facts.pages)
+    if checksum(content) != facts.version and files.forget_copy(facts.pages):
+        content = _mapped(files, facts.pages)
+    if content.size != facts.pages_bytes or checksum(content) != facts.version:
+        raise CorruptFile(f"{facts.pages} in {files.place} is damaged. {_ADVICE}")
+    return content
+
+
+def _mapped(files: Files, path: str) -> pa.Buffer:
+    try:
+        return files.map(path)
+    except FileNotFoundError as error:
+        raise CorruptFile(f"{path} is missing from {files.place}. {_ADVICE}") from error
+
+
+_ADVICE = "Remove the folder and start the query again: the table is prepared anew"
+
+
+def drop_orphans(files: Files, folder: str, facts: TableFacts, now_s: float) -> None:
+    """Remove what preparations that were killed, or came second, left in the folder."""
+    named = {facts.pages, *facts.parts, f"{folder}/{_FACTS}"}
+    for entry in files.entries(folder):
+        path = f"{folder}/{entry.name}"
+        if path not in named and now_s - entry.modified_s > _ORPHAN_S:
+            files.delete(path)
+
+
+def drop_tables(files: Files, keep: Iterable[str], now_s: float, grace_s: float = _ORPHAN_S) -> list[str]:
+    """Remove the folders of tables that nobody needs any more; those changed within the grace stay.
+
+    `keep` are folders, as sources name them. Returns those that were removed.
+    """
+    kept = frozenset(keep)
+    dropped = []
+    tables = files.under(TABLES)
+    for name in tables.folders():
+        folder = f"{TABLES}/{name}"
+        youngest = max((entry.modified_s for entry in files.entries(folder)), default=0.0)
+        if folder not in kept and now_s - youngest > grace_s:
+            # First what makes it exist: whoever comes in between sees no table, not half of one.
+            files.delete(f"{folder}/{_FACTS}")
+            tables.delete_folder(name)
+            dropped.append(folder)
+    return dropped

@@ -1,0 +1,167 @@
+"""The files of a Parquet table: found, named, and read as one.
+
+A table is one file, or all files below a directory but those whose names begin with `_` or `.`, as Spark takes them;
+folders such as `day=2024-05-01` give a column. Files may differ in columns and in the width of numbers.
+
+Its fingerprint changes when a file is added, removed or rewritten: paths, sizes and times of change. Not guaranteed:
+that a file of the same size, rewritten within the resolution of the filesystem's clock, is noticed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.dataset as ds
+import pyarrow.parquet as pq
+from pyarrow import fs
+
+from watersmeet.errors import TableError
+from watersmeet.log.codec import checksum
+from watersmeet.tables.address import Address
+from watersmeet.tables.columns import conform, table_type
+
+# Hadoop says s3a where everybody else says s3.
+_SCHEMES = {"s3a": "s3", "s3n": "s3", "gcs": "gs"}
+
+# Rows decoded at a time: some megabytes at usual widths.
+_BATCH_ROWS = 32_768
+# Decoded batches that wait for the reader, for each file and of files: the defaults hold a gigabyte of wide rows.
+_BATCHES_AHEAD, _FILES_AHEAD = 4, 2
+
+# Dates before 1677 and after 2262 do not fit the nanoseconds that Arrow would take for Spark's old timestamps.
+FORMAT = ds.ParquetFileFormat(coerce_int96_timestamp_unit="us")
+
+
+@dataclass(frozen=True, slots=True)
+class DataFile:
+    """One file as it was found; `path` is below the table's directory, or the file's own name."""
+
+    path: str
+    bytes: int
+    modified_ns: int
+
+
+@dataclass(frozen=True)
+class ParquetFiles:
+    """The files of a table at one moment, in order of their paths."""
+
+    address: Address
+    filesystem: fs.FileSystem
+    base: str
+    files: tuple[DataFile, ...]
+
+    @property
+    def fingerprint(self) -> str:
+        return checksum(repr((repr(self.address), self.files)).encode())
+
+    @property
+    def paths(self) -> list[str]:
+        return [f"{self.base}/{file.path}" for file in self.files]
+
+    @cached_property
+    def dataset(self) -> ds.FileSystemDataset:
+        options = ds.FileSystemFactoryOptions(
+            partitioning=ds.HivePartitioning.discover(), partition_base_dir=self.base
+        )
+        try:
+            factory = ds.FileSystemDatasetFactory(self.filesystem, self.paths, FORMAT, options)
+            return factory.finish(factory.inspect(promote_options="permissive", fragments=None))
+        except (pa.ArrowInvalid, pa.ArrowTypeError, OSError) as error:
+            raise TableError(
+                f"table {self.address!r} cannot be read as Parquet: {self.address.scrub(str(error))}. Remove or "
+                "rewrite the file that is named, or point to the files of one table only"
+            ) from error
+
+    @cached_property
+    def schema(self) -> pa.Schema:
+        """The table's columns in canonical types.
+
+        Spark's old timestamps (INT96) are moments in time, but Arrow takes them for local ones.
+        """
+        columns = self.dataset.schema
+        with self.filesystem.open_input_file(self.paths[0]) as source:
+            physical = pq.ParquetFile(source).schema
+        moments = {
+            column.path
+            for column in (physical.column(place) for place in range(len(physical.names)))
+            if column.physical_type == "INT96"
+        }
+        return pa.schema(
+            [
+                pa.field(f.name, pa.timestamp("us", "UTC") if f.name in moments else table_type(f.type))
+                for f in columns
+            ]
+        )
+
+    @property
+    def is_partitioned(self) -> bool:
+        """Whether some columns are in the folders' names instead of in the files."""
+        return any("=" in folder for file in self.files for folder in file.path.split("/")[:-1])
+
+    def rows(self) -> int:
+        return self.dataset.count_rows()
+
+    def batches(self, label: str) -> Iterator[pa.RecordBatch]:
+        """All rows in canonical types."""
+        scanner = self.dataset.scanner(
+            batch_size=_BATCH_ROWS, batch_readahead=_BATCHES_AHEAD, fragment_readahead=_FILES_AHEAD
+        )
+        try:
+            for batch in scanner.to_batches():
+                yield conform(batch, self.schema, label)
+        except (pa.ArrowInvalid, OSError) as error:
+            raise unreadable(self.address, label, error) from error
+
+
+def unreadable(address: Address, what: str, error: Exception) -> TableError:
+    return TableError(
+        f"{what} cannot be read: {address.scrub(str(error))}. If a file was damaged or replaced, put it right and "
+        "start the query again"
+    )
+
+
+def find_files(address: Address) -> ParquetFiles:
+    """All files of a table, or a TableError if there is none."""
+    filesystem, base = _filesystem(address)
+    info = filesystem.get_file_info(base)
+    if info.type == fs.FileType.NotFound:
+        raise TableError(f"table {address!r} is not there: check the path, and that this machine can see it")
+    if info.is_file:
+        parent, _, name = base.rpartition("/")
+        return ParquetFiles(address, filesystem, parent, (DataFile(name, info.size, info.mtime_ns or 0),))
+    found = sorted(_data_files(filesystem, base), key=lambda file: file.path)
+    if not found:
+        raise TableError(
+            f"table {address!r} is a directory without Parquet files: check the path (names that begin with _ or . "
+            "are passed over)"
+        )
+    return ParquetFiles(address, filesystem, base, tuple(found))
+
+
+def _data_files(filesystem: fs.FileSystem, base: str) -> Iterator[DataFile]:
+    for info in filesystem.get_file_info(fs.FileSelector(base, recursive=True)):
+        path = info.path.removeprefix(base).lstrip("/")
+        if info.is_file and info.size and not any(_is_hidden(part) for part in path.split("/")):
+            yield DataFile(path, info.size, info.mtime_ns or 0)
+
+
+def _is_hidden(name: str) -> bool:
+    return name.startswith(".") or (name.startswith("_") and "=" not in name)
+
+
+def _filesystem(address: Address) -> tuple[fs.FileSystem, str]:
+    uri, scheme = address.uri, address.scheme
+    if not scheme and uri.startswith("file:"):
+        uri, scheme = "/" + uri.removeprefix("file:").lstrip("/"), ""
+    if not scheme:
+        return fs.LocalFileSystem(), str(Path(uri).absolute())
+    plain = _SCHEMES.get(scheme, scheme) + uri[len(scheme) :]
+    try:
+        filesystem, base = fs.FileSystem.from_uri(plain)
+    except (pa.ArrowInvalid, OSError) as error:
+        raise TableError(f"table {address!r} cannot be opened: {address.scrub(str(error))}") from error
+    return filesystem, base.rstrip("/")

@@ -1,0 +1,130 @@
+"""From what a user says of a table to a source that tasks can open: found, checked, and in order.
+
+Runs on the driver before the query starts, and again where a task sees that files have changed. What was prepared
+before is found by its fingerprint and used again.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import time
+import uuid
+from pathlib import Path
+from typing import Protocol
+
+from watersmeet.errors import TableError
+from watersmeet.log.files import Files
+from watersmeet.tables.address import Address
+from watersmeet.tables.catalogue import TABLES, TableFacts, drop_orphans, find_facts, folder_of
+from watersmeet.tables.columns import check_keys
+from watersmeet.tables.form import FormSource
+from watersmeet.tables.parquet_files import ParquetFiles, find_files
+from watersmeet.tables.source import Report, Source, no_report
+from watersmeet.tables.spec import Table
+from watersmeet.tables.writing import write_form
+
+
+class FrameWriter(Protocol):
+    """What Spark does for a table that is a static DataFrame."""
+
+    def fingerprint(self, frame: object) -> str:
+        """The same for a DataFrame that would give the same rows, as far as can be told."""
+        ...
+
+    def write(self, frame: object, place: str) -> None:
+        """Write it as Parquet files into a new directory, a path or URI as the state's."""
+        ...
+
+
+def prepare(
+    table: Table,
+    files: Files,
+    frames: FrameWriter | None = None,
+    report: Report = no_report,
+    *,
+    cache: str | None = None,
+) -> Source:
+    """Open a table, check it, and bring it into its form if need be, once, under `tables/` of the state.
+
+    `files` is the root of the state and `cache` its cache setting, as tasks open it.
+    """
+    if table.address is None:
+        if frames is None:
+            raise TableError(f"{table.label} needs Spark to be written: there is none here")
+        return _prepare_frame(table, files, frames, report, cache)
+    return _prepare_files(_settled(table), files, report, cache)
+
+
+def _settled(table: Table) -> Table:
+    """The same table, wherever a task runs: a relative path means the driver's directory."""
+    address = table.address
+    assert address is not None
+    if address.scheme or address.text.startswith("file:"):
+        return table
+    return dataclasses.replace(table, source=Address(str(Path(address.text).absolute())))
+
+
+def newest_files(origin: Table, files: Files, folder: str, cache: str | None) -> Source | None:
+    """The source of a table of files as they are now, unless it is the one in `folder`."""
+    assert origin.address is not None
+    found = find_files(origin.address)
+    if _folder(origin, found) == folder:
+        return None
+    return _prepare_found(origin, found, files, no_report, cache)
+
+
+def _prepare_files(table: Table, files: Files, report: Report, cache: str | None) -> Source:
+    assert table.address is not None
+    return _prepare_found(table, find_files(table.address), files, report, cache)
+
+
+def _folder(table: Table, found: ParquetFiles) -> str:
+    return folder_of(found.fingerprint, table.keys, table.page_rows, table.page_bytes, table.in_place)
+
+
+def _prepare_found(
+    table: Table, found: ParquetFiles, files: Files, report: Report, cache: str | None
+) -> Source:
+    check_keys(found.schema, table.keys, table.label)
+    folder = _folder(table, found)
+    facts = find_facts(files, folder)
+    if facts is None:
+        facts = _write(table, found, files, folder, report)
+    drop_orphans(files, folder, facts, time.time())
+    return FormSource(files.place, folder, facts.version, table, cache)
+
+
+def _write(table: Table, found: ParquetFiles, files: Files, folder: str, report: Report) -> TableFacts:
+    return write_form(
+        files,
+        folder,
+        table.label,
+        found.batches(table.label),
+        found.schema,
+        table.keys,
+        report,
+        rows_in_all=found.rows(),
+        page_rows=table.page_rows,
+        page_bytes=table.page_bytes,
+    )
+
+
+def _prepare_frame(
+    table: Table, files: Files, frames: FrameWriter, report: Report, cache: str | None
+) -> Source:
+    """A DataFrame is written by Spark, read back in order, and then needed no more."""
+    folder = folder_of(
+        "frame", frames.fingerprint(table.source), table.keys, table.page_rows, table.page_bytes
+    )
+    facts = find_facts(files, folder)
+    if facts is None:
+        scratch = f"frame-{uuid.uuid4().hex}"
+        try:
+            frames.write(table.source, f"{files.place}/{TABLES}/{scratch}")
+            found = find_files(Address(f"{files.place}/{TABLES}/{scratch}"))
+            check_keys(found.schema, table.keys, table.label)
+            facts = _write(table, found, files, folder, report)
+        finally:
+            files.under(TABLES).delete_folder(scratch)
+    drop_orphans(files, folder, facts, time.time())
+    return FormSource(files.place, folder, facts.version, None, cache)
