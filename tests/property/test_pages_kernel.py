@@ -17,10 +17,10 @@ from watersmeet.kernel import lookup, pairs
 from watersmeet.kernel import pages as pages_kernel
 from watersmeet.kernel.lookup import LookupJoin, join_pages, unmatched
 from watersmeet.kernel.order import order_keys
-from watersmeet.kernel.pages import find_disorder, find_outside, locate, needed_pages, page_range, pages_of
+from watersmeet.kernel.pages import find_disorder, find_outside, locate, needed_pages, pages_of
 from watersmeet.kernel.pairs import OutputColumn
 from watersmeet.model.expression import Call, Column
-from watersmeet.model.pages import PageIndex
+from watersmeet.model.pages import PageIndex, page_range
 from watersmeet.model.types import BIGINT, BOOLEAN
 
 

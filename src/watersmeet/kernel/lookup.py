@@ -28,11 +28,11 @@ from watersmeet.errors import TableError
 from watersmeet.kernel import pairs
 from watersmeet.kernel.equi import equal_pairs
 from watersmeet.kernel.order import drop_null_keys
-from watersmeet.kernel.pages import HASH_BITS, HASH_SHIFT, Indices, find_outside, key_hashes
+from watersmeet.kernel.pages import Indices, find_outside, key_hashes
 from watersmeet.kernel.pairs import Emission, OutputColumn, Piece, emit
 from watersmeet.kernel.sorted import ORDER, Keys, Sorted, merge_order, take_rows
 from watersmeet.model.expression import Expression
-from watersmeet.model.pages import PageIndex
+from watersmeet.model.pages import HASH_BITS, HASH_SHIFT, PageIndex
 
 # Pages joined together. 64 pages of 128 KB cost less than 30 microseconds each, a page by itself three times as
 # much; larger groups gain nothing, and their pages are all held at once.

@@ -1,13 +1,8 @@
 """Where in a table a key is: the page of each stream row, found exactly, and the order key made from it.
 
-An order key of a stream that is joined with a table is
-
-    page (28 bits) | hash of the key (28 bits) | salt (8 bits)
-
-so rows of one page lie together, rows of one key too, and the rows of one key can still be cut between tasks by
-their salt, which is drawn from the row's place. A key that fills several pages belongs to the first of them, its
-*home*; the pages behind it are its continuations. A key that no page can hold is *nowhere*: its page is one past
-the last. So is a null key, in whichever column, since it equals nothing.
+A key that fills several pages belongs to the first of them, its *home*; the pages behind it are its continuations.
+A key that no page can hold is *nowhere*: its page is one past the last. So is a null key, in whichever column,
+since it equals nothing. Order keys are described in `model.pages`; their salt is drawn from the row's place.
 
 Pages are found by binary search over their bounds: in 64-bit order words where these decide, and value by value
 where they do not (text beyond its first bytes, wide decimals, several columns). A key column has the SQL type of
@@ -28,27 +23,11 @@ from watersmeet.kernel.order import mix, order_keys
 from watersmeet.kernel.sorted import Keys
 from watersmeet.kernel.words import words
 from watersmeet.model.expression import WORD_DIGITS
-from watersmeet.model.facts import KeyRange
-from watersmeet.model.pages import PageIndex
+from watersmeet.model.pages import HASH_BITS, HASH_SHIFT, PAGE_NUMBERS, PAGE_SHIFT, PageIndex
 
 Indices = npt.NDArray[np.int64]
 
-PAGE_SHIFT = 36
-HASH_SHIFT = 8
-HASH_BITS = PAGE_SHIFT - HASH_SHIFT
-# Of these, the last is needed for what is nowhere.
-PAGE_NUMBERS = 1 << (64 - PAGE_SHIFT)
-
 _SALT_DROPPED = np.uint64(64 - HASH_SHIFT)
-
-
-def page_range(page: int) -> KeyRange:
-    """The order keys of the rows of a page.
-
-    >>> page_range(2) == KeyRange(2 << 36, 3 << 36)
-    True
-    """
-    return KeyRange(page << PAGE_SHIFT, (page + 1) << PAGE_SHIFT)
 
 
 def pages_of(orders: Keys) -> Indices:

@@ -5,6 +5,12 @@ ordered as Arrow and Spark order them (text by its bytes, NaN above all), severa
 The columns have canonical Arrow types; floats are normalised as SQL compares them (-0.0 is 0.0, one NaN), and
 there are no nulls: a row of the table with a null key matches nothing and need not be in any page.
 
+An order key of a stream that is joined with a table is
+
+    page (28 bits) | hash of the key (28 bits) | salt (8 bits)
+
+so rows of one page lie together, rows of one key too, and the rows of one key can still be cut between tasks.
+
 Pages ascend: first[i] <= last[i] <= first[i + 1]. Where last[i] == first[i + 1] the page *continues*: the rows of
 one key fill the end of one page and the beginning of the next, or whole pages. `kernel.pages.find_disorder` checks
 that; here it is taken for granted.
@@ -19,7 +25,24 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from watersmeet.model.facts import KeyRange
+
+PAGE_SHIFT = 36
+HASH_SHIFT = 8
+HASH_BITS = PAGE_SHIFT - HASH_SHIFT
+# A table has fewer: one number is needed for what is in no page.
+PAGE_NUMBERS = 1 << (64 - PAGE_SHIFT)
+
 _FIRST, _LAST, _ROWS, _BYTES, _GAPS = "first:", "last:", "rows", "bytes", b"watersmeet.gaps"
+
+
+def page_range(page: int) -> KeyRange:
+    """The order keys of the rows of a page.
+
+    >>> page_range(2) == KeyRange(2 << 36, 3 << 36)
+    True
+    """
+    return KeyRange(page << PAGE_SHIFT, (page + 1) << PAGE_SHIFT)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
