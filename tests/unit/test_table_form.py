@@ -245,9 +245,10 @@ def test_a_preparation_that_ends_before_it_is_published_does_not_count(tmp_path,
     def fail(*_args, **_named):
         raise KeyboardInterrupt
 
-    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+    with monkeypatch.context() as patch:
         patch.setattr(writing, "publish", fail)
-        prepare(spec, files)
+        with pytest.raises(KeyboardInterrupt):
+            prepare(spec, files)
     assert list((tmp_path / "state").rglob("part-*"))
     check_table(prepare(spec, files, report=reports.append).open(), rows)
     assert reports, "it was made anew"

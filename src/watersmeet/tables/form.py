@@ -77,6 +77,7 @@ class OpenForm:
         return None
 
     def newest(self) -> Source | None:
+        # Preparing needs the sources, so it is above them.
         from watersmeet.tables.prepare import newest_files
 
         if self._source.origin is None:

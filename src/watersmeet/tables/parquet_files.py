@@ -33,7 +33,8 @@ _BATCH_ROWS = 32_768
 _BATCHES_AHEAD, _FILES_AHEAD = 4, 2
 
 # Dates before 1677 and after 2262 do not fit the nanoseconds that Arrow would take for Spark's old timestamps.
-FORMAT = ds.ParquetFileFormat(coerce_int96_timestamp_unit="us")
+_INT96_UNIT = "us"
+_FORMAT = ds.ParquetFileFormat(coerce_int96_timestamp_unit=_INT96_UNIT)
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +69,7 @@ class ParquetFiles:
             partitioning=ds.HivePartitioning.discover(), partition_base_dir=self.base
         )
         try:
-            factory = ds.FileSystemDatasetFactory(self.filesystem, self.paths, FORMAT, options)
+            factory = ds.FileSystemDatasetFactory(self.filesystem, self.paths, _FORMAT, options)
             return factory.finish(factory.inspect(promote_options="permissive", fragments=None))
         except (pa.ArrowInvalid, pa.ArrowTypeError, OSError) as error:
             raise TableError(
@@ -83,8 +84,8 @@ class ParquetFiles:
         Spark's old timestamps (INT96) are moments in time, but Arrow takes them for local ones.
         """
         columns = self.dataset.schema
-        with self.filesystem.open_input_file(self.paths[0]) as source:
-            physical = pq.ParquetFile(source).schema
+        with open_parquet(self, 0) as parquet:
+            physical = parquet.schema
         moments = {
             column.path
             for column in (physical.column(place) for place in range(len(physical.names)))
@@ -117,6 +118,17 @@ class ParquetFiles:
             raise unreadable(self.address, label, error) from error
 
 
+def open_parquet(found: ParquetFiles, file: int) -> pq.ParquetFile:
+    return open_file(found.filesystem, found.paths[file])
+
+
+def open_file(filesystem: fs.FileSystem, path: str) -> pq.ParquetFile:
+    """A file that closes with the reader."""
+    return pq.ParquetFile(
+        path, filesystem=filesystem, pre_buffer=False, coerce_int96_timestamp_unit=_INT96_UNIT
+    )
+
+
 def unreadable(address: Address, what: str, error: Exception) -> TableError:
     return TableError(
         f"{what} cannot be read: {address.scrub(str(error))}. If a file was damaged or replaced, put it right and "
@@ -126,7 +138,7 @@ def unreadable(address: Address, what: str, error: Exception) -> TableError:
 
 def find_files(address: Address) -> ParquetFiles:
     """All files of a table, or a TableError if there is none."""
-    filesystem, base = _filesystem(address)
+    filesystem, base = place_of(address)
     info = filesystem.get_file_info(base)
     if info.type == fs.FileType.NotFound:
         raise TableError(f"table {address!r} is not there: check the path, and that this machine can see it")
@@ -153,7 +165,8 @@ def _is_hidden(name: str) -> bool:
     return name.startswith(".") or (name.startswith("_") and "=" not in name)
 
 
-def _filesystem(address: Address) -> tuple[fs.FileSystem, str]:
+def place_of(address: Address) -> tuple[fs.FileSystem, str]:
+    """The filesystem of a table, and the path of its file or directory there."""
     uri, scheme = address.uri, address.scheme
     if not scheme and uri.startswith("file:"):
         uri, scheme = "/" + uri.removeprefix("file:").lstrip("/"), ""

@@ -15,10 +15,12 @@ from typing import Protocol
 from watersmeet.errors import TableError
 from watersmeet.log.files import Files
 from watersmeet.tables.address import Address
-from watersmeet.tables.catalogue import TABLES, TableFacts, drop_orphans, find_facts, folder_of
+from watersmeet.tables.catalogue import TABLES, TableFacts, drop_orphans, find_facts, folder_of, publish
 from watersmeet.tables.columns import check_keys
 from watersmeet.tables.form import FormSource
+from watersmeet.tables.in_place import PARQUET, ParquetSource
 from watersmeet.tables.parquet_files import ParquetFiles, find_files
+from watersmeet.tables.row_groups import InPlace, plan_in_place
 from watersmeet.tables.source import Report, Source, no_report
 from watersmeet.tables.spec import Table
 from watersmeet.tables.writing import write_form
@@ -89,9 +91,28 @@ def _prepare_found(
     folder = _folder(table, found)
     facts = find_facts(files, folder)
     if facts is None:
-        facts = _write(table, found, files, folder, report)
+        facts = _make(table, found, files, folder, report)
     drop_orphans(files, folder, facts, time.time())
+    if facts.kind == PARQUET:
+        return ParquetSource(files.place, folder, facts.version, table, cache)
     return FormSource(files.place, folder, facts.version, table, cache)
+
+
+def _make(table: Table, found: ParquetFiles, files: Files, folder: str, report: Report) -> TableFacts:
+    """Use the files as they are where that is good enough, else bring them into the form."""
+    if table.in_place is not False:
+        plan = plan_in_place(found, table.keys, insist=table.in_place is True)
+        if isinstance(plan, InPlace):
+            paths = tuple(found.paths)
+            return publish(
+                files, folder, PARQUET, table.label, plan.index, found.schema, plan.places, parts=paths
+            )
+        if table.in_place:
+            raise TableError(
+                f"{table.label} cannot be used in place: {plan}. Sort it by {', '.join(table.keys)}, or leave "
+                "in_place out: it is then brought into order once, in the state"
+            )
+    return _write(table, found, files, folder, report)
 
 
 def _write(table: Table, found: ParquetFiles, files: Files, folder: str, report: Report) -> TableFacts:

@@ -1,0 +1,224 @@
+"""Parquet files used in place: row groups as pages, or a clear word why not; new files are seen."""
+
+from __future__ import annotations
+
+import os
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+import pytest
+
+from tests.unit.table_helpers import KEY_VALUES, all_rows, check_table, repeated_keys, same_rows, travelled
+from watersmeet.errors import TableError
+from watersmeet.log.files import open_files
+from watersmeet.tables import in_place, row_groups
+from watersmeet.tables.address import Address
+from watersmeet.tables.form import FormSource
+from watersmeet.tables.in_place import ParquetSource
+from watersmeet.tables.parquet_files import find_files
+from watersmeet.tables.prepare import prepare
+from watersmeet.tables.spec import table
+
+
+def sorted_by(rows: pa.Table, keys) -> pa.Table:
+    """In the order of the keys, -0.0 and 0.0 in any order, rows without a key last."""
+    return rows.take(pc.sort_indices(rows, [(key, "ascending") for key in keys]))
+
+
+def numbers(low: int, high: int) -> pa.Table:
+    return pa.table({"id": range(low, high), "s": [f"row {n}" for n in range(low, high)]})
+
+
+def opened(tmp_path, source, key, **options):
+    options = {"in_place": True, **options}
+    return travelled(prepare(table(source, key, **options), open_files(tmp_path / "state"))).open()
+
+
+@pytest.mark.parametrize("statistics", [True, False], ids=["statistics", "no statistics"])
+@pytest.mark.parametrize("kind", KEY_VALUES)
+def test_row_groups_are_pages_for_keys_of_every_type(tmp_path, kind, statistics):
+    rows = sorted_by(pa.table({"k": repeated_keys(kind, 200), "n": range(200)}), ["k"])
+    pq.write_table(rows, tmp_path / "t.parquet", row_group_size=16, write_statistics=statistics)
+    found = opened(tmp_path, tmp_path / "t.parquet", "k")
+    with_keys = 200 - rows["k"].null_count
+    # A row group without any key is no page.
+    assert len(found.index) == -(-with_keys // 16)
+    check_table(found, rows)
+    assert not list((tmp_path / "state").rglob("part-*"))
+
+
+@pytest.mark.parametrize("kinds", [("string", "int"), ("double", "binary"), ("boolean", "date")])
+def test_several_key_columns_may_share_the_first(tmp_path, kinds):
+    names = [f"k{place}" for place in range(len(kinds))]
+    keys = {
+        name: repeated_keys(kind, 300, seed)
+        for seed, (name, kind) in enumerate(zip(names, kinds, strict=True))
+    }
+    rows = sorted_by(pa.table({**keys, "n": range(300)}), names)
+    rows = rows.filter(pc.is_valid(rows["k0"])).filter(
+        pc.is_valid(rows.filter(pc.is_valid(rows["k0"]))["k1"])
+    )
+    pq.write_table(rows, tmp_path / "t.parquet", row_group_size=20)
+    check_table(opened(tmp_path, tmp_path / "t.parquet", names), rows)
+
+
+def test_neither_the_order_of_files_nor_that_of_rows_matters(tmp_path):
+    pieces = [numbers(20, 30), numbers(0, 10), numbers(10, 20)]
+    for number, piece in enumerate(pieces):
+        shuffled = piece.take(np.random.default_rng(number).permutation(10))
+        pq.write_table(shuffled, tmp_path / f"{number}.parquet")
+    found = opened(tmp_path, tmp_path, "id")
+    assert found.index.first.column(0).to_pylist() == [0, 10, 20]
+    check_table(found, pa.concat_tables(pieces))
+
+
+def test_files_may_differ_in_columns_and_widths(tmp_path):
+    pq.write_table(pa.table({"id": pa.array([1, 2], pa.int32())}), tmp_path / "a.parquet")
+    pq.write_table(pa.table({"id": pa.array([3], pa.int64()), "x": [1.5]}), tmp_path / "b.parquet")
+    expected = pa.table({"id": [1, 2, 3], "x": [None, None, 1.5]})
+    assert same_rows(all_rows(opened(tmp_path, tmp_path, "id"), ["id", "x"]), expected)
+
+
+def test_small_sorted_row_groups_are_used_in_place_without_asking(tmp_path):
+    pq.write_table(numbers(0, 2_000), tmp_path / "t.parquet", row_group_size=500)
+    spec = table(tmp_path / "t.parquet", "id")
+    assert isinstance(prepare(spec, open_files(tmp_path / "state")), ParquetSource)
+
+
+@pytest.mark.parametrize(
+    "options, constants, reason",
+    [
+        ({"row_group_size": 100}, {}, "fewer than 256 rows"),
+        ({"row_group_size": 1_000}, {"MOST_BYTES": 5_000}, "its largest row group"),
+    ],
+    ids=["too small", "too large"],
+)
+def test_row_groups_of_unsuited_size_are_used_in_place_only_if_asked(
+    tmp_path, monkeypatch, options, constants, reason
+):
+    for name, value in constants.items():
+        monkeypatch.setattr(row_groups, name, value)
+    rows, files = numbers(0, 2_000), open_files(tmp_path / "state")
+    pq.write_table(rows, tmp_path / "t.parquet", **options)
+    by_default = prepare(table(tmp_path / "t.parquet", "id"), files)
+    assert isinstance(by_default, FormSource)
+    check_table(by_default.open(), rows)
+    check_table(opened(tmp_path, tmp_path / "t.parquet", "id"), rows)
+    found = row_groups.plan_in_place(find_files(Address(str(tmp_path / "t.parquet"))), ["id"], insist=False)
+    assert reason in found
+
+
+def test_overlapping_row_groups_are_refused_in_place_and_put_in_order_otherwise(tmp_path):
+    rows = pa.concat_tables([numbers(0, 600), numbers(500, 1_000)])
+    pq.write_table(rows, tmp_path / "t.parquet", row_group_size=600)
+    with pytest.raises(
+        TableError, match=r"row group 0 of t.parquet and row group 1 of t.parquet overlap.*Sort it by id"
+    ):
+        opened(tmp_path, tmp_path / "t.parquet", "id")
+    check_table(opened(tmp_path, tmp_path / "t.parquet", "id", in_place=None), rows)
+
+
+def test_a_partitioned_directory_is_not_used_in_place(tmp_path):
+    (tmp_path / "t" / "day=1").mkdir(parents=True)
+    pq.write_table(numbers(0, 10), tmp_path / "t" / "day=1" / "a.parquet")
+    with pytest.raises(TableError, match="names of its folders"):
+        opened(tmp_path, tmp_path / "t", "id")
+
+
+def test_a_row_group_that_is_not_what_its_statistics_say_is_refused(tmp_path, monkeypatch):
+    """Such as a table whose writer took the order on trust."""
+    pq.write_table(numbers(0, 100), tmp_path / "t.parquet", row_group_size=50)
+    found = opened(tmp_path, tmp_path / "t.parquet", "id")
+    monkeypatch.setattr(found, "_group", found._group[::-1])
+    with pytest.raises(TableError, match="page 0 of the table holds the key.*not sorted"):
+        found.read(0, ["id", "s"])
+
+
+def test_a_damaged_row_group_is_named(tmp_path):
+    path = tmp_path / "t.parquet"
+    pq.write_table(numbers(0, 3_000), path, row_group_size=1_000, compression="zstd")
+    found = opened(tmp_path, path, "id")
+    column = pq.read_metadata(path).row_group(1).column(1)
+    content = bytearray(path.read_bytes())
+    start = column.dictionary_page_offset or column.data_page_offset
+    content[start : start + column.total_compressed_size] = b"\xff" * column.total_compressed_size
+    stat = path.stat()
+    path.write_bytes(content)
+    os.utime(path, ns=(stat.st_atime_ns, stat.st_mtime_ns))
+    assert found.read(0, ["id", "s"]).num_rows == 1_000
+    with pytest.raises(TableError, match=r"page 1, row group 1 of .*t.parquet, cannot be read"):
+        found.read(1, ["id", "s"])
+
+
+@pytest.mark.parametrize("change, word", [("remove", "was removed"), ("rewrite", "was changed")])
+def test_a_file_that_is_not_the_one_indexed_is_refused(tmp_path, change, word):
+    path = tmp_path / "t.parquet"
+    pq.write_table(numbers(0, 100), path)
+    found = opened(tmp_path, path, "id")
+    path.unlink()
+    if change == "rewrite":
+        pq.write_table(numbers(5, 120), path)
+    with pytest.raises(TableError, match=f"t.parquet.*{word}.*refresh="):
+        found.read(0, ["id"])
+
+
+def test_more_files_than_are_kept_open(tmp_path, monkeypatch):
+    monkeypatch.setattr(in_place, "_OPEN_FILES", 2)
+    for number in range(5):
+        pq.write_table(numbers(number * 10, number * 10 + 10), tmp_path / f"{number}.parquet")
+    found = opened(tmp_path, tmp_path, "id")
+    for order in ([0, 1, 2, 3, 4], [4, 0, 4, 1]):
+        assert [page.column(0)[0].as_py() for _, page in found.read_many(order, ["id"])] == [
+            n * 10 for n in order
+        ]
+    assert len(found._open) == 2
+    found.close()
+    assert found.read(0, ["id"]).num_rows == 10
+
+
+def test_a_failed_read_ahead_reaches_the_caller_in_its_turn(tmp_path):
+    for number in range(3):
+        pq.write_table(numbers(number * 10, number * 10 + 10), tmp_path / f"{number}.parquet")
+    found = opened(tmp_path, tmp_path, "id")
+    (tmp_path / "1.parquet").unlink()
+    pages = found.read_many([0, 1, 2], ["id"])
+    assert next(pages)[0] == 0
+    with pytest.raises(TableError, match="1.parquet"):
+        next(pages)
+
+
+@pytest.mark.parametrize("mode", [True, False], ids=["in place", "form"])
+def test_new_changed_and_removed_files_make_a_newer_source(tmp_path, mode):
+    data = tmp_path / "t"
+    data.mkdir()
+    pq.write_table(numbers(0, 100), data / "a.parquet")
+    first = opened(tmp_path, data, "id", in_place=mode)
+    assert first.newest() is None
+    pq.write_table(numbers(100, 150), data / "b.parquet")
+    second = first.newest()
+    assert second is not None and second.version != first.version
+    check_table(second.open(), numbers(0, 150))
+    assert second.open().newest() is None
+    check_table(first, numbers(0, 100))
+    pq.write_table(numbers(200, 210), data / "b.parquet")
+    third = second.open().newest()
+    assert third is not None
+    check_table(third.open(), pa.concat_tables([numbers(0, 100), numbers(200, 210)]))
+    (data / "a.parquet").unlink()
+    fourth = third.open().newest()
+    assert fourth is not None
+    check_table(fourth.open(), numbers(200, 210))
+    pq.write_table(numbers(0, 100), data / "a.parquet")
+    fifth = fourth.open().newest()
+    assert fifth is not None
+    check_table(fifth.open(), pa.concat_tables([numbers(0, 100), numbers(200, 210)]))
+
+
+def test_a_relative_path_means_the_drivers_directory(tmp_path, monkeypatch):
+    pq.write_table(numbers(0, 10), tmp_path / "t.parquet")
+    monkeypatch.chdir(tmp_path)
+    source = travelled(prepare(table("t.parquet", "id", in_place=True), open_files(tmp_path / "state")))
+    monkeypatch.chdir("/")
+    assert source.open().read(0, ["id"]).num_rows == 10
