@@ -10,9 +10,11 @@ from watersmeet.errors import (
     StateInUse,
     StateMismatch,
     StateMissing,
+    TableError,
     UsageError,
     WatersmeetError,
 )
+from watersmeet.tables.spec import table
 
 __version__ = "0.1.0"
 
@@ -25,10 +27,12 @@ __all__ = [
     "StateInUse",
     "StateMismatch",
     "StateMissing",
+    "TableError",
     "UsageError",
     "WatersmeetError",
     "__version__",
     "explain",
     "join",
     "status",
+    "table",
 ]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 from watersmeet.errors import UsageError
 
@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from watersmeet.kernel.theta import Condition
     from watersmeet.log.status import Status
     from watersmeet.predicate.window import Length
+    from watersmeet.tables.spec import Span, Table
 
 # An input's name is an alias in SQL and a folder in the state.
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
@@ -23,7 +24,7 @@ _FOLDER = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*")
 
 
 def join(
-    inputs: Mapping[str, DataFrame],
+    inputs: Mapping[str, DataFrame | Table],
     on: str | Condition,
     *,
     select: Sequence[str] | None = None,
@@ -37,12 +38,15 @@ def join(
     within: Length | None = None,
     time: Mapping[str, str] | None = None,
     lateness: Length | None = None,
+    how: str = "inner",
+    max_delay: Span | None = None,
+    memory: int | str | None = None,
     options: Mapping[str, object] | None = None,
 ) -> DataFrame:
-    """Join two DataFrames, streaming or batch, on any predicate in Spark SQL.
+    """Join two DataFrames, streaming or batch, on any predicate in Spark SQL; or a DataFrame and a `wm.table`.
 
     Args:
-        inputs: two DataFrames by the names that `on` and `select` use for them.
+        inputs: two DataFrames by the names that `on` and `select` use for them, or one and a table.
         on: the predicate, such as `"l.k = r.k AND l.x < r.y + 3"` or `"abs(l.x - r.x) <= 5"`; `"true"` is a
             cross join. Or a Python function that takes two record batches of candidate pairs, row by row the
             left and the right of each, and returns an array of as many booleans.
@@ -57,6 +61,8 @@ def join(
             input. `"range"`: each task joins a range of the values of a band or an inequality. `"grid"`: tasks
             share out all pairs by a grid that reshapes itself; for any predicate. `"spark"`: Spark's own join,
             for batch inputs only. `"auto"` takes what suits the predicate; `wm.explain` says what that is and why.
+            For a table `"hybrid"`, which `"auto"` takes: the pages that hold keys of the batch; `"mesh"`: all pages
+            in every batch; `"index"`: key by key.
         cells: for `"grid"`, the number of cells. Default: the tasks, or a power of two above them. A power of
             two is best.
         mapping: for `"grid"`, rows and columns of a grid that is not to change, such as `(2, 4)`.
@@ -68,6 +74,11 @@ def join(
         time: the time column of each input, such as `{"l": "ts", "r": "at"}`: timestamps, dates or integers.
         lateness: how far behind the newest row of its input a row may be and still be taken; the slower input
             counts. Later rows are dropped and counted. Default: 0.
+        how: with a table, `"left"` keeps rows without a partner; the table's columns are then null.
+        max_delay: with a table, how long a row may wait for others that need the same page, such as `"30 seconds"`:
+            fewer pages are read. By default every batch is answered completely.
+        memory: with a table, what a task may keep of it between batches, in bytes or such as `"64 MB"`, and as much
+            for rows that wait. Default: 64 MB.
         options: the other settings, for platforms that do not let a session have them: `{"fsync": True}` is
             `spark.watersmeet.fsync`.
 
@@ -82,20 +93,40 @@ def join(
         ... )
         >>> joined.writeStream.format("console").start()                # doctest: +SKIP
     """
-    from watersmeet.spark.operator import Request, join_frames
+    from watersmeet.spark.request import Request
 
-    _check_inputs(inputs)
+    tables = _check_inputs(inputs)
     _check_condition(on)
     if name is not None and not _FOLDER.fullmatch(name):
         raise UsageError(f"name={name!r} cannot be a folder name: use letters, digits, '-', '_' and '.'")
     if select is not None and isinstance(select, str):
         raise UsageError(f'select must be a list of columns, such as ["{select}"], not one string')
-    return join_frames(
-        inputs,
-        Request(
-            on, select, strategy, state, name, tasks, cells, mapping, groups, options, within, time, lateness
-        ),
+    request = Request(
+        on=on,
+        select=select,
+        strategy=strategy,
+        state=state,
+        name=name,
+        tasks=tasks,
+        cells=cells,
+        mapping=mapping,
+        groups=groups,
+        options=options,
+        within=within,
+        time=time,
+        lateness=lateness,
+        how=how,
+        max_delay=max_delay,
+        memory=memory,
     )
+    if tables:
+        from watersmeet.spark.lookup import join_table
+
+        return join_table(inputs, request)
+    _check_table_arguments(how, max_delay, memory)
+    from watersmeet.spark.operator import join_frames
+
+    return join_frames(cast("Mapping[str, DataFrame]", inputs), request)
 
 
 def explain(
@@ -116,7 +147,8 @@ def explain(
         range: the predicate bounds the distance or order of two values: runs are sorted by them
     """
     from watersmeet.model.window import explain_window
-    from watersmeet.spark.operator import Request, parse_join
+    from watersmeet.spark.operator import parse_join
+    from watersmeet.spark.request import Request
 
     _check_inputs(inputs)
     _check_condition(on)
@@ -155,7 +187,20 @@ def _check_condition(on: object) -> None:
         )
 
 
-def _check_inputs(inputs: Mapping[str, DataFrame]) -> None:
+def _check_table_arguments(how: str, max_delay: object, memory: object) -> None:
+    if how != "inner":
+        raise UsageError(
+            f'how={how!r} is for a join with a wm.table: two DataFrames are joined with how="inner"'
+        )
+    for name, value in (("max_delay", max_delay), ("memory", memory)):
+        if value is not None:
+            raise UsageError(f"{name}= is for a join with a wm.table: leave it out")
+
+
+def _check_inputs(inputs: Mapping[str, DataFrame | Table]) -> list[str]:
+    """Refuse what cannot be joined; the names of the tables."""
+    from watersmeet.tables.spec import Table
+
     if not isinstance(inputs, Mapping) or len(inputs) != 2:
         raise UsageError(
             'join takes two inputs by name, such as wm.join({"l": left, "r": right}, on="l.k = r.k")'
@@ -163,11 +208,16 @@ def _check_inputs(inputs: Mapping[str, DataFrame]) -> None:
     for name, frame in inputs.items():
         if not isinstance(name, str) or not _NAME.fullmatch(name):
             raise UsageError(f"the input name {name!r} cannot be used in SQL: use letters, digits and '_'")
-        if not hasattr(frame, "mapInArrow"):
-            raise UsageError(f"input {name} is a {type(frame).__name__}, not a Spark DataFrame")
-    streaming = {name: frame.isStreaming for name, frame in inputs.items()}
+        if not hasattr(frame, "mapInArrow") and not isinstance(frame, Table):
+            raise UsageError(f"input {name} is a {type(frame).__name__}, not a Spark DataFrame or a wm.table")
+    tables = [name for name, frame in inputs.items() if isinstance(frame, Table)]
+    if len(tables) > 1:
+        raise UsageError(f"inputs {' and '.join(tables)} are both tables: one of them must be a DataFrame")
+    streaming = {name: frame.isStreaming for name, frame in inputs.items() if not isinstance(frame, Table)}
     if len(set(streaming.values())) > 1:
         still = next(name for name, moves in streaming.items() if not moves)
         raise UsageError(
-            f"input {still} is not streaming and the other one is: read both as streams, or both as batches"
+            f"input {still} is not streaming and the other one is: make it a table, wm.table({still}, key=...), or "
+            "read both as streams, or both as batches"
         )
+    return tables

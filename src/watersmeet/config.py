@@ -12,6 +12,7 @@ import os
 import re
 from collections.abc import Callable, Mapping
 
+from watersmeet.engine.lookup import PAGE_MEMORY
 from watersmeet.engine.spec import RETAIN_BATCHES, RUN_BYTES, Settings
 from watersmeet.errors import ConfigError
 from watersmeet.plan.grid import GridPolicy, dynamic
@@ -35,6 +36,7 @@ OPTIONS = (
     "gridEpsilon",
     "gridMaxCells",
     "gridMinRows",
+    "memory",
     "runBytes",
 )
 
@@ -71,6 +73,18 @@ def read_grid_policy(lookup: Lookup, options: Mapping[str, object] | None = None
         capacity_bytes=capacity or None,
         max_cells=most,
     )
+
+
+def read_memory(lookup: Lookup, memory: int | str | None, options: Mapping[str, object] | None = None) -> int:
+    """What a task may keep of a table, in bytes; `"64 MB"` is read too."""
+    lookup = _with_options(lookup, options or {})
+    given = lookup(PREFIX + "memory") if memory is None else memory
+    if given is None:
+        return PAGE_MEMORY
+    found = re.fullmatch(r"(\d+)\s*([kmg]?)i?b?", str(given).strip().lower())
+    if isinstance(given, bool) or not found or not int(found[1]):
+        raise ConfigError(f'memory={given!r}: give a number of bytes, or such as "64 MB"')
+    return int(found[1]) << {"": 0, "k": 10, "m": 20, "g": 30}[found[2]]
 
 
 def has_place(lookup: Lookup, state: str | None) -> bool:

@@ -71,10 +71,11 @@ class HashedKeys:
     types: tuple[SqlType, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class CompiledJoin:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Compiled:
+    """What all kinds of joins have: what arrives of each input, and whether Spark has something left to check."""
+
     signature: facts.JoinSignature
-    join: Join
     arriving: dict[str, tuple[str, ...]]
     computed: tuple[ComputedKey, ...]
     hashed: tuple[HashedKeys, ...]
@@ -84,6 +85,13 @@ class CompiledJoin:
     def guard(self, name: str) -> Guard | None:
         """What rows of this input must satisfy to be taken in."""
         return next((guard for guard in self.guards if guard.input == name), None)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CompiledJoin(Compiled):
+    """A join of two inputs that both leave rows behind."""
+
+    join: Join
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,7 +105,7 @@ class _Key:
 def compile_join(
     predicate: Predicate, selected: Sequence[Selected] | None, schemas: dict[str, Schema], *, ansi: bool
 ) -> CompiledJoin:
-    _check_names(schemas)
+    check_names(schemas)
     check_reads_both(predicate)
     if predicate.keys:
         return _compile_equality(predicate, selected, schemas, ansi)
@@ -110,9 +118,9 @@ def compile_callable(
     condition: Condition, selected: Sequence[Selected] | None, schemas: dict[str, Schema]
 ) -> CompiledJoin:
     """A join whose condition is the user's own function: it sees every column of both inputs."""
-    _check_names(schemas)
+    check_names(schemas)
     left, right = schemas
-    output = _output_columns((left, right), (), selected, schemas)
+    output = output_columns((left, right), (), selected, schemas)
     inputs = tuple(
         facts.InputSpec(name, _stored(schema, schema, {}), (), order=facts.BY_ARRIVAL)
         for name, schema in schemas.items()
@@ -121,7 +129,10 @@ def compile_callable(
     # What a function does cannot be compared between two starts: its name has to do.
     named = f"{getattr(condition, '__module__', '')}.{getattr(condition, '__qualname__', type(condition).__name__)}"
     signature = facts.JoinSignature(inputs, f"callable {named}", (), "any")
-    return CompiledJoin(signature, join, {n: tuple(s) for n, s in schemas.items()}, (), (), False)
+    arriving = {name: tuple(schema) for name, schema in schemas.items()}
+    return CompiledJoin(
+        signature=signature, join=join, arriving=arriving, computed=(), hashed=(), spark_checks=False
+    )
 
 
 def _compile_equality(
@@ -129,10 +140,10 @@ def _compile_equality(
 ) -> CompiledJoin:
     nested = any(pair.type.nested for pair in predicate.keys)
     exact = len(predicate.keys) == 1 and fits_word(_stored_type(predicate.keys[0].type))
-    kernel, spark = _share_residual(predicate.residual)
+    kernel, spark = share_residual(predicate.residual)
     spark_checks = nested or bool(spark)
     checked = predicate.columns if spark_checks else ()
-    output = _output_columns(predicate.inputs, checked, selected, schemas)
+    output = output_columns(predicate.inputs, checked, selected, schemas)
     keys = {name: _keys_of(predicate, name) for name in predicate.inputs} if not nested else {}
     verify = (
         ()
@@ -143,7 +154,7 @@ def _compile_equality(
         )
     )
     inputs = tuple(
-        _input_spec(name, schemas[name], output, kernel, keys.get(name, ()), [pair[place] for pair in verify])
+        input_spec(name, schemas[name], output, kernel, keys.get(name, ()), [pair[place] for pair in verify])
         for place, name in enumerate(predicate.inputs)
     )
     signature = facts.JoinSignature(
@@ -151,12 +162,12 @@ def _compile_equality(
         predicate=predicate.canonical,
         key_types=tuple(str(pair.type) for pair in predicate.keys),
         scheme="word" if exact else "spark-hash" if nested else "hash",
-        sides=_sides(predicate.keys),
+        sides=sides_of(predicate.keys),
     )
     return CompiledJoin(
         signature=signature,
         join=EquiJoin(verify=verify, residual=conjunction(kernel), output=output, ansi=ansi),
-        arriving={spec.name: _arriving(spec, schemas[spec.name]) for spec in inputs},
+        arriving={spec.name: arriving_columns(spec, schemas[spec.name]) for spec in inputs},
         computed=tuple(key.computed for name in keys for key in keys[name] if key.computed),
         hashed=_hashed(predicate) if nested else (),
         spark_checks=spark_checks,
@@ -171,21 +182,21 @@ def _compile_band(
     schemas: dict[str, Schema],
     ansi: bool,
 ) -> CompiledJoin:
-    kernel, spark = _share_residual(band.residual)
-    output = _output_columns(predicate.inputs, predicate.columns if spark else (), selected, schemas)
+    kernel, spark = share_residual(band.residual)
+    output = output_columns(predicate.inputs, predicate.columns if spark else (), selected, schemas)
     pair = KeyPair(band.left, band.right, band.type)
     sides = zip(predicate.inputs, (band.left, band.right), strict=True)
-    keys = {name: _settle(name, 0, pair, side) for name, side in sides}
+    keys = {name: settle_key(name, 0, pair, side) for name, side in sides}
     inputs = tuple(
-        _input_spec(name, schemas[name], output, kernel, (keys[name],), (), order=facts.BY_VALUE)
+        input_spec(name, schemas[name], output, kernel, (keys[name],), (), order=facts.BY_VALUE)
         for name in predicate.inputs
     )
     return CompiledJoin(
         signature=facts.JoinSignature(
-            inputs, predicate.canonical, (str(band.type),), "band", sides=_sides([pair])
+            inputs, predicate.canonical, (str(band.type),), "band", sides=sides_of([pair])
         ),
         join=BandJoin(band.type, band.low, band.high, conjunction(kernel), output, ansi),
-        arriving={spec.name: _arriving(spec, schemas[spec.name]) for spec in inputs},
+        arriving={spec.name: arriving_columns(spec, schemas[spec.name]) for spec in inputs},
         computed=tuple(key.computed for key in keys.values() if key.computed),
         hashed=(),
         spark_checks=bool(spark),
@@ -196,16 +207,16 @@ def _compile_band(
 def _compile_any(
     predicate: Predicate, selected: Sequence[Selected] | None, schemas: dict[str, Schema], ansi: bool
 ) -> CompiledJoin:
-    kernel, spark = _share_residual(predicate.residual)
-    output = _output_columns(predicate.inputs, predicate.columns if spark else (), selected, schemas)
+    kernel, spark = share_residual(predicate.residual)
+    output = output_columns(predicate.inputs, predicate.columns if spark else (), selected, schemas)
     inputs = tuple(
-        _input_spec(name, schemas[name], output, kernel, (), (), order=facts.BY_ARRIVAL)
+        input_spec(name, schemas[name], output, kernel, (), (), order=facts.BY_ARRIVAL)
         for name in predicate.inputs
     )
     return CompiledJoin(
         signature=facts.JoinSignature(inputs, predicate.canonical, (), "any"),
         join=ThetaJoin(conjunction(kernel), output, ansi),
-        arriving={spec.name: _arriving(spec, schemas[spec.name]) for spec in inputs},
+        arriving={spec.name: arriving_columns(spec, schemas[spec.name]) for spec in inputs},
         computed=(),
         hashed=(),
         spark_checks=bool(spark),
@@ -213,14 +224,14 @@ def _compile_any(
     )
 
 
-def _check_names(schemas: dict[str, Schema]) -> None:
+def check_names(schemas: dict[str, Schema]) -> None:
     for name, schema in schemas.items():
         for column in schema:
             if column.startswith(RESERVED_PREFIX):
                 raise PredicateError(f"input {name}: the column name {column} is reserved; rename it")
 
 
-def _share_residual(residual: Expression | None) -> tuple[list[Expression], list[Expression]]:
+def share_residual(residual: Expression | None) -> tuple[list[Expression], list[Expression]]:
     """The conjuncts that the kernel takes, and those that it leaves to Spark.
 
     Where any is left to Spark, so are those that can raise: the one that is left may be their guard.
@@ -232,7 +243,7 @@ def _share_residual(residual: Expression | None) -> tuple[list[Expression], list
     return kernel, [part for part in conjuncts if part not in kernel]
 
 
-def _output_columns(
+def output_columns(
     inputs: tuple[str, str],
     checked: Iterable[Column],
     selected: Sequence[Selected] | None,
@@ -252,7 +263,7 @@ def _output_columns(
     )
 
 
-def _sides(pairs: Iterable[KeyPair]) -> tuple[str, ...]:
+def sides_of(pairs: Iterable[KeyPair]) -> tuple[str, ...]:
     """What the order keys are made from, as the signature remembers it."""
     return tuple(f"{pair.left.sql} : {pair.right.sql}" for pair in pairs)
 
@@ -260,12 +271,12 @@ def _sides(pairs: Iterable[KeyPair]) -> tuple[str, ...]:
 def _keys_of(predicate: Predicate, name: str) -> tuple[_Key, ...]:
     first = name == predicate.inputs[0]
     return tuple(
-        _settle(name, number, pair, pair.left if first else pair.right)
+        settle_key(name, number, pair, pair.left if first else pair.right)
         for number, pair in enumerate(predicate.keys)
     )
 
 
-def _settle(name: str, number: int, pair: KeyPair, side: KeySide) -> _Key:
+def settle_key(name: str, number: int, pair: KeyPair, side: KeySide) -> _Key:
     """Use a plain column as it is where the kernel can widen it by itself; else have the key computed."""
     own = side.expression.type
     widens = (
@@ -289,7 +300,7 @@ def _stored_type(kind: SqlType) -> SqlType:
     return kind
 
 
-def _input_spec(
+def input_spec(
     name: str,
     schema: Schema,
     output: Iterable[OutputColumn],
@@ -313,7 +324,7 @@ def _stored(used: Iterable[str], schema: Schema, computed: dict[str, str]) -> tu
     )
 
 
-def _arriving(spec: facts.InputSpec, schema: Schema) -> tuple[str, ...]:
+def arriving_columns(spec: facts.InputSpec, schema: Schema) -> tuple[str, ...]:
     """The plain columns to read from the input, in the input's order."""
     needed = {*(column.name for column in spec.stored), *spec.keys}
     return tuple(column for column in schema if column in needed)

@@ -21,6 +21,7 @@ from watersmeet.engine.spec import Settings
 from watersmeet.kernel.batches import coalesce
 from watersmeet.kernel.hot import hot_keys
 from watersmeet.kernel.order import drop_null_keys, mix, order_keys
+from watersmeet.kernel.pages import page_orders, pages_of
 from watersmeet.kernel.sections import sections_of
 from watersmeet.kernel.sorted import Keys, Sorted, take_rows
 from watersmeet.kernel.window import Times, time_marks, window_times
@@ -28,6 +29,7 @@ from watersmeet.kernel.words import words
 from watersmeet.log.files import Files
 from watersmeet.log.runs import Hot, write_run
 from watersmeet.model.facts import BY_ARRIVAL, BY_HASH, BY_VALUE, Descriptor, InputSpec, Layout, Run
+from watersmeet.model.pages import PageIndex
 from watersmeet.model.types import canonical_arrow
 from watersmeet.model.window import AT
 from watersmeet.plan.hypercube import LABELLED_SHARE, listing_floor
@@ -48,19 +50,26 @@ def ingest_partition(
     settings: Settings,
     layout: Layout | None = None,
     watermark: int | None = None,
+    table: Located | None = None,
 ) -> Descriptor:
     """Store a partition; the descriptor is all that travels on.
 
-    Rows with a time below the watermark are late: they are counted, and not stored.
+    Rows with a time below the watermark are late: they are counted, and not stored. With a table the rows are sorted
+    by its pages; those that can be in no page are counted too, and stored only where they come out by themselves.
     """
     runs: list[Run] = []
     origin = mix(np.array([(batch << _PLACE_BITS) + partition], np.uint64))
-    seen = null_rows = late_rows = 0
+    seen = null_rows = late_rows = absent_rows = 0
     for held in coalesce(incoming, settings.run_rows, settings.run_bytes):
-        arrived = sort_rows(held, spec, (batch << _PLACE_BITS) + seen, watermark)
+        first = (batch << _PLACE_BITS) + seen
+        if table is not None:
+            arrived = sort_by_page(held, spec, table.index, first)
+        else:
+            arrived = sort_rows(held, spec, first, watermark)
         rows = arrived.rows
-        null_rows += held.num_rows - len(rows) - arrived.late_rows
+        null_rows += held.num_rows - len(rows) - arrived.late_rows - arrived.absent_rows
         late_rows += arrived.late_rows
+        absent_rows += arrived.absent_rows
         if len(rows):
             label = f"p{partition:05d}-{len(runs):04d}"
             if layout is not None:
@@ -73,14 +82,26 @@ def ingest_partition(
                 run = write_run(files, spec.name, batch, label, rows, hot=hot)
             runs.append(run if arrived.times is None else replace(run, times=time_marks([arrived.times])))
         seen += held.num_rows
-    return Descriptor(spec.name, partition, tuple(runs), null_rows, late_rows, watermark)
+    version = table.version if table else ""
+    return Descriptor(
+        spec.name, partition, tuple(runs), null_rows, late_rows, watermark, absent_rows, version
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Located:
+    """The page index in which keys are sought, and the version of the table that it is of."""
+
+    index: PageIndex
+    version: str
 
 
 @dataclass(frozen=True, slots=True)
 class Arrived:
     """Rows as they are stored, by ascending order key; and where each was among `source`, those that are taken.
 
-    `times` are the window times of `source`, where the join has a window.
+    `times` are the window times of `source`, where the join has a window. `absent_rows` are left out because their
+    keys are in no page of the table.
     """
 
     rows: Sorted
@@ -88,6 +109,23 @@ class Arrived:
     source: pa.RecordBatch
     times: Times | None = None
     late_rows: int = 0
+    absent_rows: int = 0
+
+
+def sort_by_page(batch: pa.RecordBatch, spec: InputSpec, index: PageIndex, first: int) -> Arrived:
+    """The stored columns, sorted by the page that can hold a row's key; see kernel/pages.py."""
+    batch = _canonical(batch)
+    if not spec.keeps_all:
+        batch = drop_null_keys(batch, spec.keys)
+    places = np.arange(batch.num_rows, dtype=np.uint64) + np.uint64(first)
+    orders = page_orders(index, batch.select(list(spec.keys)), places)
+    order = np.argsort(orders)
+    taken = len(order)
+    if not spec.keeps_all:
+        taken = int(np.count_nonzero(pages_of(orders) < len(index)))
+        order = order[:taken]
+    rows = Sorted(orders[order], take_rows(batch.select([column.name for column in spec.stored]), order))
+    return Arrived(rows, order.view(np.uint64), batch, absent_rows=batch.num_rows - taken)
 
 
 def sort_rows(

@@ -13,12 +13,14 @@ from dataclasses import dataclass, field
 import pyarrow as pa
 
 from watersmeet import failpoints
-from watersmeet.engine.ingest import ingest_partition
+from watersmeet.engine.ingest import Located, ingest_partition
+from watersmeet.engine.lookup import KeptTable, lookup_share
 from watersmeet.engine.merge import merge_assigned
 from watersmeet.engine.spec import JoinSpec
 from watersmeet.engine.task import Tally, join_share
 from watersmeet.engine.window import for_batch, reader_for
 from watersmeet.kernel.batches import coalesce
+from watersmeet.kernel.lookup import LookupJoin
 from watersmeet.kernel.pairs import OUTPUT_BYTES, OUTPUT_ROWS
 from watersmeet.log.clean import BATCH_FOLDER, Cleaner, remove_stale_batches
 from watersmeet.log.files import Files, open_files
@@ -26,9 +28,11 @@ from watersmeet.log.manifests import agree, find_parent, list_manifests, publish
 from watersmeet.log.runs import RunReader
 from watersmeet.log.starts import check_newest, claim_sequence
 from watersmeet.model.facts import BatchId, Descriptor, Manifest
+from watersmeet.model.lookup import TableVersion
 from watersmeet.model.window import over_time
 from watersmeet.plan.batch import check_arrived, plan_batch
 from watersmeet.plan.compatible import check_compatible
+from watersmeet.plan.lookup import plan_lookup, table_before
 
 # Listing all runs costs a round trip or two: often enough to bound garbage, seldom enough not to be felt.
 CLEAN_EVERY_BATCHES = 16
@@ -43,10 +47,13 @@ class _Kept:
     cleaner: Cleaner
     # The run sequence of each start of the query that was checked here.
     sequences: dict[str, int] = field(default_factory=dict)
-    # A batch, and the watermark that its manifest sets for the next one.
-    promised: tuple[BatchId, int | None] | None = None
+    # The manifest that was agreed on last.
+    last: Manifest | None = None
     # A batch, and the watermark that its rows are judged by.
     judged: tuple[BatchId, int | None] | None = None
+    # A batch, and the version of the table that its rows are located in.
+    located: tuple[BatchId, TableVersion] | None = None
+    table: KeptTable | None = None
 
 
 _KEPT: dict[tuple[str, str, str], _Kept] = {}
@@ -88,6 +95,7 @@ class Operator:
             self.spec.settings,
             self.spec.signature.layout,
             self._watermark(kept, batch),
+            self._located(kept, batch),
         )
 
     def join(
@@ -97,10 +105,8 @@ class Operator:
         kept = _kept(self.spec, batch.query)
         manifest = self._agree(kept, batch, descriptors)
         kept.reader.forget_all_but(manifest.named_paths)
-        kept.promised = manifest.batch, manifest.watermark
-        seen, spec = for_batch(manifest, self.spec)
-        share = join_share(reader_for(kept.reader, manifest), seen, spec, task, tally or Tally())
-        yield from coalesce(share, OUTPUT_ROWS, OUTPUT_BYTES)
+        kept.last = manifest
+        yield from coalesce(self._share(kept, manifest, task, tally or Tally()), OUTPUT_ROWS, OUTPUT_BYTES)
         merge_assigned(kept.files, kept.reader, manifest, task, self.spec.settings.tasks)
         if task == 0 and _clean_is_due(manifest):
             settings = self.spec.settings
@@ -109,9 +115,18 @@ class Operator:
             )
         failpoints.reach("task-done")
 
+    def _share(self, kept: _Kept, manifest: Manifest, task: int, tally: Tally) -> Iterator[pa.RecordBatch]:
+        if isinstance(self.spec.join, LookupJoin):
+            columns = tuple(column.name for column in self.spec.signature.inputs[0].stored)
+            return lookup_share(kept.reader, manifest, self.spec.join, columns, task, self._table(kept))
+        seen, spec = for_batch(manifest, self.spec)
+        return join_share(reader_for(kept.reader, manifest), seen, spec, task, tally)
+
     def _agree(self, kept: _Kept, batch: BatchId, descriptors: Sequence[Descriptor]) -> Manifest:
         def decide(parent: Manifest | None) -> Manifest:
             check_newest(kept.files, _sequence(kept, batch.run))
+            if self.spec.table is not None:
+                return self._decide_lookup(kept, batch, parent, descriptors)
             pending = {
                 (merge.id, number)
                 for merge in (parent.merges if parent else ())
@@ -141,20 +156,60 @@ class Operator:
         check_arrived(manifest, descriptors)
         return manifest
 
+    def _decide_lookup(
+        self, kept: _Kept, batch: BatchId, parent: Manifest | None, descriptors: Sequence[Descriptor]
+    ) -> Manifest:
+        assert self.spec.table is not None
+        current = table_before(parent, self.spec.instance, self.spec.table.given)
+        before = parent.plan.pages if parent and parent.instance == self.spec.instance else None
+        checked_ms = before.checked_ms if before else None
+        return plan_lookup(
+            batch,
+            parent,
+            sorted(descriptors, key=lambda d: (d.input, d.partition)),
+            signature=self.spec.signature,
+            instance=self.spec.instance,
+            run_seq=_sequence(kept, batch.run),
+            table=self._table(kept).look_again(current, checked_ms),
+            policy=self.spec.table.policy,
+            waiting_bytes=self.spec.table.memory * self.spec.settings.tasks,
+            tasks=self.spec.settings.tasks,
+            now_ms=int(self.clock() * 1000),
+            keys_of=kept.reader.keys,
+        )
+
+    def _table(self, kept: _Kept) -> KeptTable:
+        assert self.spec.table is not None
+        if kept.table is None or kept.table.spec != self.spec.table:
+            kept.table = KeptTable(self.spec.table, self.clock)
+        return kept.table
+
+    def _located(self, kept: _Kept, batch: BatchId) -> Located | None:
+        """The pages that the rows of this batch are sought in: settled by the batch before, for all tasks."""
+        if self.spec.table is None:
+            return None
+        if kept.located is None or kept.located[0] != batch:
+            parent = self._parent(kept, batch)
+            kept.located = batch, table_before(parent, self.spec.instance, self.spec.table.given)
+        version = kept.located[1]
+        return Located(self._table(kept).at(version).table.index, version.version)
+
     def _watermark(self, kept: _Kept, batch: BatchId) -> int | None:
         """What rows of this batch are judged by. Looked up once for a batch, if this process did not do the last."""
         if not self.spec.streaming or not over_time(self.spec.signature.window):
             return None
         if kept.judged is None or kept.judged[0] != batch:
-            before = BatchId(batch.query, batch.run, batch.number - 1)
-            if kept.promised is not None and kept.promised[0] == before:
-                watermark = kept.promised[1]
-            else:
-                names = list_manifests(kept.files)
-                parent = find_parent(kept.files, names, batch, accept_gap=self.spec.settings.accept_gap)
-                watermark = parent.watermark if parent else None
-            kept.judged = batch, watermark
+            parent = self._parent(kept, batch)
+            kept.judged = batch, parent.watermark if parent else None
         return kept.judged[1]
+
+    def _parent(self, kept: _Kept, batch: BatchId) -> Manifest | None:
+        """The manifest before a batch: this process may have seen it, else it is looked for."""
+        before = BatchId(batch.query, batch.run, batch.number - 1)
+        if kept.last is not None and kept.last.batch == before:
+            return kept.last
+        names = list_manifests(kept.files)
+        return find_parent(kept.files, names, batch, accept_gap=self.spec.settings.accept_gap)
 
     def _remove_stale_batches(self) -> None:
         settings = self.spec.settings

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from watersmeet.engine.lookup import TableSpec
 from watersmeet.kernel.band import BandJoin
 from watersmeet.kernel.equi import EquiJoin
+from watersmeet.kernel.lookup import LookupJoin
 from watersmeet.kernel.theta import ThetaJoin
 from watersmeet.model.facts import InputSpec, JoinSignature
 from watersmeet.plan.placement import HashStrategy, Strategy
@@ -42,15 +44,17 @@ class JoinSpec:
     """`name` is the operator's place inside the state; `instance` tells two operators of one query apart.
 
     `streaming` says what the inputs are, so that a task can tell when Spark does not say which batch it is in.
+    With a `table` there is one input, and `strategy` says nothing.
     """
 
     name: str
     instance: str
     signature: JoinSignature
-    join: Join
+    join: Join | LookupJoin
     settings: Settings
     streaming: bool = True
     strategy: Strategy = field(default_factory=HashStrategy)
+    table: TableSpec | None = None
 
     def input(self, name: str) -> InputSpec:
         return next(spec for spec in self.signature.inputs if spec.name == name)

@@ -15,6 +15,7 @@ import operator
 from dataclasses import dataclass, replace
 
 from watersmeet.engine.compile import CompiledJoin
+from watersmeet.engine.lookup import HYBRID, INDEX, MESH
 from watersmeet.errors import UsageError
 from watersmeet.kernel.band import BandJoin, right_range
 from watersmeet.kernel.equi import EquiJoin
@@ -32,6 +33,7 @@ from watersmeet.plan.placement import (
 )
 
 AUTO, HASH, CUBE, BICLIQUE = "auto", "hash", "hypercube", "biclique"
+LOOKUPS = (AUTO, HYBRID, MESH, INDEX)
 RANGE, GRID, SPARK = "range", "grid", "spark"
 STRATEGIES = (AUTO, HASH, CUBE, BICLIQUE, RANGE, GRID, SPARK)
 
@@ -67,6 +69,13 @@ def choose(requested: str, compiled: CompiledJoin, *, streaming: bool, has_place
             f"abs(l.x - r.x) <= 5, and no equality: use {other}"
         )
     return Choice(requested, "it was asked for")
+
+
+def choose_lookup(requested: str) -> str:
+    """How a table is read. UsageError if what was asked for is not for tables."""
+    if requested not in LOOKUPS:
+        raise UsageError(f"strategy={requested!r} is not for a table: use one of {', '.join(LOOKUPS)}")
+    return HYBRID if requested == AUTO else requested
 
 
 def _automatic(compiled: CompiledJoin, streaming: bool, has_place: bool) -> Choice:

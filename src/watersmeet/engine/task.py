@@ -15,9 +15,10 @@ from watersmeet.engine.spec import Join, JoinSpec
 from watersmeet.engine.window import WindowReader
 from watersmeet.kernel.band import BandJoin, join_bands, right_range
 from watersmeet.kernel.equi import EquiJoin, join_sides
+from watersmeet.kernel.lookup import LookupJoin
 from watersmeet.kernel.pairs import Side
 from watersmeet.kernel.sorted import Sorted
-from watersmeet.kernel.theta import join_blocks
+from watersmeet.kernel.theta import ThetaJoin, join_blocks
 from watersmeet.log.runs import RunReader
 from watersmeet.model.facts import FULL_RANGE, KeyRange, Manifest, Plan, Run
 from watersmeet.plan.biclique import UnitShare, shares_of_biclique
@@ -64,11 +65,12 @@ def _sides(source: _Source, plan: Plan, spec: JoinSpec, task: int) -> Iterator[t
         yield source.cells(0, cells), source.cells(1, cells)
 
 
-def _run(join: Join, left: Side, right: Side) -> Iterator[pa.RecordBatch]:
+def _run(join: Join | LookupJoin, left: Side, right: Side) -> Iterator[pa.RecordBatch]:
     if isinstance(join, EquiJoin):
         return join_sides(left, right, join)
     if isinstance(join, BandJoin):
         return join_bands(left, right, join)
+    assert isinstance(join, ThetaJoin), "a table is joined by engine/lookup.py"
     return join_blocks(left, right, join)
 
 

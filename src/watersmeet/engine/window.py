@@ -15,6 +15,7 @@ import pyarrow as pa
 
 from watersmeet.engine.compile import CompiledJoin
 from watersmeet.engine.spec import Join, JoinSpec
+from watersmeet.kernel.lookup import LookupJoin
 from watersmeet.kernel.sorted import Sorted, take_rows
 from watersmeet.kernel.theta import ThetaJoin
 from watersmeet.kernel.window import Times
@@ -83,7 +84,7 @@ def for_batch(manifest: Manifest, spec: JoinSpec) -> tuple[Manifest, JoinSpec]:
     window = spec.signature.window
     if window is None:
         return manifest, spec
-    if over_time(window) and all_within(manifest):
+    if over_time(window) and all_within(manifest) and not isinstance(spec.join, LookupJoin):
         left, right = (one.name for one in spec.signature.inputs)
         spec = replace(spec, join=_without_test(spec.join, (left, right), window.width))
     return replace(manifest, history=reachable(manifest)), spec

@@ -20,7 +20,8 @@ from watersmeet.log.files import open_files
 from watersmeet.log.manifests import find_parent, list_manifests
 from watersmeet.model.facts import BatchId, JoinSignature
 from watersmeet.plan.compatible import check_compatible
-from watersmeet.spark.operator import Request, parse_join, specify
+from watersmeet.spark.operator import parse_join, specify
+from watersmeet.spark.request import Request
 
 # A place that Spark reaches through Hadoop and `pyarrow.fs` may not know.
 _REMOTE = re.compile(r"(?!file:)[A-Za-z][A-Za-z0-9+.-]+:")

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 
 from watersmeet.model.cube import BicliquePlan, CubePlan
 from watersmeet.model.grid import GridPlan, Relocation
+from watersmeet.model.lookup import PagePlan
 from watersmeet.model.window import Window
 
 # Order keys are unsigned 64-bit; a range is half open, so its end may be one past the last key.
@@ -147,7 +148,8 @@ class Plan:
     Without a grid each task joins one range of order keys; together they cover the key space exactly once.
     They are keys of both inputs, or of the left one where rows of different keys can meet. With a grid the
     cells share out the sections of the runs. `relocations` are the latest changes of its shape, oldest first.
-    In a biclique the units have their own ranges. With a cube the ranges are those of the light keys; the cells of the heavy ones belong to tasks by name.
+    In a biclique the units have their own ranges. With a cube the ranges are those of the light keys; the cells of
+    the heavy ones belong to tasks by name. In a join with a table `pages` says what is read of it.
     """
 
     ranges: tuple[KeyRange, ...]
@@ -156,10 +158,12 @@ class Plan:
     relocations: tuple[Relocated, ...] = ()
     cube: CubePlan | None = None
     biclique: BicliquePlan | None = None
+    pages: PagePlan | None = None
 
 
-# Orders of runs: by a hash of the keys (equality), by the value itself (bands), by arrival (any condition).
-BY_HASH, BY_VALUE, BY_ARRIVAL = "hash", "value", "arrival"
+# Orders of runs: by a hash of the keys (equality), by the value itself (bands), by arrival (any condition), by the
+# page of the table that the key is in.
+BY_HASH, BY_VALUE, BY_ARRIVAL, BY_PAGE = "hash", "value", "arrival", "page"
 
 
 @dataclass(frozen=True, slots=True)
@@ -176,8 +180,9 @@ class InputSpec:
 
     `keys` arrive with every batch; they are stored only if they are also in `stored`. `hashed`, if
     given, is an arriving column that Spark computed from keys that Arrow cannot hash. `order` says how the
-    order key comes about: a hash of the keys, the one key's value, or the row's place in the stream. `time` is the
-    arriving column that a window over time goes by.
+    order key comes about: a hash of the keys, the one key's value, the row's place in the stream, or the page of a
+    table. `time` is the arriving column that a window over time goes by. `keeps_all` says that rows whose key is null
+    or nowhere in the table come out too.
     """
 
     name: str
@@ -186,6 +191,7 @@ class InputSpec:
     hashed: str | None = None
     order: str = BY_HASH
     time: str | None = None
+    keeps_all: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -216,20 +222,22 @@ class JoinSignature:
 class InputTotals:
     """What has come in so far: rows kept, rows dropped at once because a key (or the time) was null, and late ones.
 
-    `evicted_rows` were kept once, and have left the window since.
+    `evicted_rows` were kept once, and have left the window since. `absent_rows` were dropped at once, because no page
+    of the table can hold their key.
     """
 
     rows: int = 0
     null_rows: int = 0
     late_rows: int = 0
     evicted_rows: int = 0
+    absent_rows: int = 0
 
 
 @dataclass(frozen=True, slots=True)
 class Descriptor:
     """What one ingest task says of its partition: the runs that it wrote and the rows that it dropped.
 
-    `watermark` is the one that it judged rows late by.
+    `watermark` is the one that it judged rows late by, `table` the version of the table that it located keys in.
     """
 
     input: str
@@ -238,6 +246,8 @@ class Descriptor:
     null_rows: int
     late_rows: int = 0
     watermark: int | None = None
+    absent_rows: int = 0
+    table: str = ""
 
 
 @dataclass(frozen=True, slots=True)

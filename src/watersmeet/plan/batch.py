@@ -88,7 +88,7 @@ def plan_batch(
         plan=replace(plan, assignments=plan_assignments(merges, live, fresh_rows, tasks)),
         totals=totals,
         arrived=count_arrived(descriptors),
-        skips_batches=_skips(parent, batch),
+        skips_batches=skips(parent, batch),
         written_ms=now_ms,
         newest=newest,
         watermark=watermark,
@@ -112,7 +112,8 @@ def count_arrived(descriptors: Sequence[Descriptor]) -> dict[str, int]:
     """The rows that each input brought, by what its ingest tasks say."""
     arrived: dict[str, int] = {}
     for descriptor in descriptors:
-        rows = descriptor.null_rows + descriptor.late_rows + sum(run.rows for run in descriptor.runs)
+        dropped = descriptor.null_rows + descriptor.late_rows + descriptor.absent_rows
+        rows = dropped + sum(run.rows for run in descriptor.runs)
         arrived[descriptor.input] = arrived.get(descriptor.input, 0) + rows
     return arrived
 
@@ -128,7 +129,7 @@ def check_arrived(manifest: Manifest, descriptors: Sequence[Descriptor]) -> None
             )
 
 
-def _skips(parent: Manifest | None, batch: BatchId) -> bool:
+def skips(parent: Manifest | None, batch: BatchId) -> bool:
     """Whether this query is known to have batches that leave no manifest. Once accepted, a gap is no surprise."""
     if parent is None:
         return batch.number > 0

@@ -28,6 +28,19 @@ class Source(Protocol):
         """What was known of the table when this source was made: another version, another index."""
         ...
 
+    @property
+    def folder(self) -> str:
+        """Where the state has its index."""
+        ...
+
+    @property
+    def place(self) -> str:
+        """The state."""
+        ...
+
+    @property
+    def cache(self) -> str | None: ...
+
     def open(self) -> OpenTable: ...
 
 

@@ -112,12 +112,12 @@ def table(
         source=address or source,
         keys=_keys(key),
         table=table,
-        refresh_s=None if refresh is None else _seconds("refresh", refresh),
+        refresh_s=None if refresh is None else read_seconds("refresh", refresh),
         page_rows=_count("page_rows", page_rows),
         page_bytes=_count("page_bytes", page_bytes),
         in_place=in_place,
         name=name,
-        patience_s=_seconds("patience", patience),
+        patience_s=read_seconds("patience", patience),
     )
     if address is None:
         _check_frame(source)
@@ -173,7 +173,7 @@ def _count(what: str, value: int | None) -> int | None:
     return value
 
 
-def _seconds(what: str, given: Span) -> float:
+def read_seconds(what: str, given: Span) -> float:
     if isinstance(given, datetime.timedelta):
         seconds = given.total_seconds()
     elif isinstance(given, str):

@@ -1,0 +1,151 @@
+"""From a parsed predicate to a join with a table: which equality finds the page, and what is left to check.
+
+The table is found by its key, so the predicate must say what each key column equals. Other equalities are checked on
+the rows that were found, like any other conjunct. A key is compared in the type that it has in the table: the stream
+is brought to it, since the pages are sorted and cannot be.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from watersmeet.engine.compile import (
+    Compiled,
+    arriving_columns,
+    check_names,
+    input_spec,
+    output_columns,
+    settle_key,
+    share_residual,
+    sides_of,
+)
+from watersmeet.errors import PredicateError
+from watersmeet.kernel.lookup import LookupJoin
+from watersmeet.model import facts
+from watersmeet.model.expression import (
+    Call,
+    Column,
+    Expression,
+    KeyPair,
+    KeySide,
+    Predicate,
+    Selected,
+    columns_of,
+    conjunction,
+)
+from watersmeet.model.types import BOOLEAN, Schema
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CompiledLookup(Compiled):
+    """A join of a stream with a table."""
+
+    join: LookupJoin
+
+
+@dataclass(frozen=True, slots=True)
+class TableSide:
+    """The table among the inputs, by the name that the predicate uses, and its key columns."""
+
+    name: str
+    keys: tuple[str, ...]
+
+
+def compile_lookup(
+    predicate: Predicate,
+    selected: Sequence[Selected] | None,
+    schemas: dict[str, Schema],
+    table: TableSide,
+    *,
+    left: bool,
+    ansi: bool,
+) -> CompiledLookup:
+    """`left` keeps stream rows without a partner."""
+    check_names(schemas)
+    stream = next(name for name in predicate.inputs if name != table.name)
+    first = predicate.inputs[0] == stream
+    pairs = [
+        _Pair(pair.left if first else pair.right, pair.right if first else pair.left, pair)
+        for pair in predicate.keys
+    ]
+    chosen = [_pair_of(key, pairs, table, stream, predicate) for key in table.keys]
+    rest = [one.condition for one in pairs if one not in chosen]
+    residual = conjunction([*rest, *([predicate.residual] if predicate.residual is not None else [])])
+    kernel, spark = share_residual(residual)
+    if spark and left:
+        raise PredicateError(
+            'how="left" keeps rows without a partner, so the whole predicate must be decided in the join; a part of '
+            'this one only Spark can evaluate: use how="inner", or compute that part into a column before',
+            predicate.text,
+        )
+    output = output_columns((stream, table.name), predicate.columns if spark else (), selected, schemas)
+    keys = tuple(settle_key(stream, number, one.pair, one.stream) for number, one in enumerate(chosen))
+    spec = input_spec(
+        stream, schemas[stream], output, kernel, keys, [key.column for key in keys], order=facts.BY_PAGE
+    )
+    spec = replace(spec, keeps_all=left)
+    verify = tuple((key.column, column) for key, column in zip(keys, table.keys, strict=True))
+    return CompiledLookup(
+        signature=facts.JoinSignature(
+            inputs=(spec,),
+            predicate=predicate.canonical,
+            key_types=tuple(str(one.pair.type) for one in chosen),
+            scheme="left table" if left else "table",
+            sides=sides_of([one.pair for one in chosen]),
+        ),
+        join=LookupJoin(verify, conjunction(kernel), output, (stream, table.name), left, ansi),
+        arriving={stream: arriving_columns(spec, schemas[stream])},
+        computed=tuple(key.computed for key in keys if key.computed),
+        hashed=(),
+        spark_checks=bool(spark),
+        # Of a left join rows come out whether or not they pass.
+        guards=() if left else tuple(guard for guard in predicate.guards if guard.input == stream),
+    )
+
+
+def columns_needed(join: LookupJoin, keys: Sequence[str]) -> tuple[str, ...]:
+    """What must be read of the table, keys first."""
+    name = join.names[1]
+    used = [column.column for column in join.output if column.input == name]
+    if join.residual is not None:
+        used += [column.name for column in columns_of(join.residual) if column.input == name]
+    return tuple(dict.fromkeys([*keys, *used]))
+
+
+@dataclass(frozen=True, slots=True)
+class _Pair:
+    stream: KeySide
+    table: KeySide
+    pair: KeyPair
+
+    @property
+    def condition(self) -> Expression:
+        sides = (self.pair.left.expression, self.pair.right.expression)
+        cast = tuple(
+            side if side.type == self.pair.type else Call("cast", (side,), self.pair.type) for side in sides
+        )
+        return Call("=", cast, BOOLEAN)
+
+
+def _pair_of(key: str, pairs: Sequence[_Pair], table: TableSide, stream: str, predicate: Predicate) -> _Pair:
+    """The equality that a key column is found by."""
+    wanted = [
+        one for one in pairs if isinstance(one.table.expression, Column) and one.table.expression.name == key
+    ]
+    if not wanted:
+        raise PredicateError(
+            f"the predicate does not say what the key of the table equals: add {stream}.<column> = {table.name}.{key}",
+            predicate.text,
+            hint="a table is found by its key alone; name other columns as its key with wm.table(..., key=...)",
+        )
+    one = wanted[0]
+    own, common = one.table.expression.type, one.pair.type
+    if own != common and not (own.integral and common.integral) and not (own.floating and common.floating):
+        raise PredicateError(
+            f"{one.stream.sql} is {one.stream.expression.type} and the key {table.name}.{key} is {own}: Spark would "
+            f"compare them as {common}, by which the table is not sorted",
+            predicate.text,
+            hint=f"cast the stream's side: CAST({one.stream.sql} AS {str(own).upper()}) = {table.name}.{key}",
+        )
+    return one

@@ -1,0 +1,187 @@
+"""A task's share of a join with a table: the pages that its rows wait on, read once and joined with all of them.
+
+A process keeps the tables that it has opened and, under a budget, the pages that it uses most. Both are caches: an
+empty one costs time only. A page is never older than the table's `refresh` when it is used.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+import pyarrow as pa
+
+from watersmeet.errors import TableError
+from watersmeet.kernel import pairs
+from watersmeet.kernel.lookup import LookupJoin, Page, check_page, join_pages, open_page
+from watersmeet.kernel.pages import Indices, homes, needed_pages
+from watersmeet.kernel.sorted import ORDER, Sorted, concatenate, cut, take_rows
+from watersmeet.log.runs import RunReader
+from watersmeet.model.facts import KeyRange, Manifest, Run
+from watersmeet.model.lookup import PagePlan, TableVersion, batches_of
+from watersmeet.model.pages import PAGE_SHIFT
+from watersmeet.plan.buffer import PageBuffer
+from watersmeet.plan.lookup import TableFacts, waiting_rows
+from watersmeet.plan.pages import PagePolicy
+from watersmeet.tables.source import OpenTable, Source
+from watersmeet.tables.versions import source_at
+
+# What a task keeps of the table's pages, if nothing else is said.
+PAGE_MEMORY = 64 << 20
+
+# How a table is read: the pages that rows wait on, all of it in every batch, or by key.
+HYBRID, MESH, INDEX = "hybrid", "mesh", "index"
+
+# Versions of a table that a process has open: the one in use, and the one before while a batch is repeated.
+_OPEN_VERSIONS = 2
+
+
+@dataclass(frozen=True, slots=True)
+class TableSpec:
+    """A table as tasks get it. `columns` are what is read of it, its keys first.
+
+    `memory` is what a task may keep of it, and as much for rows that wait.
+    """
+
+    name: str
+    keys: tuple[str, ...]
+    columns: tuple[str, ...]
+    source: Source
+    given: TableVersion
+    policy: PagePolicy
+    refresh_ms: int | None = None
+    memory: int = PAGE_MEMORY
+    strategy: str = HYBRID
+
+
+@dataclass
+class KeptTable:
+    """What a process keeps of one table between tasks."""
+
+    spec: TableSpec
+    clock: Callable[[], float]
+    opened: dict[str, _Opened] = field(default_factory=dict)
+    # The version whose pages are in the buffer.
+    held: str = ""
+
+    def __post_init__(self) -> None:
+        self.buffer: PageBuffer[Page] = PageBuffer(self.spec.memory)
+
+    def at(self, version: TableVersion) -> _Opened:
+        found = self.opened.get(version.version)
+        if found is None:
+            while len(self.opened) >= _OPEN_VERSIONS:
+                oldest = next(iter(self.opened))
+                self.opened.pop(oldest).table.close()
+            found = self.opened[version.version] = _Opened(
+                source_at(self.spec.source, version.folder, version.version).open()
+            )
+        return found
+
+    def look_again(self, current: TableVersion, checked_ms: int | None) -> TableFacts:
+        """The table for the batch that is planned now, and what the next one shall use."""
+        now_ms = int(self.clock() * 1000)
+        opened = self.at(current)
+        facts = TableFacts(current, opened.table.index.bytes, current, checked_ms or now_ms)
+        if self.spec.given != current and checked_ms is None:
+            return dataclasses.replace(facts, newest=self.spec.given, checked_ms=now_ms)
+        if self.spec.refresh_ms is None or now_ms < facts.checked_ms + self.spec.refresh_ms:
+            return facts
+        newer = opened.table.newest()
+        newest = current if newer is None else version_of(newer)
+        return dataclasses.replace(facts, newest=newest, checked_ms=now_ms)
+
+    def pages(self, opened: _Opened, numbers: Indices) -> Iterator[Page]:
+        """The pages, those that are at hand first."""
+        now_s = self.clock()
+        if self.spec.refresh_ms is not None:
+            self.buffer.drop_older(now_s - self.spec.refresh_ms / 1000)
+        if self.held != opened.table.version:
+            self.buffer.clear()
+            self.held = opened.table.version
+        missing = []
+        for number in numbers.tolist():
+            page = self.buffer.get(number)
+            if page is None:
+                missing.append(number)
+            else:
+                yield page
+        for number, rows in opened.table.read_many(missing, self.spec.columns):
+            page = opened.page(number, rows, self.spec.keys)
+            self.buffer.put(number, page, bytes=page.bytes, read_at=now_s)
+            yield page
+
+
+class _Opened:
+    """An open table, and for each of its pages where the first key begins."""
+
+    def __init__(self, table: OpenTable):
+        self.table = table
+        self.homes = homes(table.index)
+
+    def page(self, number: int, rows: pa.RecordBatch, keys: Sequence[str]) -> Page:
+        if not rows.num_columns or rows.schema.names[0] != ORDER:
+            # Files that were not brought into order here may not be what their statistics say.
+            check_page(self.table.index, number, rows)
+        return open_page(number, rows, keys, int(self.homes[number]))
+
+
+def version_of(source: Source) -> TableVersion:
+    opened = source.open()
+    try:
+        return TableVersion(source.folder, source.version, len(opened.index))
+    finally:
+        opened.close()
+
+
+def lookup_share(
+    reader: RunReader,
+    manifest: Manifest,
+    join: LookupJoin,
+    columns: tuple[str, ...],
+    task: int,
+    kept: KeptTable,
+) -> Iterator[pa.RecordBatch]:
+    """All results that this task owes, in bounded batches. `columns` are the stored ones of the stream."""
+    plan = manifest.plan.pages
+    if plan is None:
+        raise TableError("the state was written by a join without a table: give this one another name=")
+    opened = kept.at(plan.table)
+    waiting = list(_waiting(reader, manifest, plan, manifest.plan.ranges[task], columns))
+    rows = sum(map(len, waiting))
+    if not rows:
+        return
+    width = sum(part.rows.nbytes for part in waiting) // rows + 1
+    limit = max(1, min(pairs.PIECE_ROWS, pairs.PIECE_BYTES // width))
+    for range_ in cut([waiting], [1], limit):
+        here = [part for whole in waiting if len(part := whole.between(range_))]
+        if here:
+            pending = concatenate(here)
+            yield from join_pages(pending, _pages(kept, opened, pending, join), join, opened.table.schema)
+
+
+def _pages(kept: KeptTable, opened: _Opened, pending: Sorted, join: LookupJoin) -> Iterator[Page]:
+    keys = pending.rows.select([stream for stream, _ in join.verify])
+    return kept.pages(opened, needed_pages(opened.table.index, pending.keys, keys))
+
+
+def _waiting(
+    reader: RunReader, manifest: Manifest, plan: PagePlan, range_: KeyRange, columns: tuple[str, ...]
+) -> Iterator[Sorted]:
+    """The rows that this batch answers, as slices of runs."""
+    before, after = batches_of(plan.before), batches_of(plan.after)
+    for run in manifest.live:
+        if range_.overlaps(run):
+            for part in reader.read(run, range_, columns).values():
+                yield part if not plan.after else _due(part, run, before, after == manifest.batch.number)
+
+
+def _due(part: Sorted, run: Run, before: Indices, read: np.ndarray) -> Sorted:
+    due = waiting_rows(part.keys, before, run.batch)
+    due &= read[(part.keys >> np.uint64(PAGE_SHIFT)).astype(np.int64)]
+    if due.all():
+        return part
+    at = np.flatnonzero(due)
+    return Sorted(part.keys[at], take_rows(part.rows, at))

@@ -1,0 +1,170 @@
+"""DataFrames on their way into the operator and out of it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+
+from pyspark.errors import AnalysisException
+from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import functions as F
+from pyspark.sql.types import StructField, StructType
+
+from watersmeet.config import Lookup
+from watersmeet.engine.compile import HASHED, ROW, Compiled, CompiledJoin, HashedKeys
+from watersmeet.engine.compile_lookup import CompiledLookup
+from watersmeet.engine.spec import JoinSpec
+from watersmeet.errors import PredicateError, UsageError
+from watersmeet.model.expression import Column as Selectable
+from watersmeet.model.expression import Selected
+from watersmeet.model.types import Schema, SqlType, parse_type
+from watersmeet.spark.tasks import DESCRIPTOR_SCHEMA, IngestTask, JoinTask
+
+_AnyJoin = CompiledJoin | CompiledLookup
+
+
+def ingested(frame: DataFrame, name: str, compiled: Compiled, spec: JoinSpec) -> DataFrame:
+    """The descriptors of what an input brings, for every join task."""
+    return _arriving(frame, name, compiled).mapInArrow(IngestTask(spec, name), DESCRIPTOR_SCHEMA)
+
+
+def joined(
+    descriptors: DataFrame,
+    spec: JoinSpec,
+    compiled: _AnyJoin,
+    schemas: Mapping[str, StructType],
+    selected: Sequence[Selected] | None,
+    on: str,
+) -> DataFrame:
+    """The results: the selected columns, or a struct for each input. `schemas` has the inputs in their order."""
+    placed = descriptors.repartitionById(spec.settings.tasks, F.col("task"))
+    direct = _named(compiled, selected)
+    if direct is not None:
+        return placed.mapInArrow(JoinTask(replace(spec, join=direct.join)), _flat_schema(schemas, direct))
+    flat = placed.mapInArrow(JoinTask(spec), _flat_schema(schemas, compiled))
+    return _shape(flat, compiled, schemas, selected, on)
+
+
+def schema_of(name: str, frame: DataFrame) -> Schema:
+    fields = frame.schema.fields
+    twice = {f.name for f in fields if sum(g.name.lower() == f.name.lower() for g in fields) > 1}
+    if twice:
+        raise UsageError(f"input {name} has several columns named {', '.join(sorted(twice))}: rename them")
+    return {f.name: parse_type(f.dataType.simpleString()) for f in fields}
+
+
+def lookup_in(spark: SparkSession) -> Lookup:
+    return lambda key: spark.conf.get(key, None)
+
+
+def _arriving(frame: DataFrame, name: str, compiled: Compiled) -> DataFrame:
+    """The needed columns, and the keys that are expressions, computed by Spark over the user's own text."""
+    plain = [F.col(quoted(column)) for column in compiled.arriving[name]]
+    computed = {key.name: F.expr(key.sql) for key in compiled.computed if key.input == name}
+    for keys in compiled.hashed:
+        if keys.input == name:
+            computed[HASHED] = _hash(keys)
+    if not plain and not computed:
+        # Arrow batches without a column arrive without rows.
+        computed = {ROW: F.lit(True)}
+    guard = compiled.guard(name)
+    if not computed and guard is None:
+        return frame.select(*plain)
+    whole = frame.select(F.struct(*(F.col(quoted(f.name)) for f in frame.schema.fields)).alias(name))
+    if guard is not None:
+        whole = whole.where(F.expr(guard.sql))
+    nested = [F.col(f"{quoted(name)}.{quoted(column)}").alias(column) for column in compiled.arriving[name]]
+    return whole.select(*nested, *(value.alias(column) for column, value in computed.items()))
+
+
+def _hash(keys: HashedKeys) -> Column:
+    """Spark's hash of nested keys, null if any of them is null."""
+    values = [F.expr(sql) for sql in keys.sql]
+    normal = [_normalised(value, kind) for value, kind in zip(values, keys.types, strict=True)]
+    present = values[0].isNotNull()
+    for value in values[1:]:
+        present = present & value.isNotNull()
+    return F.when(present, F.xxhash64(*normal))
+
+
+def _normalised(value: Column, kind: SqlType) -> Column:
+    """Floats inside a key as SQL compares them: one NaN, no -0.0. Other values stay as they are."""
+    if kind.floating:
+        zero = F.lit(0.0).cast(kind.name)
+        return (
+            F.when(F.isnan(value), F.lit(float("nan")).cast(kind.name))
+            .when(value == zero, zero)
+            .otherwise(value)
+        )
+    if kind.name == "array" and kind.element is not None:
+        element = kind.element
+        return F.transform(value, lambda item: _normalised(item, element))
+    if kind.name == "struct":
+        return F.struct(*(_normalised(value.getField(f.name), f.type).alias(f.name) for f in kind.fields))
+    return value
+
+
+def _flat_schema(schemas: Mapping[str, StructType], compiled: _AnyJoin) -> StructType:
+    return StructType(
+        [
+            StructField(c.name, field.dataType, field.nullable)
+            for c in compiled.join.output
+            for field in [schemas[c.input][c.column]]
+        ]
+    )
+
+
+def _named(compiled: _AnyJoin, selected: Sequence[Selected] | None) -> _AnyJoin | None:
+    """The join under the names that were asked for, where they are plain columns and Spark has nothing to check.
+
+    Its rows are then the result as they come: a projection behind the join costs as much for a row as reading it.
+    """
+    if selected is None or compiled.spark_checks:
+        return None
+    wanted = [(column.input, column.name) for item in selected for column in item.columns]
+    plain = all(isinstance(item.expression, Selectable) for item in selected)
+    names = {item.name.lower() for item in selected}
+    if (
+        not plain
+        or wanted != [(c.input, c.column) for c in compiled.join.output]
+        or len(names) < len(selected)
+    ):
+        return None
+    output = tuple(
+        replace(column, name=item.name) for column, item in zip(compiled.join.output, selected, strict=True)
+    )
+    if isinstance(compiled, CompiledLookup):
+        return replace(compiled, join=replace(compiled.join, output=output))
+    return replace(compiled, join=replace(compiled.join, output=output))
+
+
+def _shape(
+    flat: DataFrame,
+    compiled: _AnyJoin,
+    inputs: Iterable[str],
+    selected: Sequence[Selected] | None,
+    on: str,
+) -> DataFrame:
+    """Structs named like the inputs; Spark's own check of the predicate; the selected columns."""
+    structs = []
+    for name in inputs:
+        columns = [c for c in compiled.join.output if c.input == name]
+        if columns:
+            structs.append(F.struct(*(F.col(c.name).alias(c.column) for c in columns)).alias(name))
+    shaped = flat.select(*structs)
+    try:
+        if compiled.spark_checks:
+            shaped = shaped.where(F.expr(on))
+        if selected is not None:
+            shaped = shaped.select(*(F.expr(item.text).alias(item.name) for item in selected))
+    except AnalysisException as error:
+        raise refused(error, on) from error
+    return shaped
+
+
+def refused(error: AnalysisException, on: str) -> PredicateError:
+    return PredicateError(f"Spark refuses the join: {error.getMessage()}", on)
+
+
+def quoted(name: str) -> str:
+    return "`" + name.replace("`", "``") + "`"

@@ -1,0 +1,158 @@
+"""A stream joined with a table, as a DataFrame transform.
+
+    stream ── select keys and needed columns ── mapInArrow(ingest) ── repartitionById ── mapInArrow(join)
+                                                                                           │
+                                                                       pages of the table ─┘
+
+The table is opened, checked and, if need be, brought into order here, on the driver, before the query starts. With
+`max_delay` a source of one empty row a second runs beside the stream: without it Spark has no batch, and rows that
+wait would wait for the next ones.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import cast
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+from pyspark.sql.pandas.types import from_arrow_schema
+from pyspark.sql.types import StructField, StructType
+
+from watersmeet.config import read_memory, read_settings
+from watersmeet.engine.compile_lookup import TableSide, columns_needed, compile_lookup
+from watersmeet.engine.lookup import TableSpec, version_of
+from watersmeet.engine.spec import JoinSpec, Settings
+from watersmeet.engine.strategy import choose_lookup
+from watersmeet.errors import UsageError
+from watersmeet.log.files import open_files
+from watersmeet.model.lookup import TableVersion
+from watersmeet.model.types import Schema, parse_type
+from watersmeet.plan.pages import READ_ROWS, PagePolicy
+from watersmeet.predicate import is_fixed_zone, parse_predicate, parse_select
+from watersmeet.spark.frames import ingested, joined, lookup_in, schema_of
+from watersmeet.spark.request import Request
+from watersmeet.spark.table_frames import Frames, shown_progress
+from watersmeet.spark.tasks import DESCRIPTOR_SCHEMA
+from watersmeet.tables.prepare import prepare
+from watersmeet.tables.source import Source
+from watersmeet.tables.spec import Table, read_seconds
+
+INNER, LEFT = "inner", "left"
+
+
+@dataclass(frozen=True)
+class _Opened:
+    source: Source
+    version: TableVersion
+    schema: StructType
+
+
+def join_table(inputs: Mapping[str, DataFrame | Table], request: Request) -> DataFrame:
+    """Join a DataFrame, streaming or not, with a table."""
+    table_name = next(name for name, given in inputs.items() if isinstance(given, Table))
+    stream_name = next(name for name in inputs if name != table_name)
+    table, stream = cast("Table", inputs[table_name]), cast("DataFrame", inputs[stream_name])
+    left = _how(request.how, table_name, stream_name)
+    choice = choose_lookup(request.strategy)
+    _refuse_windows(request)
+    spark = stream.sparkSession
+    lookup = lookup_in(spark)
+    settings = read_settings(lookup, state=request.state, tasks=request.tasks, options=request.options)
+    opened = _open(table, settings, spark)
+    frames = {stream_name: stream.schema, table_name: opened.schema}
+    frames = {name: frames[name] for name in inputs}
+    schemas: dict[str, Schema] = {
+        name: schema_of(name, stream) if name == stream_name else _schema(opened.schema) for name in inputs
+    }
+    ansi = spark.conf.get("spark.sql.ansi.enabled", "true") == "true"
+    case_sensitive = spark.conf.get("spark.sql.caseSensitive", "false") == "true"
+    if not isinstance(request.on, str):
+        raise UsageError(
+            "a table is found by its key: give the predicate as text, such as 's.product = p.id'"
+        )
+    predicate = parse_predicate(
+        request.on,
+        schemas,
+        ansi=ansi,
+        case_sensitive=case_sensitive,
+        fixed_zone=is_fixed_zone(spark.conf.get("spark.sql.session.timeZone") or ""),
+    )
+    selected = None
+    if request.select is not None:
+        selected = parse_select(request.select, schemas, ansi=ansi, case_sensitive=case_sensitive)
+    compiled = compile_lookup(
+        predicate, selected, schemas, TableSide(table_name, table.keys), left=left, ansi=ansi
+    )
+    memory = read_memory(lookup, request.memory, request.options)
+    delay_ms = 0 if request.max_delay is None else int(1000 * read_seconds("max_delay", request.max_delay))
+    spec = JoinSpec(
+        name=request.name or "-".join(inputs),
+        instance=uuid.uuid4().hex,
+        signature=compiled.signature,
+        join=compiled.join,
+        settings=settings,
+        streaming=stream.isStreaming,
+        table=TableSpec(
+            name=table_name,
+            keys=table.keys,
+            columns=columns_needed(compiled.join, table.keys),
+            source=opened.source,
+            given=opened.version,
+            policy=PagePolicy(max_delay_ms=delay_ms, worth_rows=READ_ROWS) if delay_ms else PagePolicy(),
+            refresh_ms=None if table.refresh_s is None else int(1000 * table.refresh_s),
+            memory=memory,
+            strategy=choice,
+        ),
+    )
+    descriptors = ingested(stream, stream_name, compiled, spec)
+    if delay_ms and stream.isStreaming:
+        descriptors = descriptors.unionByName(_heartbeat(spark))
+    nullable = {**frames, table_name: _nullable(opened.schema)} if left else frames
+    return joined(descriptors, spec, compiled, nullable, selected, request.on)
+
+
+def _how(how: str, table: str, stream: str) -> bool:
+    if how not in (INNER, LEFT):
+        raise UsageError(
+            f'how={how!r} is not known for a table: use "inner", or "left" to keep rows of {stream} without a '
+            f"partner in {table}"
+        )
+    return how == LEFT
+
+
+def _refuse_windows(request: Request) -> None:
+    given: dict[str, object] = {"within": request.within, "time": request.time, "lateness": request.lateness}
+    given |= {"cells": request.cells, "mapping": request.mapping, "groups": request.groups}
+    for name, value in given.items():
+        if value is not None:
+            raise UsageError(f"{name}= is for a join of two streams: a table has no such thing, leave it out")
+
+
+def _open(table: Table, settings: Settings, spark: SparkSession) -> _Opened:
+    files = open_files(settings.state, cache=settings.cache, fsync=settings.fsync)
+    with shown_progress() as report:
+        source = prepare(table, files, Frames(spark), report, cache=settings.cache)
+    opened = source.open()
+    try:
+        schema = from_arrow_schema(opened.schema)
+        return _Opened(source, version_of(source), schema)
+    finally:
+        opened.close()
+
+
+def _schema(fields: StructType) -> Schema:
+    return {field.name: parse_type(field.dataType.simpleString()) for field in fields.fields}
+
+
+def _nullable(schema: StructType) -> StructType:
+    return StructType([StructField(field.name, field.dataType, True) for field in schema.fields])
+
+
+def _heartbeat(spark: SparkSession) -> DataFrame:
+    beats = spark.readStream.format("rate").option("rowsPerSecond", 1).load()
+    empty = beats.where(F.lit(False))
+    columns = (part.split() for part in DESCRIPTOR_SCHEMA.split(", "))
+    return empty.select(*(F.lit(None).cast(kind).alias(name) for name, kind in columns))

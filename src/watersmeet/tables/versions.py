@@ -1,0 +1,30 @@
+"""Another version of a table that is known by its folder in the state: how a task follows a table that changes."""
+
+from __future__ import annotations
+
+import dataclasses
+
+from watersmeet.errors import TableError
+from watersmeet.log.files import open_files
+from watersmeet.tables.catalogue import find_facts
+from watersmeet.tables.form import FORM, FormSource
+from watersmeet.tables.in_place import PARQUET, ParquetSource
+from watersmeet.tables.source import Source
+
+
+def source_at(source: Source, folder: str, version: str) -> Source:
+    """The same table as some folder has it; that may be in another kind of source, since files come and go."""
+    if source.version == version:
+        return source
+    facts = find_facts(open_files(source.place, cache=source.cache), folder)
+    if facts is None:
+        raise TableError(
+            f"version {version} of the table, which waiting rows were located in, is gone from {source.place}: "
+            "restore its folder, or start with a new checkpoint"
+        )
+    if isinstance(source, FormSource | ParquetSource) and source.origin is not None:
+        if facts.kind == FORM:
+            return FormSource(source.place, folder, version, source.origin, source.cache)
+        if facts.kind == PARQUET:
+            return ParquetSource(source.place, folder, version, source.origin, source.cache)
+    return dataclasses.replace(source, folder=folder, version=version)  # type: ignore[type-var]
