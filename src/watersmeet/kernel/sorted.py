@@ -13,6 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from watersmeet.model.facts import KEY_SPACE, KeyRange
 
@@ -20,6 +21,8 @@ Keys = npt.NDArray[np.uint64]
 
 # The first column of every run file: the order key.
 ORDER = "__wm_order"
+
+_IN_BOUNDS = pc.TakeOptions(boundscheck=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,10 +76,13 @@ def merge_order(sequences: Sequence[Keys]) -> tuple[Keys, npt.NDArray[np.int64]]
 
 
 def take_rows(rows: pa.RecordBatch, indices: npt.NDArray[np.int64]) -> pa.RecordBatch:
-    """Gather rows by position; the indices are known to be in bounds, so Arrow need not look."""
-    picked = pa.array(indices)
-    columns = [column.take(picked) for column in rows.columns]
-    return pa.RecordBatch.from_arrays(columns, schema=rows.schema) if columns else rows.slice(0, len(indices))
+    """Gather rows by position; the indices are known to be in bounds, so Arrow need not look.
+
+    All columns in one call: column by column takes twice as long where there are few rows.
+    """
+    if not rows.num_columns:
+        return rows.slice(0, len(indices))
+    return pc.call_function("take", [rows, pa.array(indices)], _IN_BOUNDS)
 
 
 def cut(sequences: Sequence[Sequence[Sorted]], weights: Sequence[int], limit: int) -> Iterator[KeyRange]:
