@@ -79,6 +79,8 @@ def conform(rows: pa.RecordBatch, schema: pa.Schema, label: str) -> pa.RecordBat
 def _cast(column: pa.Array, field: pa.Field, label: str) -> pa.Array:
     if column.type == field.type:
         return column
+    if column.null_count == len(column):
+        return pa.nulls(len(column), field.type)
     if isinstance(column, pa.ExtensionArray):
         column = column.storage
     try:

@@ -17,12 +17,14 @@ from watersmeet.log.files import Files
 from watersmeet.tables.address import Address
 from watersmeet.tables.catalogue import TABLES, TableFacts, drop_orphans, find_facts, folder_of, publish
 from watersmeet.tables.columns import check_keys
+from watersmeet.tables.database import prepare_database
 from watersmeet.tables.form import FormSource
 from watersmeet.tables.in_place import PARQUET, ParquetSource
 from watersmeet.tables.parquet_files import ParquetFiles, find_files
 from watersmeet.tables.row_groups import InPlace, plan_in_place
 from watersmeet.tables.source import Report, Source, no_report
-from watersmeet.tables.spec import Table
+from watersmeet.tables.spec import SQLITE, Table
+from watersmeet.tables.sqlite import database_path
 from watersmeet.tables.writing import write_form
 
 
@@ -54,6 +56,8 @@ def prepare(
         if frames is None:
             raise TableError(f"{table.label} needs Spark to be written: there is none here")
         return _prepare_frame(table, files, frames, report, cache)
+    if table.is_database:
+        return prepare_database(_settled(table), files, report, cache)
     return _prepare_files(_settled(table), files, report, cache)
 
 
@@ -61,7 +65,9 @@ def _settled(table: Table) -> Table:
     """The same table, wherever a task runs: a relative path means the driver's directory."""
     address = table.address
     assert address is not None
-    if address.scheme or address.text.startswith("file:"):
+    if address.variable is None and address.scheme in SQLITE:
+        return dataclasses.replace(table, source=Address(f"sqlite:///{database_path(address.text)}"))
+    if address.variable is not None or address.scheme or address.text.startswith("file:"):
         return table
     return dataclasses.replace(table, source=Address(str(Path(address.text).absolute())))
 

@@ -12,8 +12,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from watersmeet.errors import UsageError
-from watersmeet.predicate.intervals import YEAR_MONTH, fields_of, interval_text
-from watersmeet.predicate.literals import LiteralError
 from watersmeet.tables.address import Address
 
 # How long something may take, as a user says it: "10 minutes", seconds, or a timedelta.
@@ -188,6 +186,10 @@ def read_seconds(what: str, given: Span) -> float:
 
 
 def _read_span(what: str, text: str) -> float:
+    # Here, because `import watersmeet` comes by this module and must not load Arrow and a parser of SQL.
+    from watersmeet.predicate.intervals import YEAR_MONTH, fields_of, interval_text
+    from watersmeet.predicate.literals import LiteralError
+
     try:
         literal = interval_text(text)
     except LiteralError:

@@ -1,0 +1,114 @@
+"""A connection to a database that survives the database's absence for a while.
+
+A query that fails because the connection is gone, or the server is not there or is starting, is tried again with
+growing pauses until the patience is used up. Results are taken whole, so no row is seen twice. Every statement is a
+transaction of its own, so that each sees what was committed before it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import importlib
+import re
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+import pyarrow as pa
+
+from watersmeet.errors import ConfigError, TableError
+from watersmeet.tables.address import Address
+
+_FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.1, 5.0
+
+# What a server says to those who will not get in, however often they try.
+_REFUSED = re.compile(
+    r"authentication failed|does not exist|pg_hba\.conf|no password supplied|permission denied|not supported|invalid"
+)
+
+
+class Driver(Protocol):
+    """How to reach one kind of database."""
+
+    @property
+    def statement_options(self) -> Mapping[str, str]: ...
+
+    def connect(self, uri: str) -> Any:
+        """A connection of the driver, each statement its own transaction."""
+        ...
+
+    def is_passing(self, error: Exception) -> bool:
+        """Whether trying again can help."""
+        ...
+
+
+@dataclass(slots=True)
+class Session:
+    """One connection, made when it is needed. Not for several threads at once."""
+
+    driver: Driver
+    address: Address
+    label: str
+    patience_s: float
+    clock: Callable[[], float] = time.monotonic
+    sleep: Callable[[float], None] = time.sleep
+    _connection: Any = field(default=None, init=False)
+
+    def run(self, query: str, parameters: pa.RecordBatch | None = None) -> pa.Table:
+        """The whole result of a query."""
+        deadline = self.clock() + self.patience_s
+        pause = _FIRST_PAUSE_S
+        while True:
+            try:
+                return self._once(query, parameters)
+            except (TableError, ConfigError):
+                raise
+            except Exception as error:
+                self.close()
+                if not self.driver.is_passing(error):
+                    raise self._failed("cannot be read", error, "") from error
+                if self.clock() + pause > deadline:
+                    raise self._failed(
+                        f"cannot be reached, for {self.patience_s:g} s already",
+                        error,
+                        ". Start the database, or check the address, the network and the credentials; then start the "
+                        "query again: nothing is lost. patience= says how long to go on trying",
+                    ) from error
+                self.sleep(pause)
+                pause = min(2 * pause, _LONGEST_PAUSE_S)
+
+    def close(self) -> None:
+        connection, self._connection = self._connection, None
+        if connection is not None:
+            # It may be lost already, and nothing depends on how it ends.
+            with contextlib.suppress(Exception):
+                connection.close()
+
+    def _once(self, query: str, parameters: pa.RecordBatch | None) -> pa.Table:
+        if self._connection is None:
+            self._connection = self.driver.connect(self.address.uri)
+        with self._connection.cursor() as cursor:
+            if self.driver.statement_options:
+                cursor.adbc_statement.set_options(**self.driver.statement_options)
+            cursor.execute(query, parameters=parameters)
+            return cursor.fetch_arrow_table()
+
+    def _failed(self, what: str, error: Exception, advice: str) -> TableError:
+        said = self.address.scrub(str(error)).partition("Query was:")[0].strip()
+        return TableError(f"{self.label} {what}: {said}{advice}")
+
+
+def is_refused(error: Exception) -> bool:
+    return _REFUSED.search(str(error)) is not None
+
+
+def load_driver(name: str) -> Any:
+    """A driver's module, or how to get it."""
+    try:
+        return importlib.import_module(f"{name}.dbapi")
+    except ImportError as error:
+        raise ConfigError(
+            f"tables in databases need the package {name.replace('_', '-')}: pip install 'watersmeet[databases]', on "
+            "the driver and on every executor"
+        ) from error
