@@ -7,21 +7,23 @@ empty one costs time only. A page is never older than the table's `refresh` when
 from __future__ import annotations
 
 import dataclasses
+import itertools
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
 from watersmeet.errors import TableError
 from watersmeet.kernel import pairs
-from watersmeet.kernel.lookup import LookupJoin, Page, check_page, join_pages, open_page
-from watersmeet.kernel.pages import Indices, homes, needed_pages
+from watersmeet.kernel.lookup import LookupJoin, Page, check_page, join_pages, open_page, pages_of_rows
+from watersmeet.kernel.pages import Indices, homes, needed_pages, pages_of
 from watersmeet.kernel.sorted import ORDER, Sorted, concatenate, cut, take_rows
 from watersmeet.log.runs import RunReader
 from watersmeet.model.facts import KeyRange, Manifest, Run
 from watersmeet.model.lookup import PagePlan, TableVersion, batches_of
-from watersmeet.model.pages import PAGE_SHIFT
+from watersmeet.model.pages import HASH_SHIFT, PAGE_SHIFT
 from watersmeet.plan.buffer import PageBuffer
 from watersmeet.plan.lookup import TableFacts, waiting_rows
 from watersmeet.plan.pages import PagePolicy
@@ -33,6 +35,10 @@ PAGE_MEMORY = 64 << 20
 
 # How a table is read: the pages that rows wait on, all of it in every batch, or by key.
 HYBRID, MESH, INDEX = "hybrid", "mesh", "index"
+
+# In a database: a key is looked up by itself where the rows of its page are so many times the keys sought in it.
+LOOKUP_ROWS = 16
+LOOKUP_KEYS = 500
 
 # Versions of a table that a process has open: the one in use, and the one before while a batch is repeated.
 _OPEN_VERSIONS = 2
@@ -113,6 +119,19 @@ class KeptTable:
             self.buffer.put(number, page, bytes=page.bytes, read_at=now_s)
             yield page
 
+    def holds(self, opened: _Opened, numbers: Indices) -> npt.NDArray[np.bool_]:
+        """Which pages are in the buffer. It counts as no request."""
+        held = self.held == opened.table.version
+        return np.array([held and number in self.buffer for number in numbers.tolist()], np.bool_)
+
+    def look_up(self, opened: _Opened, keys: pa.RecordBatch) -> Iterator[Page]:
+        """The rows of some keys, asked for by key, some hundreds at a time."""
+        distinct = pa.Table.from_batches([keys]).group_by(keys.schema.names).aggregate([])
+        for part in distinct.combine_chunks().to_batches(max_chunksize=LOOKUP_KEYS):
+            rows = opened.table.lookup(part, self.spec.columns)
+            if rows is not None and rows.num_rows:
+                yield from pages_of_rows(opened.table.index, rows, self.spec.keys)
+
 
 class _Opened:
     """An open table, and for each of its pages where the first key begins."""
@@ -120,6 +139,11 @@ class _Opened:
     def __init__(self, table: OpenTable):
         self.table = table
         self.homes = homes(table.index)
+
+    @property
+    def is_database(self) -> bool:
+        """Whether rows can be asked for by key."""
+        return not self.table.index.gaps
 
     def page(self, number: int, rows: pa.RecordBatch, keys: Sequence[str]) -> Page:
         if not rows.num_columns or rows.schema.names[0] != ORDER:
@@ -159,12 +183,51 @@ def lookup_share(
         here = [part for whole in waiting if len(part := whole.between(range_))]
         if here:
             pending = concatenate(here)
-            yield from join_pages(pending, _pages(kept, opened, pending, join), join, opened.table.schema)
+            pages = _pages(kept, opened, pending, range_, join)
+            yield from join_pages(pending, pages, join, opened.table.schema)
 
 
-def _pages(kept: KeptTable, opened: _Opened, pending: Sorted, join: LookupJoin) -> Iterator[Page]:
+def _pages(
+    kept: KeptTable, opened: _Opened, pending: Sorted, range_: KeyRange, join: LookupJoin
+) -> Iterator[Page]:
+    """What the pending rows, all that there are in this range, meet of the table."""
+    index = opened.table.index
     keys = pending.rows.select([stream for stream, _ in join.verify])
-    return kept.pages(opened, needed_pages(opened.table.index, pending.keys, keys))
+    needed = needed_pages(index, pending.keys, keys)
+    if kept.spec.strategy == MESH:
+        first, behind = range_.low >> PAGE_SHIFT, -(-range_.high >> PAGE_SHIFT)
+        return kept.pages(opened, np.union1d(needed, np.arange(first, min(behind, len(index)))))
+    pages = pages_of(pending.keys)
+    if kept.spec.strategy == INDEX:
+        return _key_by_key(kept, opened, keys, needed, pages)
+    if not opened.is_database:
+        return kept.pages(opened, needed)
+    # As good as counting keys: two of one page seldom share their hash.
+    found, counts = np.unique(pages_of(np.unique(pending.keys >> _SALT) << _SALT), return_counts=True)
+    inside = found < len(index)
+    few = found[inside][counts[inside] * LOOKUP_ROWS < index.rows[found[inside]]]
+    few = few[~kept.holds(opened, few)]
+    asked = np.flatnonzero(np.isin(pages, few))
+    return itertools.chain(
+        kept.pages(opened, np.setdiff1d(needed, few)), kept.look_up(opened, take_rows(keys, asked))
+    )
+
+
+_SALT = np.uint64(HASH_SHIFT)
+
+
+def _key_by_key(
+    kept: KeptTable, opened: _Opened, keys: pa.RecordBatch, needed: Indices, pages: Indices
+) -> Iterator[Page]:
+    """An index nested loop: every row by itself. Files have no look-up by key: each row reads its page again."""
+    if opened.is_database:
+        yield from kept.look_up(opened, keys)
+        return
+    times = dict(zip(*(found.tolist() for found in np.unique(pages, return_counts=True)), strict=True))
+    for number in needed.tolist():
+        for _ in range(times.get(number, 1)):
+            rows = opened.table.read(number, kept.spec.columns)
+        yield opened.page(number, rows, kept.spec.keys)
 
 
 def _waiting(

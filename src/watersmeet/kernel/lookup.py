@@ -28,7 +28,7 @@ from watersmeet.errors import TableError
 from watersmeet.kernel import pairs
 from watersmeet.kernel.equi import equal_pairs
 from watersmeet.kernel.order import drop_null_keys
-from watersmeet.kernel.pages import Indices, find_outside, key_hashes
+from watersmeet.kernel.pages import Indices, find_outside, key_hashes, locate
 from watersmeet.kernel.pairs import Emission, OutputColumn, Piece, emit
 from watersmeet.kernel.sorted import ORDER, Keys, Sorted, merge_order, take_rows
 from watersmeet.model.expression import Expression
@@ -86,6 +86,21 @@ def open_page(number: int, rows: pa.RecordBatch, key_columns: Sequence[str], hom
     hashes = key_hashes(keyed.select(list(key_columns)))
     order = np.argsort(hashes, kind="stable")
     return Page(number, home, hashes[order], take_rows(keyed, order))
+
+
+def pages_of_rows(index: PageIndex, rows: pa.RecordBatch, key_columns: Sequence[str]) -> list[Page]:
+    """Rows that were asked for by key, as parts of the pages that their keys belong to."""
+    keyed = drop_null_keys(rows, key_columns)
+    keys = keyed.select(list(key_columns))
+    numbers, hashes = locate(index, keys), key_hashes(keys)
+    order = np.lexsort((hashes, numbers))
+    numbers, hashes, sorted_ = numbers[order], hashes[order], take_rows(keyed, order)
+    starts = np.flatnonzero(np.diff(numbers, prepend=-1))
+    bounds = [*starts.tolist(), len(numbers)]
+    return [
+        Page(int(numbers[low]), int(numbers[low]), hashes[low:high], sorted_.slice(low, high - low))
+        for low, high in itertools.pairwise(bounds)
+    ]
 
 
 def check_page(index: PageIndex, number: int, rows: pa.RecordBatch) -> None:

@@ -72,6 +72,10 @@ class PageBuffer(Generic[T]):
             self._hits, self._misses, self._evicted, self._refused, len(self._held), self._bytes
         )
 
+    def __contains__(self, number: int) -> bool:
+        """Whether a page is held; to ask so counts as no request."""
+        return number in self._held
+
     def get(self, number: int) -> T | None:
         """The page, if it is held. Every request counts, also for pages that are not."""
         self._counts[number] = self._counts.get(number, 0) + 1
