@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 # An operator's name is a folder in the state.
 _FOLDER = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*")
+# Prepared tables are in a folder of that name.
+_TABLES = "tables"
 
 
 def join(
@@ -97,7 +99,7 @@ def join(
 
     tables = _check_inputs(inputs)
     _check_condition(on)
-    if name is not None and not _FOLDER.fullmatch(name):
+    if name is not None and (not _FOLDER.fullmatch(name) or name == _TABLES):
         raise UsageError(f"name={name!r} cannot be a folder name: use letters, digits, '-', '_' and '.'")
     if select is not None and isinstance(select, str):
         raise UsageError(f'select must be a list of columns, such as ["{select}"], not one string')

@@ -56,6 +56,7 @@ def test_json_has_the_documented_keys(state):
         "null_rows": 1,
         "late_rows": 0,
         "evicted_rows": 0,
+        "absent_rows": 0,
     }
     assert (found["version"], join["batch"], join["starts"], join["damage"]) == (1, 0, 1, [])
 

@@ -33,7 +33,7 @@ ALLOWED: dict[str, set[str]] = {
     "tables": {"errors", "model", "predicate", "kernel", "log"},
     "engine": {"errors", "failpoints", "model", "predicate", "plan", "kernel", "log", "tables"},
     "config": {"errors", "plan", "engine"},
-    "local": {"errors", "model", "predicate", "plan", "kernel", "engine"},
+    "local": {"errors", "model", "predicate", "plan", "kernel", "log", "tables", "engine"},
     "spark": {"errors", "model", "predicate", "plan", "kernel", "log", "tables", "engine", "config"},
     # Imports `spark` inside a function only: `import watersmeet` needs no Spark (see the test below).
     "api": {"errors", "model", "predicate", "kernel", "log", "tables", "spark"},

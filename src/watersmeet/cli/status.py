@@ -12,7 +12,7 @@ from watersmeet.cli.outcome import FAILED, reported, say, say_error
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType
 
-    from watersmeet.log.status import JoinStatus, Status, WindowStatus
+    from watersmeet.log.status import JoinStatus, Status, TableStatus, WindowStatus
     from watersmeet.log.status_cube import CubeStatus
 
 # Raised when a key of the JSON changes its meaning or goes; new keys may come at any time.
@@ -67,7 +67,12 @@ def status(
       inputs           name, runs, rows, bytes (live), arrived_rows,
                        null_rows (dropped for a null key or time),
                        late_rows (dropped below the watermark),
-                       evicted_rows (have left the window)
+                       evicted_rows (have left the window),
+                       absent_rows (dropped: no page of the table can hold
+                       their key)
+      table            of a join with a table: name, strategy, version,
+                       pages, pages_read and bytes_read (needed by the last
+                       batch), waiting_rows; otherwise null
       pending_rows     merging debt: rows (estimated) ...
       pending_parts    ... and parts of merges still to do
       written_ms       when the last batch was written, in Unix ms
@@ -152,6 +157,8 @@ def _strategy(join: JoinStatus) -> str:
     from watersmeet.cli.figures import count, size
     from watersmeet.cli.heavy import biclique_words, cube_words
 
+    if join.table is not None:
+        return _table_words(join.table)
     if join.hypercube is not None:
         return f"hypercube: {cube_words(join.hypercube)}"
     if join.biclique is not None:
@@ -169,6 +176,15 @@ def _strategy(join: JoinStatus) -> str:
         f"{text}; {times}, the last in batch {last.batch}: {count(last.kept_rows)} rows kept, "
         f"{count(last.moved_rows)} moved, {count(last.discarded_rows)} dropped by cells"
     )
+
+
+def _table_words(table: TableStatus) -> str:
+    """Such as: table p by hybrid: the last batch needed 12 of 888 pages, 6.4 MB."""
+    from watersmeet.cli.figures import count, size
+
+    text = f"table {table.name} by {table.strategy}: the last batch needed {count(table.pages_read)} of "
+    text += f"{count(table.pages)} pages, {size(table.bytes_read)}"
+    return f"{text}; {count(table.waiting_rows)} rows wait" if table.waiting_rows else text
 
 
 def _window(window: WindowStatus) -> str:
@@ -191,11 +207,15 @@ def _table(join: JoinStatus) -> RenderableType:
     table = Table(box=box.SIMPLE_HEAD, padding=(0, 2, 0, 0), pad_edge=False, show_edge=False)
     table.add_column("input")
     headings = ["rows", "bytes", "runs", "null keys dropped"]
-    for heading in (*headings, *(["late", "evicted"] if join.window else [])):
+    headings += ["late", "evicted"] if join.window else ["absent"] if join.table else []
+    for heading in headings:
         table.add_column(heading, justify="right")
     for one in join.inputs:
         figures = [count(one.rows), size(one.bytes), count(one.runs), count(one.null_rows)]
-        figures += [count(one.late_rows), count(one.evicted_rows)] if join.window else []
+        if join.window:
+            figures += [count(one.late_rows), count(one.evicted_rows)]
+        elif join.table:
+            figures.append(count(one.absent_rows))
         table.add_row(one.name, *figures)
     return table
 

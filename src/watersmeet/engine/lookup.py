@@ -90,7 +90,14 @@ class KeptTable:
         """The table for the batch that is planned now, and what the next one shall use."""
         now_ms = int(self.clock() * 1000)
         opened = self.at(current)
-        facts = TableFacts(current, opened.table.index.bytes, current, checked_ms or now_ms)
+        facts = TableFacts(
+            version=current,
+            page_bytes=opened.table.index.bytes,
+            newest=current,
+            checked_ms=checked_ms or now_ms,
+            name=self.spec.name,
+            strategy=self.spec.strategy,
+        )
         if self.spec.given != current and checked_ms is None:
             return dataclasses.replace(facts, newest=self.spec.given, checked_ms=now_ms)
         if self.spec.refresh_ms is None or now_ms < facts.checked_ms + self.spec.refresh_ms:

@@ -10,25 +10,32 @@ import time
 import uuid
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TypeAlias
+from typing import TypeAlias, cast
 
 import pyarrow as pa
 
 from watersmeet.engine.compile import CompiledJoin, ComputedKey, compile_callable, compile_join
+from watersmeet.engine.compile_lookup import CompiledLookup, TableSide, columns_needed, compile_lookup
+from watersmeet.engine.lookup import PAGE_MEMORY, TableSpec, version_of
 from watersmeet.engine.operator import Operator
 from watersmeet.engine.spec import JoinSpec, Settings
-from watersmeet.engine.strategy import AUTO, choose, settle
+from watersmeet.engine.strategy import AUTO, choose, choose_lookup, settle
 from watersmeet.engine.task import Tally
 from watersmeet.engine.window import add_window
 from watersmeet.errors import PredicateError, UsageError
 from watersmeet.kernel.evaluate import arrow_type, evaluate, filter_mask, supports
 from watersmeet.kernel.theta import Condition
+from watersmeet.log.files import open_files
 from watersmeet.model.expression import Call, Column, Expression, Selected, columns_of
 from watersmeet.model.facts import BatchId, Descriptor
-from watersmeet.model.types import type_of_arrow
+from watersmeet.model.types import Schema, type_of_arrow
 from watersmeet.plan.grid import GridPolicy, dynamic
+from watersmeet.plan.pages import READ_ROWS, PagePolicy
 from watersmeet.predicate import parse_predicate, parse_select, parse_window
 from watersmeet.predicate.window import Length
+from watersmeet.tables.prepare import prepare
+from watersmeet.tables.source import Source
+from watersmeet.tables.spec import Table
 
 Rows: TypeAlias = "pa.Table | pa.RecordBatch | Sequence[pa.RecordBatch]"
 
@@ -44,7 +51,7 @@ class TaskWork:
 
 @dataclass
 class LocalJoin:
-    """A streaming join of two inputs in this process.
+    """A streaming join of two inputs in this process, or of one and a table.
 
     >>> import pyarrow as pa, tempfile
     >>> schema = pa.schema({"k": pa.int64(), "x": pa.int64()})
@@ -55,7 +62,7 @@ class LocalJoin:
     [{'x': 20, 'y': 5}]
     """
 
-    schemas: Mapping[str, pa.Schema]
+    schemas: Mapping[str, pa.Schema | Table]
     on: str | Condition
     state: str
     select: Sequence[str] | None = None
@@ -75,14 +82,30 @@ class LocalJoin:
     within: Length | None = None
     time: Mapping[str, str] | None = None
     lateness: Length | None = None
+    how: str = "inner"
+    max_delay_s: float = 0.0
+    memory: int = PAGE_MEMORY
     # Of the last batch, by task.
     work: tuple[TaskWork, ...] = ()
 
     def __post_init__(self) -> None:
+        settings = self.settings or Settings(state=self.state, tasks=self.tasks)
+        sources = {
+            name: prepare(given, open_files(settings.state, cache=settings.cache), cache=settings.cache)
+            for name, given in self.schemas.items()
+            if isinstance(given, Table)
+        }
+        self._arrow: dict[str, pa.Schema] = {
+            name: sources[name].open().schema if isinstance(given, Table) else given
+            for name, given in self.schemas.items()
+        }
         schemas = {
-            name: {f.name: type_of_arrow(f.type) for f in schema} for name, schema in self.schemas.items()
+            name: {f.name: type_of_arrow(f.type) for f in schema} for name, schema in self._arrow.items()
         }
         self._selected = parse_select(self.select, schemas, ansi=self.ansi) if self.select else None
+        for name, source in sources.items():
+            self.operator = Operator(self._table_spec(name, source, schemas, settings), self.clock)
+            return
         if isinstance(self.on, str):
             predicate = parse_predicate(self.on, schemas, ansi=self.ansi)
             compiled = compile_join(predicate, self._selected, schemas, ansi=self.ansi)
@@ -91,8 +114,7 @@ class LocalJoin:
         window = parse_window(self.within, self.time, self.lateness, schemas)
         if window is not None:
             compiled = add_window(compiled, *window, schemas)
-        settings = self.settings or Settings(state=self.state, tasks=self.tasks)
-        self._compiled, strategy = settle(
+        joined, strategy = settle(
             choose(self.strategy, compiled, streaming=True, has_place=True),
             compiled,
             tasks=settings.tasks,
@@ -101,16 +123,38 @@ class LocalJoin:
             policy=self.policy,
             groups=self.groups,
         )
+        self._compiled: CompiledJoin | CompiledLookup = joined
         self._check_local()
-        spec = JoinSpec(
-            self.name,
-            self.run,
-            self._compiled.signature,
-            self._compiled.join,
-            settings,
-            strategy=strategy,
-        )
+        spec = JoinSpec(self.name, self.run, joined.signature, joined.join, settings, strategy=strategy)
         self.operator = Operator(spec, self.clock)
+
+    def _table_spec(
+        self, name: str, source: Source, schemas: dict[str, Schema], settings: Settings
+    ) -> JoinSpec:
+        table = cast("Table", self.schemas[name])
+        compiled = compile_lookup(
+            parse_predicate(str(self.on), schemas, ansi=self.ansi),
+            self._selected,
+            schemas,
+            TableSide(name, table.keys),
+            left=self.how == "left",
+            ansi=self.ansi,
+        )
+        self._compiled = compiled
+        self._check_local()
+        policy = PagePolicy(int(1000 * self.max_delay_s), READ_ROWS) if self.max_delay_s else PagePolicy()
+        spec = TableSpec(
+            name=name,
+            keys=table.keys,
+            columns=columns_needed(compiled.join, table.keys),
+            source=source,
+            given=version_of(source),
+            policy=policy,
+            refresh_ms=None if table.refresh_s is None else int(1000 * table.refresh_s),
+            memory=self.memory,
+            strategy=choose_lookup(self.strategy),
+        )
+        return JoinSpec(self.name, self.run, compiled.signature, compiled.join, settings, table=spec)
 
     def batch(self, **inputs: Rows) -> pa.Table:
         """Run one micro-batch and return its results. An input that is left out has no new rows."""
@@ -143,7 +187,7 @@ class LocalJoin:
     def ingest(self, batch: BatchId, name: str, rows: Rows, partition: int = 0) -> Descriptor:
         if name not in self.schemas:
             raise UsageError(f"there is no input {name}; the inputs are {', '.join(self.schemas)}")
-        arriving = [self._arriving(name, part) for part in _batches(rows, self.schemas[name])]
+        arriving = [self._arriving(name, part) for part in _batches(rows, self._arrow[name])]
         return self.operator.ingest(batch, name, partition, arriving)
 
     def _arriving(self, name: str, rows: pa.RecordBatch) -> pa.RecordBatch:
@@ -159,7 +203,7 @@ class LocalJoin:
         return pa.RecordBatch.from_pydict(columns) if columns else rows.select([])
 
     def _check_local(self) -> None:
-        compiled: CompiledJoin = self._compiled
+        compiled = self._compiled
         if compiled.spark_checks:
             raise PredicateError(
                 "this predicate needs Spark to evaluate it; the local driver cannot", str(self.on)
@@ -178,7 +222,7 @@ class LocalJoin:
     def _project(self, results: list[pa.RecordBatch]) -> pa.Table:
         """Name the results: the selected columns, or one struct per input."""
         output = self._compiled.join.output
-        schema = pa.schema([pa.field(c.name, self.schemas[c.input].field(c.column).type) for c in output])
+        schema = pa.schema([pa.field(c.name, self._arrow[c.input].field(c.column).type) for c in output])
         flat = pa.Table.from_batches(results).cast(schema) if results else schema.empty_table()
         flat = flat.combine_chunks()
         columns = {(c.input, c.column): _single(flat.column(c.name)) for c in output}

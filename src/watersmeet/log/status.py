@@ -22,6 +22,7 @@ from watersmeet.log.starts import STARTS
 from watersmeet.log.status_cube import BicliqueStatus, CubeStatus, biclique_status, cube_status
 from watersmeet.model.facts import BY_VALUE, InputTotals, Manifest, Relocated
 from watersmeet.model.grid import GridPlan, GridShape
+from watersmeet.model.lookup import PagePlan
 from watersmeet.model.window import lateness_text, over_time, time_text, width_text
 
 _FOLDERS = frozenset({MANIFESTS, RUNS, RECEIPTS})
@@ -42,6 +43,23 @@ class InputStatus:
     null_rows: int
     late_rows: int = 0
     evicted_rows: int = 0
+    absent_rows: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class TableStatus:
+    """The table of a join: its pages, those that the last batch needed with their bytes, and the rows that still wait.
+
+    A page that a task had in memory was needed, but not read again.
+    """
+
+    name: str
+    strategy: str
+    version: str
+    pages: int
+    pages_read: int
+    bytes_read: int
+    waiting_rows: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,8 +113,8 @@ class JoinStatus:
     """One join in one query. `batch` is None before the first batch; `age_s` is the time since it was written.
 
     `pending_rows` (an estimate) and `pending_parts` are the merging debt. `disk_bytes` counts every file,
-    also those that no batch needs any more and that are not removed yet. `grid`, `hypercube` and `biclique`
-    are None for other strategies.
+    also those that no batch needs any more and that are not removed yet. `grid`, `hypercube`, `biclique` and
+    `table` are None for other strategies.
     """
 
     name: str
@@ -117,6 +135,7 @@ class JoinStatus:
     window: WindowStatus | None = None
     hypercube: CubeStatus | None = None
     biclique: BicliqueStatus | None = None
+    table: TableStatus | None = None
 
     @property
     def rows(self) -> int:
@@ -187,10 +206,25 @@ def join_status(files: Files, name: str, query: str, *, now_s: float, verify: bo
         window=_window(newest) if newest else None,
         hypercube=_cube(newest) if newest else None,
         biclique=biclique_status(newest.plan.biclique) if newest and newest.plan.biclique else None,
+        table=_table(newest.plan.pages) if newest and newest.plan.pages else None,
+    )
+
+
+def _table(pages: PagePlan) -> TableStatus:
+    return TableStatus(
+        name=pages.name,
+        strategy=pages.strategy,
+        version=pages.table.version,
+        pages=pages.table.pages,
+        pages_read=pages.pages_read,
+        bytes_read=pages.bytes_read,
+        waiting_rows=pages.waiting_rows,
     )
 
 
 def _strategy(manifest: Manifest) -> str:
+    if manifest.plan.pages is not None:
+        return manifest.plan.pages.strategy
     if manifest.plan.grid is not None:
         return "grid"
     if manifest.plan.cube is not None:
@@ -304,6 +338,7 @@ def _inputs(manifest: Manifest) -> tuple[InputStatus, ...]:
                 null_rows=totals.null_rows,
                 late_rows=totals.late_rows,
                 evicted_rows=totals.evicted_rows,
+                absent_rows=totals.absent_rows,
             )
         )
     return tuple(described)

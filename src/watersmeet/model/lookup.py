@@ -45,7 +45,7 @@ class Arrival:
 
 @dataclass(frozen=True, slots=True)
 class PagePlan:
-    """What one batch reads of a table.
+    """What one batch reads of a table, which the predicate calls `name`, and by which strategy.
 
     The fresh rows of the batch are located in `table`, those of the next one will be in `next_table`, which was
     looked for at `checked_ms`; before the version changes all that waits is answered. `before` says for each page of
@@ -57,6 +57,8 @@ class PagePlan:
 
     table: TableVersion
     next_table: TableVersion
+    name: str = ""
+    strategy: str = ""
     checked_ms: int = 0
     before: tuple[Stretch, ...] = ()
     after: tuple[Stretch, ...] = ()

@@ -47,6 +47,8 @@ class TableFacts:
     page_bytes: Numbers
     newest: TableVersion
     checked_ms: int
+    name: str = ""
+    strategy: str = ""
 
 
 def table_before(parent: Manifest | None, instance: str, given: TableVersion) -> TableVersion:
@@ -107,6 +109,8 @@ def plan_lookup(
     pages = PagePlan(
         table=table.version,
         next_table=table.newest,
+        name=table.name,
+        strategy=table.strategy,
         checked_ms=table.checked_ms,
         before=stretches_of(before) if waits else (),
         after=stretches_of(after) if waits else (),
