@@ -132,7 +132,7 @@ def join(
 
 
 def explain(
-    inputs: Mapping[str, DataFrame],
+    inputs: Mapping[str, DataFrame | Table],
     on: str | Condition,
     *,
     state: str | None = None,
@@ -149,13 +149,16 @@ def explain(
         range: the predicate bounds the distance or order of two values: runs are sorted by them
     """
     from watersmeet.model.window import explain_window
+    from watersmeet.spark.lookup import explain_lookup
     from watersmeet.spark.operator import parse_join
     from watersmeet.spark.request import Request
 
-    _check_inputs(inputs)
+    tables = _check_inputs(inputs)
     _check_condition(on)
+    if tables:
+        return explain_lookup(strategy)
     request = Request(on, strategy=strategy, state=state, within=within, time=time, lateness=lateness)
-    parsed = parse_join(inputs, request)
+    parsed = parse_join(cast("Mapping[str, DataFrame]", inputs), request)
     text = f"{parsed.choice.name}: {parsed.choice.why}"
     if parsed.compiled.signature.window is not None:
         text += f"; {explain_window(parsed.compiled.signature.window)}"

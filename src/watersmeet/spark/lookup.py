@@ -23,7 +23,7 @@ from pyspark.sql.types import StructField, StructType
 
 from watersmeet.config import read_memory, read_settings
 from watersmeet.engine.compile_lookup import TableSide, columns_needed, compile_lookup
-from watersmeet.engine.lookup import TableSpec, version_of
+from watersmeet.engine.lookup import HYBRID, INDEX, MESH, TableSpec, version_of
 from watersmeet.engine.spec import JoinSpec, Settings
 from watersmeet.engine.strategy import choose_lookup
 from watersmeet.errors import UsageError
@@ -112,6 +112,17 @@ def join_table(inputs: Mapping[str, DataFrame | Table], request: Request) -> Dat
         descriptors = descriptors.unionByName(_heartbeat(spark))
     nullable = {**frames, table_name: _nullable(opened.schema)} if left else frames
     return joined(descriptors, spec, compiled, nullable, selected, request.on)
+
+
+def explain_lookup(strategy: str) -> str:
+    """How a table would be read, and why, in one line."""
+    chosen = choose_lookup(strategy)
+    why = {
+        HYBRID: "the table is found by its key: a batch reads the pages that hold its keys, each once",
+        MESH: "it was asked for: a batch reads all pages of the table",
+        INDEX: "it was asked for: every key is looked up by itself",
+    }
+    return f"{chosen}: {why[chosen]}"
 
 
 def _how(how: str, table: str, stream: str) -> bool:
