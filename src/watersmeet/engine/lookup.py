@@ -20,6 +20,8 @@ from watersmeet.kernel import pairs
 from watersmeet.kernel.lookup import LookupJoin, Page, check_page, join_pages, open_page, pages_of_rows
 from watersmeet.kernel.pages import Indices, homes, needed_pages, pages_of
 from watersmeet.kernel.sorted import ORDER, Sorted, concatenate, cut, take_rows
+from watersmeet.log.files import Files
+from watersmeet.log.manifests import list_manifests, read_manifest
 from watersmeet.log.runs import RunReader
 from watersmeet.model.facts import KeyRange, Manifest, Run
 from watersmeet.model.lookup import PagePlan, TableVersion, batches_of
@@ -27,6 +29,7 @@ from watersmeet.model.pages import HASH_SHIFT, PAGE_SHIFT
 from watersmeet.plan.buffer import PageBuffer
 from watersmeet.plan.lookup import TableFacts, waiting_rows
 from watersmeet.plan.pages import PagePolicy
+from watersmeet.tables.catalogue import TABLES
 from watersmeet.tables.source import OpenTable, Source
 from watersmeet.tables.versions import source_at
 
@@ -165,6 +168,18 @@ def version_of(source: Source) -> TableVersion:
         return TableVersion(source.folder, source.version, len(opened.index))
     finally:
         opened.close()
+
+
+def used_tables(state: Files) -> set[str]:
+    """The folders of the tables that the newest batch of some query in this state has to do with."""
+    used = set()
+    for name in state.folders():
+        for query in state.under(name).folders() if name != TABLES else ():
+            files = state.under(name, query)
+            for newest in list_manifests(files)[-1:]:
+                pages = read_manifest(files, newest).plan.pages
+                used |= {pages.table.folder, pages.next_table.folder} if pages else set()
+    return used
 
 
 def lookup_share(

@@ -7,6 +7,7 @@ arguments and in caches that may be empty, so any call can be repeated, on any m
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
@@ -14,11 +15,12 @@ import pyarrow as pa
 
 from watersmeet import failpoints
 from watersmeet.engine.ingest import Located, ingest_partition
-from watersmeet.engine.lookup import KeptTable, lookup_share
+from watersmeet.engine.lookup import KeptTable, lookup_share, used_tables
 from watersmeet.engine.merge import merge_assigned
 from watersmeet.engine.spec import JoinSpec
 from watersmeet.engine.task import Tally, join_share
 from watersmeet.engine.window import for_batch, reader_for
+from watersmeet.errors import CorruptFile
 from watersmeet.kernel.batches import coalesce
 from watersmeet.kernel.lookup import LookupJoin
 from watersmeet.kernel.pairs import OUTPUT_BYTES, OUTPUT_ROWS
@@ -33,6 +35,7 @@ from watersmeet.model.window import over_time
 from watersmeet.plan.batch import check_arrived, plan_batch
 from watersmeet.plan.compatible import check_compatible
 from watersmeet.plan.lookup import plan_lookup, table_before
+from watersmeet.tables.catalogue import drop_tables
 
 # Listing all runs costs a round trip or two: often enough to bound garbage, seldom enough not to be felt.
 CLEAN_EVERY_BATCHES = 16
@@ -113,6 +116,12 @@ class Operator:
             kept.cleaner.clean(
                 manifest, retain=settings.retain_batches, now_s=self.clock(), grace_s=settings.grace_s
             )
+            if self.spec.table is not None:
+                # Versions of tables that were prepared and that no query reads any more.
+                state = open_files(settings.state, cache=settings.cache)
+                # A manifest of another query that cannot be read is not ours to complain of: nothing is removed.
+                with contextlib.suppress(CorruptFile):
+                    drop_tables(state, {*used_tables(state), self.spec.table.given.folder}, self.clock())
         failpoints.reach("task-done")
 
     def _share(self, kept: _Kept, manifest: Manifest, task: int, tally: Tally) -> Iterator[pa.RecordBatch]:

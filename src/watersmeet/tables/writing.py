@@ -130,6 +130,8 @@ def _sorted(
             "autoload_known_extensions": "false",
         }
         with duckdb.connect(":memory:", config=settings) as connection:
+            # We report progress; DuckDB would draw a bar of its own.
+            connection.execute("SET enable_progress_bar = false")
             reader = pa.RecordBatchReader.from_batches(carried, (_carry(batch, carried) for batch in rows))
             connection.register("incoming", reader)
             try:

@@ -1,0 +1,132 @@
+"""A table that changes under a running join: versions, what waits, and what is removed."""
+
+from __future__ import annotations
+
+import os
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from watersmeet import status, table
+from watersmeet.engine import operator as engine
+from watersmeet.local.join import LocalJoin
+from watersmeet.log.files import open_files
+from watersmeet.tables.catalogue import TABLES
+
+STREAM = pa.schema({"k": pa.int64(), "n": pa.int64()})
+
+
+class Clock:
+    def __init__(self):
+        self.now = 1_000.0
+
+    def __call__(self):
+        return self.now
+
+
+@pytest.fixture
+def files(tmp_path):
+    """A directory of Parquet files; call it to add one."""
+    folder = tmp_path / "table"
+    folder.mkdir()
+
+    def add(name: str, keys: list[int]) -> None:
+        pq.write_table(
+            pa.table({"id": keys, "v": [f"{name}{key}" for key in keys]}), folder / f"{name}.parquet"
+        )
+
+    add("a", [1, 2, 3])
+    add.folder = folder
+    return add
+
+
+def start(files, state, clock, **how) -> LocalJoin:
+    return LocalJoin(
+        {"s": STREAM, "t": table(files.folder, key="id", refresh="10 seconds", in_place=False)},
+        on="s.k = t.id",
+        select=["s.n", "t.v"],
+        state=str(state),
+        clock=clock,
+        **how,
+    )
+
+
+def rows(*pairs: tuple[int, int]) -> pa.Table:
+    return pa.table({"k": [k for k, _ in pairs], "n": [n for _, n in pairs]}, schema=STREAM)
+
+
+def answers(found: pa.Table) -> list[tuple]:
+    return sorted(zip(found["n"].to_pylist(), found["v"].to_pylist(), strict=True))
+
+
+def test_a_new_file_is_seen_two_batches_after_the_refresh(files, tmp_path):
+    clock = Clock()
+    join = start(files, tmp_path / "state", clock)
+    assert answers(join.batch(s=rows((1, 0), (7, 1)))) == [(0, "a1")]
+    files("b", [7])
+    assert answers(join.batch(s=rows((7, 2)))) == []
+    clock.now += 11
+    assert answers(join.batch(s=rows((7, 3)))) == []
+    assert answers(join.batch(s=rows((7, 4), (1, 5)))) == [(4, "b7"), (5, "a1")]
+
+
+def test_without_refresh_a_new_file_waits_for_the_next_start(files, tmp_path):
+    clock = Clock()
+    schemas = {"s": STREAM, "t": table(files.folder, key="id", in_place=False)}
+    terms = {"on": "s.k = t.id", "select": ["s.n", "t.v"], "state": str(tmp_path / "state"), "clock": clock}
+    join = LocalJoin(schemas, **terms)
+    join.batch(s=rows((1, 0)))
+    files("b", [7])
+    clock.now += 1_000
+    for _ in range(3):
+        assert answers(join.batch(s=rows((7, 1)))) == []
+    assert answers(join.restarted().batch(s=rows((7, 2)))) == [(2, "b7")]
+
+
+def test_what_waits_is_answered_before_the_version_changes(files, tmp_path):
+    clock = Clock()
+    join = start(files, tmp_path / "state", clock, how="left", max_delay_s=60.0)
+    assert answers(join.batch(s=rows((1, 0)))) == []
+    (seen,) = status(tmp_path / "state").joins
+    assert seen.table.waiting_rows == 1
+    files("b", [7])
+    clock.now += 11
+    # Located in the old version, answered with it; the next batch is located in the new one.
+    assert answers(join.batch(s=rows((7, 1)))) == [(0, "a1"), (1, None)]
+    assert answers(join.batch(s=rows((7, 2)))) == []
+    clock.now += 61
+    assert answers(join.batch(s=rows())) == [(2, "b7")]
+
+
+def test_a_start_with_another_version_first_answers_what_waits(files, tmp_path):
+    clock = Clock()
+    join = start(files, tmp_path / "state", clock, max_delay_s=60.0)
+    assert answers(join.batch(s=rows((1, 0)))) == []
+    files("b", [7])
+    join = join.restarted()
+    assert answers(join.batch(s=rows((7, 1)))) == [(0, "a1")]
+    join.batch(s=rows((7, 2)))
+    clock.now += 61
+    assert answers(join.batch(s=rows())) == [(2, "b7")]
+
+
+def test_versions_that_no_query_reads_are_removed(files, tmp_path, monkeypatch):
+    monkeypatch.setattr(engine, "CLEAN_EVERY_BATCHES", 1)
+    clock = Clock()
+    join = start(files, tmp_path / "state", clock)
+    join.batch(s=rows((1, 0)))
+    # The state was made now, by the clock of the file system.
+    clock.now = os.stat(tmp_path / "state").st_mtime
+    for number in range(3):
+        files(f"b{number}", [7 + number])
+        clock.now += 11
+        for _ in range(2):
+            join.batch(s=rows((1, 0)))
+    prepared = open_files(str(tmp_path / "state")).under(TABLES)
+    assert len(prepared.folders()) == 4
+    clock.now += 7 * 3600
+    join.batch(s=rows((1, 0)))
+    # The one in use, and the one that this start was given.
+    assert len(prepared.folders()) == 2
+    assert answers(join.batch(s=rows((9, 1), (1, 2)))) == [(1, "b29"), (2, "a1")]
