@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
 
 from watersmeet.errors import ConfigError
 from watersmeet.jobs.file import load_job, parse_job
-from watersmeet.jobs.model import AvailableNow, Every, Job, Join, Sink, Source
+from watersmeet.jobs.model import AvailableNow, Every, Job, Join, Sink, Source, TableSource
 from watersmeet.jobs.secrets import expand_all, looks_secret, scrub, secrets_of, shown
+from watersmeet.tables.address import Address
 
 SMALL = """
 [inputs.l]
@@ -118,6 +120,57 @@ def test_a_credential_is_filled_in_only_for_spark():
     assert "hunter22" not in repr(job)
     options = expand_all(job.inputs[1].options, {"SECRET": "hunter22"}, "")
     assert options["kafka.sasl.jaas.config"] == "password=hunter22;"
+
+
+TABLE = """
+[inputs.s]
+format = "rate"
+[inputs.p]
+path = "products"
+key = ["region", "id"]
+refresh = "10 minutes"
+in_place = false
+[join]
+on = "s.value = p.id"
+how = "left"
+max_delay = "30 seconds"
+memory = "32 MB"
+[sink]
+format = "noop"
+[job]
+checkpoint = "cp"
+"""
+
+
+def test_an_input_with_a_key_is_a_table():
+    job = parse(TABLE)
+    assert job.inputs[1] == TableSource(
+        "p", Address("/jobs/products"), ("region", "id"), refresh="10 minutes", in_place=False
+    )
+    assert (job.join.how, job.join.max_delay, job.join.memory) == ("left", "30 seconds", "32 MB")
+
+
+def test_the_uri_of_a_database_stays_as_it_was_written():
+    text = changed('path = "products"', 'path = "postgresql://ada:${PASSWORD}@db/shop"\ntable = "t"', TABLE)
+    job = parse(text, PASSWORD="hunter22")
+    assert "hunter22" not in repr(job)
+    assert job.inputs[1].place.text == "postgresql://ada:${PASSWORD}@db/shop"
+    with pytest.raises(ConfigError, match="PASSWORD"):
+        parse(text)
+
+
+@pytest.mark.parametrize(
+    "old, new, words",
+    [
+        ('key = ["region", "id"]', "key = 3", "key must be a text"),
+        ("in_place = false", 'in_place = "no"', "in_place must be true or false"),
+        ('path = "products"', 'format = "parquet"', "has no key 'format'"),
+        ('refresh = "10 minutes"', "refresh = true", "refresh must be a text"),
+    ],
+)
+def test_what_a_table_does_not_take_is_named(old, new, words):
+    with pytest.raises(ConfigError, match=re.escape(words)):
+        parse(changed(old, new, TABLE))
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,7 @@ from rich.table import Table
 from rich.text import Text
 
 from watersmeet.cli.outcome import say
-from watersmeet.jobs.model import AvailableNow, Every, Job, Options, Sink, Source
+from watersmeet.jobs.model import AvailableNow, Every, Job, Options, Sink, Source, TableSource
 from watersmeet.jobs.runner import Prepared
 from watersmeet.jobs.secrets import shown
 from watersmeet.model.facts import InputSpec
@@ -22,9 +22,10 @@ def explain(console: Console, prepared: Prepared) -> None:
     grid.add_column(overflow="fold")
     specs = {spec.name: spec for spec in prepared.signature.inputs}
     for source in job.inputs:
-        columns = ", ".join(
-            f"{f.name} {f.dataType.simpleString()}" for f in prepared.inputs[source.name].schema
-        )
+        if isinstance(source, TableSource):
+            grid.add_row(f"table {source.name}", Text("\n".join(_table(source))))
+            continue
+        columns = ", ".join(prepared.columns(source.name))
         grid.add_row(f"input {source.name}", Text("\n".join(_source(source, columns, specs[source.name]))))
     grid.add_row("join", Text("\n".join(_join(prepared))))
     grid.add_row(
@@ -37,6 +38,12 @@ def explain(console: Console, prepared: Prepared) -> None:
     say(console, "job ", (job.name, "bold"), f"  {job.file}")
     console.print(grid)
     say(console, _begin(prepared))
+
+
+def _table(source: TableSource) -> list[str]:
+    where = f"{source.table} of " if source.table else ""
+    lines = [f"{where}{source.place!r}", f"found by {', '.join(source.keys)}"]
+    return lines + ([f"at most {source.refresh} old"] if source.refresh is not None else [])
 
 
 def _source(source: Source, columns: str, spec: InputSpec) -> list[str]:

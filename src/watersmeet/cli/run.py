@@ -51,6 +51,11 @@ def run(
       "kafka.bootstrap.servers" = "broker:9092"
       "kafka.sasl.jaas.config" = "${KAFKA_JAAS}"   # from the environment
 
+      [inputs.p]                         # or a table, found by its key
+      path = "products"                  # Parquet, sqlite:///..., postgresql://... or env:NAME
+      key = "id"                         # and for a database table = "products"
+      refresh = "10 minutes"             # optional
+
       [join]
       on = "o.id = t.id AND t.px <= o.px"
       select = ["o.id", "t.px"]          # optional, as are name and tasks

@@ -1,8 +1,9 @@
 """The job file: TOML in, a `Job` out, or one sentence that names the file, the table, the key and the cure.
 
     [inputs.o]   format, path, schema, where, columns, options
-    [inputs.p]   ...
-    [join]       on, select, name, tasks, strategy, cells, mapping, within, time, lateness
+    [inputs.p]   ..., or for a table path, key, table, refresh, in_place
+    [join]       on, select, name, tasks, strategy, cells, mapping, groups, within, time, lateness, how, max_delay,
+                 memory
     [sink]       format, path, options, mode
     [job]        name, checkpoint, state, trigger
     [spark]      spark.* settings
@@ -22,9 +23,10 @@ from pathlib import Path
 from typing import Any
 
 from watersmeet.errors import ConfigError
-from watersmeet.jobs.model import AvailableNow, Every, Job, Join, Options, Sink, Source, Trigger
+from watersmeet.jobs.model import AvailableNow, Every, Job, Join, Options, Sink, Source, TableSource, Trigger
 from watersmeet.jobs.secrets import expand, expand_all
 from watersmeet.jobs.table import Table, did_you_mean, flatten, refuse_unknown
+from watersmeet.tables.address import Address
 
 if sys.version_info >= (3, 11):
     import tomllib
@@ -33,6 +35,8 @@ else:
 
 _TABLES = ("inputs", "join", "sink", "job", "spark")
 _INPUT_KEYS = ("format", "path", "schema", "where", "columns", "options")
+_TABLE_KEYS = ("path", "key", "table", "refresh", "in_place")
+_TABLE_WORDS = {"keys": "key", "location": "path", "uri": "path"}
 _INPUT_WORDS = {
     "select": "columns",
     "filter": "where",
@@ -42,7 +46,7 @@ _INPUT_WORDS = {
 }
 _JOIN_KEYS = (
     *("on", "select", "name", "tasks", "strategy", "cells", "mapping"),
-    *("within", "time", "lateness"),
+    *("groups", "within", "time", "lateness", "how", "max_delay", "memory"),
 )
 _JOIN_WORDS = {"predicate": "on", "condition": "on", "columns": "select", "window": "within"}
 _SINK_KEYS = ("format", "path", "options", "mode")
@@ -113,13 +117,15 @@ class _Reader:
             spark=spark,
         )
 
-    def _inputs(self, tables: dict[str, Any]) -> tuple[Source, ...]:
+    def _inputs(self, tables: dict[str, Any]) -> tuple[Source | TableSource, ...]:
         found = tables.get("inputs", {})
         if not isinstance(found, dict) or len(found) < 2:
             raise ConfigError(f"{self._file.name} needs two inputs, each in a table such as [inputs.o]")
         return tuple(self._input(name, values) for name, values in found.items())
 
-    def _input(self, name: str, values: Any) -> Source:
+    def _input(self, name: str, values: Any) -> Source | TableSource:
+        if isinstance(values, dict) and "key" in values:
+            return self._table_input(name, values)
         table = Table(self._name(f"inputs.{name}"), values, _INPUT_KEYS, _INPUT_WORDS)
         form, schema = table.text("format"), table.optional_text("schema")
         if form.lower() in _NEED_SCHEMA and schema is None:
@@ -137,7 +143,27 @@ class _Reader:
             options=self._options(table),
         )
 
-    def _join(self, tables: dict[str, Any], inputs: tuple[Source, ...]) -> Join:
+    def _table_input(self, name: str, values: dict[str, Any]) -> TableSource:
+        table = Table(self._name(f"inputs.{name}"), values, _TABLE_KEYS, _TABLE_WORDS)
+        keys = table.texts("key") if isinstance(values["key"], list) else (table.text("key"),)
+        return TableSource(
+            name=name,
+            place=self._place(table),
+            keys=keys or (),
+            table=table.optional_text("table"),
+            refresh=table.length("refresh"),
+            in_place=table.flag("in_place"),
+        )
+
+    def _place(self, table: Table) -> Address:
+        """A path as others; of a URI the variables are filled in when it is opened, as they may be credentials."""
+        text = table.text("path")
+        if not _SCHEME.match(text):
+            return Address(self._path(table, "path", text))
+        expand(text, self._env, f"{table.where}, key path,")
+        return Address(text)
+
+    def _join(self, tables: dict[str, Any], inputs: tuple[Source | TableSource, ...]) -> Join:
         table = self._table(tables, "join", _JOIN_KEYS, _JOIN_WORDS)
         return Join(
             on=table.text("on"),
@@ -150,6 +176,10 @@ class _Reader:
             within=table.length("within"),
             time=table.names("time"),
             lateness=table.length("lateness"),
+            groups=table.count("groups"),
+            how=table.optional_text("how") or "inner",
+            max_delay=table.length("max_delay"),
+            memory=table.length("memory"),
         )
 
     def _sink(self, tables: dict[str, Any]) -> Sink:

@@ -14,22 +14,37 @@ from pyspark.sql.streaming.query import StreamingQuery
 from pyspark.sql.types import StructType
 
 import watersmeet
-from watersmeet.errors import ConfigError, UsageError
+from watersmeet.errors import ConfigError, TableError, UsageError
 from watersmeet.jobs.failure import plain_message
-from watersmeet.jobs.model import AvailableNow, Job, Source
+from watersmeet.jobs.model import AvailableNow, Job, Source, TableSource
 from watersmeet.jobs.progress import METRIC, ROWS_OUT
-from watersmeet.jobs.secrets import expand_all
+from watersmeet.jobs.secrets import expand, expand_all
+from watersmeet.tables.spec import Table
 
 # Formats whose files say their columns and types; a stream of them takes the schema of what is there.
 _SELF_DESCRIBING = ("parquet", "orc", "avro")
 
 
-def read_inputs(spark: SparkSession, job: Job, env: Mapping[str, str]) -> dict[str, DataFrame]:
-    frames = {}
+def read_inputs(spark: SparkSession, job: Job, env: Mapping[str, str]) -> dict[str, DataFrame | Table]:
+    frames: dict[str, DataFrame | Table] = {}
     for source in job.inputs:
         with _complaints(f"{job.file.name}: [inputs.{source.name}]"):
+            if isinstance(source, TableSource):
+                frames[source.name] = _table(source, env)
+                continue
             frames[source.name] = _read(spark, source, expand_all(source.options, env, source.name))
     return frames
+
+
+def _table(source: TableSource, env: Mapping[str, str]) -> Table:
+    return watersmeet.table(
+        expand(source.place.text, env, source.name),
+        key=source.keys,
+        table=source.table,
+        refresh=source.refresh,
+        in_place=source.in_place,
+        name=source.name,
+    )
 
 
 def _read(spark: SparkSession, source: Source, options: dict[str, str]) -> DataFrame:
@@ -54,7 +69,7 @@ def _schema_of_files(spark: SparkSession, source: Source, options: dict[str, str
         ) from error
 
 
-def join_inputs(job: Job, inputs: Mapping[str, DataFrame]) -> DataFrame:
+def join_inputs(job: Job, inputs: Mapping[str, DataFrame | Table]) -> DataFrame:
     with _complaints(f"{job.file.name}: [join]"):
         return watersmeet.join(inputs, **arguments_of(job))
 
@@ -74,6 +89,10 @@ def arguments_of(job: Job) -> dict[str, Any]:
         "within": join.within,
         "time": join.time,
         "lateness": join.lateness,
+        "groups": join.groups,
+        "how": join.how,
+        "max_delay": join.max_delay,
+        "memory": join.memory,
     }
 
 
@@ -99,5 +118,5 @@ def _complaints(where: str) -> Iterator[None]:
     """Name the part of the job file that an error is about."""
     try:
         yield
-    except (PySparkException, Py4JJavaError, UsageError) as error:
+    except (PySparkException, Py4JJavaError, UsageError, TableError) as error:
         raise ConfigError(f"{where}: {plain_message(error)}") from error

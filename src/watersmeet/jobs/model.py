@@ -8,6 +8,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from watersmeet.tables.address import Address
+
 Options = dict[str, str]
 
 
@@ -25,6 +27,18 @@ class Source:
 
 
 @dataclass(frozen=True, slots=True)
+class TableSource:
+    """An input that is a table: `place` is a path, a URI or `env:NAME`, `table` names it in a database."""
+
+    name: str
+    place: Address
+    keys: tuple[str, ...]
+    table: str | None = None
+    refresh: str | int | None = None
+    in_place: bool | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class Join:
     on: str
     name: str
@@ -36,6 +50,10 @@ class Join:
     within: str | int | None = None
     time: dict[str, str] | None = None
     lateness: str | int | None = None
+    groups: int | None = None
+    how: str = "inner"
+    max_delay: str | int | None = None
+    memory: str | int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +84,7 @@ class Job:
 
     file: Path
     name: str
-    inputs: tuple[Source, ...]
+    inputs: tuple[Source | TableSource, ...]
     join: Join
     sink: Sink
     checkpoint: str

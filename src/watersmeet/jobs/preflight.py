@@ -20,17 +20,22 @@ from watersmeet.log.files import open_files
 from watersmeet.log.manifests import find_parent, list_manifests
 from watersmeet.model.facts import BatchId, JoinSignature
 from watersmeet.plan.compatible import check_compatible
+from watersmeet.spark.lookup import plan_lookup_join
 from watersmeet.spark.operator import parse_join, specify
 from watersmeet.spark.request import Request
+from watersmeet.tables.spec import Table
 
 # A place that Spark reaches through Hadoop and `pyarrow.fs` may not know.
 _REMOTE = re.compile(r"(?!file:)[A-Za-z][A-Za-z0-9+.-]+:")
 
 
-def signature_of(job: Job, inputs: Mapping[str, DataFrame]) -> JoinSignature:
+def signature_of(job: Job, inputs: Mapping[str, DataFrame | Table]) -> JoinSignature:
     """What the history must have been written under for this job to go on with it."""
     request = Request(**arguments_of(job))
-    return specify(inputs, parse_join(inputs, request), request)[0].signature
+    frames = {name: frame for name, frame in inputs.items() if not isinstance(frame, Table)}
+    if len(frames) < len(inputs):
+        return plan_lookup_join(inputs, request).spec.signature
+    return specify(frames, parse_join(frames, request), request)[0].signature
 
 
 def find_checkpoint(job: Job) -> Checkpoint | None:

@@ -28,6 +28,7 @@ from watersmeet.jobs.progress import Batches, read_new
 from watersmeet.log.files import open_files
 from watersmeet.log.status import JoinStatus, join_status
 from watersmeet.model.facts import JoinSignature
+from watersmeet.tables.spec import Table
 
 # How long a request to stop may go unnoticed.
 _NOTICE_S = 0.2
@@ -42,10 +43,16 @@ class Prepared:
     """A job whose inputs, join and state have been checked."""
 
     job: Job
-    inputs: dict[str, DataFrame]
+    inputs: dict[str, DataFrame | Table]
     joined: DataFrame
     signature: JoinSignature
     checkpoint: Checkpoint | None
+
+    def columns(self, name: str) -> list[str]:
+        """The columns of an input that is no table, with their types."""
+        frame = self.inputs[name]
+        assert not isinstance(frame, Table), f"{name} is a table"
+        return [f"{field.name} {field.dataType.simpleString()}" for field in frame.schema]
 
 
 def prepare(spark: SparkSession, job: Job, env: Mapping[str, str]) -> Prepared:

@@ -9,7 +9,7 @@ import re
 from collections.abc import Mapping
 
 from watersmeet.errors import ConfigError
-from watersmeet.jobs.model import Job
+from watersmeet.jobs.model import Job, Source
 
 HIDDEN = "***"
 
@@ -62,9 +62,13 @@ def shown(key: str, value: str) -> str:
 
 
 def secrets_of(job: Job, env: Mapping[str, str]) -> frozenset[str]:
-    """What must not appear in a message: values under secret-looking keys, and what variables stand for."""
+    """What must not appear in a message: values under secret-looking keys, and what variables stand for.
+
+    Tables keep theirs by themselves (tables/address.py).
+    """
     found: set[str] = set()
-    for options in (*(source.options for source in job.inputs), job.sink.options, job.spark):
+    sources = [source for source in job.inputs if isinstance(source, Source)]
+    for options in (*(source.options for source in sources), job.sink.options, job.spark):
         for key, value in options.items():
             found.update(env[name] for name in variables(value) if name in env)
             if looks_secret(key):

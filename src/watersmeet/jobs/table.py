@@ -65,6 +65,12 @@ class Table:
             raise ConfigError(f"{self.where}: {key} must be a whole number from 1 up, not {describe(value)}")
         return value
 
+    def flag(self, key: str) -> bool | None:
+        value = self._values.get(key)
+        if value is not None and not isinstance(value, bool):
+            raise ConfigError(f"{self.where}: {key} must be true or false, not {describe(value)}")
+        return value
+
     def length(self, key: str) -> str | int | None:
         """A length of time: a text with a unit, or a number where times are numbers."""
         value = self._values.get(key)

@@ -22,12 +22,13 @@ from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.types import StructField, StructType
 
 from watersmeet.config import read_memory, read_settings
-from watersmeet.engine.compile_lookup import TableSide, columns_needed, compile_lookup
+from watersmeet.engine.compile_lookup import CompiledLookup, TableSide, columns_needed, compile_lookup
 from watersmeet.engine.lookup import HYBRID, INDEX, MESH, TableSpec, version_of
 from watersmeet.engine.spec import JoinSpec, Settings
 from watersmeet.engine.strategy import choose_lookup
 from watersmeet.errors import UsageError
 from watersmeet.log.files import open_files
+from watersmeet.model.expression import Selected
 from watersmeet.model.lookup import TableVersion
 from watersmeet.model.types import Schema, parse_type
 from watersmeet.plan.pages import READ_ROWS, PagePolicy
@@ -50,8 +51,30 @@ class _Opened:
     schema: StructType
 
 
+@dataclass(frozen=True)
+class PlannedLookup:
+    """A join with a table, checked and ready to be built. `schemas` are those that come out, in the inputs' order."""
+
+    stream_name: str
+    stream: DataFrame
+    spec: JoinSpec
+    compiled: CompiledLookup
+    schemas: dict[str, StructType]
+    selected: tuple[Selected, ...] | None
+    on: str
+
+
 def join_table(inputs: Mapping[str, DataFrame | Table], request: Request) -> DataFrame:
     """Join a DataFrame, streaming or not, with a table."""
+    plan = plan_lookup_join(inputs, request)
+    descriptors = ingested(plan.stream, plan.stream_name, plan.compiled, plan.spec)
+    if plan.spec.table and plan.spec.table.policy.max_delay_ms and plan.stream.isStreaming:
+        descriptors = descriptors.unionByName(_heartbeat(plan.stream.sparkSession))
+    return joined(descriptors, plan.spec, plan.compiled, plan.schemas, plan.selected, plan.on)
+
+
+def plan_lookup_join(inputs: Mapping[str, DataFrame | Table], request: Request) -> PlannedLookup:
+    """Open and check all that a join with a table needs; the table is brought into order if need be."""
     table_name = next(name for name, given in inputs.items() if isinstance(given, Table))
     stream_name = next(name for name in inputs if name != table_name)
     table, stream = cast("Table", inputs[table_name]), cast("DataFrame", inputs[stream_name])
@@ -107,11 +130,8 @@ def join_table(inputs: Mapping[str, DataFrame | Table], request: Request) -> Dat
             strategy=choice,
         ),
     )
-    descriptors = ingested(stream, stream_name, compiled, spec)
-    if delay_ms and stream.isStreaming:
-        descriptors = descriptors.unionByName(_heartbeat(spark))
-    nullable = {**frames, table_name: _nullable(opened.schema)} if left else frames
-    return joined(descriptors, spec, compiled, nullable, selected, request.on)
+    coming_out = {**frames, table_name: _nullable(opened.schema)} if left else frames
+    return PlannedLookup(stream_name, stream, spec, compiled, coming_out, selected, request.on)
 
 
 def explain_lookup(strategy: str) -> str:
