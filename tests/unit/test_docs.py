@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from watersmeet import __version__
-from watersmeet.config import read_grid_policy, read_settings
+from watersmeet.config import read_grid_policy, read_memory, read_settings
 from watersmeet.jobs.file import parse_job
 
 ROOT = Path(__file__).parents[2]
@@ -77,6 +77,7 @@ def settings_read() -> set[str]:
 
     read_settings(lookup, state=None, tasks=None)
     read_grid_policy(lookup)
+    read_memory(lookup, None)
     return asked
 
 
