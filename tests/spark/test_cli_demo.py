@@ -53,6 +53,7 @@ def test_every_example_is_tested():
         "views_clicks.toml",
         "stream_join.py",
         "batch_join.py",
+        "sales_products.py",
         "similar_images.py",
     }
 
@@ -84,6 +85,13 @@ def test_the_job_files(spark, examples):
     [
         ("stream_join.py", ["|  5| barbara|10.00|", "p: 8 rows kept in", "1 dropped for a null key"]),
         ("batch_join.py", ["|  /a|    1|", "[{'page': '/a', 'after': 1}]"]),
+        (
+            "sales_products.py",
+            [
+                "800 sales, 6 of them of products that the table does not have",
+                "the last batch needed 38 of 115 pages",
+            ],
+        ),
         ("similar_images.py", ["6,941 pairs found of 7,217 within 0.05: 96.2%", "0 of them further apart"]),
     ],
 )
