@@ -3,6 +3,7 @@
 import os
 import sys
 import tempfile
+from pathlib import Path
 
 import pyarrow.parquet as pq
 from pyspark.sql import SparkSession
@@ -18,7 +19,7 @@ spark = SparkSession.builder.master("local[2]").config("spark.ui.enabled", "fals
 
 with tempfile.TemporaryDirectory() as folder:
     pq.write_table(products(PRODUCTS), f"{folder}/products.parquet")
-    os.mkdir(f"{folder}/sales")
+    Path(folder, "sales").mkdir()
     # Some sales are of products that the table does not have.
     sold = sales(800, products=PRODUCTS + 50_000)
     for start in range(0, len(sold), 200):
