@@ -39,7 +39,8 @@ PAGE_MEMORY = 64 << 20
 # How a table is read: the pages that rows wait on, all of it in every batch, or by key.
 HYBRID, MESH, INDEX = "hybrid", "mesh", "index"
 
-# In a database: a key is looked up by itself where the rows of its page are so many times the keys sought in it.
+# In a database: a key is looked up by itself where the rows of its page are so many times the keys sought in it;
+# about so many rows are asked for at a time.
 LOOKUP_ROWS = 16
 LOOKUP_KEYS = 500
 
@@ -134,13 +135,17 @@ class KeptTable:
         held = self.held == opened.table.version
         return np.array([held and number in self.buffer for number in numbers.tolist()], np.bool_)
 
-    def look_up(self, opened: _Opened, keys: pa.RecordBatch) -> Iterator[Page]:
-        """The rows of some keys, asked for by key, some hundreds at a time."""
-        distinct = pa.Table.from_batches([keys]).group_by(keys.schema.names).aggregate([])
-        for part in distinct.combine_chunks().to_batches(max_chunksize=LOOKUP_KEYS):
-            rows = opened.table.lookup(part, self.spec.columns)
+    def look_up(self, opened: _Opened, keys: pa.RecordBatch, pages: Indices) -> Iterator[Page]:
+        """The rows of some keys, asked for by key; the keys of a page, which are together, at one time."""
+        borders = np.flatnonzero(np.diff(pages, prepend=-1))
+        low = 0
+        while low < len(pages):
+            later = borders[borders >= low + LOOKUP_KEYS]
+            high = int(later[0]) if len(later) else len(pages)
+            rows = opened.table.lookup(keys.slice(low, high - low), self.spec.columns)
             if rows is not None and rows.num_rows:
                 yield from pages_of_rows(opened.table.index, rows, self.spec.keys)
+            low = high
 
 
 class _Opened:
@@ -231,7 +236,8 @@ def _pages(
     few = few[~kept.holds(opened, few)]
     asked = np.flatnonzero(np.isin(pages, few))
     return itertools.chain(
-        kept.pages(opened, np.setdiff1d(needed, few)), kept.look_up(opened, take_rows(keys, asked))
+        kept.pages(opened, np.setdiff1d(needed, few)),
+        kept.look_up(opened, take_rows(keys, asked), pages[asked]),
     )
 
 
@@ -243,7 +249,8 @@ def _key_by_key(
 ) -> Iterator[Page]:
     """An index nested loop: every row by itself. Files have no look-up by key: each row reads its page again."""
     if opened.is_database:
-        yield from kept.look_up(opened, keys)
+        inside = np.searchsorted(pages, len(opened.table.index))
+        yield from kept.look_up(opened, keys.slice(0, inside), pages[:inside])
         return
     times = dict(zip(*(found.tolist() for found in np.unique(pages, return_counts=True)), strict=True))
     for number in needed.tolist():
