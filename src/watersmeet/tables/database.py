@@ -35,8 +35,8 @@ if TYPE_CHECKING:
 
 DATABASE = "database"
 
-# A page of a database: a query costs some tenths of a millisecond before its first row, and a row about a
-# microsecond, so a thousand rows cost twice what one does.
+# A page of a database. Between 64 and 512 KB a row costs the same (docs/adr/006-tables.md), so pages are small: fewer
+# rows are read that nobody asked for.
 PAGE_BYTES = 128 << 10
 # Rows looked at to know how wide they are.
 _SAMPLE_ROWS = 1_000
