@@ -106,6 +106,8 @@ def plan_lookup(
     waiting = int(counts.rows[~chosen].sum())
     inside = read[read < table.version.pages]
     waits = policy.max_delay_ms > 0
+    # Of others no row can wait any more; the list would grow with every batch.
+    still = {run.batch for run in live}
     pages = PagePlan(
         table=table.version,
         next_table=table.newest,
@@ -114,8 +116,8 @@ def plan_lookup(
         checked_ms=table.checked_ms,
         before=stretches_of(before) if waits else (),
         after=stretches_of(after) if waits else (),
-        arrivals=tuple(Arrival(number, at) for number, at in sorted(arrivals.items()) if waiting)
-        if waits
+        arrivals=tuple(Arrival(number, at) for number, at in sorted(arrivals.items()) if number in still)
+        if waiting
         else (),
         pages_read=len(inside),
         bytes_read=int(table.page_bytes[inside].sum()),
