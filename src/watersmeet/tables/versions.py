@@ -17,7 +17,8 @@ def source_at(source: Source, folder: str, version: str) -> Source:
     if source.version == version:
         return source
     facts = find_facts(open_files(source.place, cache=source.cache), folder)
-    if facts is None:
+    # A folder that was removed and made anew has other pages under the same name.
+    if facts is None or facts.version != version:
         raise TableError(
             f"version {version} of the table, which waiting rows were located in, is gone from {source.place}: "
             "restore its folder, or start with a new checkpoint"
