@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 import sys
+import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import cast
+from weakref import WeakKeyDictionary
 
 from pyspark.sql import DataFrame, SparkSession
 
 from watersmeet.log.codec import checksum
 from watersmeet.tables.source import Progress, Report, no_report
+
+# Names for DataFrames that only this process knows. Not by `id()`: the next one may get that of one that is gone.
+_NAMES: WeakKeyDictionary[DataFrame, str] = WeakKeyDictionary()
 
 
 class Frames:
@@ -20,13 +25,13 @@ class Frames:
         self._spark = spark
 
     def fingerprint(self, frame: object) -> str:
-        """By its columns and the files that it is read from; one that is read from none is written anew each time.
+        """By its columns and the files that it is read from; one that is read from none is known to this process only.
 
         Not seen: files that are changed under the same name, and filters on them.
         """
         given = cast("DataFrame", frame)
         files = sorted(given.inputFiles())
-        plan = given.semanticHash() if files else id(given)
+        plan = given.semanticHash() if files else _NAMES.setdefault(given, uuid.uuid4().hex)
         return checksum(repr((given.schema.simpleString(), files, plan)).encode())
 
     def write(self, frame: object, place: str) -> None:
