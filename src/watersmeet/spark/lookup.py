@@ -68,7 +68,7 @@ def join_table(inputs: Mapping[str, DataFrame | Table], request: Request) -> Dat
     """Join a DataFrame, streaming or not, with a table."""
     plan = plan_lookup_join(inputs, request)
     descriptors = ingested(plan.stream, plan.stream_name, plan.compiled, plan.spec)
-    if plan.spec.table and plan.spec.table.policy.max_delay_ms and plan.stream.isStreaming:
+    if plan.spec.table and plan.spec.table.policy.max_delay_ms:
         descriptors = descriptors.unionByName(_heartbeat(plan.stream.sparkSession))
     return joined(descriptors, plan.spec, plan.compiled, plan.schemas, plan.selected, plan.on)
 
@@ -111,6 +111,9 @@ def plan_lookup_join(inputs: Mapping[str, DataFrame | Table], request: Request) 
     )
     memory = read_memory(lookup, request.memory, request.options)
     delay_ms = 0 if request.max_delay is None else int(1000 * read_seconds("max_delay", request.max_delay))
+    if not stream.isStreaming:
+        # There is no later batch in which rows that wait would be answered.
+        delay_ms = 0
     spec = JoinSpec(
         name=request.name or "-".join(inputs),
         instance=uuid.uuid4().hex,
