@@ -48,6 +48,8 @@ ALLOWED: dict[str, set[str]] = {
     # more tasks than there are cores in one process, each counted and timed by itself.
     "reproduce": {
         *("errors", "model", "plan", "log", "engine.task", "local"),
+        # What the step machines of `local` are told to join and to give out.
+        *("kernel.lookup", "kernel.pairs"),
         *("sim", "jobs", "similar", "testing", "__init__"),
     },
     "cli": {"errors", "model", "log", "tables", "jobs", "reproduce", "__init__"},
@@ -232,6 +234,7 @@ assert done.exit_code == 0 and "Usage" in done.output, done.output
         ["status", "--help"],
         ["reproduce", "adaptive", "--help"],
         ["reproduce", "hypercube", "--help"],
+        ["reproduce", "hybrid", "--help"],
     ],
 )
 def test_help_loads_nothing_heavy(arguments):

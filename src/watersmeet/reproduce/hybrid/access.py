@@ -19,7 +19,7 @@ def fig3(measured: Measured, size: Size) -> Exhibit:
     return Exhibit(
         "fig3",
         "Figure 3: use of pages by their place in the relation",
-        f"{paper.PAGES:,} pages of {size.rows // paper.PAGES} rows, in order of their keys, which is that of their sales; segments "
+        f"{size.use_pages:,} pages of {size.rows // size.use_pages} rows, in order of their keys, which is that of their sales; segments "
         f"of {paper.SEGMENT_PAGES} pages. Both algorithms with {megabytes(size.budget_bytes)} on the same stream, "
         f"{million(size.rows)} rows of relation.",
         [

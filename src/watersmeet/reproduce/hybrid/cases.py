@@ -19,7 +19,8 @@ class Size:
     """How much is run. `rows` and `budget_bytes` are the setting that all figures have in common.
 
     `pages` are the page sizes of Figure 6 in rows, `rates` the arrivals a second of Figure 10b, `slow_rows` how many rows
-    are answered at each of them.
+    are answered at each of them, `reading_s` how long a reading takes at least; `use_pages` and
+    `use_s` are those of Figure 3.
     """
 
     rows: int
@@ -31,6 +32,8 @@ class Size:
     slow_rows: int
     readings: int
     reading_s: float
+    use_pages: int
+    use_s: float
 
 
 FULL = Size(
@@ -38,11 +41,13 @@ FULL = Size(
     budget_bytes=paper.BUDGET_BYTES,
     relations=(500_000, 1_000_000, 2_000_000, 4_000_000, 8_000_000),
     budgets=(10 * MB, 25 * MB, 50 * MB, 100 * MB, 200 * MB),
-    pages=(64, 256, 1024, 4096, 16_384, 65_536, 131_072, 262_144),
+    pages=(256, 1024, 4096, 16_384, 65_536, 131_072, 262_144),
     rates=(125, 250, 500, 1000, 2000, 8000, 32_000),
     slow_rows=4000,
-    readings=5,
+    readings=3,
     reading_s=0.5,
+    use_pages=paper.PAGES,
+    use_s=10.0,
 )
 # A quarter of relation and memory: as many rows of memory for each row of the relation.
 QUICK = Size(
@@ -50,9 +55,11 @@ QUICK = Size(
     budget_bytes=paper.BUDGET_BYTES // 4,
     relations=(125_000, 500_000, 1_000_000),
     budgets=(5 * MB, paper.BUDGET_BYTES // 4, 25 * MB),
-    pages=(64, 1024, 16_384, 65_536),
+    pages=(256, 1024, 16_384, 65_536),
     rates=(125, 2000, 32_000),
     slow_rows=1000,
     readings=3,
     reading_s=0.2,
+    use_pages=paper.PAGES // 8,
+    use_s=1.0,
 )

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from watersmeet.reproduce.exhibit import Exhibit, Lines, Series, Table, Verdict
+from watersmeet.reproduce.hybrid import paper
 from watersmeet.reproduce.hybrid.cases import Size
 from watersmeet.reproduce.hybrid.rates import megabytes, million
 from watersmeet.reproduce.hybrid.results import (
@@ -40,7 +41,7 @@ def fig10a(measured: Measured, size: Size) -> Exhibit:
         "fig10a",
         "Figure 10a: processing time",
         f"From taking a row into memory to its match, on average, while the stream is always ahead; memory of "
-        f"{megabytes(size.budget_bytes)}. Measured in rows of the stream between the two, and in seconds at the rate of the run.",
+        f"{megabytes(size.budget_bytes)}. In seconds of the algorithm's own work.",
         [
             Table(
                 "seconds from loading to matching",
@@ -74,9 +75,10 @@ def _smaller(names: Sequence[str], services: Sequence[Services]) -> Verdict:
         "the processing time of HYBRIDJOIN is significantly smaller than that of MESHJOIN",
         ", ".join(f"{part:.2f} of it at {name}" for part, name in zip(parts, names, strict=True)),
         max(parts) <= SMALLER,
-        "as many rows are in memory, so by Little's law they stay for as long as it takes to answer so many: half of the "
-        "relation's pages are read meanwhile where all pages are asked for, just as MESHJOIN finds a row's match after half of "
-        "its cycle on average. Only MESHJOIN keeps the row for the other half; the shorter stay shows as the higher rate",
+        "by Little's law a row stays for rows in memory / service rate. With as many rows in memory and k times MESHJOIN's rate "
+        "that is 1/k of MESHJOIN's cycle, and MESHJOIN finds a match after half of its cycle: the stay is shorter only if k is "
+        f"above 2. It is below where a page has a large part of the stream, and with the paper's own k of {paper.K} it is "
+        f"{1 / paper.K:.2f} of the cycle",
     )
 
 

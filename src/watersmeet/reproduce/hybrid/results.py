@@ -25,8 +25,9 @@ class Service:
     """An algorithm that always has rows to take.
 
     `rate` is in rows answered a second; `answered` in rows for each page read (the paper's w), `step_s` the time of one
-    turn of its loop (c_loop), `stay_s` from loading a row to its match on average (processing time), `held_rows` the rows
-    that it had in memory (H_t). `unused` is the share of page reads that answered no row.
+    turn of its loop (c_loop), `read_s` that of the read in it, `stay_s` from loading a row to its match on average (processing time), `held_rows` the rows
+    that it had in memory (H_t). `unused` is the share of page reads that answered no row. `by_equation2` is what the cost
+    model says of HYBRIDJOIN with the paper's k.
     """
 
     page_rows: int
@@ -34,9 +35,11 @@ class Service:
     rate: Reading
     answered: float
     step_s: float
+    read_s: float
     stay_s: float
     unused: float
     predicted: Prediction
+    by_equation2: Prediction
 
     def k(self, relation_rows: int) -> float:
         """Of equation 2."""

@@ -11,6 +11,7 @@ import numpy.typing as npt
 from watersmeet.reproduce.exhibit import Exhibit, Lines, Series, Table, Verdict
 from watersmeet.reproduce.hybrid import paper
 from watersmeet.reproduce.hybrid.cases import SEED, Size
+from watersmeet.reproduce.hybrid.results import Measured
 from watersmeet.testing.sales import Zipf, bursts, mean_burst
 
 Figures = npt.NDArray[np.float64]
@@ -28,7 +29,7 @@ _SHOWN_STEPS = 4096
 _BURSTY_HURST = 0.8
 
 
-def fig8(size: Size) -> Exhibit:
+def fig8(measured: Measured, size: Size) -> Exhibit:
     law = Zipf(paper.ROWS)
     sold = np.bincount(law.draw(_SALES, np.random.default_rng(SEED)), minlength=law.products + 1)[1:]
     edges = np.unique(np.geomspace(1, law.products, 40).astype(np.int64))
@@ -131,7 +132,7 @@ def _exponent_for(products: int) -> float:
     return low
 
 
-def fig9(size: Size) -> Exhibit:
+def fig9(measured: Measured, size: Size) -> Exhibit:
     flow = np.fromiter(
         itertools.islice(bursts(np.random.default_rng(SEED), paper.SOURCES), _STEPS), np.float64, _STEPS
     )

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from watersmeet.reproduce.exhibit import Exhibit, Lines, Series, Table, Verdict
 from watersmeet.reproduce.hybrid import paper
 from watersmeet.reproduce.hybrid.cases import Size
+from watersmeet.reproduce.hybrid.model import dense_k
 from watersmeet.reproduce.hybrid.rates import megabytes, million
 from watersmeet.reproduce.hybrid.results import Measured, Service
 
@@ -147,8 +148,8 @@ def _equation2(size: Size, names: Sequence[str], pages: Sequence[Service]) -> Ve
         f"equation 2: a read answers k x H_t x D_t / R_t rows, with k = {paper.K} in the paper's settings",
         ", ".join(f"k = {value:.2f} at {name}" for name, value in zip(names, values, strict=True)),
         all(abs(value / paper.K - 1) <= 0.1 for value in values),
-        "k is no constant: 2 where a row is waiting for every page, since a page's rows then have come, on average, for half of "
-        "the time that the oldest waits; more where some pages are seldom asked for. The paper fits it, here it is derived",
+        "k is no constant: by the law it is 2 / (1 + sum of the squared shares of the pages) where rows wait on every page, and "
+        f"more where they do not. {paper.K} is what pages of {_text(_page_of(size.rows) * paper.ROW_BYTES / 1000)} have",
     )
 
 
@@ -161,3 +162,12 @@ def _tuned(names: Sequence[str], pages: Sequence[Service]) -> Verdict:
         f"of these sizes the model takes {names[told]}, with {reached:.2f} times the rate of the best, {names[best]}",
         reached >= 1 - NEAR_BEST,
     )
+
+
+def _page_of(rows: int) -> int:
+    """The page size in rows at which k is the paper's, by halving."""
+    low, high = 1, rows
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (middle, high) if dense_k(rows, middle) > paper.K else (low, middle)
+    return low

@@ -1,0 +1,147 @@
+"""Single runs: readings of a machine that always has rows to take, and of one whose rows come slowly.
+
+A reading is a whole turn over the relation, from one read of its first page to the next, or several: a page near the
+beginning of the relation has a large part of all rows waiting on it, so that a part of a turn says little. INLJ, where one
+step is like the other, is read for a time.
+"""
+
+from __future__ import annotations
+
+import time
+from threading import Event
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from watersmeet.errors import WatersmeetError
+from watersmeet.local.steps import StepJoin
+from watersmeet.plan.pagecost import CostConstants
+from watersmeet.reproduce.hybrid.machines import Tally, Watched, capacity_of, make_machine
+from watersmeet.reproduce.hybrid.model import Observed, by_equation2, predict
+from watersmeet.reproduce.hybrid.readings import summarise
+from watersmeet.reproduce.hybrid.relation import Relation
+from watersmeet.reproduce.hybrid.results import HYBRIDJOIN, INLJ, Service, Slow
+from watersmeet.reproduce.timed import Stopped
+
+
+class Run:
+    """One algorithm over an open relation, with a budget."""
+
+    def __init__(self, algorithm: str, relation: Relation, budget_bytes: int, stop: Event):
+        self.algorithm, self.relation = algorithm, relation
+        self.held_rows = capacity_of(relation, budget_bytes)
+        self.readings: list[Tally] = []
+        self._watched = Watched(make_machine(algorithm, relation, budget_bytes), relation)
+        self._stop = stop
+
+    @property
+    def reads(self) -> npt.NDArray[np.int64]:
+        """Of each page, since the beginning."""
+        return self._watched.machine.counters.reads
+
+    def warm_up(self) -> None:
+        """Until the machine is as it will stay: filled, and once around the relation with all rows in their places."""
+        if self.algorithm == INLJ:
+            self._turn()
+            return
+        self._turn()
+        for _ in range(2 if self.algorithm == HYBRIDJOIN else 1):
+            self._around()
+
+    def read(self, least_s: float) -> Tally:
+        """Another reading."""
+        before, started = self._watched.tally.copy(), time.perf_counter()
+        self._again()
+        while time.perf_counter() - started < least_s:
+            self._again()
+        self.readings.append(self._watched.tally - before)
+        return self.readings[-1]
+
+    def service(self, rows: int, page_rows: int, constants: CostConstants) -> Service:
+        """All readings together."""
+        seconds = sum(reading.seconds for reading in self.readings)
+        turns = sum(reading.turns for reading in self.readings)
+        answered = sum(reading.answered for reading in self.readings)
+        waited_s = sum(reading.waited_s for reading in self.readings)
+        return Service(
+            page_rows,
+            self.held_rows,
+            summarise([reading.answered / reading.seconds for reading in self.readings]),
+            answered / turns,
+            seconds / turns,
+            sum(reading.reading_s for reading in self.readings) / turns,
+            # The rows that INLJ has at hand are still outside: it takes one into memory at a time.
+            seconds / turns if self.algorithm == INLJ else waited_s / answered,
+            sum(reading.unused for reading in self.readings) / turns,
+            predict(self.algorithm, constants, rows, self.held_rows, page_rows),
+            by_equation2(constants, rows, self.held_rows, page_rows),
+        )
+
+    def observed(self, page_rows: int) -> Observed:
+        """The last reading, for the calibration."""
+        last = self.readings[-1]
+        rest_s = last.stepping_s - last.reading_s
+        return Observed(
+            page_rows, last.answered / last.turns, last.taking_s / last.turns, rest_s / last.turns
+        )
+
+    def _again(self) -> None:
+        if self.algorithm == INLJ:
+            self._turn()
+        else:
+            self._around()
+
+    def _around(self) -> None:
+        reads = self._watched.machine.counters.reads
+        before = reads[0]
+        while reads[0] == before:
+            self._turn()
+
+    def _turn(self) -> None:
+        if self._stop.is_set():
+            raise Stopped("stopped")
+        self._watched.turn()
+
+
+def time_reads(relation: Relation, count: int, rng: np.random.Generator) -> float:
+    """Mean seconds of a read of a page anywhere."""
+    before = relation.reading_s
+    for page in rng.integers(0, len(relation.index), count):
+        relation.read(int(page))
+    return (relation.reading_s - before) / count
+
+
+def run_slow(
+    machine: StepJoin, rows: pa.RecordBatch, at: npt.NDArray[np.float64], counted_rows: int, stop: Event
+) -> Slow:
+    """Rows that arrive at the seconds `at` of a virtual clock, which goes on by what each step really takes.
+
+    Where nothing can be done it goes on to the next arrival that changes that. The first `counted_rows` count: MESHJOIN
+    answers a row only after many more have come, and has rows left in the end.
+    """
+    counters, now, taken, delay_s, counted = machine.counters, 0.0, 0, 0.0, 0
+    steps: list[float] = []
+    while True:
+        if stop.is_set():
+            raise Stopped("stopped")
+        arrived = int(np.searchsorted(at, now, side="right"))
+        before, started = counters.steps, time.perf_counter()
+        if arrived > taken:
+            taken += machine.offer(rows.slice(taken, arrived - taken))
+        machine.step()
+        if counters.steps == before:
+            # MESHJOIN waits for all rows of a step, the others for any.
+            awaited = taken + (machine.room if machine.pending_rows else 1) - 1
+            if awaited >= len(at):
+                break
+            now = max(now, float(at[awaited]))
+            continue
+        now += time.perf_counter() - started
+        steps.append(now)
+        answered = counters.last[counters.last < counted_rows]
+        delay_s += float((now - at[answered]).sum())
+        counted += len(answered)
+    if counted != min(counted_rows, len(at)):
+        raise WatersmeetError(f"{counted:,} of {counted_rows:,} rows were answered")
+    return Slow(delay_s / counted, (steps[-1] - steps[0]) / max(1, len(steps) - 1))
