@@ -34,9 +34,10 @@ faults: ## Tests that kill real processes (long)
 	@$(RUN) pytest tests/faults $(ARGS)
 
 .PHONY: bench
-bench: ## The benchmarks against Spark: equality and band joins (long)
-	@$(RUN) python -m bench equality $(ARGS)
-	@$(RUN) python -m bench band $(ARGS)
+bench: ## The benchmarks against Spark: equality, band and skewed joins, and tables (about an hour)
+	@failed=; for suite in equality band skew tables; do \
+		$(RUN) python -m bench $$suite $(ARGS) || failed="$$failed $$suite"; done; \
+	[ -z "$$failed" ] || { echo "a demand is not met:$$failed"; exit 1; }
 
 .PHONY: lint
 lint: ## Check format and rules

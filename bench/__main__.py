@@ -12,10 +12,10 @@ from rich.console import Console
 
 from bench.adaptive import adaptive
 from bench.data import cache_dir
-from bench.jobs import BALANCE, VERIFY, Job, Terms, run_jobs
+from bench.jobs import BALANCE, PAGES, VERIFY, Job, Terms, run_jobs
 from bench.report import Finding, Results, markdown, print_findings, replace_section
 from bench.similar import similar
-from bench.suites import BAND, EQUALITY, SKEW, SUITES, Suite
+from bench.suites import BAND, EQUALITY, SKEW, SUITES, TABLES, Suite
 
 ROOT = Path(__file__).resolve().parent.parent
 DOCUMENT = ROOT / "docs" / "benchmarks.md"
@@ -95,6 +95,11 @@ add_command(
     "Skewed equality joins: how evenly the tasks are busy over Zipf's alpha, and the time against Spark's own join. "
     "About 20 minutes with --repeat 1.",
 )
+add_command(
+    TABLES,
+    "A stream against a table too large to broadcast: ours by three strategies and Spark's stream-static join, and "
+    "which pages are read. About 20 minutes with --repeat 1.",
+)
 
 
 def run_suite(suite: Suite, wanted: Wanted, terms: Terms) -> None:
@@ -129,9 +134,10 @@ def plan_jobs(suite: Suite, only: set[str], competitors: set[str], repeat: int, 
         for w, who in suite.timed.items()
         if w in only and w not in suite.unverified and suite.ours in entrants(who)
     ]
-    balance = [
-        Job(label(w), c, kind=BALANCE)
-        for w, who in suite.balanced.items()
+    counted = [
+        Job(label(w), c, kind=kind)
+        for kind, entries in ((BALANCE, suite.balanced), (PAGES, suite.paged))
+        for w, who in entries.items()
         if w in only
         for c in entrants(who)
     ]
@@ -142,7 +148,7 @@ def plan_jobs(suite: Suite, only: set[str], competitors: set[str], repeat: int, 
         for r in range(max(repeat, suite.rounds.get(w, 1)))
         for c in entrants(who)
     ]
-    return checks + balance + timed
+    return checks + counted + timed
 
 
 def forget(jobs: list[Job], home: Path) -> None:

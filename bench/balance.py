@@ -22,7 +22,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import typer
 
-from bench.data import SIDES, cache_dir, input_dir
+from bench.data import SIDES, cache_dir, input_dir, stream_file
 from bench.report import STRATEGIES
 from bench.workloads import BALANCE_TASKS, Workload, by_name
 from watersmeet.local.join import LocalJoin
@@ -78,7 +78,7 @@ def figures(probed: npt.NDArray[np.int64], emitted: npt.NDArray[np.int64]) -> di
 def measure(competitor: str, workload: Workload, scratch: Path) -> dict[str, Any]:
     files = input_dir(workload)
     batches = [
-        {side: pq.read_table(files / side / f"part-{number:05d}.parquet") for side in SIDES}
+        {side: pq.read_table(stream_file(files, side, number)) for side in SIDES}
         for number in range(workload.batches)
     ]
     want, found = count_results(batches, workload.keys), {}
@@ -96,10 +96,13 @@ def main(
     out: Annotated[Path, typer.Option(help="Where the JSON goes.")],
 ) -> None:
     """Count what each task does, and write how evenly it is spread as JSON."""
+    work = by_name(workload)
+    if not isinstance(work, Workload):
+        raise typer.BadParameter(f"{workload} has a table")
     (cache_dir() / "scratch").mkdir(parents=True, exist_ok=True)
     scratch = Path(tempfile.mkdtemp(prefix=f"{competitor}-{workload}-", dir=cache_dir() / "scratch"))
     try:
-        found = measure(competitor, by_name(workload), scratch)
+        found = measure(competitor, work, scratch)
     finally:
         shutil.rmtree(scratch, ignore_errors=True)
     out.parent.mkdir(parents=True, exist_ok=True)

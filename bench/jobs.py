@@ -20,15 +20,16 @@ from bench.workloads import FIRST_COUNTED, by_name
 
 ROOT = Path(__file__).resolve().parent.parent
 LOG_TAIL_LINES = 3
-# Kinds of jobs.
-TIMED, VERIFY, BALANCE = "timed", "verify", "balance"
+# Kinds of jobs. The last two count without Spark, each in a module of its own.
+TIMED, VERIFY, BALANCE, PAGES = "timed", "verify", "balance", "pages"
+COUNTING = {BALANCE: "bench.balance", PAGES: "bench.pages"}
 # A machine less busy than this is as quiet as a shared one gets.
 QUIET_SHARE = 0.1
 
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """One process to start: a competitor on a workload, timed, verified, or counted task by task without Spark."""
+    """One process to start: a competitor on a workload, timed, verified, or counted without Spark."""
 
     workload: str
     competitor: str
@@ -42,7 +43,7 @@ class Job:
 
     @property
     def command(self) -> list[str]:
-        module = "bench.balance" if self.kind == BALANCE else "bench.run"
+        module = COUNTING.get(self.kind, "bench.run")
         chosen = ["--competitor", self.competitor, "--workload", self.workload]
         return [sys.executable, "-m", module, *chosen, *(["--verify"] if self.kind == VERIFY else [])]
 
@@ -102,7 +103,7 @@ def run_job(job: Job, out: Path, terms: Terms, progress: Progress, task: TaskID)
     input_dir(by_name(job.workload))
     log, draft = out.with_suffix(".log"), out.with_suffix(".draft")
     command = [*job.command, "--out", str(draft)]
-    if job.kind != BALANCE:
+    if job.kind not in COUNTING:
         command += [part for pair in terms.conf for part in ("--conf", pair)]
     path = os.pathsep.join([str(ROOT), str(ROOT / "src")])
     with log.open("w") as errors:
@@ -131,5 +132,8 @@ def _brief(found: dict[str, Any]) -> str:
         return "equal" if found["equal"] else "[red]results differ[/]"
     if "balance" in found:
         return ", ".join(f"{b['run']:.2f} at {tasks}" for tasks, b in found["balance"].items()) + " tasks"
+    if "paging" in found:
+        reads, stray = (sum(b[what] for b in found["paging"]) for what in ("reads", "stray"))
+        return f"{reads:,} pages read, {stray:,} without a key of the batch"
     seconds = [b["seconds"] for b in found["batches"][FIRST_COUNTED:]]
     return f"{sum(seconds) / len(seconds):.3f} s per batch, others took {_noise(found):.0%}"

@@ -1,7 +1,8 @@
-"""The competitors: each builds one streaming DataFrame from the same two sources.
+"""The competitors: each builds one streaming DataFrame from the same inputs, two streams or a stream and a table.
 
 What differs between them is only what is in this file. Session settings, sources, trigger, sink
-and checkpoint directory's disk come from `run.py` and are the same for all.
+and checkpoint directory's disk come from `run.py` and are the same for all. What a competitor does before its
+DataFrame is there, such as bringing a table into order or into the cache, is timed by itself.
 """
 
 from __future__ import annotations
@@ -10,85 +11,143 @@ import functools
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any, Generic, TypeVar
 
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from bench.data import schema_ddl
-from bench.report import STRATEGIES
-from bench.workloads import CORES, SELECT, Workload
+from bench.data import SCHEMAS
+from bench.report import CACHED, LOOKUPS, SHUFFLED, STATIC, STRATEGIES
+from bench.workloads import CORES, AnyWorkload, TableWorkload, Workload
 
 STATE_PROVIDER = "spark.sql.streaming.stateStore.providerClass"
 STATE_PACKAGE = "org.apache.spark.sql.execution.streaming.state"
+# The table stands for one that is too large to be broadcast.
+NO_BROADCAST = {"spark.sql.autoBroadcastJoinThreshold": "-1"}
+# Our operator's name inside the state.
+JOIN = "j"
+
+
+W = TypeVar("W", Workload, TableWorkload)
+
+
+@dataclass(frozen=True, slots=True)
+class Inputs(Generic[W]):
+    """What a competitor starts from: a workload, its files, and a directory for state of its own."""
+
+    spark: SparkSession
+    workload: W
+    files: Path
+    state: Path
+
+    def stream(self, name: str) -> DataFrame:
+        """One input as a stream of one file per micro-batch."""
+        reader = self.spark.readStream.schema(SCHEMAS[name]).option("maxFilesPerTrigger", 1)
+        return reader.parquet(self.path(name))
+
+    def whole(self, name: str) -> DataFrame:
+        """All files of an input at once."""
+        return self.spark.read.parquet(self.path(name))
+
+    def path(self, name: str) -> str:
+        return str(self.files / name)
 
 
 @dataclass(frozen=True, slots=True)
 class Competitor:
-    """A name, how it builds its result from (left, right, state directory), its own settings."""
+    """A name, how it builds its result, its own settings."""
 
     name: str
-    build: Callable[[DataFrame, DataFrame, Path, Workload], DataFrame]
+    build: Callable[[Inputs[Any]], DataFrame]
     settings: dict[str, str] = field(default_factory=dict)
-    joins: bool = True
 
 
-def source(spark: SparkSession, side: str, directory: Path) -> DataFrame:
-    """One input as a stream of one file per micro-batch."""
-    reader = spark.readStream.schema(schema_ddl(side)).option("maxFilesPerTrigger", 1)
-    return reader.parquet(str(directory / side))
-
-
-def watersmeet_join(
-    left: DataFrame, right: DataFrame, state: Path, workload: Workload, strategy: str = "auto"
-) -> DataFrame:
+def watersmeet_join(given: Inputs[Workload], strategy: str = "auto") -> DataFrame:
     """Ours; the state goes to the disk that also holds everybody's checkpoint."""
+    return _watersmeet(given, {name: given.stream(name) for name in given.workload.inputs}, strategy)
+
+
+def watersmeet_lookup(given: Inputs[TableWorkload], strategy: str) -> DataFrame:
+    """Ours with a table, which is brought into its form first."""
+    import watersmeet as wm
+
+    # In place would do for the small tables of quick runs: what is measured shall be the same at any size.
+    table = wm.table(given.path("p"), key=given.workload.key, in_place=False)
+    return _watersmeet(given, {"s": given.stream("s"), "p": table}, strategy)
+
+
+def _watersmeet(given: Inputs[Any], inputs: dict[str, Any], strategy: str) -> DataFrame:
     import watersmeet as wm
 
     return wm.join(
-        {"l": left, "r": right},
-        on=workload.on,
-        select=list(SELECT),
-        state=str(state),
-        name="j",
+        inputs,
+        on=given.workload.on,
+        select=list(given.workload.select),
+        state=str(given.state),
+        name=JOIN,
         tasks=CORES,
         strategy=strategy,
     )
 
 
-def spark_join(left: DataFrame, right: DataFrame, state: Path, workload: Workload) -> DataFrame:
+def spark_join(given: Inputs[Workload]) -> DataFrame:
     """Spark's own symmetric hash join; its state is in the query's checkpoint."""
-    return left.alias("l").join(right.alias("r"), F.expr(workload.on)).selectExpr(*SELECT)
+    return _join(given.workload, *(given.stream(name) for name in given.workload.inputs))
 
 
-def spark_buckets(left: DataFrame, right: DataFrame, state: Path, workload: Workload) -> DataFrame:
+def spark_static(given: Inputs[TableWorkload]) -> DataFrame:
+    """Spark's stream-static join: it reads and shuffles the whole table in every batch."""
+    return _join(given.workload, given.stream("s"), given.whole("p"))
+
+
+def spark_shuffled(given: Inputs[TableWorkload]) -> DataFrame:
+    """The same by somebody who has tuned it: the batch is hashed, so that the table need not be sorted."""
+    return _join(given.workload, given.stream("s").hint("shuffle_hash"), given.whole("p"))
+
+
+def spark_cached(given: Inputs[TableWorkload]) -> DataFrame:
+    """The same with the table in Spark's cache, all of it, before the query starts."""
+    table = given.whole("p").cache()
+    table.count()
+    return _join(given.workload, given.stream("s"), table)
+
+
+def _join(workload: AnyWorkload, one: DataFrame, other: DataFrame) -> DataFrame:
+    first, second = workload.inputs
+    return one.alias(first).join(other.alias(second), F.expr(workload.on)).selectExpr(*workload.select)
+
+
+def spark_buckets(given: Inputs[Workload]) -> DataFrame:
     """What people do today: Spark refuses a band, so the rows are joined by the bucket of their key.
 
     A bucket is as wide as the band reaches; a left row is in one, a right one in its own and both neighbours.
     The distance is checked afterwards. The equality lets Spark's symmetric hash join run.
     """
-    bucket = f"k div {workload.reach}"
-    return _by_bucket(left, right, bucket, f"array({bucket} - 1, {bucket}, {bucket} + 1)", workload)
+    bucket = f"k div {given.workload.reach}"
+    return _by_bucket(given, bucket, f"array({bucket} - 1, {bucket}, {bucket} + 1)")
 
 
 # Width of a bucket in reaches: the fastest of 2, 8 and 32.
 TUNED_REACHES = 8
 
 
-def spark_buckets_tuned(left: DataFrame, right: DataFrame, state: Path, workload: Workload) -> DataFrame:
+def spark_buckets_tuned(given: Inputs[Workload]) -> DataFrame:
     """The same, by somebody who has tuned it: wider buckets, and a right row only in those that it reaches."""
-    reach, width = workload.reach, TUNED_REACHES * workload.reach
+    reach = given.workload.reach
+    width = TUNED_REACHES * reach
     near = f"sequence((k - {reach}) div {width}, (k + {reach}) div {width})"
-    return _by_bucket(left, right, f"k div {width}", near, workload)
+    return _by_bucket(given, f"k div {width}", near)
 
 
-def _by_bucket(left: DataFrame, right: DataFrame, own: str, near: str, workload: Workload) -> DataFrame:
-    one = left.withColumn("bucket", F.expr(own)).alias("l")
-    other = right.withColumn("bucket", F.explode(F.expr(near))).alias("r")
-    return one.join(other, F.expr(f"l.bucket = r.bucket AND {workload.on}")).selectExpr(*SELECT)
+def _by_bucket(given: Inputs[Workload], own: str, near: str) -> DataFrame:
+    one = given.stream("l").withColumn("bucket", F.expr(own)).alias("l")
+    other = given.stream("r").withColumn("bucket", F.explode(F.expr(near))).alias("r")
+    on = F.expr(f"l.bucket = r.bucket AND {given.workload.on}")
+    return one.join(other, on).selectExpr(*given.workload.select)
 
 
-def floor(left: DataFrame, right: DataFrame, state: Path, workload: Workload) -> DataFrame:
+def floor(given: Inputs[Workload]) -> DataFrame:
     """Only read, shuffle by key and pass the rows through Python and back: no join, no state.
 
     What any operator written with `mapInArrow` after a shuffle pays before it does any work.
@@ -97,29 +156,30 @@ def floor(left: DataFrame, right: DataFrame, state: Path, workload: Workload) ->
     def identity(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         yield from batches
 
+    left, right = given.stream("l"), given.stream("r")
     rows = left.withColumnRenamed("x", "v").unionAll(right.withColumnRenamed("y", "v"))
     return rows.repartition(CORES, "k").mapInArrow(identity, rows.schema)
 
 
-def batch_join(spark: SparkSession, directory: Path, workload: Workload) -> DataFrame:
+def batch_join(given: Inputs[Any]) -> DataFrame:
     """The truth for verification: Spark's batch join over all files at once."""
-    if workload.reach:
-        return _batch_band(spark, directory, workload)
-    sides = {s: spark.read.schema(schema_ddl(s)).parquet(str(directory / s)) for s in ("l", "r")}
-    return sides["l"].alias("l").join(sides["r"].alias("r"), F.expr(workload.on)).selectExpr(*SELECT)
+    if isinstance(given.workload, Workload) and given.workload.reach:
+        return _batch_band(given)
+    return _join(given.workload, *(given.whole(name) for name in given.workload.inputs))
 
 
-def _batch_band(spark: SparkSession, directory: Path, workload: Workload) -> DataFrame:
+def _batch_band(given: Inputs[Workload]) -> DataFrame:
     """The same for a band, by DuckDB: Spark would compare all pairs."""
     import duckdb
 
     with duckdb.connect() as engine:
         engine.execute("SET memory_limit = '4GB'")
         for side in ("l", "r"):
-            engine.execute(f"CREATE VIEW {side} AS FROM '{directory}/{side}/*.parquet'")
-        band = f"l.k BETWEEN r.k - {workload.reach} AND r.k + {workload.reach}"
-        found = engine.sql(f"SELECT {', '.join(SELECT)} FROM l JOIN r ON {band}").to_arrow_table()
-    return spark.createDataFrame(found)
+            engine.execute(f"CREATE VIEW {side} AS FROM '{given.path(side)}/*.parquet'")
+        band = f"l.k BETWEEN r.k - {given.workload.reach} AND r.k + {given.workload.reach}"
+        columns = ", ".join(given.workload.select)
+        found = engine.sql(f"SELECT {columns} FROM l JOIN r ON {band}").to_arrow_table()
+    return given.spark.createDataFrame(found)
 
 
 COMPETITORS = {
@@ -136,11 +196,19 @@ COMPETITORS = {
             spark_join,
             {STATE_PROVIDER: f"{STATE_PACKAGE}.RocksDBStateStoreProvider"},
         ),
-        Competitor("floor", floor, joins=False),
+        Competitor("floor", floor),
         Competitor("watersmeet-grid", functools.partial(watersmeet_join, strategy="grid")),
         *(
             Competitor(name, functools.partial(watersmeet_join, strategy=strategy))
             for name, strategy in STRATEGIES.items()
+        ),
+        *(
+            Competitor(name, functools.partial(watersmeet_lookup, strategy=strategy))
+            for name, strategy in LOOKUPS.items()
+        ),
+        *(
+            Competitor(name, build, NO_BROADCAST)
+            for name, build in ((STATIC, spark_static), (SHUFFLED, spark_shuffled), (CACHED, spark_cached))
         ),
         *(
             Competitor(name, build, {STATE_PROVIDER: f"{STATE_PACKAGE}.HDFSBackedStateStoreProvider"})

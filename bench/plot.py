@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from bench.report import BICLIQUE, CUBE, DEFAULT, HASH, ROCKSDB, Results
-from bench.workloads import BALANCE, BALANCE_TASKS, by_name
+from bench.workloads import BALANCE, BALANCE_TASKS, Workload, by_name
 
 # The same competitor has the same colour in every picture (Okabe and Ito: safe for colour-blind).
 COLOURS = {
@@ -21,6 +21,12 @@ COLOURS = {
     "watersmeet-biclique": "#e69f00",
     "spark-buckets": "#d55e00",
     "spark-buckets-tuned": "#cc79a7",
+    "watersmeet-hybrid": "#0072b2",
+    "watersmeet-mesh": "#009e73",
+    "watersmeet-index": "#e69f00",
+    "spark-static": "#d55e00",
+    "spark-static-hash": "#cc79a7",
+    "spark-static-cached": "#999999",
 }
 
 
@@ -112,6 +118,7 @@ def _draw_times(results: Results, workloads: Sequence[str]) -> Any | None:
 
 def _tick(name: str) -> str:
     workload = by_name(name)
+    assert isinstance(workload, Workload)
     skew = "one key" if workload.keys == 1 else f"alpha {workload.alpha:g}"
     return f"{skew}\n{workload.rows:,} rows a side\n{workload.expected_results / 1e6:.0f}M results"
 

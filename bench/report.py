@@ -17,13 +17,17 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
-from bench.workloads import FIRST_COUNTED, SEED, SELECT, by_name
+from bench.workloads import FIRST_COUNTED, SEED, by_name
 
 OURS, DEFAULT, ROCKSDB, FLOOR = "watersmeet", "spark-default", "spark-rocksdb", "floor"
 GRID, BUCKETS, TUNED = "watersmeet-grid", "spark-buckets", "spark-buckets-tuned"
 HASH, CUBE, BICLIQUE = "watersmeet-hash", "watersmeet-hypercube", "watersmeet-biclique"
 # The strategies of an equality join, asked for by name.
 STRATEGIES = {HASH: "hash", CUBE: "hypercube", BICLIQUE: "biclique"}
+HYBRID, MESH, INDEX = "watersmeet-hybrid", "watersmeet-mesh", "watersmeet-index"
+STATIC, SHUFFLED, CACHED = "spark-static", "spark-static-hash", "spark-static-cached"
+# The strategies of a join with a table.
+LOOKUPS = {HYBRID: "hybrid", MESH: "mesh", INDEX: "index"}
 MB = 1_000_000
 # Above this share of the machine taken by other processes a run is marked: repeat it.
 NOISY_SHARE = 0.15
@@ -67,6 +71,10 @@ class Results:
     def balance(self, workload: str, competitor: str) -> dict[str, Any] | None:
         """How evenly tasks were busy, by their number as text."""
         return next((r for r in self.of(workload, competitor) if "balance" in r), None)
+
+    def paging(self, workload: str, competitor: str) -> list[Run]:
+        """For each batch which pages were needed, planned and read, counted without Spark."""
+        return next((r["paging"] for r in self.of(workload, competitor) if "paging" in r), [])
 
     def checks(self) -> list[Run]:
         return [r for r in self.runs if "equal" in r]
@@ -144,8 +152,10 @@ def growth(results: Results, workload: str, times: float) -> Finding:
     return Finding(demand, target, f"{ratio:.2f}x", ratio <= times)
 
 
-def memory(results: Results, workload: str, limit_bytes: int, us: str = OURS) -> Finding:
-    demand, target = f"{workload}: private memory of Python", f"< {limit_bytes / MB:.0f} MB"
+def memory(results: Results, workload: str, limit_bytes: int, us: str = OURS, made_of: str = "") -> Finding:
+    """`made_of` says how the limit comes about."""
+    limit = f"{limit_bytes / MB:.0f} MB" + (f" ({made_of})" if made_of else "")
+    demand, target = f"{workload}: private memory of Python", f"< {limit}"
     usages = [r["usage"] for r in results.timed(workload, us)]
     if not usages:
         return _unmeasured(results, workload, demand, target, us=us)
@@ -243,7 +253,9 @@ def markdown(
     facts = next(r["versions"] for r in results.runs if "versions" in r)
     extra = sorted({f"`{k}={v}`" for r in results.runs for k, v in r.get("conf", {}).items()})
     names = dict.fromkeys(r["workload"] for r in results.runs)
-    sizes = ", ".join(w.text for w in map(by_name, names))
+    workloads = [by_name(name) for name in names]
+    sizes = ", ".join(w.text for w in workloads)
+    columns = dict.fromkeys(column for w in workloads for column in w.select)
     verdicts = [[f.demand, f.target, f.measured, f.verdict] for f in findings]
     setting = (
         f"Measured {date} with Spark {facts['spark']}, Java {facts['java']}, Python {facts['python']}, "
@@ -255,7 +267,7 @@ def markdown(
     )
     parts = [
         setting,
-        f"Workloads: {sizes}. Result columns: {', '.join(SELECT)}.",
+        f"Workloads: {sizes}. Result columns: {', '.join(columns)}.",
         f"Settings beside those of `bench/run.py`: {', '.join(extra) or 'none'}.",
         markdown_table(("demand", "target", "measured", "verdict"), verdicts),
         legend,

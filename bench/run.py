@@ -19,6 +19,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Sequence
 from datetime import datetime
 from pathlib import Path
 from typing import Annotated, Any
@@ -32,8 +33,9 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 from bench.data import cache_dir, input_dir
 from bench.memory import Sampler
-from bench.peers import COMPETITORS, Competitor, batch_join, source
-from bench.workloads import CORES, SELECT, Workload, by_name
+from bench.pages import pages_needed
+from bench.peers import COMPETITORS, JOIN, Competitor, Inputs, batch_join
+from bench.workloads import CORES, AnyWorkload, by_name
 
 POLL_SECONDS = 1.0
 JVM_EXIT_SECONDS = 10
@@ -53,7 +55,7 @@ SETTINGS = {
 
 
 def start_session(
-    competitor: Competitor, workload: Workload, scratch: Path, extra: dict[str, str]
+    competitor: Competitor, workload: AnyWorkload, scratch: Path, extra: dict[str, str]
 ) -> SparkSession:
     """A session with everybody's settings, then the competitor's own."""
     os.environ["PYSPARK_PYTHON"] = sys.executable
@@ -90,12 +92,6 @@ def stop_session() -> None:
         jvm.wait()
 
 
-def build(spark: SparkSession, competitor: Competitor, workload: Workload, scratch: Path) -> DataFrame:
-    files = input_dir(workload)
-    left, right = source(spark, "l", files), source(spark, "r", files)
-    return competitor.build(left, right, scratch / "state", workload)
-
-
 def await_query(query: StreamingQuery, batches: int) -> None:
     """Wait for the end and tell the harness, on standard output, how far the run is."""
     while not query.awaitTermination(POLL_SECONDS):  # type: ignore[arg-type]
@@ -103,9 +99,11 @@ def await_query(query: StreamingQuery, batches: int) -> None:
         print(json.dumps({"batch": last.batchId + 1 if last else 0, "of": batches}), flush=True)
 
 
-def measure(spark: SparkSession, competitor: Competitor, workload: Workload, scratch: Path) -> dict:
+def measure(given: Inputs[Any], competitor: Competitor, scratch: Path) -> dict:
     """Run the stream into `noop` and return per-batch facts."""
-    rows = build(spark, competitor, workload, scratch)
+    workload, started = given.workload, time.monotonic()
+    rows = competitor.build(given)
+    prepare_s = time.monotonic() - started
     writer = rows.writeStream.format("noop").outputMode("append").trigger(availableNow=True)
     with Sampler() as sampler:
         started = time.monotonic()
@@ -117,10 +115,12 @@ def measure(spark: SparkSession, competitor: Competitor, workload: Workload, scr
     _expect_all_rows(batches, workload)
     state_bytes = sum(f.stat().st_size for f in scratch.rglob("*") if f.is_file())
     return {
+        "prepare_s": prepare_s,
         "wall_s": wall_s,
         "batches": batches,
         "disk_bytes": state_bytes,
         "usage": sampler.as_dict(),
+        "needed": pages_needed(given.state / JOIN),
     }
 
 
@@ -141,34 +141,33 @@ def _cpu_s(batch: dict[str, Any], sampler: Sampler) -> float:
     return sampler.cpu_between(start, start + batch["seconds"])
 
 
-def _expect_all_rows(batches: list[dict[str, Any]], workload: Workload) -> None:
+def _expect_all_rows(batches: list[dict[str, Any]], workload: AnyWorkload) -> None:
     """A run that batched the input otherwise than planned must not be compared with others."""
     got = [b["input_rows"] for b in batches]
-    want = [2 * workload.batch_rows] * workload.batches
+    want = [len(workload.streams) * workload.batch_rows] * workload.batches
     if got != want:
         raise RuntimeError(f"{workload.name}: batches of {got} rows instead of {want}")
 
 
-def verify(spark: SparkSession, competitor: Competitor, workload: Workload, scratch: Path) -> dict:
+def verify(given: Inputs[Any], competitor: Competitor, scratch: Path) -> dict:
     """Write the stream's results to Parquet and compare their fingerprint with the batch join's."""
-    files, results = input_dir(workload), scratch / "results"
-    rows = build(spark, competitor, workload, scratch)
-    writer = rows.writeStream.format("parquet").trigger(availableNow=True)
+    results, select = scratch / "results", given.workload.select
+    writer = competitor.build(given).writeStream.format("parquet").trigger(availableNow=True)
     writer = writer.option("checkpointLocation", str(scratch / "checkpoint"))
-    await_query(writer.start(str(results)), workload.batches)
+    await_query(writer.start(str(results)), given.workload.batches)
     # Read through the sink's own log: only what the query committed counts.
-    got = fingerprint(spark.read.parquet(str(results)))
-    want = fingerprint(batch_join(spark, files, workload))
+    got = fingerprint(given.spark.read.parquet(str(results)), select)
+    want = fingerprint(batch_join(given), select)
     return {"got": got, "want": want, "equal": got == want}
 
 
-def fingerprint(rows: DataFrame) -> dict[str, str]:
+def fingerprint(rows: DataFrame, select: Sequence[str]) -> dict[str, str]:
     """Count and two order-independent checksums: equal for equal multisets.
 
     Sums do not cancel duplicates as an exclusive or would; two hash functions make an accidental
     match of different multisets implausible.
     """
-    columns = [c.split(" AS ")[-1].split(".")[-1] for c in SELECT]
+    columns = [c.split(" AS ")[-1].split(".")[-1] for c in select]
     wide = "decimal(38,0)"
     sums = [F.sum(h(*columns).cast(wide)).alias(n) for n, h in (("xx", F.xxhash64), ("mm", F.hash))]
     found = rows.agg(F.count(F.lit(1)).alias("rows"), *sums).first()
@@ -196,7 +195,7 @@ def versions(spark: SparkSession) -> dict[str, str]:
     }
 
 
-def require_memory(workload: Workload) -> None:
+def require_memory(workload: AnyWorkload) -> None:
     """Without swap a heap that does not fit kills a neighbour: refuse instead."""
     need_gb = workload.heap_gb + BESIDE_HEAP_GB
     free_gb = psutil.virtual_memory().available / GB
@@ -215,12 +214,12 @@ def main(
     chosen, work = COMPETITORS[competitor], by_name(workload)
     extra = dict(pair.split("=", 1) for pair in conf or ())
     require_memory(work)
-    input_dir(work)
+    files = input_dir(work)
     (cache_dir() / "scratch").mkdir(parents=True, exist_ok=True)
     scratch = Path(tempfile.mkdtemp(prefix=f"{competitor}-{workload}-", dir=cache_dir() / "scratch"))
     try:
         spark = start_session(chosen, work, scratch, extra)
-        found = (verify if check else measure)(spark, chosen, work, scratch)
+        found = (verify if check else measure)(Inputs(spark, work, files, scratch / "state"), chosen, scratch)
         head = {"competitor": competitor, "workload": workload, "conf": extra, "versions": versions(spark)}
         out.parent.mkdir(parents=True, exist_ok=True)
         out.write_text(json.dumps(head | found, indent=1))

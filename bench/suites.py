@@ -6,18 +6,24 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from bench import plot, skew
+from bench import plot, skew, tables
 from bench.report import (
     BICLIQUE,
     BUCKETS,
+    CACHED,
     CUBE,
     DEFAULT,
     FLOOR,
     GRID,
     HASH,
+    HYBRID,
+    INDEX,
     MB,
+    MESH,
     OURS,
     ROCKSDB,
+    SHUFFLED,
+    STATIC,
     TUNED,
     Finding,
     Results,
@@ -36,6 +42,10 @@ from bench.workloads import (
     ONE_KEY,
     SKEW_CHECK,
     SMALL,
+    TABLE_4M,
+    TABLE_4M_SORTED,
+    TABLE_CHECK,
+    TABLE_SMALL,
     UNIFORM_2M,
     UNIFORM_10M,
     ZIPF_1,
@@ -49,8 +59,8 @@ from bench.workloads import (
 class Suite:
     """`checked` workloads are compared with an independent engine, `timed` ones measured; by competitor.
 
-    `balanced` ones are counted task by task, without Spark. Results of `ours` are also compared on timed workloads but
-    for `unverified` ones. `rounds` are repetitions that a workload has at least.
+    Without Spark, tasks' work is counted on `balanced` workloads and pages read on `paged` ones. Results of `ours` are
+    also compared on timed workloads but for `unverified` ones. `rounds` are repetitions that a workload has at least.
     """
 
     name: str
@@ -59,6 +69,7 @@ class Suite:
     demands: Callable[[Results], list[Finding]]
     ours: str = OURS
     balanced: dict[str, tuple[str, ...]] = field(default_factory=dict)
+    paged: dict[str, tuple[str, ...]] = field(default_factory=dict)
     unverified: tuple[str, ...] = ()
     rounds: dict[str, int] = field(default_factory=dict)
     tables: Callable[[Results], Sequence[str]] = lambda results: ()
@@ -66,12 +77,15 @@ class Suite:
 
     @property
     def parts(self) -> tuple[str, ...]:
-        return (*self.checked, *self.balanced, *self.timed)
+        return tuple(part for entries in self._entries for part in entries)
 
     @property
     def competitors(self) -> set[str]:
-        every = (*self.checked.values(), *self.balanced.values(), *self.timed.values())
-        return {c for entrants in every for c in entrants}
+        return {c for entries in self._entries for entrants in entries.values() for c in entrants}
+
+    @property
+    def _entries(self) -> tuple[dict[str, tuple[str, ...]], ...]:
+        return self.checked, self.balanced, self.paged, self.timed
 
 
 def _equality_demands(results: Results) -> list[Finding]:
@@ -141,4 +155,21 @@ SKEW = Suite(
     draw=plot.draw_skew,
 )
 
-SUITES = {suite.name: suite for suite in (EQUALITY, BAND, SKEW)}
+LOOKUPS, STATICS = (HYBRID, MESH, INDEX), (STATIC, SHUFFLED, CACHED)
+
+TABLES = Suite(
+    "tables",
+    {TABLE_CHECK.name: (*LOOKUPS, *STATICS)},
+    {
+        TABLE_4M.name: (HYBRID, MESH, *STATICS),
+        TABLE_4M_SORTED.name: (HYBRID, MESH, STATIC),
+        # By key each row reads its page again: 100,000 times in a batch of the others.
+        TABLE_SMALL.name: (*LOOKUPS, STATIC),
+    },
+    tables.demands,
+    ours=HYBRID,
+    paged={w.name: (HYBRID, MESH) for w in (TABLE_4M, TABLE_4M_SORTED, TABLE_SMALL)},
+    tables=tables.tables,
+)
+
+SUITES = {suite.name: suite for suite in (EQUALITY, BAND, SKEW, TABLES)}

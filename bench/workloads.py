@@ -1,22 +1,21 @@
 """The workloads: what data, in how many micro-batches.
 
 A workload is plain facts; `data.py` turns it into files and `run.py` feeds those files to one
-competitor. Every row is 24 bytes wide (three 8-byte columns) and every column is used by the
-result, so nothing that a competitor reads is thrown away unseen.
+competitor. A row of a stream is 24 bytes wide (three 8-byte columns), and every column of every input
+is used by the result, so nothing that a competitor reads is thrown away unseen.
 """
 
 from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
+from typing import ClassVar, TypeAlias
 
 from watersmeet.reproduce.zipf import rank_shares
 
 SEED = 20_260_101
 # Spark's cores, shuffle partitions and our join tasks.
 CORES = 2
-
-SELECT = ("l.k", "l.id", "l.x", "r.id AS rid", "r.y")
 
 # The first two batches start Python workers, compile Spark's generated code and warm the JVM:
 # demands count from the third batch on (index 2).
@@ -41,6 +40,10 @@ class Workload:
     reach: int = 0
     alpha: float = 0.0
 
+    inputs: ClassVar[tuple[str, str]] = ("l", "r")
+    streams: ClassVar[tuple[str, ...]] = inputs
+    select: ClassVar[tuple[str, ...]] = ("l.k", "l.id", "l.x", "r.id AS rid", "r.y")
+
     @property
     def on(self) -> str:
         return f"abs(l.k - r.k) <= {self.reach}" if self.reach else "l.k = r.k"
@@ -62,6 +65,47 @@ class Workload:
     def expected_results(self) -> int:
         """Mean number of result rows of the whole run; `reach` is for uniform keys."""
         return round(self.rows * self.rows * (2 * self.reach + 1) * meeting_share(self.keys, self.alpha))
+
+
+@dataclass(frozen=True, slots=True)
+class TableWorkload:
+    """A stream `s` of `rows` sales, one file per micro-batch, and a table `p` of `table_rows` products, one file.
+
+    Products are drawn by Zipf's law. Which of them is popular has nothing to do with its id, or, `by_id`, the first is
+    the most popular, the second comes next, and so on.
+    """
+
+    name: str
+    rows: int
+    table_rows: int
+    batches: int
+    heap_gb: int
+    seed: int = SEED
+    alpha: float = 1.0
+    by_id: bool = False
+
+    inputs: ClassVar[tuple[str, str]] = ("s", "p")
+    streams: ClassVar[tuple[str, ...]] = ("s",)
+    key: ClassVar[str] = "id"
+    on: ClassVar[str] = "s.product = p.id"
+    select: ClassVar[tuple[str, ...]] = (
+        "s.sale", "s.product", "s.qty", "p.name", "p.category", "p.price", "p.stock", "p.note",
+    )  # fmt: skip
+
+    @property
+    def text(self) -> str:
+        order = "in order of id" if self.by_id else "scattered over the ids"
+        return (
+            f"{self.name} {self.rows:,} rows, table of {self.table_rows:,} rows (Zipf, alpha {self.alpha:g}, {order}), "
+            f"{self.batches} batches, {self.heap_gb} GB heap"
+        )
+
+    @property
+    def batch_rows(self) -> int:
+        return self.rows // self.batches
+
+
+AnyWorkload: TypeAlias = Workload | TableWorkload
 
 
 def meeting_share(keys: int, alpha: float) -> float:
@@ -109,19 +153,34 @@ def _balance_workload(alpha: float) -> Workload:
 BALANCE = {alpha: _balance_workload(alpha) for alpha in BALANCE_ALPHAS}
 BALANCE_ONE_KEY = Workload("balance-one-key", 6_000, 1, BALANCE_BATCHES, 0)
 
-ALL = {
+TABLE_4M = TableWorkload("table-4m", 2_000_000, 4_000_000, 20, heap_gb=6)
+TABLE_4M_SORTED = TableWorkload("table-4m-sorted", 2_000_000, 4_000_000, 20, heap_gb=6, by_id=True)
+# Batches of 500 rows: most pages hold no key of a batch.
+TABLE_SMALL = TableWorkload("table-small", 500 * 20, 4_000_000, 20, heap_gb=6)
+TABLE_CHECK = TableWorkload("table-check", 200_000, 400_000, 8, heap_gb=4)
+
+ALL: dict[str, AnyWorkload] = {
     w.name: w
     for w in (
         *(UNIFORM_2M, UNIFORM_10M, SMALL, CHECK),
         *(BAND_2M, BAND_CHECK),
         *(ZIPF_1, ZIPF_1_LARGE, ZIPF_15, ZIPF_2, SKEW_CHECK, ONE_KEY),
         *(*BALANCE.values(), BALANCE_ONE_KEY),
+        *(TABLE_4M, TABLE_4M_SORTED, TABLE_SMALL, TABLE_CHECK),
     )
 }
 
 
-def quick(workload: Workload) -> Workload:
+def quick(workload: AnyWorkload) -> AnyWorkload:
     """The same shape at a tenth of the rows: shows that the harness works, proves no demand."""
+    if isinstance(workload, TableWorkload):
+        return replace(
+            workload,
+            name=f"{workload.name}-quick",
+            rows=workload.rows // 10,
+            table_rows=workload.table_rows // 10,
+            heap_gb=min(workload.heap_gb, 4),
+        )
     if workload.alpha or workload.keys == 1:
         # The keys are the shape of such data. A tenth of the rows gives a hundredth of the results.
         return replace(
@@ -147,7 +206,7 @@ def quick(workload: Workload) -> Workload:
     )
 
 
-def by_name(name: str) -> Workload:
+def by_name(name: str) -> AnyWorkload:
     """Look a workload up; `NAME-quick` is the small version of NAME."""
     base = name.removesuffix("-quick")
     if base not in ALL:

@@ -1,0 +1,129 @@
+"""What is demanded of a stream against a table, and what its batches need of it."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Sequence
+
+from bench.report import (
+    CACHED,
+    HYBRID,
+    INDEX,
+    MB,
+    MESH,
+    SHUFFLED,
+    STATIC,
+    Finding,
+    Results,
+    Run,
+    check_equal,
+    markdown_table,
+    memory,
+    times_faster,
+)
+from bench.workloads import CORES, TABLE_4M, TABLE_4M_SORTED, TABLE_SMALL
+from watersmeet.engine.lookup import PAGE_MEMORY
+
+OF_SPARK = 5.0
+# What workers have beside the pages that they keep: Python, Arrow and the code, 146 MB for two workers that pass rows
+# through and do nothing else (the floor of the equality joins), and as much again for the rows of the batch.
+BASE_BYTES = 300 * MB
+BUDGET_BYTES = CORES * PAGE_MEMORY + BASE_BYTES
+BUDGET_TEXT = f"pages {CORES} x {PAGE_MEMORY / MB:.0f}, all else {BASE_BYTES / MB:.0f}"
+
+WORKLOADS = (TABLE_4M.name, TABLE_4M_SORTED.name, TABLE_SMALL.name)
+
+
+def demands(results: Results) -> list[Finding]:
+    return [
+        check_equal(results, HYBRID),
+        *(times_faster(results, workload, STATIC, OF_SPARK, HYBRID) for workload in WORKLOADS[:2]),
+        memory(results, TABLE_4M.name, BUDGET_BYTES, HYBRID, BUDGET_TEXT),
+        *(needed(results, workload) for workload in WORKLOADS),
+        *(strays(results, workload) for workload in WORKLOADS),
+    ]
+
+
+def needed(results: Results, workload: str) -> Finding:
+    """What the status says of every batch, with and without Spark, against what the keys say."""
+    demand, target = f"{workload}: pages needed, by the status", "those that hold keys of the batch"
+    batches = results.paging(workload, HYBRID)
+    runs = results.timed(workload, HYBRID)
+    if not batches or not runs:
+        return Finding(demand, target, "-", None)
+    holding = [batch["holding"] for batch in batches]
+    said = [[batch["needed"] for batch in batches], *([b["pages"] for b in run["needed"]] for run in runs)]
+    wrong = sum(one != holding for one in said)
+    if wrong:
+        return Finding(demand, target, f"other numbers in {wrong} of {len(said)} runs", False)
+    measured = f"equal in {len(holding)} batches: {_spread(holding)} of {batches[0]['pages']:,}"
+    return Finding(demand, target, measured, True)
+
+
+def strays(results: Results, workload: str) -> Finding:
+    """Every read of a page, and every row answered: a join that reads nothing has no stray either."""
+    demand, target = f"{workload}: pages read that hold no key of the batch", "0"
+    batches = results.paging(workload, HYBRID)
+    if not batches:
+        return Finding(demand, target, "-", None)
+    stray, reads = (sum(batch[what] for batch in batches) for what in ("stray", "reads"))
+    unanswered = sum(batch["rows"] - batch["results"] for batch in batches)
+    measured = f"{stray:,} of {reads:,} reads"
+    if unanswered:
+        measured += f"; {unanswered:,} rows without a result"
+    return Finding(demand, target, measured, not stray and not unanswered)
+
+
+def tables(results: Results) -> list[str]:
+    """How long a table takes to be ready, and what batches need of it."""
+    return [*_preparation(results), *_pages(results)]
+
+
+def _preparation(results: Results) -> list[str]:
+    rows = [
+        [workload, name, f"{statistics.median(run['prepare_s'] for run in runs):.1f}"]
+        for workload in WORKLOADS
+        for name in (HYBRID, MESH, INDEX, STATIC, SHUFFLED, CACHED)
+        if (runs := results.timed(workload, name))
+    ]
+    legend = (
+        "Before the first batch: seconds until the query can be started. Ours brings the table into its form, once for "
+        "all queries that use it; `spark-static-cached` puts it into Spark's cache, in every start."
+    )
+    return [legend, markdown_table(("workload", "competitor", "ready after s"), rows)] if rows else []
+
+
+def _pages(results: Results) -> list[str]:
+    rows = [
+        _page_row(workload, name, batches)
+        for workload in WORKLOADS
+        for name in (HYBRID, MESH)
+        if (batches := results.paging(workload, name))
+    ]
+    legend = (
+        "Pages in a batch, smallest and largest number. Exact counts, without Spark: those that hold keys of the "
+        "batch, those that the status says it needed, and those that were read, since they were not among the pages "
+        f"kept from earlier batches (at most {PAGE_MEMORY / MB:.0f} MB)."
+    )
+    head = ("workload", "strategy", "pages", "with keys", "needed", "MB needed", "read", "without a key")
+    return [legend, markdown_table(head, rows)] if rows else []
+
+
+def _page_row(workload: str, name: str, batches: Sequence[Run]) -> list[str]:
+    return [
+        workload,
+        name.removeprefix("watersmeet-"),
+        f"{batches[0]['pages']:,}",
+        *(_spread([batch[what] for batch in batches]) for what in ("holding", "needed")),
+        _spread([round(batch["needed_bytes"] / MB) for batch in batches]),
+        *(_spread([batch[what] for batch in batches]) for what in ("reads", "stray")),
+    ]
+
+
+def _spread(numbers: Sequence[int]) -> str:
+    """
+    >>> _spread([3, 1000]), _spread([7, 7])
+    ('3 to 1,000', '7')
+    """
+    least, most = min(numbers), max(numbers)
+    return f"{least:,}" if least == most else f"{least:,} to {most:,}"
