@@ -40,14 +40,14 @@ FULL = Size(
     rows=paper.ROWS,
     budget_bytes=paper.BUDGET_BYTES,
     relations=(500_000, 1_000_000, 2_000_000, 4_000_000, 8_000_000),
-    budgets=(10 * MB, 25 * MB, 50 * MB, 100 * MB, 200 * MB),
-    pages=(256, 1024, 4096, 16_384, 65_536, 131_072, 262_144),
+    budgets=(10 * MB, 25 * MB, 50 * MB, 100 * MB),
+    pages=(512, 1024, 4096, 16_384, 65_536, 131_072, 262_144),
     rates=(125, 250, 500, 1000, 2000, 8000, 32_000),
-    slow_rows=4000,
+    slow_rows=1500,
     readings=3,
     reading_s=0.5,
     use_pages=paper.PAGES,
-    use_s=10.0,
+    use_s=9.0,
 )
 # A quarter of relation and memory: as many rows of memory for each row of the relation.
 QUICK = Size(

@@ -26,8 +26,8 @@ class Service:
 
     `rate` is in rows answered a second; `answered` in rows for each page read (the paper's w), `step_s` the time of one
     turn of its loop (c_loop), `read_s` that of the read in it, `stay_s` from loading a row to its match on average (processing time), `held_rows` the rows
-    that it had in memory (H_t). `unused` is the share of page reads that answered no row. `by_equation2` is what the cost
-    model says of HYBRIDJOIN with the paper's k.
+    that it had in memory (H_t). `unused` is the share of page reads that answered no row. `equation_gain` is how
+    many times MESHJOIN's rate the paper's equations give HYBRIDJOIN at this page size.
     """
 
     page_rows: int
@@ -39,7 +39,7 @@ class Service:
     stay_s: float
     unused: float
     predicted: Prediction
-    by_equation2: Prediction
+    equation_gain: float
 
     def k(self, relation_rows: int) -> float:
         """Of equation 2."""

@@ -18,7 +18,7 @@ from watersmeet.errors import WatersmeetError
 from watersmeet.local.steps import StepJoin
 from watersmeet.plan.pagecost import CostConstants
 from watersmeet.reproduce.hybrid.machines import Tally, Watched, capacity_of, make_machine
-from watersmeet.reproduce.hybrid.model import Observed, by_equation2, predict
+from watersmeet.reproduce.hybrid.model import Observed, equation_gain, predict
 from watersmeet.reproduce.hybrid.readings import summarise
 from watersmeet.reproduce.hybrid.relation import Relation
 from watersmeet.reproduce.hybrid.results import HYBRIDJOIN, INLJ, Service, Slow
@@ -75,7 +75,7 @@ class Run:
             seconds / turns if self.algorithm == INLJ else waited_s / answered,
             sum(reading.unused for reading in self.readings) / turns,
             predict(self.algorithm, constants, rows, self.held_rows, page_rows),
-            by_equation2(constants, rows, self.held_rows, page_rows),
+            equation_gain(constants, rows, self.held_rows, page_rows),
         )
 
     def observed(self, page_rows: int) -> Observed:
