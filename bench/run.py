@@ -54,6 +54,12 @@ SETTINGS = {
 }
 
 
+# Without Arrow's checks of every value, as docs/operations.md advises: Spark's own join reads no Arrow.
+JAVA_OPTIONS = (
+    "-XX:-UsePerfData -Darrow.enable_unsafe_memory_access=true -Darrow.enable_null_check_for_get=false"
+)
+
+
 def start_session(
     competitor: Competitor, workload: AnyWorkload, scratch: Path, extra: dict[str, str]
 ) -> SparkSession:
@@ -63,7 +69,7 @@ def start_session(
         SparkSession.builder.master(f"local[{CORES}]")
         .appName(f"bench {competitor.name} {workload.name}")
         .config("spark.driver.memory", f"{workload.heap_gb}g")
-        .config("spark.driver.extraJavaOptions", "-XX:-UsePerfData")
+        .config("spark.driver.extraJavaOptions", JAVA_OPTIONS)
         .config("spark.local.dir", str(scratch / "local"))
         .config("spark.sql.warehouse.dir", str(scratch / "warehouse"))
     )
