@@ -106,11 +106,11 @@ def zipf_keys(rows: int, count: int) -> np.ndarray:
 
 
 @pytest.mark.parametrize(
-    ("rows", "page_rows", "capacity"), [(20_000, 10, 1_000), (4_000, 8, 3_000), (20_000, 1_000, 5_000)]
+    ("rows", "page_rows", "capacity"), [(20_000, 10, 500), (4_000, 8, 2_000), (20_000, 1_000, 5_000)]
 )
 def test_expected_input_under_zipf_is_what_is_counted(rows, page_rows, capacity):
     """The first page gets a quarter of the stream, or in the last case seven tenths."""
-    keys = zipf_keys(rows, 25 * capacity)
+    keys = zipf_keys(rows, 20 * capacity)
     machine = HybridJoin(Source(rows, page_rows), JOIN, STREAM, capacity)
     counted = answered_each_step(machine, keys, 10 * capacity)
     assert expected_input(zipf_shares(rows, page_rows), capacity) == pytest.approx(counted, rel=0.05)
