@@ -178,6 +178,14 @@ def test_more_files_than_are_kept_open(tmp_path, monkeypatch):
     assert found.read(0, ["id"]).num_rows == 10
 
 
+def test_more_may_be_read_while_pages_are_on_their_way(tmp_path):
+    pq.write_table(numbers(0, 10_000), tmp_path / "t.parquet", row_group_size=100)
+    found = opened(tmp_path, tmp_path / "t.parquet", "id")
+    for number, page in found.read_many(range(100), ["id", "s"]):
+        again = found.read(number, ["id", "s"])
+        assert again.equals(page) and page.column("id")[0].as_py() == number * 100
+
+
 def test_a_failed_read_ahead_reaches_the_caller_in_its_turn(tmp_path):
     for number in range(3):
         pq.write_table(numbers(number * 10, number * 10 + 10), tmp_path / f"{number}.parquet")

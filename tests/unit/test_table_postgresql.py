@@ -5,6 +5,7 @@ from __future__ import annotations
 import pickle
 import threading
 import time
+import traceback
 
 import pyarrow as pa
 import pytest
@@ -208,6 +209,15 @@ def test_patience_ends_with_what_to_do(tmp_path, restartable):
         found.read(0, ["id"])
     restartable.start()
     assert found.read(0, ["id"]).num_rows == 1
+
+
+@pytest.mark.parametrize(
+    "uri", ["postgresql://ada:s3cretpw@host:port/x", "postgresql://ada:s3cretpw@h/x?no=such"]
+)
+def test_a_malformed_uri_is_refused_without_its_password(tmp_path, uri):
+    with pytest.raises(TableError) as caught:
+        prepared(tmp_path, uri, "id")
+    assert "s3cretpw" not in "".join(traceback.format_exception(caught.value))
 
 
 class Away(Exception):

@@ -54,7 +54,9 @@ def test_declared_types_say_what_columns_are(tmp_path, database):
 def test_a_column_that_is_null_for_thousands_of_rows_keeps_its_type(tmp_path, database):
     database.execute("CREATE TABLE t (id INTEGER PRIMARY KEY, s TEXT)")
     rows = [(n, None if n < 3_000 else f"row {n}") for n in range(4_000)]
+    database.execute("BEGIN")
     database.executemany("INSERT INTO t VALUES (?, ?)", rows)
+    database.execute("COMMIT")
     expected = pa.table({"id": [n for n, _ in rows], "s": [s for _, s in rows]})
     check_table(opened(tmp_path, page_rows=4_000), expected)
     check_table(opened(tmp_path, page_rows=500), expected)

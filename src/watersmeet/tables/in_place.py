@@ -6,6 +6,7 @@ a file that was changed since the index was made. Not guaranteed: that a row gro
 
 from __future__ import annotations
 
+import threading
 from collections import OrderedDict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -67,8 +68,14 @@ class OpenParquet:
         )
         self._open: OrderedDict[int, pq.ParquetFile] = OrderedDict()
         self._is_checked = np.zeros(len(self.index), np.bool_)
+        self._turn = threading.Lock()
 
     def read(self, page: int, columns: Sequence[str]) -> pa.RecordBatch:
+        # A page may be on its way ahead of its use; readers of one file take turns.
+        with self._turn:
+            return self._read(page, columns)
+
+    def _read(self, page: int, columns: Sequence[str]) -> pa.RecordBatch:
         what = f"{self._label}: page {page}, row group {self._group[page]} of {self._path(page)},"
         parquet = self._parquet(page, what)
         present = [column for column in columns if column in parquet.schema_arrow.names]
@@ -97,8 +104,9 @@ class OpenParquet:
         return newest_files(self._source.origin, self._files, self._source.folder, self._source.cache)
 
     def close(self) -> None:
-        while self._open:
-            self._open.popitem()[1].close()
+        with self._turn:
+            while self._open:
+                self._open.popitem()[1].close()
 
     def _path(self, page: int) -> str:
         return self._paths[int(self._file[page])]

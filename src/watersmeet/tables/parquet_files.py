@@ -176,5 +176,6 @@ def place_of(address: Address) -> tuple[fs.FileSystem, str]:
     try:
         filesystem, base = fs.FileSystem.from_uri(plain)
     except (pa.ArrowInvalid, OSError) as error:
-        raise TableError(f"table {address!r} cannot be opened: {address.scrub(str(error))}") from error
+        # Not `from error`, which may hold the whole URI.
+        raise TableError(f"table {address!r} cannot be opened: {address.scrub(str(error))}") from None
     return filesystem, base.rstrip("/")

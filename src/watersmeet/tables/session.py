@@ -10,9 +10,10 @@ from __future__ import annotations
 import contextlib
 import importlib
 import re
+import threading
 import time
+import weakref
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 import pyarrow as pa
@@ -43,21 +44,39 @@ class Driver(Protocol):
         ...
 
 
-@dataclass(slots=True)
 class Session:
-    """One connection, made when it is needed. Not for several threads at once."""
+    """One connection, made when it is needed. Threads take turns: a page may be on its way ahead of its use.
 
-    driver: Driver
-    address: Address
-    label: str
-    patience_s: float
-    clock: Callable[[], float] = time.monotonic
-    sleep: Callable[[float], None] = time.sleep
-    _connection: Any = field(default=None, init=False)
+    The connection is closed with the session, at the latest when the process ends: drivers complain otherwise.
+    """
+
+    def __init__(
+        self,
+        driver: Driver,
+        address: Address,
+        label: str,
+        patience_s: float,
+        *,
+        clock: Callable[[], float] = time.monotonic,
+        sleep: Callable[[float], None] = time.sleep,
+    ):
+        self.label = label
+        self._driver = driver
+        self._address = address
+        self._patience_s = patience_s
+        self._clock, self._sleep = clock, sleep
+        self._turn = threading.Lock()
+        # At most one.
+        self._connections: list[Any] = []
+        weakref.finalize(self, _disconnect, self._connections)
 
     def run(self, query: str, parameters: pa.RecordBatch | None = None) -> pa.Table:
         """The whole result of a query."""
-        deadline = self.clock() + self.patience_s
+        with self._turn:
+            return self._run(query, parameters)
+
+    def _run(self, query: str, parameters: pa.RecordBatch | None) -> pa.Table:
+        deadline = self._clock() + self._patience_s
         pause = _FIRST_PAUSE_S
         while True:
             try:
@@ -65,38 +84,43 @@ class Session:
             except (TableError, ConfigError):
                 raise
             except Exception as error:
-                self.close()
-                if not self.driver.is_passing(error):
-                    raise self._failed("cannot be read", error, "") from error
-                if self.clock() + pause > deadline:
+                _disconnect(self._connections)
+                if not self._driver.is_passing(error):
+                    # Not `from error`: what libpq says of a URI that it cannot read holds the whole of it.
+                    raise self._failed("cannot be read", error, "") from None
+                if self._clock() + pause > deadline:
                     raise self._failed(
-                        f"cannot be reached, for {self.patience_s:g} s already",
+                        f"cannot be reached, for {self._patience_s:g} s already",
                         error,
                         ". Start the database, or check the address, the network and the credentials; then start the "
                         "query again: nothing is lost. patience= says how long to go on trying",
-                    ) from error
-                self.sleep(pause)
+                    ) from None
+                self._sleep(pause)
                 pause = min(2 * pause, _LONGEST_PAUSE_S)
 
     def close(self) -> None:
-        connection, self._connection = self._connection, None
-        if connection is not None:
-            # It may be lost already, and nothing depends on how it ends.
-            with contextlib.suppress(Exception):
-                connection.close()
+        with self._turn:
+            _disconnect(self._connections)
 
     def _once(self, query: str, parameters: pa.RecordBatch | None) -> pa.Table:
-        if self._connection is None:
-            self._connection = self.driver.connect(self.address.uri)
-        with self._connection.cursor() as cursor:
-            if self.driver.statement_options:
-                cursor.adbc_statement.set_options(**self.driver.statement_options)
+        if not self._connections:
+            self._connections.append(self._driver.connect(self._address.uri))
+        with self._connections[0].cursor() as cursor:
+            if self._driver.statement_options:
+                cursor.adbc_statement.set_options(**self._driver.statement_options)
             cursor.execute(query, parameters=parameters)
             return cursor.fetch_arrow_table()
 
     def _failed(self, what: str, error: Exception, advice: str) -> TableError:
-        said = self.address.scrub(str(error)).partition("Query was:")[0].strip()
+        said = self._address.scrub(str(error)).partition("Query was:")[0].strip()
         return TableError(f"{self.label} {what}: {said}{advice}")
+
+
+def _disconnect(connections: list[Any]) -> None:
+    while connections:
+        # It may be lost already, and nothing depends on how it ends.
+        with contextlib.suppress(Exception):
+            connections.pop().close()
 
 
 def is_refused(error: Exception) -> bool:

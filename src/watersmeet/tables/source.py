@@ -45,7 +45,7 @@ class Source(Protocol):
 
 
 class OpenTable(Protocol):
-    """A table with its index, in one process. Not for several threads at once."""
+    """A table with its index, in one process, for one thread. It may be asked for more while `read_many` goes on."""
 
     @property
     def schema(self) -> pa.Schema: ...
