@@ -305,11 +305,11 @@ def test_tuning_agrees_if_there_is_a_best_page_size_and_the_model_finds_it():
             fig6(dataclasses.replace(NOTHING, pages=pages, read_s=read_s, cold_read_s=read_s), FULL)
         )
 
-    rising = [1, 2, 3, 4, 5, 6, 7]
-    peak = [1, 2, 3, 5, 4, 3, 2]
+    rising = [1, 2, 3, 4, 5, 6]
+    peak = [1, 2, 3, 5, 4, 3]
     assert of(peak, peak) == [True, True, False, True, True]
     assert of(rising, peak) == [True, False, False, True, False]
-    assert of([3, 2, 4, 5, 4, 3, 2], peak)[0] is False
+    assert of([3, 2, 4, 5, 4, 3], peak)[0] is False
 
 
 def test_waiting_agrees_if_mesh_waits_longest_and_index_falls_behind():
@@ -324,8 +324,10 @@ def test_waiting_agrees_if_mesh_waits_longest_and_index_falls_behind():
         }
         return agreed(fig10b(dataclasses.replace(NOTHING, slow=slow, slow_input=500), FULL))
 
-    assert of(0.003, 10, 0.001) == [True, True, True, True]
-    assert of(0.003, 0.002, 0.0001, collect=2.0) == [False, False, True, False]
+    assert of(0.0015, 10, 0.001) == [True] * 5
+    # INLJ is slower than HYBRIDJOIN only from 8,000 rows/s on.
+    assert of(0.03, 10, 0.001) == [True, True, True, False, True]
+    assert of(0.003, 0.002, 0.0001, collect=2.0) == [False, False, True, False, True]
     assert of(0.003, 10, 0.004)[2] is False
 
 

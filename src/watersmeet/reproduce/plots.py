@@ -120,8 +120,10 @@ def _lines(axes: Any, chart: Lines) -> None:
         _make_log(axes, "x")
     if chart.log_y:
         _make_log(axes, "y")
-    elif right is None:
-        axes.set_ylim(bottom=0)
+    else:
+        axes.yaxis.set_major_formatter(_number)
+        if right is None:
+            axes.set_ylim(bottom=0)
     if chart.ticks:
         axes.set_xticks(chart.ticks, chart.tick_names)
         axes.tick_params(axis="x", which="minor", bottom=False)
@@ -173,8 +175,12 @@ def _make_log(axes: Any, which: str) -> None:
     axis = getattr(axes, f"{which}axis")
     low, high = axis.get_view_interval()
     axis.set_major_locator(LogLocator(subs=(1, 2, 5) if high / low < _MANY_DECADES else (1,)))
-    axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,g}"))
+    axis.set_major_formatter(FuncFormatter(_number))
     axis.set_minor_formatter(NullFormatter())
+
+
+def _number(value: float, _: object = None) -> str:
+    return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:g}"
 
 
 def _bars(axes: Any, chart: Bars) -> None:

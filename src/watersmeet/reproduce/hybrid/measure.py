@@ -52,6 +52,8 @@ _TIMED_ROWS, _TIMED_PAGES = 200_000, 12
 _MOST_TIMED = 400
 # Of Figure 10b: with ten sources a few thousand rows would be no more than one burst.
 _SLOW_SOURCES = 5
+# At high rates so large a part of the rows of a second: below that a backlog has no time to grow.
+_SLOW_PART = 4
 # Beginnings of Figure 3's segments, as parts of the relation.
 _SEGMENTS = (0, 1 / 800, 1 / 200, 1 / 80, 1 / 32, *(part / 8 for part in range(1, 8)), 0.99)
 _USE_ROWS = 4_000_000
@@ -211,11 +213,12 @@ class _Sitting:
         for algorithm in ALGORITHMS:
             with self._relation(self._size.rows, self._best(algorithm)) as relation:
                 machine = make_machine(algorithm, relation, self._size.budget_bytes)
-                counted = self._size.slow_rows
+                counted = max(self._size.slow_rows, rate // _SLOW_PART)
                 total = counted
                 if algorithm == MESHJOIN:
-                    # All that count leave within a whole turn.
-                    total += capacity_of(relation, self._size.budget_bytes)
+                    # Those of a whole turn, and then another one, in which the last of them are answered.
+                    counted = capacity_of(relation, self._size.budget_bytes)
+                    total = 2 * counted
                 times, keys = np.random.default_rng(SEED).spawn(2)
                 at = arrivals(total, rate, times, _SLOW_SOURCES)
                 # A few thousand rows are not many bursts: stretched, so that they come at the rate on average.
