@@ -339,7 +339,7 @@ KINDS = [
     Kind("date", "timestamp_ntz", [*DAYS[1:], None], [*HOURS, None]),
 ]
 # Numbers of kinds, in the order of the table's key.
-COMPOSITE = [(12, 4), (10, 14, 0), (15, 13), (11, 11 + 1)]
+COMPOSITE = [(12, 4), (10, 14, 0), (15, 13), (11, 12)]
 
 
 def values_at(values: list[Any], number: int, place: int) -> Any:
