@@ -43,8 +43,10 @@ GB = 1 << 30
 # Beside the heap: metaspace, RocksDB, Arrow's direct memory, Python workers.
 BESIDE_HEAP_GB = 2
 
-# Adaptive execution is off as docs/operations.md advises: for Spark's own join, which is stateful, it always is.
+# As docs/operations.md advises. Adaptive execution: for Spark's own join of two streams, which is stateful, it is always
+# off. Bytes of an Arrow batch: Spark adds up the batch's size for every row unless there is no limit.
 SETTINGS = {
+    "spark.sql.execution.arrow.maxBytesPerBatch": "2147483647",
     "spark.sql.adaptive.streaming.stateless.enabled": "false",
     "spark.sql.shuffle.partitions": str(CORES),
     "spark.ui.enabled": "false",
