@@ -282,3 +282,19 @@ def test_a_label_is_the_value_and_several_keys_are_listed_with_commas(tmp_path):
     cube = plans(tmp_path)[-1].cube
     assert cube is not None
     assert sorted(one.label for one in cube.heavy) == ["x" * 40, "y, 1"]
+
+
+@pytest.mark.parametrize(
+    "kind, value",
+    [(pa.date32(), 5_000_000), (pa.date32(), -1_000_000), (pa.timestamp("us"), 400_000_000_000_000_000)],
+    ids=str,
+)
+@pytest.mark.parametrize("strategy", ["hash", "hypercube"])
+def test_a_hot_key_that_python_cannot_say_is_joined_all_the_same(tmp_path, kind, value, strategy):
+    schema = pa.schema({"k": kind, "x": pa.int64()})
+    keys = pa.array([value] * 100, pa.int32() if kind == pa.date32() else pa.int64()).view(kind)
+    rows = pa.table({"k": keys, "x": range(100)}, schema=schema)
+    join = LocalJoin(
+        {"l": schema, "r": schema}, on="l.k = r.k", select=["l.x"], state=str(tmp_path), strategy=strategy
+    )
+    assert join.count(l=rows, r=rows) == 10_000

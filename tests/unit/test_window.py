@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime
 
+import numpy as np
 import pyarrow as pa
 import pytest
 from typer.testing import CliRunner
@@ -252,3 +253,33 @@ def test_a_job_file_with_a_window():
 def test_a_job_file_with_a_window_that_makes_no_sense(line, words):
     with pytest.raises(ConfigError, match=words):
         parse(changed('on = "l.k = r.value"', f'on = "l.k = r.value"\n{line}'))
+
+
+def test_balance_goes_by_what_the_fresh_rows_can_meet(tmp_path):
+    """Keys that were hot long ago are still stored, and would hide the one that is hot now."""
+    rng = np.random.default_rng(1)
+    schema = pa.schema({"k": pa.int64(), "t": pa.int64()})
+
+    def rows(keys, start: int) -> pa.Table:
+        return pa.table(
+            {"k": rng.permutation(keys), "t": rng.integers(start, start + 50, len(keys))}, schema=schema
+        )
+
+    join = LocalJoin(
+        {"l": schema, "r": schema},
+        on="l.k = r.k",
+        select=["l.k"],
+        state=str(tmp_path),
+        tasks=48,
+        strategy="hypercube",
+        within=60,
+        time={"l": "t", "r": "t"},
+        lateness=100_000,
+    )
+    join.count(l=rows(np.array([99]), 0), r=rows(np.repeat(np.arange(20), 4_000), 0))
+    for number in range(1, 4):
+        hot, light = np.full(300, 777), np.arange(10_000 * number, 10_000 * number + 500)
+        keys = np.concatenate([np.repeat(np.arange(20), 10), hot, light])
+        join.count(l=rows(keys, 600 * number), r=rows(keys, 600 * number))
+        work = np.array([task.probed + task.emitted for task in join.work])
+        assert work.max() <= 1.25 * work.mean()

@@ -179,9 +179,17 @@ def _hot(arrived: Arrived, spec: InputSpec, tasks: int) -> Hot:
     named = np.flatnonzero(counts * LABELLED_SHARE >= len(arrived.rows))
     labels = [""] * len(begin)
     values = take_rows(arrived.source.select(list(spec.keys)), arrived.places[begin[named]].astype(np.int64))
-    for place, row in zip(named.tolist(), values.to_pylist(), strict=True):
-        labels[place] = ", ".join(map(str, row.values()))[:_LABEL_LENGTH]
+    for at, place in enumerate(named.tolist()):
+        labels[place] = _label(values, at)
     return Hot(tuple(arrived.rows.keys[begin].tolist()), tuple(counts.tolist()), tuple(labels), floor)
+
+
+def _label(keys: pa.RecordBatch, at: int) -> str:
+    """A key as people write it; nothing where Python cannot say it, such as a date behind the year 9999."""
+    try:
+        return ", ".join(str(column[at].as_py()) for column in keys.columns)[:_LABEL_LENGTH]
+    except (OverflowError, ValueError):
+        return ""
 
 
 def cut_sections(rows: Sorted, places: Keys, layout: Layout) -> dict[int, Sorted]:

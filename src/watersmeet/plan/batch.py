@@ -21,7 +21,7 @@ from watersmeet.model.window import OVER_ROWS, OVER_TIME
 from watersmeet.plan.census import KeysOf
 from watersmeet.plan.compatible import check_compatible
 from watersmeet.plan.merges import accept_receipts, apply_finished, plan_assignments, plan_merges
-from watersmeet.plan.placement import Strategy, place_batch
+from watersmeet.plan.placement import CubeStrategy, RangeStrategy, Strategy, place_batch
 from watersmeet.plan.window import (
     amount_of,
     check_watermarks,
@@ -30,6 +30,7 @@ from watersmeet.plan.window import (
     live_grid,
     next_watermark,
     number_runs,
+    reachable,
     rows_of,
     see_newest,
 )
@@ -74,9 +75,7 @@ def plan_batch(
     floors = floors_of(window, names, watermark, rows_of(totals))
     merges = (*pending, *plan_merges(history, pending, tasks, batch.number, floors))
     fresh_rows = sum(run.rows for run in fresh)
-    before = _plan_before(parent, history, signature)
-    plan = place_batch(strategy, before, history, fresh, (left, right), tasks, batch.number, keys_of)
-    return Manifest(
+    drafted = Manifest(
         batch=batch,
         run_seq=run_seq,
         instance=instance,
@@ -85,7 +84,7 @@ def plan_batch(
         history=history,
         fresh=fresh,
         merges=merges,
-        plan=replace(plan, assignments=plan_assignments(merges, live, fresh_rows, tasks)),
+        plan=Plan(()),
         totals=totals,
         arrived=count_arrived(descriptors),
         skips_batches=skips(parent, batch),
@@ -93,6 +92,12 @@ def plan_batch(
         newest=newest,
         watermark=watermark,
     )
+    # Where work is weighed, it is that of this batch: what its rows cannot meet would only hide the keys that they do.
+    weighed = reachable(drafted) if isinstance(strategy, CubeStrategy | RangeStrategy) else history
+    before = _plan_before(parent, history, signature)
+    plan = place_batch(strategy, before, weighed, fresh, (left, right), tasks, batch.number, keys_of)
+    assignments = plan_assignments(merges, live, fresh_rows, tasks)
+    return replace(drafted, plan=replace(plan, assignments=assignments))
 
 
 def _names(signature: JoinSignature) -> tuple[str, str]:
