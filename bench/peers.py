@@ -18,13 +18,15 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from bench.data import SCHEMAS
-from bench.report import CACHED, LOOKUPS, SHUFFLED, STATIC, STRATEGIES
+from bench.report import ADAPTIVE, CACHED, LOOKUPS, SHUFFLED, STATIC, STRATEGIES
 from bench.workloads import CORES, AnyWorkload, TableWorkload, Workload
 
 STATE_PROVIDER = "spark.sql.streaming.stateStore.providerClass"
 STATE_PACKAGE = "org.apache.spark.sql.execution.streaming.state"
 # The table stands for one that is too large to be broadcast.
 NO_BROADCAST = {"spark.sql.autoBroadcastJoinThreshold": "-1"}
+# A join with a static table has no state: as Spark ships, it may be planned again between its stages.
+AS_SHIPPED = {"spark.sql.adaptive.streaming.stateless.enabled": "true"}
 # Our operator's name inside the state.
 JOIN = "j"
 
@@ -210,6 +212,7 @@ COMPETITORS = {
             Competitor(name, build, NO_BROADCAST)
             for name, build in ((STATIC, spark_static), (SHUFFLED, spark_shuffled), (CACHED, spark_cached))
         ),
+        Competitor(ADAPTIVE, spark_static, NO_BROADCAST | AS_SHIPPED),
         *(
             Competitor(name, build, {STATE_PROVIDER: f"{STATE_PACKAGE}.HDFSBackedStateStoreProvider"})
             for name, build in (

@@ -25,6 +25,7 @@ COLOURS = {
     "watersmeet-mesh": "#009e73",
     "watersmeet-index": "#e69f00",
     "spark-static": "#d55e00",
+    "spark-static-adaptive": "#000000",
     "spark-static-hash": "#cc79a7",
     "spark-static-cached": "#999999",
 }

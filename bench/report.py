@@ -25,7 +25,8 @@ HASH, CUBE, BICLIQUE = "watersmeet-hash", "watersmeet-hypercube", "watersmeet-bi
 # The strategies of an equality join, asked for by name.
 STRATEGIES = {HASH: "hash", CUBE: "hypercube", BICLIQUE: "biclique"}
 HYBRID, MESH, INDEX = "watersmeet-hybrid", "watersmeet-mesh", "watersmeet-index"
-STATIC, SHUFFLED, CACHED = "spark-static", "spark-static-hash", "spark-static-cached"
+STATIC, ADAPTIVE = "spark-static", "spark-static-adaptive"
+SHUFFLED, CACHED = "spark-static-hash", "spark-static-cached"
 # The strategies of a join with a table.
 LOOKUPS = {HYBRID: "hybrid", MESH: "mesh", INDEX: "index"}
 MB = 1_000_000

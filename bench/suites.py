@@ -8,6 +8,7 @@ from pathlib import Path
 
 from bench import plot, skew, tables
 from bench.report import (
+    ADAPTIVE,
     BICLIQUE,
     BUCKETS,
     CACHED,
@@ -155,7 +156,7 @@ SKEW = Suite(
     draw=plot.draw_skew,
 )
 
-LOOKUPS, STATICS = (HYBRID, MESH, INDEX), (STATIC, SHUFFLED, CACHED)
+LOOKUPS, STATICS = (HYBRID, MESH, INDEX), (STATIC, ADAPTIVE, SHUFFLED, CACHED)
 
 TABLES = Suite(
     "tables",
