@@ -92,6 +92,17 @@ def test_a_uri_from_the_environment_is_looked_up_where_it_is_used(monkeypatch):
         ("host=h password='a b' user=x", "host=h password=*** user=x"),
         ("two: http://u:p@a/ and http://u:q@b/", "two: http://***@a/ and http://***@b/"),
         ("nothing to hide: a@b.c", "nothing to hide: a@b.c"),
+        ("postgresql://ada:s3#cret@h/db", "postgresql://***@h/db"),
+        ("postgresql://ada:s3?cret@h/db", "postgresql://***@h/db"),
+        ("postgres://ada:s3 c;re@t@h/db", "postgres://***@h/db"),
+        ("postgresql://ada:s3/cret@h/db", "postgresql://***@h/db"),
+        ("mysql://ada:s3#cr\net@h/db", "mysql://***@h/db"),
+        ("postgresql://ada:p@h/db?password=a b;c#d&x=1", "postgresql://***@h/db?password=***&x=1"),
+        ("postgresql://h/x?x=1&sslpassword=a;b", "postgresql://h/x?x=1&sslpassword=***"),
+        ("host=h password=a;b#c&d user=x", "host=h password=*** user=x"),
+        (r"host=h password=a\ b user=x", "host=h password=*** user=x"),
+        ("file:///data/a@b/c d@e.parquet", "file:///data/a@b/c d@e.parquet"),
+        ("sqlite:////data/a@b.db", "sqlite:////data/a@b.db"),
     ],
 )
 def test_credentials_are_hidden_in_any_text(text, shown):
@@ -101,3 +112,10 @@ def test_credentials_are_hidden_in_any_text(text, shown):
 def test_an_escaped_password_is_hidden_as_written_and_as_meant():
     address = Address("postgresql://ada:p%40ss%20w@db/shop")
     assert address.scrub("p%40ss%20w or p@ss w") == "*** or ***"
+
+
+@pytest.mark.parametrize("secret", ["s3#cret", "s3?cret", "s3 cr;et"])
+def test_what_a_driver_says_is_kept_but_for_the_secret(secret):
+    for uri in (f"postgresql://ada:{secret}@h/db", f"postgresql://h/db?password={secret}"):
+        said = Address(uri).scrub(f'cannot open "{uri}": {secret} is wrong')
+        assert said.endswith('": *** is wrong') and "cret" not in said and "et@" not in said

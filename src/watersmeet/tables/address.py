@@ -22,13 +22,18 @@ _FROM_ENVIRONMENT = "env:"
 
 # `s3://bucket/x`: two letters at least, so that a Windows drive is not taken for a scheme.
 _SCHEME = re.compile(r"^([A-Za-z][A-Za-z0-9+.-]+)://")
-# The user part of a URI. Up to the last `@` before the path, as a password may hold one.
-_USER_INFO = re.compile(r"(?<=://)[^/?#\s]*(?=@)")
-# `?password=..&sslpassword=..&secret_key=..`, and `password=..` in the other form that libpq takes.
-_SECRET_VALUE = re.compile(
-    r"(?i)((?:[a-z_.-]*(?:passw|secret|token|credential)[a-z_.-]*|(?:access|api|account)[_.-]?key)\s*=\s*)"
-    r"('(?:[^'\\]|\\.)*'|[^&\s;]*)"
-)
+# The user part of a URI that names files or a page. Up to the last `@` before the path, as a password may hold one.
+_FILES = r"(?:file|sqlite|s3[an]?|gs|gcs|hdfs|abfss?|https?)"
+_USER_INFO = re.compile(rf"(?i)(\b{_FILES}://)([^/?#\s]*)(?=@)")
+# Any other is taken for a database, whose driver accepts `#`, `?` and spaces in a password, or refuses the URI and
+# says so: all up to the last `@` before the path is hidden, and if there is none, up to the last `@`.
+_DATABASE_USER_INFO = re.compile(rf"(?is)(\b(?!{_FILES}://)[a-z][a-z0-9+.-]+://)([^/]*|.*)(?=@)")
+_SECRET = r"(?:[a-z_.-]*(?:passw|secret|token|credential)[a-z_.-]*|(?:access|api|account)[_.-]?key)\s*=\s*"
+# `?password=..&sslpassword=..&secret_key=..`: all up to `&`, unless it is hidden already and a message goes on.
+_SECRET_PARAMETER = re.compile(rf"(?i)((?<=[?&]){_SECRET})(\*\*\*(?=[\s\"'])|[^&]*)")
+# `password=..` in the other form that libpq takes.
+_SECRET_WORD = re.compile(rf"(?i)((?<![?&a-z_.-]){_SECRET})('(?:[^'\\]|\\.)*'|(?:[^\s\\]|\\.)*)")
+_HIDING = (_USER_INFO, _DATABASE_USER_INFO, _SECRET_PARAMETER, _SECRET_WORD)
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -79,14 +84,15 @@ class Address:
 
 def hide(text: str) -> str:
     """A text without the credentials of the URIs in it."""
-    return _SECRET_VALUE.sub(rf"\1{HIDDEN}", _USER_INFO.sub(HIDDEN, text))
+    for pattern in _HIDING:
+        text = pattern.sub(rf"\1{HIDDEN}", text)
+    return text
 
 
 def _secrets(uri: str) -> set[str]:
     """Passwords and the like, as written and as they are meant. A user's name alone is none."""
-    found = {match[2].strip("'") for match in _SECRET_VALUE.finditer(uri)}
-    user_info = _USER_INFO.search(uri)
-    if user_info:
-        found.add(user_info[0].partition(":")[2])
+    found = {m[2].strip("'") for pattern in (_SECRET_PARAMETER, _SECRET_WORD) for m in pattern.finditer(uri)}
+    for pattern in (_USER_INFO, _DATABASE_USER_INFO):
+        found |= {match[2].partition(":")[2] for match in pattern.finditer(uri)}
     found |= {unquote(secret) for secret in found}
     return {secret for secret in found if secret}
