@@ -10,7 +10,7 @@ from __future__ import annotations
 import contextlib
 import tempfile
 from collections import Counter
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import duckdb
@@ -44,6 +44,8 @@ class Step:
     crash: str | None
     zombie: bool
     pause_s: float
+    # What a start after a crash is given.
+    delay_s: float
 
 
 @dataclass(frozen=True)
@@ -70,6 +72,7 @@ def lives(draw):
         crash=st.none() | st.sampled_from(CRASHES),
         zombie=st.booleans(),
         pause_s=st.sampled_from([0.0, 1.0, 10.0]),
+        delay_s=st.sampled_from([0.0, 5.0]),
     )
     return Life(
         kinds,
@@ -150,12 +153,12 @@ def live(life: Life, folder: Path, residual: bool) -> tuple[list[tuple], list[tu
             with contextlib.suppress(Crash):
                 dead.batch(s=rows)
             failpoints._POINTS = {}
-            join = dead.restarted(at=number)
+            join = replace(dead.restarted(at=number), max_delay_s=step.delay_s)
             if step.zombie:
                 zombie(dead, number, rows)
         answers += tuples(join.batch(s=rows))
     for _ in range(3):
-        clock.now += life.delay_s + 1
+        clock.now += 6
         answers += tuples(join.batch(s=columns([], schema)))
     return answers, stream
 

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import os
+import sqlite3
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from watersmeet import status, table
+from watersmeet import TableError, status, table
+from watersmeet.engine import lookup
 from watersmeet.engine import operator as engine
 from watersmeet.local.join import LocalJoin
 from watersmeet.log.files import open_files
@@ -130,3 +132,67 @@ def test_versions_that_no_query_reads_are_removed(files, tmp_path, monkeypatch):
     # The one in use, and the one that this start was given.
     assert len(prepared.folders()) == 2
     assert answers(join.batch(s=rows((9, 1), (1, 2)))) == [(1, "b29"), (2, "a1")]
+
+
+def test_a_start_takes_no_page_over_from_the_one_before(tmp_path, monkeypatch):
+    """A worker may serve both; without refresh a page stays as it was read until the query is started again."""
+    pytest.importorskip("adbc_driver_sqlite")
+    # By page, not by key.
+    monkeypatch.setattr(lookup, "LOOKUP_ROWS", 10**9)
+    with sqlite3.connect(tmp_path / "t.db") as connection:
+        connection.execute("CREATE TABLE t (id INTEGER PRIMARY KEY, v TEXT)")
+        connection.executemany("INSERT INTO t VALUES (?, ?)", [(key, "old") for key in range(20)])
+    join = LocalJoin(
+        {"s": STREAM, "t": table(f"sqlite:///{tmp_path}/t.db", key="id", table="t")},
+        on="s.k = t.id",
+        select=["s.n", "t.v"],
+        state=str(tmp_path / "state"),
+    )
+    every = rows(*((key, key) for key in range(20)))
+    assert {v for _, v in answers(join.batch(s=every))} == {"old"}
+    with sqlite3.connect(tmp_path / "t.db") as connection:
+        connection.execute("UPDATE t SET v = 'new'")
+    assert {v for _, v in answers(join.batch(s=every))} == {"old"}
+    assert {v for _, v in answers(join.restarted().batch(s=every))} == {"new"}
+
+
+@pytest.mark.parametrize(
+    "changed, words",
+    [
+        (pa.table({"id": [7], "v": [1]}), "column v of table t was string when the query was started"),
+        (pa.table({"id": [7]}), None),
+    ],
+    ids=["other type", "without a column"],
+)
+def test_columns_that_change_under_a_running_query(files, tmp_path, changed, words):
+    """A file without a column gives nulls, as Spark has it; another type is an error that says so."""
+    clock = Clock()
+    join = start(files, tmp_path / "state", clock, how="left")
+    join.batch(s=rows((1, 0)))
+    for path in files.folder.iterdir():
+        if words is not None:
+            path.unlink()
+    pq.write_table(changed, files.folder / "b.parquet")
+    clock.now += 11
+    if words is None:
+        join.batch(s=rows((1, 0)))
+        assert answers(join.batch(s=rows((7, 1), (1, 2)))) == [(1, None), (2, "a1")]
+        return
+    with pytest.raises(TableError, match=words):
+        join.batch(s=rows((1, 0)))
+
+
+def test_a_file_that_is_half_written_is_looked_at_again_later(files, tmp_path):
+    clock = Clock()
+    join = start(files, tmp_path / "state", clock)
+    join.batch(s=rows((1, 0)))
+    half = files.folder / "b.parquet"
+    half.write_bytes(b"PAR1 not yet")
+    clock.now += 11
+    assert answers(join.batch(s=rows((1, 1)))) == [(1, "a1")]
+    half.unlink()
+    files("b", [7])
+    assert answers(join.batch(s=rows((7, 2)))) == []
+    clock.now += 11
+    join.batch(s=rows())
+    assert answers(join.batch(s=rows((7, 3)))) == [(3, "b7")]

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
+import logging
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 
@@ -33,6 +34,8 @@ from watersmeet.tables.catalogue import TABLES
 from watersmeet.tables.source import OpenTable, Source
 from watersmeet.tables.versions import source_at
 
+_LOG = logging.getLogger(__name__)
+
 # What a task keeps of the table's pages, if nothing else is said.
 PAGE_MEMORY = 64 << 20
 
@@ -41,7 +44,7 @@ HYBRID, MESH, INDEX = "hybrid", "mesh", "index"
 
 # In a database: a key is looked up by itself where the rows of its page are so many times the keys sought in it. A page
 # of 1,100 rows costs as much as 140 (SQLite) to 800 (PostgreSQL, rows not in order) look-ups. About so many rows are
-# asked for at a time.
+# asked for at a time: in between, as it is not known how the rows lie.
 LOOKUP_ROWS = 4
 LOOKUP_KEYS = 500
 
@@ -73,6 +76,8 @@ class KeptTable:
 
     spec: TableSpec
     clock: Callable[[], float]
+    # Of the join: a start of a query takes nothing over from the one before.
+    instance: str
     opened: dict[str, _Opened] = field(default_factory=dict)
     # The version whose pages are in the buffer.
     held: str = ""
@@ -91,8 +96,12 @@ class KeptTable:
             )
         return found
 
-    def look_again(self, current: TableVersion, checked_ms: int | None) -> TableFacts:
-        """The table for the batch that is planned now, and what the next one shall use."""
+    def look_again(self, current: TableVersion, checked_ms: int | None, *, search: bool) -> TableFacts:
+        """The table for the batch that is planned now, and what the next one shall use.
+
+        One task searches for another version, since a changed table may have to be brought into order first. What is
+        found half written, or not at all, is looked for again after the next refresh.
+        """
         now_ms = int(self.clock() * 1000)
         opened = self.at(current)
         facts = TableFacts(
@@ -102,14 +111,36 @@ class KeptTable:
             checked_ms=checked_ms or now_ms,
             name=self.spec.name,
             strategy=self.spec.strategy,
+            reads_all=self.spec.strategy == MESH,
         )
         if self.spec.given != current and checked_ms is None:
             return dataclasses.replace(facts, newest=self.spec.given, checked_ms=now_ms)
-        if self.spec.refresh_ms is None or now_ms < facts.checked_ms + self.spec.refresh_ms:
+        refresh_ms = self.spec.refresh_ms
+        if not search or refresh_ms is None or now_ms < facts.checked_ms + refresh_ms:
             return facts
-        newer = opened.table.newest()
-        newest = current if newer is None else version_of(newer)
+        try:
+            newer = opened.table.newest()
+        except TableError as error:
+            _LOG.warning("table %s is kept as it was: %s", self.spec.name, error)
+            newer = None
+        newest = current if newer is None else self._checked(newer, opened.table.schema)
         return dataclasses.replace(facts, newest=newest, checked_ms=now_ms)
+
+    def _checked(self, newer: Source, schema: pa.Schema) -> TableVersion:
+        """The join was built for these types: another one would come out under the wrong name of its type."""
+        table = newer.open()
+        try:
+            for column in self.spec.columns:
+                at = table.schema.get_field_index(column)
+                found = table.schema.field(at).type if at >= 0 else None
+                if found != schema.field(column).type:
+                    raise TableError(
+                        f"column {column} of table {self.spec.name} was {schema.field(column).type} when the query was "
+                        f"started and is {found or 'gone'} now: undo the change, or start the query again"
+                    )
+            return TableVersion(newer.folder, newer.version, len(table.index))
+        finally:
+            table.close()
 
     def pages(self, opened: _Opened, numbers: Indices) -> Iterator[Page]:
         """The pages, those that are at hand first."""

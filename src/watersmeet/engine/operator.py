@@ -106,7 +106,7 @@ class Operator:
     ) -> Iterator[pa.RecordBatch]:
         """This task's share of the batch's results; merging and cleaning happen after the last one."""
         kept = _kept(self.spec, batch.query)
-        manifest = self._agree(kept, batch, descriptors)
+        manifest = self._agree(kept, batch, descriptors, task)
         kept.reader.forget_all_but(manifest.named_paths)
         kept.last = manifest
         yield from coalesce(self._share(kept, manifest, task, tally or Tally()), OUTPUT_ROWS, OUTPUT_BYTES)
@@ -131,11 +131,11 @@ class Operator:
         seen, spec = for_batch(manifest, self.spec)
         return join_share(reader_for(kept.reader, manifest), seen, spec, task, tally)
 
-    def _agree(self, kept: _Kept, batch: BatchId, descriptors: Sequence[Descriptor]) -> Manifest:
+    def _agree(self, kept: _Kept, batch: BatchId, descriptors: Sequence[Descriptor], task: int) -> Manifest:
         def decide(parent: Manifest | None) -> Manifest:
             check_newest(kept.files, _sequence(kept, batch.run))
             if self.spec.table is not None:
-                return self._decide_lookup(kept, batch, parent, descriptors)
+                return self._decide_lookup(kept, batch, parent, descriptors, task)
             pending = {
                 (merge.id, number)
                 for merge in (parent.merges if parent else ())
@@ -166,7 +166,12 @@ class Operator:
         return manifest
 
     def _decide_lookup(
-        self, kept: _Kept, batch: BatchId, parent: Manifest | None, descriptors: Sequence[Descriptor]
+        self,
+        kept: _Kept,
+        batch: BatchId,
+        parent: Manifest | None,
+        descriptors: Sequence[Descriptor],
+        task: int,
     ) -> Manifest:
         assert self.spec.table is not None
         current = table_before(parent, self.spec.instance, self.spec.table.given)
@@ -179,7 +184,7 @@ class Operator:
             signature=self.spec.signature,
             instance=self.spec.instance,
             run_seq=_sequence(kept, batch.run),
-            table=self._table(kept).look_again(current, checked_ms),
+            table=self._table(kept).look_again(current, checked_ms, search=task == 0),
             policy=self.spec.table.policy,
             waiting_bytes=self.spec.table.memory * self.spec.settings.tasks,
             tasks=self.spec.settings.tasks,
@@ -189,8 +194,8 @@ class Operator:
 
     def _table(self, kept: _Kept) -> KeptTable:
         assert self.spec.table is not None
-        if kept.table is None or kept.table.spec != self.spec.table:
-            kept.table = KeptTable(self.spec.table, self.clock)
+        if kept.table is None or kept.table.instance != self.spec.instance:
+            kept.table = KeptTable(self.spec.table, self.clock, self.spec.instance)
         return kept.table
 
     def _located(self, kept: _Kept, batch: BatchId) -> Located | None:

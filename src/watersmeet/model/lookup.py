@@ -52,7 +52,8 @@ class PagePlan:
     `table`, and for what is nowhere behind the last, when it was last read before this batch, `after` when after
     it; both are empty where no row ever waits.
 
-    `pages_read` and `bytes_read` are what tasks need; what they still have in memory they do not read again.
+    `pages_read` and `bytes_read` are what tasks need, not counting the further pages of a key that fills several; what
+    they still have in memory they do not read again.
     """
 
     table: TableVersion

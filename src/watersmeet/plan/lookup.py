@@ -40,7 +40,8 @@ Numbers = npt.NDArray[np.int64]
 class TableFacts:
     """The table as a batch finds it: the version that its rows are located in and the bytes of its pages.
 
-    `newest` is the version that the next batch shall use, looked for at `checked_ms`.
+    `newest` is the version that the next batch shall use, looked for at `checked_ms`. `reads_all`: every page is read in
+    every batch, needed or not.
     """
 
     version: TableVersion
@@ -49,6 +50,7 @@ class TableFacts:
     checked_ms: int
     name: str = ""
     strategy: str = ""
+    reads_all: bool = False
 
 
 def table_before(parent: Manifest | None, instance: str, given: TableVersion) -> TableVersion:
@@ -105,7 +107,10 @@ def plan_lookup(
     after[read] = batch.number
     waiting = int(counts.rows[~chosen].sum())
     inside = read[read < table.version.pages]
-    waits = policy.max_delay_ms > 0
+    if table.reads_all:
+        inside = np.arange(table.version.pages)
+    # Also where rows wait no longer, since a start without a delay: of the runs that they came in some are answered.
+    waits = policy.max_delay_ms > 0 or bool(history)
     # Of others no row can wait any more; the list would grow with every batch.
     still = {run.batch for run in live}
     pages = PagePlan(

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import cast
 
 from pyspark.sql import DataFrame, SparkSession
@@ -23,7 +23,7 @@ from pyspark.sql.types import StructField, StructType
 
 from watersmeet.config import read_memory, read_settings
 from watersmeet.engine.compile_lookup import CompiledLookup, TableSide, columns_needed, compile_lookup
-from watersmeet.engine.lookup import HYBRID, INDEX, MESH, TableSpec, version_of
+from watersmeet.engine.lookup import HYBRID, INDEX, MESH, TableSpec
 from watersmeet.engine.spec import JoinSpec, Settings
 from watersmeet.engine.strategy import choose_lookup
 from watersmeet.errors import UsageError
@@ -84,6 +84,10 @@ def plan_lookup_join(inputs: Mapping[str, DataFrame | Table], request: Request) 
     spark = stream.sparkSession
     lookup = lookup_in(spark)
     settings = read_settings(lookup, state=request.state, tasks=request.tasks, options=request.options)
+    delay_ms = 0 if request.max_delay is None else int(1000 * read_seconds("max_delay", request.max_delay))
+    if delay_ms and table.in_place is None and table.address is not None and not table.is_database:
+        # Rows that wait were located in the files as they are now: in the state they stay so.
+        table = replace(table, in_place=False)
     opened = _open(table, settings, spark)
     frames = {stream_name: stream.schema, table_name: opened.schema}
     frames = {name: frames[name] for name in inputs}
@@ -110,7 +114,6 @@ def plan_lookup_join(inputs: Mapping[str, DataFrame | Table], request: Request) 
         predicate, selected, schemas, TableSide(table_name, table.keys), left=left, ansi=ansi
     )
     memory = read_memory(lookup, request.memory, request.options)
-    delay_ms = 0 if request.max_delay is None else int(1000 * read_seconds("max_delay", request.max_delay))
     if not stream.isStreaming:
         # There is no later batch in which rows that wait would be answered.
         delay_ms = 0
@@ -172,7 +175,8 @@ def _open(table: Table, settings: Settings, spark: SparkSession) -> _Opened:
     opened = source.open()
     try:
         schema = from_arrow_schema(opened.schema)
-        return _Opened(source, version_of(source), schema)
+        version = TableVersion(source.folder, source.version, len(opened.index))
+        return _Opened(source, version, schema)
     finally:
         opened.close()
 
