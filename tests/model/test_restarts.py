@@ -262,10 +262,37 @@ def test_the_units_of_a_biclique_may_not_become_others(tmp_path, change):
     """Its rows are cut for the units of a side; another number of tasks with as many units is fine."""
     join = start(tmp_path, "l.x = r.x", strategy="biclique", groups=1, tasks=4)
     first = join.batch(l=skewed(1))
-    with pytest.raises(StateMismatch, match="stored for|written by a grid"):
+    with pytest.raises(
+        StateMismatch, match=r"stored for a biclique's units in 2 parts \(by its tasks= and groups="
+    ):
         replace(join.restarted(), **change).batch(r=skewed(2))
     second = replace(join.restarted(), tasks=3).batch(r=skewed(2))
     assert found(first, second) == expected("l.x = r.x", skewed(1), skewed(2))
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "groups", "safe"),
+    [
+        (4, 6, None, True),
+        (3, 7, None, True),
+        (1, 2, None, True),
+        (4, 5, None, False),
+        (2, 3, None, False),
+        (7, 8, 2, True),
+        (8, 9, 2, False),
+        (4, 6, 1, False),
+    ],
+)
+def test_a_biclique_takes_other_tasks_where_the_guide_says_so(tmp_path, before, after, groups, safe):
+    """As long as tasks / (2 groups), rounded up, stays the same."""
+    join = start(tmp_path, "l.x = r.x", strategy="biclique", groups=groups, tasks=before)
+    first = join.batch(l=skewed(1))
+    again = replace(join.restarted(), tasks=after)
+    if safe:
+        assert found(first, again.batch(r=skewed(2))) == expected("l.x = r.x", skewed(1), skewed(2))
+        return
+    with pytest.raises(StateMismatch, match=r"by its tasks= and groups="):
+        again.batch(r=skewed(2))
 
 
 def test_a_label_is_the_value_and_several_keys_are_listed_with_commas(tmp_path):

@@ -1,7 +1,8 @@
 """May a join go on with the state that another definition wrote?
 
-Safe: another number of tasks, another spelling of the predicate, another `select` that needs no column that
-the history lacks, columns in another order, another lateness. Everything else would mix rows of two meanings and is refused.
+Safe: another number of tasks (where rows are cut for cells or units, as long as these are cut alike), another spelling
+of the predicate, another `select` that needs no column that the history lacks, columns in another order, another
+lateness. Everything else would mix rows of two meanings and is refused.
 """
 
 from __future__ import annotations
@@ -51,7 +52,7 @@ def _shown_window(window: Window | None) -> str:
 
 
 def _check_layout(old: Layout | None, new: Layout | None) -> None:
-    if old is not None and new is not None and old.groups != new.groups:
+    if old is not None and new is not None and old.groups != new.groups and not _is_biclique(old, new):
         cells = sum(old.groups)
         raise StateMismatch(
             f"the state was written by a grid of {cells} cells, now there are {sum(new.groups)}: pass cells={cells} "
@@ -60,9 +61,16 @@ def _check_layout(old: Layout | None, new: Layout | None) -> None:
     _refuse("its rows were stored for", _shown(old), _shown(new))
 
 
+def _is_biclique(*layouts: Layout) -> bool:
+    """Whether one of them may be a biclique's; a grid that grows from one cell looks the same."""
+    return any(layout.groups == (1,) and layout.parts > 1 for layout in layouts)
+
+
 def _shown(layout: Layout | None) -> str:
     if layout is None:
-        return "ranges of keys"
+        return "ranges of keys, in one piece"
+    if _is_biclique(layout):
+        return f"a biclique's units in {layout.parts} parts (by its tasks= and groups=; or for a grid of cells=1)"
     return f"a grid of {sum(layout.groups)} cells in {layout.parts} parts"
 
 
