@@ -73,9 +73,10 @@ def test_text_under_another_collation_needs_an_index_by_its_bytes(tmp_path, data
     database.execute("CREATE TABLE t (name TEXT COLLATE NOCASE, n INTEGER)")
     database.executemany("INSERT INTO t VALUES (?, ?)", [(name, n) for n, name in enumerate("bAaBcC")])
     database.execute("CREATE INDEX wrong ON t (name)")
-    with pytest.raises(TableError, match="no index"):
+    with pytest.raises(TableError, match="no index") as caught:
         opened(tmp_path, "name")
-    database.execute("CREATE INDEX right ON t (name COLLATE BINARY)")
+    # What the message says helps.
+    database.execute(str(caught.value).partition("rows: ")[2])
     found = opened(tmp_path, "name", page_rows=2)
     check_table(found, pa.table({"name": list("bAaBcC"), "n": range(6)}))
     assert found.lookup(pa.record_batch({"k": ["a", "B"]}), ["name"]).num_rows == 2

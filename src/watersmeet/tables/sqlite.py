@@ -97,7 +97,7 @@ class SQLite:
         )
         plan = session.run(f"EXPLAIN QUERY PLAN {query}", nulls).to_pydict()["detail"]
         if any(step.startswith("SCAN") for step in plan):
-            columns = ", ".join(quote(key) for key in keys.names)
+            columns = ", ".join(key.compared for key in relation.keys)
             raise TableError(
                 f"{session.label} has no index on its key, so that every page would mean looking at all rows: CREATE "
                 f"INDEX wm_key ON {relation.name} ({columns})"
