@@ -82,6 +82,41 @@ def test_text_under_another_collation_needs_an_index_by_its_bytes(tmp_path, data
     assert found.lookup(pa.record_batch({"k": ["a", "B"]}), ["name"]).num_rows == 2
 
 
+@pytest.mark.parametrize("declared", ["DATETIME", "DATE", "TIME", "", "STRING"])
+def test_text_keys_that_sqlite_stores_as_numbers_are_compared_as_text(tmp_path, database, declared):
+    database.execute(f"CREATE TABLE t (k {declared}, n INTEGER)")
+    keys = ["x", *range(900)]
+    database.execute("BEGIN")
+    database.executemany("INSERT INTO t VALUES (?, ?)", [(key, n) for n, key in enumerate(keys)])
+    database.execute("COMMIT")
+    database.execute("CREATE INDEX t_k ON t (k)")
+    with pytest.raises(TableError, match="no index on its key") as caught:
+        opened(tmp_path, "k", page_rows=10)
+    database.execute(str(caught.value).partition("rows: ")[2])
+    found = opened(tmp_path, "k", page_rows=10)
+    assert len(found.index) > 80
+    expected = pa.table({"k": list(map(str, keys)), "n": range(901)})
+    check_table(found, expected)
+    assert sorted(found.lookup(pa.record_batch({"k": ["7", "899", "no", "07"]}), ["n"])["n"].to_pylist()) == [
+        8,
+        900,
+    ]
+
+
+def test_several_keys_that_no_index_of_sqlite_finds_are_refused(tmp_path, database):
+    database.execute("CREATE TABLE t (d DATE, n INTEGER)")
+    database.execute("CREATE INDEX t_k ON t (CAST(d AS TEXT), n)")
+    with pytest.raises(TableError, match=r'compared as CAST\("d" AS TEXT\): declare text keys as TEXT'):
+        opened(tmp_path, ["d", "n"])
+
+
+def test_a_key_in_another_order_than_ours_is_refused(tmp_path, database):
+    database.execute("CREATE TABLE t (k BLOB PRIMARY KEY)")
+    database.executemany("INSERT INTO t VALUES (?)", [("a",), ("b",), (b"a!",)])
+    with pytest.raises(TableError, match=r"orders \(b'b',\) before \(b'a!',\).*key k would be missed: give"):
+        opened(tmp_path, "k", page_rows=1)
+
+
 def test_a_missing_file_is_named_and_not_made(tmp_path):
     with pytest.raises(TableError, match="there is no database .*shop.db"):
         opened(tmp_path)

@@ -20,6 +20,7 @@ import pyarrow as pa
 
 from watersmeet.errors import TableError
 from watersmeet.kernel.order import drop_null_keys
+from watersmeet.kernel.pages import find_disorder
 from watersmeet.log.files import Files, open_files
 from watersmeet.model.pages import PageIndex
 from watersmeet.tables.ahead import one_ahead
@@ -227,7 +228,21 @@ def _find_pages(table: Table, session: Session, relation: Relation, schema: pa.S
     # What is behind the last bound is not counted; a page's worth is as good a guess as any.
     rows = np.diff(np.append(places, places[-1] + step)) if len(places) else places
     sizes = (rows * row_bytes).astype(np.int64)
-    return PageIndex(table.keys, first, first, rows, sizes, gaps=False)
+    index = PageIndex(table.keys, first, first, rows, sizes, gaps=False)
+    _check_order(table, index)
+    return index
+
+
+def _check_order(table: Table, index: PageIndex) -> None:
+    """Refuse a key that the database has in another order than ours: rows would be sought where they are not."""
+    page = find_disorder(index)
+    if page is not None:
+        before, behind = (tuple(row.values()) for row in index.first.slice(page - 1, 2).to_pylist())
+        raise TableError(
+            f"{table.label}: the database orders {before} before {behind}, which a join does not, so that rows of the "
+            f"key {', '.join(table.keys)} would be missed: give the column one type for all its values, or take a "
+            "view that casts it, with an index on that expression"
+        )
 
 
 def _same_as_before(keys: pa.RecordBatch) -> npt.NDArray[np.bool_]:

@@ -3,7 +3,8 @@
 SQLite stores any value in any column; what a column is follows from its declared type, as SQLite's own affinity
 does: INT is a whole number, CHAR, TEXT and dates are text, REAL, NUMERIC and DECIMAL are doubles, BLOB is binary,
 BOOL a boolean. Where nothing is declared the first values decide. A value that does not fit is an error when it is
-read. Text is compared by its bytes (`COLLATE BINARY`).
+read. Text is compared by its bytes (`COLLATE BINARY`); where SQLite would store numbers in the same column (dates,
+and what is not declared), it is the text that is compared, `CAST(.. AS TEXT)`, by an index on that.
 """
 
 from __future__ import annotations
@@ -42,6 +43,7 @@ _DECLARED = (
     ("NUM", pa.float64()),
     ("DEC", pa.float64()),
 )
+_TEXT_AFFINITY = ("CHAR", "CLOB", "TEXT")
 _STORED = {"integer": pa.int64(), "real": pa.float64(), "text": pa.string(), "blob": pa.binary()}
 _TYPED_ROWS = 1_000
 
@@ -86,7 +88,10 @@ class SQLite:
         }
         schema = pa.schema(kinds)
         check_keys(schema, table.keys, table.label)
-        keys = tuple(KeyColumn(key, _compared(session, name, key, kinds[key])) for key in table.keys)
+        declared = dict(zip(found["name"], found["type"], strict=True))
+        keys = tuple(
+            KeyColumn(key, _compared(session, name, key, kinds[key], declared[key])) for key in table.keys
+        )
         selected = tuple((column, _selected(column, kind)) for column, kind in kinds.items())
         return Relation(name, keys, selected, "?"), schema
 
@@ -97,10 +102,17 @@ class SQLite:
         )
         plan = session.run(f"EXPLAIN QUERY PLAN {query}", nulls).to_pydict()["detail"]
         if any(step.startswith("SCAN") for step in plan):
-            columns = ", ".join(key.compared for key in relation.keys)
+            plain = [quote(key) for key in keys.names]
+            compared = [key.compared for key in relation.keys]
+            if len(keys) > 1 and compared != plain:
+                raise TableError(
+                    f"{session.label}: SQLite finds no range of several keys of which one is compared as "
+                    f"{next(c for c, p in zip(compared, plain, strict=True) if c != p)}: declare text keys as TEXT, "
+                    "without a collation, with an index on all of them"
+                )
             raise TableError(
                 f"{session.label} has no index on its key, so that every page would mean looking at all rows: CREATE "
-                f"INDEX wm_key ON {relation.name} ({columns})"
+                f"INDEX wm_key ON {relation.name} ({', '.join(compared)})"
             )
 
     def estimate_rows(self, session: Session, relation: Relation) -> int:
@@ -163,16 +175,22 @@ def _selected(column: str, kind: pa.DataType) -> str:
     return f"CAST({name} AS REAL)" if pa.types.is_floating(kind) else name
 
 
-def _compared(session: Session, table: str, column: str, kind: pa.DataType) -> str:
-    """Text under another collation is compared by its bytes. Said only where needed: an index over several
-    columns is not used for a row of them that names a collation.
+def _compared(session: Session, table: str, column: str, kind: pa.DataType, declared: str) -> str:
+    """Text under another collation is compared by its bytes, and text that SQLite may store as numbers as the text
+    that is selected. Said only where needed: an index over several columns is not used for a row of expressions.
     """
     name = quote(column)
     if not pa.types.is_string(kind):
         return name
     # SQLite does not tell the collation of a column, but a result takes it on.
     query = f"SELECT c = 'A' OR c = 'a ' AS other FROM (SELECT {name} AS c FROM {table} WHERE 0 UNION ALL SELECT 'a')"
-    return f"{name} COLLATE BINARY" if session.run(query).to_pydict()["other"][0] else name
+    text = name if _is_stored_as_text(declared) else _selected(column, kind)
+    return f"{text} COLLATE BINARY" if session.run(query).to_pydict()["other"][0] else text
+
+
+def _is_stored_as_text(declared: str) -> bool:
+    """Whether SQLite turns the numbers of a string column into text when they are stored."""
+    return any(word in declared.upper() for word in _TEXT_AFFINITY)
 
 
 def _is_one_of(relation: Relation, count: int) -> str:
