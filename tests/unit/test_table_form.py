@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import time
 
 import numpy as np
 import pyarrow as pa
@@ -215,6 +216,44 @@ def test_tables_in_use_or_just_made_are_not_dropped(tmp_path):
     assert drop_tables(files, [made.folder], now_s=1e12) == []
     assert drop_tables(files, [], now_s=modified + 60, grace_s=120) == []
     assert drop_tables(files, [], now_s=modified + 180, grace_s=120) == [made.folder]
+
+
+def test_a_data_frame_that_is_being_written_is_not_dropped(tmp_path):
+    files = open_files(tmp_path / "state")
+    scratch = tmp_path / "state" / TABLES / "frame-1"
+    written = scratch / "_temporary" / "0" / "part-0.parquet"
+    written.parent.mkdir(parents=True)
+    assert drop_tables(files, [], now_s=1e12) == []
+    written.write_bytes(b"some")
+    modified = written.stat().st_mtime
+    assert drop_tables(files, [], now_s=modified + 60, grace_s=120) == []
+    # Left behind by one that was killed.
+    assert drop_tables(files, [], now_s=modified + 180, grace_s=120) == [f"{TABLES}/frame-1"]
+    assert not scratch.exists()
+
+
+def age(folder, hours: float) -> None:
+    """Set back the times of all files."""
+    for file in folder.iterdir():
+        os.utime(file, (file.stat().st_atime, file.stat().st_mtime - hours * 3600))
+
+
+def test_an_old_table_that_a_start_has_just_found_is_not_dropped(tmp_path):
+    source = write(tmp_path / "in.parquet", numbers(10))
+    files = open_files(tmp_path / "state")
+    spec = table(source, "id")
+    made = prepare(spec, files)
+    folder = tmp_path / "state" / made.folder
+    content = sorted(os.listdir(folder))
+    for _ in range(3):
+        age(folder, hours=10)
+        for _ in range(2):
+            assert prepare(spec, files) == made
+        assert drop_tables(files, [], now_s=time.time()) == []
+        check_table(made.open(), numbers(10))
+        assert len(os.listdir(folder)) == len(content) + 1
+    age(folder, hours=10)
+    assert drop_tables(files, [], now_s=time.time()) == [made.folder]
 
 
 KILLED = """

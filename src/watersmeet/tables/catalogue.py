@@ -2,6 +2,7 @@
 
     tables/<fingerprint>/pages-<checksum>.arrow    the index, one row for each page, and the page's place
     tables/<fingerprint>/table.json                facts in checked JSON: published last, and only once
+    tables/<fingerprint>/used-<unique>             empty: a start that found the folder old has taken it
 
 A folder without `table.json` does not exist: a preparation that is killed leaves nothing that a later start would
 take for whole. Two that run at the same time write the same or differently named files, and the first to publish
@@ -11,7 +12,8 @@ folder of the first, and a changed table gets a new one.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import uuid
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 import pyarrow as pa
@@ -23,6 +25,7 @@ from watersmeet.model.pages import PageIndex
 
 TABLES = "tables"
 _FACTS = "table.json"
+_USED = "used-"
 
 # Raised when what is stored would be misread; it is part of every fingerprint, so older folders are passed over.
 FORMAT = 1
@@ -32,6 +35,8 @@ _SCHEMA = b"watersmeet.table"
 
 # What a killed preparation left behind is removed after this time; one that still runs writes more often.
 _ORPHAN_S = 6 * 3600.0
+# A folder that is older when a start takes it is marked: its first batch, which names it, may be a long way off.
+_MARK_S = _ORPHAN_S / 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,6 +76,20 @@ def find_facts(files: Files, folder: str) -> TableFacts | None:
     except FileNotFoundError:
         return None
     return decode_checked(TableFacts, content, f"{files.place}/{folder}/{_FACTS}")
+
+
+def reuse(files: Files, folder: str, now_s: float) -> TableFacts | None:
+    """What an earlier preparation published, for a start that will read it: it is not dropped within the grace."""
+    facts = find_facts(files, folder)
+    entries = files.entries(folder)
+    if facts is None or any(now_s - entry.modified_s <= _MARK_S for entry in entries):
+        return facts
+    files.publish(f"{folder}/{_USED}{uuid.uuid4().hex}", b"")
+    for entry in entries:
+        if entry.name.startswith(_USED):
+            files.delete(f"{folder}/{entry.name}")
+    # Whoever drops tables may have come first.
+    return find_facts(files, folder)
 
 
 def publish(
@@ -162,17 +181,28 @@ def drop_orphans(files: Files, folder: str, facts: TableFacts, now_s: float) -> 
 def drop_tables(files: Files, keep: Iterable[str], now_s: float, grace_s: float = _ORPHAN_S) -> list[str]:
     """Remove the folders of tables that nobody needs any more; those changed within the grace stay.
 
-    `keep` are folders, as sources name them. Returns those that were removed.
+    `keep` are folders, as sources name them. A folder without any file has no age, and stays: something is about to
+    be written there. Returns those that were removed.
     """
     kept = frozenset(keep)
     dropped = []
     tables = files.under(TABLES)
     for name in tables.folders():
         folder = f"{TABLES}/{name}"
-        youngest = max((entry.modified_s for entry in files.entries(folder)), default=0.0)
-        if folder not in kept and now_s - youngest > grace_s:
+        if folder in kept:
+            continue
+        youngest = max(_times(tables, name), default=None)
+        if youngest is not None and now_s - youngest > grace_s:
             # First what makes it exist: whoever comes in between sees no table, not half of one.
             files.delete(f"{folder}/{_FACTS}")
             tables.delete_folder(name)
             dropped.append(folder)
     return dropped
+
+
+def _times(files: Files, folder: str) -> Iterator[float]:
+    """When each file was changed, those in folders too: Spark writes a DataFrame into folders of its own."""
+    yield from (entry.modified_s for entry in files.entries(folder))
+    within = files.under(folder)
+    for name in within.folders():
+        yield from _times(within, name)

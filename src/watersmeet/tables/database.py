@@ -10,6 +10,7 @@ Freshness: a page shows what was committed when it was read. Not guaranteed: tha
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
@@ -24,7 +25,7 @@ from watersmeet.kernel.pages import find_disorder
 from watersmeet.log.files import Files, open_files
 from watersmeet.model.pages import PageIndex
 from watersmeet.tables.ahead import one_ahead
-from watersmeet.tables.catalogue import Catalogue, find_facts, folder_of, open_catalogue, publish
+from watersmeet.tables.catalogue import Catalogue, folder_of, open_catalogue, publish, reuse
 from watersmeet.tables.columns import check_keys, conform, normal_keys
 from watersmeet.tables.session import Driver, Session
 from watersmeet.tables.source import Progress, Report
@@ -198,7 +199,7 @@ def prepare_database(table: Table, files: Files, report: Report, cache: str | No
         check_keys(schema, table.keys, table.label)
         dialect.check_index(session, relation, pa.schema([schema.field(key) for key in table.keys]))
         folder = _folder(table, schema, dialect.estimate_rows(session, relation))
-        facts = find_facts(files, folder)
+        facts = reuse(files, folder, time.time())
         if facts is None:
             report(Progress(table.label, "finding pages", 0, None))
             index = _find_pages(table, session, relation, schema)

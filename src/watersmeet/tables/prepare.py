@@ -15,7 +15,7 @@ from typing import Protocol
 from watersmeet.errors import TableError
 from watersmeet.log.files import Files
 from watersmeet.tables.address import Address
-from watersmeet.tables.catalogue import TABLES, TableFacts, drop_orphans, find_facts, folder_of, publish
+from watersmeet.tables.catalogue import TABLES, TableFacts, drop_orphans, folder_of, publish, reuse
 from watersmeet.tables.columns import check_keys
 from watersmeet.tables.database import prepare_database
 from watersmeet.tables.form import FormSource
@@ -95,7 +95,7 @@ def _prepare_found(
 ) -> Source:
     check_keys(found.schema, table.keys, table.label)
     folder = _folder(table, found)
-    facts = find_facts(files, folder)
+    facts = reuse(files, folder, time.time())
     if facts is None:
         facts = _make(table, found, files, folder, report)
     drop_orphans(files, folder, facts, time.time())
@@ -143,7 +143,7 @@ def _prepare_frame(
     folder = folder_of(
         "frame", frames.fingerprint(table.source), table.keys, table.page_rows, table.page_bytes
     )
-    facts = find_facts(files, folder)
+    facts = reuse(files, folder, time.time())
     if facts is None:
         scratch = f"frame-{uuid.uuid4().hex}"
         try:
