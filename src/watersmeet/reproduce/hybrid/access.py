@@ -32,6 +32,7 @@ def fig3(measured: Measured, size: Size) -> Exhibit:
                         use.first_page, use.rows, use.exact, hybrid, mesh, strict=True
                     )
                 ],
+                "Reads: in one turn over the relation, as means over ten segments.",
             )
         ],
         [

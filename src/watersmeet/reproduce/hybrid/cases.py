@@ -19,8 +19,8 @@ class Size:
     """How much is run. `rows` and `budget_bytes` are the setting that all figures have in common.
 
     `pages` are the page sizes of Figure 6 in rows, `rates` the arrivals a second of Figure 10b, `slow_rows` how many rows
-    are answered at each of them, `reading_s` how long a reading takes at least; `use_pages` and
-    `use_s` are those of Figure 3.
+    are answered at each of them, `reading_s` how long a reading takes at least; `use_pages` are those of
+    Figure 3.
     """
 
     rows: int
@@ -33,7 +33,6 @@ class Size:
     readings: int
     reading_s: float
     use_pages: int
-    use_s: float
 
 
 FULL = Size(
@@ -41,13 +40,12 @@ FULL = Size(
     budget_bytes=paper.BUDGET_BYTES,
     relations=(500_000, 1_000_000, 2_000_000, 4_000_000, 8_000_000),
     budgets=(10 * MB, 25 * MB, 50 * MB, 100 * MB),
-    pages=(1024, 4096, 16_384, 65_536, 131_072, 262_144),
-    rates=(125, 250, 500, 1000, 2000, 8000, 32_000),
+    pages=(1024, 4096, 16_384, 65_536, 262_144),
+    rates=(125, 500, 2000, 8000, 32_000),
     slow_rows=1500,
     readings=4,
     reading_s=0.5,
     use_pages=paper.PAGES,
-    use_s=9.0,
 )
 # A quarter of relation and memory: as many rows of memory for each row of the relation.
 QUICK = Size(
@@ -61,5 +59,4 @@ QUICK = Size(
     readings=3,
     reading_s=0.2,
     use_pages=paper.PAGES // 8,
-    use_s=1.0,
 )

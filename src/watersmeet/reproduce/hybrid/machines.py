@@ -96,10 +96,10 @@ class Watched:
         # For each turn where the rows that it took end, and the seconds when it had taken them.
         self._ends, self._taken_s = np.empty(1024, np.int64), np.empty(1024)
 
-    def turn(self) -> None:
-        """One iteration: take as many rows as there is room for, read a page, join."""
+    def turn(self, most: int | None = None) -> None:
+        """One iteration: take as many rows as there is room for, or at most so many, read a page, join."""
         tally, counters, relation = self.tally, self.machine.counters, self.relation
-        self._take()
+        self._take(most)
         answered, aside = counters.answered, relation.aside_s
         started = time.perf_counter()
         self.machine.step()
@@ -113,13 +113,15 @@ class Watched:
             tally.waited_s += float((tally.seconds - self._taken_s[taken_in]).sum())
         tally.answered = counters.answered
 
-    def _take(self) -> None:
-        while self.machine.room:
+    def _take(self, most: int | None) -> None:
+        end = None if most is None else self.machine.counters.taken + most
+        while self.machine.room and self.machine.counters.taken != end:
             if not self._rows.num_rows:
                 self._rows = draw_rows(self._law, self._drawn, _PIECE_ROWS, self._rng)
                 self._drawn += _PIECE_ROWS
+            left = self._rows.num_rows if end is None else end - self.machine.counters.taken
             started = time.perf_counter()
-            self._rows = self._rows.slice(self.machine.offer(self._rows))
+            self._rows = self._rows.slice(self.machine.offer(self._rows.slice(0, left)))
             self.tally.taking_s += time.perf_counter() - started
         turn = self.tally.turns
         if turn == len(self._ends):

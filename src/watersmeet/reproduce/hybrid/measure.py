@@ -43,8 +43,9 @@ from watersmeet.reproduce.sitting import Watch
 from watersmeet.reproduce.timed import Stopped
 from watersmeet.testing.sales import Zipf, arrivals
 
-# The calibration has a quarter of relation and memory, and half of that memory.
+# The calibration has a quarter of the relation, and an eighth and a half of the memory: few and many rows for a page.
 _CALIBRATION_PART = 4
+_CALIBRATION_BUDGETS = (1 / 8, 1 / 2)
 _CALIBRATION_PAGES = (512, 2048, 8192)
 _READ_PAGES = (INDEX_PAGE_ROWS, 256, 1024, 4096, 16_384)
 # Rows that are read to time a page, and pages at least.
@@ -57,6 +58,8 @@ _SLOW_PART = 4
 # Beginnings of Figure 3's segments, as parts of the relation.
 _SEGMENTS = (0, 1 / 800, 1 / 200, 1 / 80, 1 / 32, *(part / 8 for part in range(1, 8)), 0.99)
 _USE_ROWS = 4_000_000
+# In one turn a page is read once or not at all: means over 20 pages would be coarse.
+_READ_SEGMENT_PAGES = 10 * paper.SEGMENT_PAGES
 
 
 def cases_of(names: Sequence[str], size: Size) -> list[Case]:
@@ -149,11 +152,11 @@ class _Sitting:
             timed = [self.time_page(rows, cold=cold) for rows in _READ_PAGES]
             self._reads[cold] = fit_reads(_READ_PAGES, timed)
         rows = _calibration_rows(self._size)
-        budget = self._size.budget_bytes // _CALIBRATION_PART
+        budgets = [round(part * self._size.budget_bytes) for part in _CALIBRATION_BUDGETS]
         for algorithm in (HYBRIDJOIN, MESHJOIN):
             observed = []
             for page_rows in _CALIBRATION_PAGES:
-                for budget_bytes in (budget // 2, budget):
+                for budget_bytes in budgets:
                     with self._relation(rows, page_rows) as relation:
                         run = Run(algorithm, relation, budget_bytes, self._stop)
                         run.warm_up()
@@ -163,7 +166,7 @@ class _Sitting:
         observed = []
         for page_rows in (INDEX_PAGE_ROWS, 8 * INDEX_PAGE_ROWS):
             with self._relation(rows, page_rows) as relation:
-                run = Run(INLJ, relation, budget, self._stop)
+                run = Run(INLJ, relation, budgets[0], self._stop)
                 run.warm_up()
                 run.read(self._size.reading_s)
                 observed.append(run.observed(page_rows))
@@ -247,8 +250,8 @@ class _Sitting:
                 run = Run(algorithm, relation, self._size.budget_bytes, self._stop)
                 run.warm_up()
                 before = run.reads.copy()
-                reading = run.read(self._size.use_s)
-                reads[algorithm] = _by_segment((run.reads - before) / reading.answered)
+                reading = run.read(0)
+                reads[algorithm] = _by_segment((run.reads - before) / reading.answered, _READ_SEGMENT_PAGES)
                 unused[algorithm] = reading.unused / reading.turns
         return Use(_firsts(pages), _by_segment(asked), _by_segment(exact), reads, unused)
 
@@ -272,8 +275,6 @@ def _firsts(pages: int) -> tuple[int, ...]:
     return tuple(round(part * pages) for part in _SEGMENTS)
 
 
-def _by_segment(pages: npt.NDArray[np.float64]) -> tuple[float, ...]:
+def _by_segment(pages: npt.NDArray[np.float64], length: int = paper.SEGMENT_PAGES) -> tuple[float, ...]:
     """Means over the pages of each segment, for a million rows of the stream."""
-    return tuple(
-        float(pages[first : first + paper.SEGMENT_PAGES].mean() * 1e6) for first in _firsts(len(pages))
-    )
+    return tuple(float(pages[first : first + length].mean() * 1e6) for first in _firsts(len(pages)))

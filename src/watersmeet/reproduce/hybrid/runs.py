@@ -24,6 +24,11 @@ from watersmeet.reproduce.hybrid.relation import Relation
 from watersmeet.reproduce.hybrid.results import HYBRIDJOIN, INLJ, Service, Slow
 from watersmeet.reproduce.timed import Stopped
 
+# Rows that HYBRIDJOIN takes for each page while it is filled, in units of memory / pages: more than the 2 that a read answers
+# at most where rows wait on every page.
+_FILLING = 3
+_NEARLY_FULL = 0.05
+
 
 class Run:
     """One algorithm over an open relation, with a budget."""
@@ -41,13 +46,18 @@ class Run:
         return self._watched.machine.counters.reads
 
     def warm_up(self) -> None:
-        """Until the machine is as it will stay: filled, and once around the relation with all rows in their places."""
-        if self.algorithm == INLJ:
-            self._turn()
-            return
-        self._turn()
-        for _ in range(2 if self.algorithm == HYBRIDJOIN else 1):
-            self._around()
+        """Until the machine is as it will stay: filled, and around the relation with all rows in their places.
+
+        HYBRIDJOIN is filled little by little. If all rows came at once, all pages would be asked for at once, and it would
+        take many turns over the relation until those that are seldom asked for come up at different times again.
+        """
+        if self.algorithm == HYBRIDJOIN:
+            most = max(1, _FILLING * self.held_rows // len(self.relation.index))
+            while self._watched.machine.room > self.held_rows * _NEARLY_FULL:
+                self._turn(most)
+        # The first time ends with the next read of the first page, wherever the machine is.
+        for _ in range(2):
+            self._again()
 
     def read(self, least_s: float) -> Tally:
         """Another reading."""
@@ -98,10 +108,10 @@ class Run:
         while reads[0] == before:
             self._turn()
 
-    def _turn(self) -> None:
+    def _turn(self, most: int | None = None) -> None:
         if self._stop.is_set():
             raise Stopped("stopped")
-        self._watched.turn()
+        self._watched.turn(most)
 
 
 def time_reads(relation: Relation, count: int, rng: np.random.Generator) -> float:
