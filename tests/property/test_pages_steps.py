@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import random
 from collections import Counter
+from collections.abc import Sequence
 
 import numpy as np
 import pyarrow as pa
@@ -14,7 +15,7 @@ from hypothesis import strategies as st
 
 from tests.property.pages_helpers import Paged
 from watersmeet.errors import UsageError
-from watersmeet.kernel.lookup import LookupJoin
+from watersmeet.kernel.lookup import LookupJoin, Page
 from watersmeet.kernel.pairs import OutputColumn
 from watersmeet.local import lookup, pending
 from watersmeet.local.lookup import HybridJoin, IndexJoin, MeshJoin, rows_within
@@ -53,7 +54,7 @@ def cut(keys: list[int], rng: random.Random, most: int) -> list[list[int]]:
     return pages
 
 
-def stream_of(keys: list[int | None]) -> pa.RecordBatch:
+def stream_of(keys: Sequence[int | None]) -> pa.RecordBatch:
     columns = [pa.array(keys, pa.int64()), pa.array(range(len(keys)), pa.int64())]
     return pa.RecordBatch.from_arrays(columns, schema=STREAM)
 
@@ -61,7 +62,7 @@ def stream_of(keys: list[int | None]) -> pa.RecordBatch:
 def made(name: str, source: Source, left: bool, capacity: int, buffer: int) -> StepJoin:
     join = LookupJoin((("k", "k0"),), None, OUTPUT, ("s", "t"), left)
     if name == "hybrid":
-        kept = PageBuffer(buffer) if buffer else None
+        kept: PageBuffer[Page] | None = PageBuffer(buffer) if buffer else None
         return HybridJoin(source, join, STREAM, capacity, table=TABLE, buffer=kept)
     if name == "mesh":
         return MeshJoin(source, join, STREAM, max(capacity, len(source.index)), table=TABLE)

@@ -437,7 +437,7 @@ class Timed(StreamScript):
     """Remembers when each batch came out."""
 
     def __init__(self, *args: Any, **schemas: str):
-        super().__init__(*args, **schemas)
+        super().__init__(*args, **schemas)  # type: ignore[arg-type]
         self.times: dict[int, float] = {}
 
     def _collect(self, frame: DataFrame, number: int) -> None:
@@ -597,6 +597,21 @@ def test_a_dataframe_is_not_taken_for_another(spark):
     assert len({frames.fingerprint(spark.range(3)) for _ in range(20)}) == 20
     kept = spark.range(3)
     assert frames.fingerprint(kept) == frames.fingerprint(kept)
+
+
+def test_a_dataframe_of_files_is_known_until_one_is_rewritten_under_its_name(spark, tmp_path):
+    frames, folder = Frames(spark), tmp_path / "a b%#é"
+    folder.mkdir()
+    for name in ("one", "two"):
+        (folder / f"{name} +.csv").write_text("1,a\n2,b\n")
+
+    def read() -> str:
+        return frames.fingerprint(spark.read.schema("id INT, v STRING").csv(str(folder)).where("id > 0"))
+
+    known = read()
+    assert read() == known
+    (folder / "two +.csv").write_text("1,a\n2,c\n")
+    assert read() != known
 
 
 BAD: list[Any] = [
