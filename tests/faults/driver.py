@@ -1,7 +1,7 @@
 """A driver of its own, to be killed: `python -m tests.faults.driver FOLDER [--failpoints F --after N]`.
 
-Processes all input of the scene in FOLDER. With `--failpoints` that is only the beginning: N more batches are
-added then and processed with the failpoints set. The ids of this process and of its JVM are in FOLDER/pids.
+Processes all input of the scene in FOLDER. With `--failpoints` and `--after` that is only the beginning: N more
+batches are added then and processed with the failpoints set. The ids of this process and of its JVM are in FOLDER/pids.
 """
 
 from __future__ import annotations
@@ -15,15 +15,21 @@ from tests.faults.harness import CLEANING, JOINS, Scene, feed, new_session, run
 
 def main() -> None:
     options = _parse()
-    scene = Scene(options.folder, tasks=options.tasks, join=JOINS[options.join])
+    scene = Scene(
+        options.folder,
+        tasks=options.tasks,
+        join=JOINS[options.join],
+        address=options.table,
+        patience_s=options.patience,
+    )
     spark = new_session(options.master, options.folder / "scratch", **CLEANING)
     jvm = spark.sparkContext._jvm
     assert jvm is not None
     _write_pids(options.folder / "pids", jvm=jvm.java.lang.ProcessHandle.current().pid())
-    run(spark, scene)
-    if options.failpoints:
+    if options.after:
+        run(spark, scene)
         feed(scene, options.after)
-        run(spark, scene, options.failpoints)
+    run(spark, scene, options.failpoints)
     spark.stop()
 
 
@@ -34,7 +40,9 @@ def _parse() -> argparse.Namespace:
     parser.add_argument("--master", default="local[2,4]")
     parser.add_argument("--tasks", type=int, default=2)
     parser.add_argument("--join", choices=JOINS, default="equality")
-    parser.add_argument("--failpoints")
+    parser.add_argument("--table", help="where the table is, if not in the folder")
+    parser.add_argument("--patience", type=float, default=60)
+    parser.add_argument("--failpoints", default="")
     parser.add_argument("--after", type=int, default=0)
     return parser.parse_args()
 

@@ -23,12 +23,14 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.streaming.query import StreamingQuery
 
 import watersmeet as wm
 from watersmeet.log.files import LocalFiles
 from watersmeet.log.manifests import list_manifests, list_receipts, read_manifest, read_receipts
 from watersmeet.log.runs import RUNS, RunReader, batch_of
 from watersmeet.model.facts import FULL_RANGE, Manifest
+from watersmeet.tables.spec import Table
 from watersmeet.testing import assert_same_rows
 
 SIDES = ("l", "r")
@@ -81,6 +83,13 @@ class Join:
     strategy: str = "auto"
     cells: int | None = None
     sizes: Sequence[tuple[int, int]] = ()
+    how: str = "inner"
+    # With a delay r is a table, and rows of l may wait so long for others that need the same page.
+    max_delay_s: float | None = None
+
+    @property
+    def streams(self) -> Sequence[str]:
+        return SIDES if self.max_delay_s is None else SIDES[:1]
 
 
 EQUALITY = Join("equality", "l.k = r.k AND l.x < r.x + 3")
@@ -96,7 +105,10 @@ GRID = Join(
     sizes=((120, 120), (120, 120), (40, 480), (1400, 40), (40, 1000)),
 )
 GRID_SHAPES = [(2, 2), (2, 2), (1, 4), (4, 1), (2, 2)]
-JOINS = {join.name: join for join in (EQUALITY, BAND, GRID)}
+# A batch has two rows for each page of eight: too few to be worth it, so they wait until they are due.
+TABLE = Join("table", "l.k = r.k AND l.x < r.x + 3", kept="count(*)", how="left", max_delay_s=4)
+TABLE_ROWS, PAGE_ROWS = 400, 8
+JOINS = {join.name: join for join in (EQUALITY, BAND, GRID, TABLE)}
 
 
 @dataclass(frozen=True)
@@ -141,6 +153,9 @@ class Scene:
     seed: int = 1
     tasks: int = 2
     join: Join = EQUALITY
+    # Where the table is, if not in the folder, and how long to wait for a database.
+    address: str | None = None
+    patience_s: float = 60
 
     @property
     def state(self) -> Path:
@@ -173,6 +188,10 @@ class Scene:
         return self.folder / "in" / side
 
     @property
+    def table(self) -> Path:
+        return self.folder / "table.parquet"
+
+    @property
     def files(self) -> LocalFiles:
         """The files of the one query whose state is here."""
         (query,) = LocalFiles(self.state / "l-r").folders()
@@ -192,7 +211,9 @@ class Scene:
 
 def feed(scene: Scene, batches: int) -> None:
     """Add that many files to each input. A file is moved in whole: the stream never sees half of it."""
-    for side in SIDES:
+    if scene.join is TABLE and not scene.table.exists():
+        pq.write_table(_rows(scene.seed, "r", 0, TABLE_ROWS), scene.table)
+    for side in scene.join.streams:
         folder = scene.inputs(side)
         folder.mkdir(parents=True, exist_ok=True)
         first = len(list(folder.iterdir()))
@@ -221,9 +242,19 @@ def _rows(seed: int, side: str, number: int, rows: int) -> pa.Table:
 def joined(spark: SparkSession, scene: Scene) -> DataFrame:
     streams = {
         side: spark.readStream.schema(SCHEMA).option("maxFilesPerTrigger", 1).parquet(str(scene.inputs(side)))
-        for side in SIDES
+        for side in scene.join.streams
     }
     join = scene.join
+    if join.max_delay_s is not None:
+        return wm.join(
+            {**streams, "r": _table(scene)},
+            on=join.on,
+            how=join.how,
+            select=SELECT,
+            state=str(scene.state),
+            tasks=scene.tasks,
+            max_delay=join.max_delay_s,
+        )
     return wm.join(
         streams,
         on=join.on,
@@ -235,10 +266,21 @@ def joined(spark: SparkSession, scene: Scene) -> DataFrame:
     )
 
 
+def _table(scene: Scene) -> Table:
+    if scene.address is None:
+        return wm.table(scene.table, key="k", page_rows=PAGE_ROWS, in_place=False)
+    return wm.table(scene.address, key="k", table="products", page_rows=PAGE_ROWS, patience=scene.patience_s)
+
+
 def start(spark: SparkSession, scene: Scene, failpoints: str = ""):
-    """Start the query with these failpoints in its Python workers; it ends when all input is processed."""
+    """Start the query with these failpoints in its Python workers; it ends when all input is processed.
+
+    With a table it does not: rows wait for batches that come without input.
+    """
     with worker_environment(spark, failpoints):
-        writer = joined(spark, scene).writeStream.format("parquet").trigger(availableNow=True)
+        writer = joined(spark, scene).writeStream.format("parquet")
+        if scene.join.max_delay_s is None:
+            writer = writer.trigger(availableNow=True)
         return writer.option("checkpointLocation", str(scene.checkpoint)).start(str(scene.out))
 
 
@@ -246,9 +288,36 @@ def run(spark: SparkSession, scene: Scene, failpoints: str = "", timeout_s: floa
     """Process all that is there. Raises what the query raises."""
     query = start(spark, scene, failpoints)
     try:
-        assert query.awaitTermination(timeout_s), f"the query did not end within {timeout_s} s"
+        if scene.join.max_delay_s is None:
+            assert query.awaitTermination(timeout_s), f"the query did not end within {timeout_s} s"
+        else:
+            await_answers(query, scene, timeout_s)
     finally:
         query.stop()
+
+
+def await_answers(query: StreamingQuery, scene: Scene, timeout_s: float) -> None:
+    """Until all rows of the input have been answered and nothing waits. Raises what the query raises."""
+    deadline = time.monotonic() + timeout_s
+    while not is_answered(scene):
+        assert time.monotonic() < deadline, f"rows still wait after {timeout_s} s"
+        assert not query.awaitTermination(0.1), "the query has ended"
+
+
+def is_answered(scene: Scene) -> bool:
+    if not scene.committed_batches():
+        return False
+    manifest = newest(scene)
+    done = scene.committed_batches() > manifest.batch.number
+    return done and not waiting_rows(scene) and manifest.totals["l"].rows == _rows_to_keep(scene, "l")
+
+
+def waiting_rows(scene: Scene) -> int:
+    """Rows that wait for a page of the table, as the newest manifest has it."""
+    if not LocalFiles(scene.state / "l-r").folders() or not list_manifests(scene.files):
+        return 0
+    pages = newest(scene).plan.pages
+    return pages.waiting_rows if pages else 0
 
 
 def run_struck(spark: SparkSession, scene: Scene, point: Point, failpoints: str) -> None:
@@ -297,9 +366,12 @@ def check_results(scene: Scene) -> None:
 
 
 def expected_rows(scene: Scene) -> list[tuple[Any, ...]]:
-    sides = ", ".join(f"{side} AS (FROM read_parquet('{scene.inputs(side)}/*.parquet'))" for side in SIDES)
+    places = {side: f"{scene.inputs(side)}/*.parquet" for side in scene.join.streams}
+    if scene.join is TABLE:
+        places["r"] = str(scene.table)
+    sides = ", ".join(f"{side} AS (FROM read_parquet('{place}'))" for side, place in places.items())
     with duckdb.connect() as con:
-        query = f"WITH {sides} SELECT {', '.join(SELECT)} FROM l JOIN r ON {scene.join.on}"
+        query = f"WITH {sides} SELECT {', '.join(SELECT)} FROM l {scene.join.how.upper()} JOIN r ON {scene.join.on}"
         return con.execute(query).fetchall()
 
 
@@ -339,10 +411,17 @@ def check_plans(scene: Scene) -> None:
 
 
 def check_state(scene: Scene) -> None:
-    """The newest manifest holds each row that came once, in runs that are all there and undamaged."""
+    """The newest manifest holds each row that came once, in runs that are all there and undamaged.
+
+    With a table, rows that were answered are held no more.
+    """
     manifest = newest(scene)
     verify_runs(scene, manifest)
-    arrived = {side: _rows_to_keep(scene, side) for side in SIDES}
+    arrived = {side: _rows_to_keep(scene, side) for side in scene.join.streams}
+    if scene.join is TABLE:
+        assert manifest.totals["l"].rows == arrived["l"]
+        assert not waiting_rows(scene)
+        return
     assert {side: sum(run.rows for run in manifest.live if run.input == side) for side in SIDES} == arrived
     assert {side: manifest.totals[side].rows for side in SIDES} == arrived
 
