@@ -86,3 +86,17 @@ def test_few_keys_are_looked_up_and_many_are_read_by_page(shop, tmp_path, monkey
     assert answers(shop, tmp_path / "2", sparse, tasks=1) == expected(sparse)
     assert asked == [3]
     assert read == []
+
+
+def test_mesh_reads_every_page_once_over_all_tasks(shop, tmp_path, monkeypatch):
+    from watersmeet.tables.database import OpenDatabase
+
+    read, page = [], OpenDatabase.read
+    monkeypatch.setattr(
+        OpenDatabase, "read", lambda self, number, columns: read.append(number) or page(self, number, columns)
+    )
+    keys = list(range(0, 2 * ROWS // 3, 2))
+    assert answers(shop, tmp_path, keys, tasks=3, strategy="mesh", memory=1) == expected(keys)
+    # Where two tasks share a page, both read it.
+    assert len(read) <= len(set(read)) + 2
+    assert len(set(read)) == ROWS // 100

@@ -232,7 +232,8 @@ def lookup_share(
     if plan is None:
         raise TableError("the state was written by a join without a table: give this one another name=")
     opened = kept.at(plan.table)
-    waiting = list(_waiting(reader, manifest, plan, manifest.plan.ranges[task], columns))
+    mine = manifest.plan.ranges[task]
+    waiting = list(_waiting(reader, manifest, plan, mine, columns))
     rows = sum(map(len, waiting))
     if not rows:
         return
@@ -242,7 +243,8 @@ def lookup_share(
         here = [part for whole in waiting if len(part := whole.between(range_))]
         if here:
             pending = concatenate(here)
-            pages = _pages(kept, opened, pending, range_, join)
+            piece = KeyRange(max(range_.low, mine.low), min(range_.high, mine.high))
+            pages = _pages(kept, opened, pending, piece, join)
             yield from join_pages(pending, pages, join, opened.table.schema)
 
 
