@@ -50,6 +50,7 @@ SPARK_SETTINGS = {
 }
 
 
+@pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """The tests on Spark in one process, which begins with them; with `-n 2` another one takes all others."""
     here = Path(__file__).parent / "spark"
