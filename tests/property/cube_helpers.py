@@ -126,6 +126,8 @@ class Stream:
         read = owner == np.arange(len(plan.ranges))[:, None]
         for one in plan.cube.heavy if plan.cube else ():
             begin, end = (int(np.searchsorted(keys, np.uint64(one.key), side)) for side in ("left", "right"))
+            if begin == end:
+                continue
             read[:, begin:end] = False
             owners = np.array(one.tasks).reshape(one.shape.rows, one.shape.cols)
             for part, mine in enumerate(owners if run.input == "l" else owners.T):
@@ -176,6 +178,8 @@ class Stream:
         for run in runs:
             keys = self.shelf.of(run)
             begin, end = (int(np.searchsorted(keys, np.uint64(key), side)) for side in ("left", "right"))
+            if begin == end:
+                continue
             cuts = [positions(run, end - begin, (part, part + 1), of) for part in range(of)]
             rows[int(run.batch == self.batch - 1)] += [high - low for low, high in cuts]
         return rows

@@ -310,18 +310,29 @@ def test_moved_rows_are_those_that_a_task_reads_and_did_not(drawn, sixteenths):
 
 
 @MANY
-@given(st.integers(1, 5).flatmap(lambda tasks: st.tuples(st.just(tasks), heavy_keys(9, 7))), powers, powers)
-def test_owners_are_inherited_by_one_half_of_a_split_cell_and_the_first_of_joined_ones(drawn, rows, cols):
-    tasks, before = drawn
-    owners = np.array(before.tasks).reshape(before.shape.rows, before.shape.cols)
-    found = inherited(before, GridShape(rows, cols), tasks)
-    assert found.shape == (rows, cols)
-    for row, col in np.ndindex(rows, cols):
-        # Where the cell begins, in parts of the old grid.
-        at = row * before.shape.rows / rows, col * before.shape.cols / cols
-        begins = all(place == int(place) for place in at)
-        owner = owners[int(at[0]), int(at[1])] if begins else NOBODY
-        assert found[row, col] == (owner if owner < tasks else NOBODY)
+@given(
+    st.integers(1, 5), st.integers(0, KEY_SPACE - 1).flatmap(lambda key: heavy_keys(key, 7)), powers, powers
+)
+def test_of_a_split_cell_one_part_is_inherited_and_of_joined_ones_one_owner_stays(tasks, before, rows, cols):
+    had, shape = before.shape, GridShape(rows, cols)
+    # Every old cell under a number of its own.
+    numbered = replace(before, tasks=tuple(range(had.cells)))
+    places = inherited(numbered, shape, had.cells)
+    assert places.shape == (rows, cols)
+    stayed = places[places != NOBODY].tolist()
+    assert len(stayed) == len(set(stayed)) == min(rows, had.rows) * min(cols, had.cols)
+    for (row, col), place in np.ndenumerate(places):
+        if place != NOBODY:
+            # The old cell and the new one lie over each other.
+            old_row, old_col = divmod(int(place), had.cols)
+            assert row * had.rows // rows == old_row or old_row * rows // had.rows == row
+            assert col * had.cols // cols == old_col or old_col * cols // had.cols == col
+    owners = np.append(before.tasks, NOBODY)[places]
+    assert inherited(before, shape, tasks).tolist() == np.where(owners < tasks, owners, NOBODY).tolist()
+    if rows >= had.rows and cols >= had.cols:
+        filled = np.where(places == NOBODY, had.cells, places).reshape(-1)
+        grown = replace(numbered, shape=shape, tasks=tuple(filled.tolist()))
+        assert inherited(grown, had, had.cells).reshape(-1).tolist() == list(numbered.tasks)
 
 
 @st.composite
@@ -331,7 +342,7 @@ def half_owned(draw):
     for key in range(draw(st.integers(0, 4))):
         one = draw(heavy_keys(key, tasks + 3))
         owners = np.array(one.tasks).reshape(one.shape.rows, one.shape.cols)
-        lots.append(Lot(key, one.shape, draw(st.floats(0.1, 50)), 0, 0))
+        lots.append(Lot(key, one.shape, draw(st.just(0.0) | st.floats(0.1, 50)), 0, 0))
         kept.append(np.where(owners < tasks, owners, NOBODY))
     keys = np.sort(np.random.default_rng(draw(st.integers(0, 99))).integers(0, KEY_SPACE, 40, np.uint64))
     return lots, kept, Profile(keys, np.full(40, draw(st.floats(0.1, 10)))), tasks
@@ -345,7 +356,13 @@ def test_every_cell_has_an_owner_who_keeps_it_and_the_load_is_theirs(drawn):
     options = [
         (allot_sticky(lots, kept, light, even), kept),
         (allot_rest(lots, kept, light, tasks), kept),
-        (allot_anew(lots, light, tasks), [np.full_like(owners, NOBODY) for owners in kept]),
+        (
+            allot_anew(lots, kept, light, tasks),
+            [
+                np.full_like(owners, NOBODY) if lot.cell_work else owners
+                for lot, owners in zip(lots, kept, strict=True)
+            ],
+        ),
     ]
     for option, had in options:
         load = light_load(light, option.ranges)
@@ -353,6 +370,9 @@ def test_every_cell_has_an_owner_who_keeps_it_and_the_load_is_theirs(drawn):
             assert np.all((owners >= 0) & (owners < tasks))
             assert np.all(owners[known != NOBODY] == known[known != NOBODY])
             load += np.bincount(owners.reshape(-1), minlength=tasks) * lot.cell_work
+            if not lot.cell_work:
+                given_out = np.bincount(owners[known == NOBODY], minlength=tasks)
+                assert given_out.max() <= given_out.min() + 1
         assert option.load == pytest.approx(load)
         assert option.busiest == max(option.load)
     assert options[0][0].ranges == even

@@ -185,23 +185,31 @@ def check_heavy(stream: Stream, known: Known, was: Plan | None) -> None:
 
 
 def check_shapes(stream: Stream, known: Known, was: Plan | None) -> None:
-    """Each side is within a factor of two of the desired one that can be had, wherever the batch brings the key."""
+    """Each side is within a factor of two of the desired one that can be had, where the batch brings the key.
+
+    Where it does not, the side stays, or is halved until it is at most four times too long.
+    """
     heavy = stream.cube.heavy
     before = {one.key: one.shape for one in was.cube.heavy} if was and was.cube else {}
     output = {one.key: max(1, known.left(one.key)) * max(1, known.right(one.key)) for one in heavy}
     work = {one.key: known.work(one.key) for one in heavy}
     whole = sum(map(known.work, known.keys))
-    workers = max(1, round(workers_of(stream.tasks) * sum(work.values()) / whole))
+    workers = workers_of(stream.tasks)
+    busy = max(1, round(workers * sum(work.values()) / whole))
     for one in heavy:
-        if one.key in before and not work[one.key]:
-            assert one.shape == before[one.key]
-            continue
-        share = max(output[one.key] / sum(output.values()), work[one.key] / max(1, sum(work.values())))
-        cells = max(1.0, workers * share)
+        share = output[one.key] / sum(output.values())
+        idle = one.key in before and not work[one.key]
+        cells = workers * share if idle else busy * max(share, work[one.key] / max(1, sum(work.values())))
         aspect = max(1, known.left(one.key)) / max(1, known.right(one.key))
-        rows = min(max(math.sqrt(cells * aspect), 1.0), cells)
-        cols = cells / rows
-        for side, wanted in ((one.shape.rows, rows), (one.shape.cols, cols)):
+        rows = min(max(math.sqrt(max(1.0, cells) * aspect), 1.0), max(1.0, cells))
+        cols = max(1.0, cells) / rows
+        had = before.get(one.key, one.shape)
+        for side, was, wanted in ((one.shape.rows, had.rows, rows), (one.shape.cols, had.cols, cols)):
+            if idle:
+                assert side <= 4 * wanted + 1e-6
+                # Not halved once more than needed.
+                assert side == was or (side < was and 2 * side > 4 * wanted - 1e-6)
+                continue
             lower, upper = (0.5, 2.0) if one.key in before else first_limits(wanted)
             assert wanted * lower - 1e-6 <= side <= wanted * upper + 1e-6
 

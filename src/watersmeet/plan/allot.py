@@ -32,6 +32,10 @@ MOST_LIGHT = 2.0
 
 NOBODY = -1
 
+# Order keys are mixed, so that their bits are as good as drawn: the lower half for one side, the upper for the other.
+_HALF_BITS = 32
+_HALF_KEY = (1 << _HALF_BITS) - 1
+
 
 @dataclass(frozen=True, slots=True)
 class Lot:
@@ -57,10 +61,13 @@ class Allotment:
         return float(self.load.max())
 
 
-def allot_anew(lots: Sequence[Lot], light: Profile, tasks: int) -> Allotment:
-    """As if nothing had been there before."""
-    nobody = [np.full((lot.shape.rows, lot.shape.cols), NOBODY) for lot in lots]
-    return allot_rest(lots, nobody, light, tasks)
+def allot_anew(lots: Sequence[Lot], kept: Sequence[Owners], light: Profile, tasks: int) -> Allotment:
+    """As if nothing had been there before; only cells without work stay, for nothing is gained by moving them."""
+    freed = [
+        np.full_like(owners, NOBODY) if lot.cell_work else owners
+        for lot, owners in zip(lots, kept, strict=True)
+    ]
+    return allot_rest(lots, freed, light, tasks)
 
 
 def allot_rest(lots: Sequence[Lot], kept: Sequence[Owners], light: Profile, tasks: int) -> Allotment:
@@ -93,25 +100,31 @@ def task_of(keys: npt.NDArray[np.uint64], ranges: Sequence[KeyRange]) -> npt.NDA
 
 
 def inherited(before: HeavyKey, shape: GridShape, tasks: int) -> Owners:
-    """The owners after a change of shape: one half of a split cell stays, of two joined ones the first does."""
+    """The owners after a change of shape: of a split cell one half stays, of two joined ones one owner does.
+
+    Which of the two is drawn from the key. Keys are given out alike, so if it were always the first, the same few
+    tasks would be left with all keys whose grids shrink.
+    """
     owners = np.array(before.tasks).reshape(before.shape.rows, before.shape.cols)
-    owners = _resized(_resized(owners, shape.rows).T, shape.cols).T.copy()
+    rows, cols = before.key & _HALF_KEY, before.key >> _HALF_BITS
+    owners = _resized(_resized(owners, shape.rows, rows).T, shape.cols, cols).T.copy()
     owners[owners >= tasks] = NOBODY
     return owners
 
 
-def _resized(owners: Owners, rows: int) -> Owners:
+def _resized(owners: Owners, rows: int, draw: int) -> Owners:
+    """One bit of `draw` for each length, so that halving undoes doubling."""
     while len(owners) > rows:
-        owners = owners[::2]
+        owners = owners[(draw // len(owners)) & 1 :: 2]
     while len(owners) < rows:
         twice = np.full((2 * len(owners), owners.shape[1]), NOBODY)
-        twice[::2] = owners
+        twice[(draw // len(twice)) & 1 :: 2] = owners
         owners = twice
     return owners
 
 
 def _fill(lots: Sequence[Lot], kept: Sequence[Owners], tasks: int) -> tuple[list[Owners], Load]:
-    """Cells without an owner, the heaviest first, go to the task with the least."""
+    """Cells without an owner, the heaviest first, go to the task with the least; those without work to all alike."""
     load = np.zeros(tasks)
     for lot, owners in zip(lots, kept, strict=True):
         owned = owners[owners != NOBODY]
@@ -120,8 +133,15 @@ def _fill(lots: Sequence[Lot], kept: Sequence[Owners], tasks: int) -> tuple[list
     filled = [owners.copy() for owners in kept]
     for place in sorted(range(len(lots)), key=lambda at: -lots[at].cell_work):
         work, cells = lots[place].cell_work, filled[place].reshape(-1)
+        free = np.flatnonzero(cells == NOBODY)
+        if not work:
+            # They leave every load as it is, so that the task with the least would get them all, of every such key.
+            cells[free] = (
+                lots[place].key % tasks + np.arange(len(free)) * tasks // max(1, len(free))
+            ) % tasks
+            continue
         task = NOBODY
-        for cell in np.flatnonzero(cells == NOBODY).tolist():
+        for cell in free.tolist():
             if task == NOBODY or load[task] + work / 2 > fair:
                 task = int(load.argmin())
             cells[cell] = task

@@ -14,7 +14,16 @@ Where we go another way, and why:
 - A side that should be narrower than one part leaves its share to the other side (a key that one input has once).
 - Workers are shared out by a key's part of all heavy output, or by that of this batch's where it is more: a key that
   has just come into fashion has little output to show, and all of the batch's work. A key that a batch does not bring
-  keeps its grid: there is nothing to gain, and the rows would move back with the next batch.
+  keeps its grid: there is nothing to gain, and the rows would move back with the next batch. Only a side that is more
+  than `IDLE_EXCESS` times as long as its part of all heavy output allows is halved.
+
+Invariant: the sides of a key that the batch brings are within a factor of two of the desired ones; those of another
+key are at most `IDLE_EXCESS` times too long. So the rows that a task has stay near N / p + sqrt(OUT / p), also where
+keys take turns; tests/property/test_cube_bounds.py has the constants, which are measured and not proved.
+
+Not guaranteed: that a change of shape pays for what it moves. Shapes are fixed first, by the rule above; costs are
+compared for owners and ranges alone. Nor a constant for rows moved by row that arrives: keys that take turns with a
+few rows each move more, and the results pay for it.
 """
 
 from __future__ import annotations
@@ -70,6 +79,11 @@ LEAST_GAIN = 0.1
 # Changes of shape that a plan remembers.
 CHANGES_KEPT = 20
 
+# How many times too long a side may be while its key does not come. A key that comes alone has all workers, and k keys
+# of equal output that take turns should have the k-th part each, a side of the root of that: with four, up to sixteen
+# of them have a side that suits both, and keep it. With less, grids would grow and shrink with every turn.
+IDLE_EXCESS = 4
+
 LIGHT = GridShape(0, 0)
 
 
@@ -120,7 +134,7 @@ def attainable(desired: Sides) -> Sides:
 
 
 def first_shape(wanted: Sides) -> GridShape:
-    """Powers of two, the nearest; from four on the next above (or nearly so), so that a key with most of the work is cut finely.
+    """Powers of two, the nearest; from four on the next above (or nearly so): a key with most of the work is cut finely.
 
     >>> first_shape(Sides(2.7, 5.2))
     GridShape(rows=2, cols=8)
@@ -151,6 +165,21 @@ def _stepped(parts: int, wanted: float) -> int:
         parts //= 2
     while parts < wanted / 2:
         parts *= 2
+    return parts
+
+
+def idle_shape(shape: GridShape, wanted: Sides) -> GridShape:
+    """Halve a side while it is more than `IDLE_EXCESS` times too long.
+
+    >>> idle_shape(GridShape(32, 8), Sides(2.0, 4.0))
+    GridShape(rows=8, cols=8)
+    """
+    return GridShape(_shortened(shape.rows, wanted.rows), _shortened(shape.cols, wanted.cols))
+
+
+def _shortened(parts: int, wanted: float) -> int:
+    while parts > IDLE_EXCESS * wanted:
+        parts //= 2
     return parts
 
 
@@ -234,16 +263,18 @@ def _lots(heavy: KeyCounts, were_heavy: dict[int, HeavyKey], workers: int, heavy
     left, right = (np.maximum(rows, 1).astype(np.float64) for rows in (heavy.left, heavy.right))
     output, probed, emitted = left * right, heavy.probed, heavy.emitted
     work = probed + emitted
-    share = np.maximum(output / output.sum(), work / max(1.0, float(work.sum())))
-    workers = max(1, round(workers * heavy_share))
+    all_output = float(output.sum())
+    share = np.maximum(output / all_output, work / max(1.0, float(work.sum())))
+    busy = max(1, round(workers * heavy_share))
     lots = []
     for place, key in enumerate(heavy.keys.tolist()):
         known = were_heavy.get(key)
+        sides = int(left[place]), int(right[place])
         if known is not None and not probed[place]:
-            shape = known.shape
+            # By all workers: what light keys have of this batch says nothing about the one that brings the key.
+            shape = idle_shape(known.shape, attainable(desired_sides(*sides, all_output, workers)))
         else:
-            seen_output = float(output[place] / share[place])
-            wanted = attainable(desired_sides(int(left[place]), int(right[place]), seen_output, workers))
+            wanted = attainable(desired_sides(*sides, float(output[place] / share[place]), busy))
             shape = first_shape(wanted) if known is None else next_shape(known.shape, wanted)
         cell_work = (
             int(heavy.left_new[place]) / shape.rows
@@ -280,7 +311,7 @@ def _best(
     options = (
         allot_sticky(lots, kept, light, tuple(ranges)),
         allot_rest(lots, kept, light, tasks),
-        allot_anew(lots, light, tasks),
+        allot_anew(lots, kept, light, tasks),
     )
     moved = [_moved(lots, released, option, were_heavy, ranges, light_old) for option in options]
     doubt = LEAST_GAIN * float(options[0].load.mean())
