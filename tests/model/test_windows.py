@@ -284,6 +284,34 @@ def test_the_state_of_a_long_stream_stays_within_the_window(tmp_path, monkeypatc
     assert WIDTH <= most <= 2.5 * window_rows
 
 
+def test_merges_that_drop_rows_list_what_is_hot_among_those_that_stay(tmp_path, monkeypatch):
+    """Nine of ten rows expire; a key with a tenth of the rest had too few to be listed beside them."""
+    monkeypatch.setattr(merges, "MIN_REWRITE_ROWS", 2)
+    monkeypatch.setattr("watersmeet.plan.hypercube.LEAST_LISTED_ROWS", 1)
+    monkeypatch.setattr("watersmeet.plan.hypercube.LISTED_SHARES", 1)
+    schema = pa.schema({"k": pa.int64(), "t": pa.int64()})
+    join = LocalJoin(
+        {"l": schema, "r": schema},
+        on="l.k = r.k",
+        select=["l.k"],
+        state=str(tmp_path),
+        tasks=2,
+        within=1000,
+        time={"l": "t", "r": "t"},
+    )
+    rng = np.random.default_rng(1)
+    # Times of all rows are spread alike, but for those of key 7, which stay.
+    many = pa.table([rng.integers(100, 10**9, 4000), rng.integers(0, 1000, 4000)], schema=schema)
+    hot = pa.table([np.full(40, 7), np.full(40, 999)], schema=schema)
+    later = pa.table([[1], [1900]], schema=schema)
+    join.batch(l=pa.concat_tables([many, hot]), r=hot)
+    for _ in range(4):
+        join.batch(l=later, r=later)
+    merged = [run for run in newest(str(tmp_path)).live if "-m0" in run.path and run.input == "l"]
+    assert 300 < sum(run.rows for run in merged) < 600
+    assert [rows for run in merged for rows in run.hot_rows] == [40]
+
+
 def test_what_a_window_is_may_not_change(tmp_path):
     schema = pa.schema({"k": pa.int64(), "t": pa.int64(), "d": pa.date32()})
     start = LocalJoin(

@@ -39,12 +39,11 @@ def _merge_part(
     part = merge.parts[job.part].range
     sources = [run for run in manifest.history if run.path in set(merge.runs) and part.overlaps(run)]
     found = [reader.read(run, part, columns) for run in sources]
-    dropped = 0
+    read_rows = _rows(found)
     windowed = manifest.signature.window is not None
     if windowed:
-        read_rows = _rows(found)
         found = [_live(run, sections, merge.floor) for run, sections in zip(sources, found, strict=True)]
-        dropped = read_rows - _rows(found)
+    kept_rows = _rows(found)
     slices = [piece for sections in found for piece in sections.values()]
     output = []
     row_bytes = max((s.rows.nbytes // len(s) + 1 for s in slices), default=1)
@@ -53,7 +52,8 @@ def _merge_part(
     labels = {
         key: label for run in sources for key, label in zip(run.hot, run.hot_labels, strict=True) if label
     }
-    floor = listing_floor(merge.rows, tasks)
+    # By the rows that the merge will leave, of which this part is a sample: expired ones would hide keys that are hot.
+    floor = listing_floor(merge.rows * kept_rows // max(1, read_rows), tasks)
     for range_ in cut([slices], [1], limit):
         for piece in _pieces(found, range_, limit, cut_=manifest.signature.layout is not None):
             failpoints.reach("merge-part")
@@ -71,7 +71,7 @@ def _merge_part(
                 hot=hot,
             )
             output.append(replace(run, times=_times(piece)) if windowed else run)
-    return Receipt(job.merge, job.part, tuple(output), columns, dropped)
+    return Receipt(job.merge, job.part, tuple(output), columns, read_rows - kept_rows)
 
 
 def _live(run: Run, sections: dict[int, Sorted], floor: int | None) -> dict[int, Sorted]:
