@@ -86,6 +86,7 @@ CASES = [
     Case("l.k = r.k AND l.x <= r.x", lambda a, b: a.k == b.k and a.x <= b.x, {}),
     Case("l.k = r.k AND l.x = r.x", lambda a, b: a.k == b.k and a.x == b.x, {}),
     Case("l.k = r.k", lambda a, b: a.k == b.k, {"strategy": "hypercube"}),
+    Case("l.k = r.k", lambda a, b: a.k == b.k, {"strategy": "hash"}),
     Case("l.k = r.k", lambda a, b: a.k == b.k, {"strategy": "biclique"}),
     Case("l.k = r.k", lambda a, b: a.k == b.k, {"strategy": "biclique", "groups": 1}),
     Case(
@@ -208,6 +209,29 @@ def test_another_lateness_rules_from_the_second_batch_on_and_calls_nobody_back(s
             join = replace(join.restarted(at=number), lateness=length(lateness[number]))
             found += _run(join, number, _tables(join, script, step))
         expected = Oracle(script, lateness)
+        assert found == expected.pairs
+        _check_state(newest(state), expected)
+
+
+lives = st.lists(
+    st.tuples(st.sampled_from(["hash", "hypercube"]), st.integers(1, 5)), min_size=12, max_size=12
+)
+
+
+@pytest.mark.usefixtures("tiny")
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow], max_examples=30)
+@given(scripts(kinds=("bigint", ROWS)), lives)
+def test_a_window_goes_on_with_other_tasks_and_under_hash_or_hypercube(script, lives):
+    """Every batch after a restart: merges that others began go on, and so do plans for other tasks."""
+    script = replace(script, case=CASES[1])
+    with tempfile.TemporaryDirectory() as state:
+        join = _start(script, state)
+        found: Counter[tuple[int, int]] = Counter()
+        for number, (step, (strategy, tasks)) in enumerate(zip(script.steps, lives, strict=False)):
+            settings_ = replace(join.settings, tasks=tasks)
+            join = replace(join.restarted(at=number), strategy=strategy, tasks=tasks, settings=settings_)
+            found += _run(join, number, _tables(join, script, step))
+        expected = Oracle(script)
         assert found == expected.pairs
         _check_state(newest(state), expected)
 
