@@ -155,15 +155,17 @@ def test_many_keys_in_turn_do_not_end_up_on_every_task(tasks):
 
 
 @MANY
-@given(st.data(), st.sampled_from([1, 2, 4, 8, 16]), st.integers(1, 3))
-def test_no_task_is_planned_to_have_much_more_to_do_than_the_mean(data, tasks, batches):
-    """Half of an even share more than the mean at most, and of a key that small runs do not list all pairs."""
+@given(st.data(), st.sampled_from([2, 4, 8, 16]), st.integers(1, 3))
+def test_no_task_has_much_more_to_do_than_the_mean(data, tasks, batches):
+    """As planned and in truth, which differ by what the sample does not see; of a key that is not listed, all pairs."""
     left, right = data.draw(inputs(tasks))
     stream = Stream(tasks)
     for batch in range(batches):
         stream.add(order(left[batch::batches]), order(right[batch::batches]))
     hidden = HIDDEN_ROWS * len([*stream.left, *stream.right])
     assert stream.cube.load <= 1.6 * stream.cube.mean + hidden**2
+    work = stream.work()
+    assert work.max() <= 1.7 * work.mean() + hidden**2
 
 
 @pytest.mark.parametrize("tasks", [2, 16, 48])
@@ -258,7 +260,8 @@ STREAMS = [steady, drifting, reversing, one_input_at_a_time, coming_and_going, o
 
 @FEW
 @given(
-    st.sampled_from([2, 8, 48]),
+    # On two tasks no more could move than is allowed, since a task reads a row once.
+    st.sampled_from([8, 48]),
     st.sampled_from(STREAMS),
     st.floats(0, 2),
     st.integers(0, 2**32),
