@@ -23,7 +23,7 @@ demo: ## Join two generated streams and check the results
 
 .PHONY: test
 test: ## Unit, property, model and Spark tests
-	@$(RUN) pytest -n 2 --dist loadgroup $(ARGS)
+	@$(RUN) scripts/test $(ARGS)
 
 .PHONY: unit
 unit: ## The tests that need no Spark

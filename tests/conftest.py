@@ -50,17 +50,6 @@ SPARK_SETTINGS = {
 }
 
 
-@pytest.hookimpl(tryfirst=True)
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """The tests on Spark in one process, which begins with them; with `-n 2` another one takes all others."""
-    here = Path(__file__).parent / "spark"
-    on_spark = [item for item in items if here in item.path.parents]
-    for item in on_spark:
-        item.add_marker(pytest.mark.xdist_group("spark"))
-    others = [item for item in items if here not in item.path.parents]
-    items[:] = [*on_spark, *others]
-
-
 @pytest.fixture(scope="session")
 def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     """A session on two cores, shared by all tests because starting one takes seconds. Do not stop it."""
