@@ -19,13 +19,14 @@ import numpy as np
 
 from watersmeet.model.cube import BicliquePlan
 from watersmeet.model.facts import Layout, Plan, Relocated, Run
-from watersmeet.model.grid import Amount, GridPlan, Relocation
+from watersmeet.model.grid import GridPlan, Relocation
 from watersmeet.plan.census import KeysOf, Stored
 from watersmeet.plan.grid import GridPolicy, advance, reshape, start_grid
 from watersmeet.plan.hash import plan_ranges
 from watersmeet.plan.hypercube import plan_cube
 from watersmeet.plan.ranges import Facing, plan_band_ranges
 from watersmeet.plan.relocation import StoredSections
+from watersmeet.plan.window import amount_of
 
 # Changes of shape that a manifest remembers.
 RELOCATIONS_KEPT = 20
@@ -96,7 +97,7 @@ def place_batch(
         grid, asked = reshape(before.grid, wanted, stored)
         events += [asked] if asked else []
     plan, event = advance(
-        grid, _amount(new[0]), _amount(new[1]), strategy.policy, _stored(grid, old[0], old[1])
+        grid, amount_of(new[0]), amount_of(new[1]), strategy.policy, _stored(grid, old[0], old[1])
     )
     events += [event] if event else []
     known = before.relocations if before else ()
@@ -106,11 +107,6 @@ def place_batch(
 
 def _of(runs: Sequence[Run], name: str) -> list[Run]:
     return [run for run in runs if run.input == name]
-
-
-def _amount(runs: Sequence[Run]) -> Amount:
-    """Rows and their bytes; a file is larger, by a header for each section, and the smaller it is the more."""
-    return Amount(sum(run.rows for run in runs), sum(run.row_bytes for run in runs))
 
 
 def _stored(grid: GridPlan, left: Sequence[Run], right: Sequence[Run]) -> StoredSections:

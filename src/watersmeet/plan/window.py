@@ -125,6 +125,7 @@ def estimate_expired_rows(run: Run, floor: int) -> float:
 
 
 def amount_of(runs: Iterable[Run]) -> Amount:
+    """Rows and their bytes; a file is larger, by a header for each section, and the smaller it is the more."""
     found = list(runs)
     return Amount(sum(run.rows for run in found), sum(run.row_bytes for run in found))
 
