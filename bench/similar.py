@@ -46,7 +46,7 @@ class Trial:
 
     radius: float
     rows: int = 15_000
-    strategy: str = "hash"
+    strategy: str = "auto"
     tasks: int = 48
     batches: int = 5
     seed: int = 0
@@ -166,7 +166,7 @@ def similar(
     worst = 1.0
     for trial in (Trial(r, rows, tasks=tasks) for r in radius or (0.01, 0.02, 0.05, 0.1)):
         known = know(trial)
-        for label, found in _runs(trial, strategy or ["hash"], on_spark):
+        for label, found in _runs(trial, strategy or ["auto"], on_spark):
             recall = found.pairs / max(1, known.true_pairs)
             worst = min(worst, recall)
             table.add_row(
