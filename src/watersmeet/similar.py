@@ -23,8 +23,9 @@ More hashes mean fewer strangers in a bucket and narrower odds for neighbours; e
 every row in the state. Rows come out once for each pair: one that meets in several tables is taken in the first.
 
 Not guaranteed: the promised share of the pairs of one data set. All rows share a few random lines, so where most pairs
-lie in one dense group, they are found or missed together. Nor which pairs are missed, on two machines whose arithmetic rounds a projection differently. The codes of
-a row are computed once and travel with it, so no pair comes out twice because of that.
+lie in one dense group, they are found or missed together. Nor which pairs are missed, on two machines whose
+arithmetic rounds a projection differently. The codes of a row are computed once and travel with it, so no pair comes
+out twice because of that.
 """
 
 from __future__ import annotations

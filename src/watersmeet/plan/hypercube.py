@@ -134,7 +134,7 @@ def attainable(desired: Sides) -> Sides:
 
 
 def first_shape(wanted: Sides) -> GridShape:
-    """Powers of two, the nearest; from four on the next above (or nearly so): a key with most of the work is cut finely.
+    """The nearest powers of two; from four on the next above, or nearly so, so that a large key is cut finely.
 
     >>> first_shape(Sides(2.7, 5.2))
     GridShape(rows=2, cols=8)
