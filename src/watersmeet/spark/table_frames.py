@@ -4,14 +4,20 @@ from __future__ import annotations
 
 import sys
 import uuid
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from itertools import groupby
 from typing import cast
+from urllib.parse import unquote, urlsplit
 from weakref import WeakKeyDictionary
 
+import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 
+from watersmeet.errors import TableError
 from watersmeet.log.codec import checksum
+from watersmeet.tables.address import Address
+from watersmeet.tables.parquet_files import DataFile, place_of
 from watersmeet.tables.source import Progress, Report, no_report
 
 # Names for DataFrames that only this process knows. Not by `id()`: the next one may get that of one that is gone.
@@ -25,17 +31,42 @@ class Frames:
         self._spark = spark
 
     def fingerprint(self, frame: object) -> str:
-        """By its columns and the files that it is read from; one that is read from none is known to this process only.
+        """By its plan and the files that it is read from, with their sizes and times of change.
 
-        Not seen: files that are changed under the same name, and filters on them.
+        One that is read from no file is known to this process only; one whose files cannot be looked at from here is
+        new each time. Not seen: changes of other sources that are read beside files, and of Python functions.
         """
         given = cast("DataFrame", frame)
-        files = sorted(given.inputFiles())
-        plan = given.semanticHash() if files else _NAMES.setdefault(given, uuid.uuid4().hex)
-        return checksum(repr((given.schema.simpleString(), files, plan)).encode())
+        uris = sorted(given.inputFiles())
+        if not uris:
+            return _checksum(given.schema.simpleString(), _NAMES.setdefault(given, uuid.uuid4().hex))
+        files = _look_at(uris)
+        return _checksum(given.schema.simpleString(), given.semanticHash(), files or uuid.uuid4().hex)
 
     def write(self, frame: object, place: str) -> None:
         cast("DataFrame", frame).write.parquet(place)
+
+
+def _checksum(*what: object) -> str:
+    return checksum(repr(what).encode())
+
+
+def _look_at(uris: Sequence[str]) -> list[DataFile] | None:
+    """Sizes and times of files by their URIs as Spark writes them; None where one cannot be had."""
+    found = []
+    for _, group in groupby(uris, lambda uri: urlsplit(uri)[:2]):
+        some = list(group)
+        try:
+            # Opened once for all files of a bucket or disk: that may mean asking a server.
+            filesystem, first = place_of(Address(some[0]))
+            root = first.removesuffix(unquote(urlsplit(some[0]).path))
+            infos = filesystem.get_file_info([root + unquote(urlsplit(uri).path) for uri in some])
+        except (TableError, OSError, pa.ArrowException):
+            return None
+        if not all(info.is_file and info.mtime_ns for info in infos):
+            return None
+        found += [DataFile(uri, info.size, info.mtime_ns) for uri, info in zip(some, infos, strict=True)]
+    return found
 
 
 @contextmanager
