@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sqlite3
 
 import pyarrow as pa
@@ -62,10 +63,44 @@ def test_a_column_that_is_null_for_thousands_of_rows_keeps_its_type(tmp_path, da
     check_table(opened(tmp_path, page_rows=500), expected)
 
 
-def test_a_value_that_does_not_fit_its_column_is_named(tmp_path, database):
-    database.execute("CREATE TABLE t (id INTEGER PRIMARY KEY, n INTEGER)")
-    database.execute("INSERT INTO t VALUES (1, 'many')")
-    with pytest.raises(TableError, match="column n.*cannot be read as bigint"):
+@pytest.mark.parametrize(
+    "declared, value, kind, shown",
+    [
+        ("INTEGER", "many", "bigint", "text 'many'"),
+        ("INTEGER", 2.5, "bigint", "real 2.5"),
+        ("NUMERIC", "abc", "double", "text 'abc'"),
+        ("DECIMAL(9,2)", "12,5", "double", "text '12,5'"),
+        ("REAL", b"1.5", "double", "blob X'312E35'"),
+        ("NUMERIC", 2**60 + 1, "double", "integer 1152921504606846977"),
+        ("DECIMAL", 2**63 - 1, "double", "integer 9223372036854775807"),
+        ("BOOLEAN", 7, "boolean", "integer 7"),
+        ("BOOLEAN", "true", "boolean", "text 'true'"),
+    ],
+    ids=lambda value: str(value)[:12],
+)
+def test_a_value_that_does_not_fit_its_column_is_named(tmp_path, database, declared, value, kind, shown):
+    database.execute(f"CREATE TABLE t (id INTEGER PRIMARY KEY, n {declared})")
+    database.executemany("INSERT INTO t VALUES (?, ?)", [(1, 1), (2, None), (3, value)])
+    with pytest.raises(TableError, match=f"column n.*cannot be read as {kind}.*{re.escape(shown)}"):
+        opened(tmp_path).read(0, ["n"])
+    database.execute("UPDATE t SET n = 0 WHERE id = 3")
+    assert opened(tmp_path).read(0, ["n"]).column("n").to_pylist() == [1, None, 0]
+
+
+def test_numbers_that_a_double_holds_are_read_exactly(tmp_path, database):
+    exact = [0.1, 5e-324, -1.7976931348623157e308, float("inf"), 2**60, -(2**63), 2**53, 3, -0.5]
+    database.execute("CREATE TABLE t (id INTEGER PRIMARY KEY, a NUMERIC, b DECIMAL(38,2), c REAL, d)")
+    database.executemany("INSERT INTO t VALUES (?, ?2, ?2, ?2, ?2)", list(enumerate(exact)))
+    read = opened(tmp_path).read(0, list("abcd"))
+    for column in read.columns:
+        assert column.type == pa.float64() and column.to_pylist() == [float(value) for value in exact]
+
+
+def test_whole_numbers_beside_a_double_are_not_rounded(tmp_path, database):
+    database.execute("CREATE TABLE t (id INTEGER PRIMARY KEY, n)")
+    rows = [(n, 2**60 + 1 + n) for n in range(1_000)]
+    database.executemany("INSERT INTO t VALUES (?, ?)", [*rows, (1_000, 3.0)])
+    with pytest.raises(TableError, match="column n.*cannot be read as bigint.*real 3.0"):
         opened(tmp_path).read(0, ["n"])
 
 

@@ -168,11 +168,27 @@ def _stored(session: Session, table: str, column: str) -> pa.DataType:
 
 
 def _selected(column: str, kind: pa.DataType) -> str:
-    """Numbers among texts, and whole numbers among others, are brought to the column's type by SQLite."""
+    """Numbers among texts, and whole numbers among others, are brought to the column's type by SQLite.
+
+    A value that is none of the column's is selected as what it is, in words: that cannot be read as a number. Left
+    to the driver, doubles beside a text would lose digits, and whole numbers beside a double.
+    """
     name = quote(column)
     if pa.types.is_string(kind):
         return f"CAST({name} AS TEXT)"
-    return f"CAST({name} AS REAL)" if pa.types.is_floating(kind) else name
+    if pa.types.is_binary(kind):
+        return name
+    # SQLite compares whole numbers and doubles exactly.
+    fits, value = f"typeof({name}) = 'integer'", name
+    if pa.types.is_floating(kind):
+        fits, value = (
+            f"typeof({name}) IN ('integer', 'real') AND {name} = CAST({name} AS REAL)",
+            f"CAST({name} AS REAL)",
+        )
+    if pa.types.is_boolean(kind):
+        fits = f"{fits} AND {name} IN (0, 1)"
+    words = f"typeof({name}) || ' ' || quote({name})"
+    return f"CASE WHEN {name} IS NULL THEN NULL WHEN {fits} THEN {value} ELSE {words} END"
 
 
 def _compared(session: Session, table: str, column: str, kind: pa.DataType, declared: str) -> str:
