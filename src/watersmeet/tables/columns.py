@@ -59,10 +59,6 @@ def table_type(arrow: pa.DataType) -> pa.DataType:
     return canonical_arrow(arrow)
 
 
-def table_schema(schema: pa.Schema) -> pa.Schema:
-    return pa.schema([pa.field(field.name, table_type(field.type)) for field in schema])
-
-
 def conform(rows: pa.RecordBatch, schema: pa.Schema, label: str) -> pa.RecordBatch:
     """The columns of a schema, in its types; a column that these rows do not have is null."""
     columns = []

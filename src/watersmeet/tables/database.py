@@ -28,7 +28,7 @@ from watersmeet.tables.ahead import one_ahead
 from watersmeet.tables.catalogue import Catalogue, folder_of, open_catalogue, publish, reuse
 from watersmeet.tables.columns import check_keys, conform, normal_keys
 from watersmeet.tables.session import Driver, Session
-from watersmeet.tables.source import Progress, Report
+from watersmeet.tables.source import Progress, Report, no_report
 from watersmeet.tables.spec import POSTGRESQL, SQLITE, Table
 from watersmeet.tables.sql import Relation
 
@@ -127,7 +127,7 @@ class OpenDatabase:
         rows = self._dialect.estimate_rows(self._session, self._source.relation)
         if _folder(self._source.origin, self.schema, rows) == self._source.folder:
             return None
-        return prepare_database(self._source.origin, self._files, _unseen, self._source.cache)
+        return prepare_database(self._source.origin, self._files, no_report, self._source.cache)
 
     def close(self) -> None:
         self._session.close()
@@ -142,10 +142,6 @@ class OpenDatabase:
     def _none(self, columns: Sequence[str]) -> pa.RecordBatch:
         schema = pa.schema([self.schema.field(column) for column in columns])
         return pa.RecordBatch.from_arrays([pa.array([], field.type) for field in schema], schema=schema)
-
-
-def _unseen(progress: Progress) -> None:
-    """A task has nobody to show progress to."""
 
 
 def session_of(table: Table, dialect: Dialect) -> Session:
