@@ -301,7 +301,7 @@ def await_answers(query: StreamingQuery, scene: Scene, timeout_s: float) -> None
     deadline = time.monotonic() + timeout_s
     while not is_answered(scene):
         assert time.monotonic() < deadline, f"rows still wait after {timeout_s} s"
-        assert not query.awaitTermination(0.1), "the query has ended"
+        assert not query.awaitTermination(0.1), "the query has ended"  # type: ignore[arg-type]
 
 
 def is_answered(scene: Scene) -> bool:

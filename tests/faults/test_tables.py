@@ -136,7 +136,8 @@ def test_the_database_is_stopped_and_started_again(tmp_path, server, monkeypatch
 def _reads(scene: Scene) -> bool:
     """Whether the batch under way reads pages."""
     manifest = newest(scene)
-    return bool(manifest.plan.pages.pages_read) and scene.committed_batches() <= manifest.batch.number
+    pages = manifest.plan.pages
+    return pages is not None and pages.pages_read > 0 and scene.committed_batches() <= manifest.batch.number
 
 
 def _fill(server: PostgresServer, scene: Scene) -> None:

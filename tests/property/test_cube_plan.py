@@ -204,11 +204,11 @@ def check_shapes(stream: Stream, known: Known, was: Plan | None) -> None:
         rows = min(max(math.sqrt(max(1.0, cells) * aspect), 1.0), max(1.0, cells))
         cols = max(1.0, cells) / rows
         had = before.get(one.key, one.shape)
-        for side, was, wanted in ((one.shape.rows, had.rows, rows), (one.shape.cols, had.cols, cols)):
+        for side, held, wanted in ((one.shape.rows, had.rows, rows), (one.shape.cols, had.cols, cols)):
             if idle:
                 assert side <= 4 * wanted + 1e-6
                 # Not halved once more than needed.
-                assert side == was or (side < was and 2 * side > 4 * wanted - 1e-6)
+                assert side == held or (side < held and 2 * side > 4 * wanted - 1e-6)
                 continue
             lower, upper = (0.5, 2.0) if one.key in before else first_limits(wanted)
             assert wanted * lower - 1e-6 <= side <= wanted * upper + 1e-6

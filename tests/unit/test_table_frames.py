@@ -6,10 +6,14 @@ import os
 from collections.abc import Sequence
 from pathlib import Path
 from types import SimpleNamespace
+from typing import TYPE_CHECKING, cast
 
 import pytest
 
 from watersmeet.spark.table_frames import Frames
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 
 def frame(*uris: str, plan: int = 7) -> SimpleNamespace:
@@ -22,7 +26,7 @@ def frame(*uris: str, plan: int = 7) -> SimpleNamespace:
 
 
 def fingerprint(*uris: str, plan: int = 7) -> str:
-    return Frames(None).fingerprint(frame(*uris, plan=plan))
+    return Frames(cast("SparkSession", None)).fingerprint(frame(*uris, plan=plan))
 
 
 @pytest.fixture
@@ -37,6 +41,12 @@ def test_the_same_files_are_known_again_whatever_their_order(files):
     one, two = (file.as_uri() for file in files)
     assert fingerprint(one, two) == fingerprint(two, one)
     assert len({fingerprint(one), fingerprint(two), fingerprint(one, two), fingerprint(one, plan=8)}) == 4
+
+
+def test_letters_beyond_ascii_are_as_spark_writes_them(files):
+    plain = [file.as_uri().replace("%C3%A9", "é") for file in files]
+    assert all(uri.endswith("%20%25%23é.csv") for uri in plain)
+    assert fingerprint(*plain) == fingerprint(*plain)
 
 
 @pytest.mark.parametrize("place", [0, 1])
