@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import string
 import sys
 import uuid
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from itertools import groupby
 from typing import cast
-from urllib.parse import unquote, urlsplit
+from urllib.parse import quote, unquote, urlsplit
 from weakref import WeakKeyDictionary
 
 import pyarrow as pa
@@ -58,7 +59,8 @@ def _look_at(uris: Sequence[str]) -> list[DataFile] | None:
         some = list(group)
         try:
             # Opened once for all files of a bucket or disk: that may mean asking a server.
-            filesystem, first = place_of(Address(some[0]))
+            # Spark leaves letters beyond ASCII as they are, which Arrow takes for no URI.
+            filesystem, first = place_of(Address(quote(some[0], safe=string.punctuation)))
             root = first.removesuffix(unquote(urlsplit(some[0]).path))
             infos = filesystem.get_file_info([root + unquote(urlsplit(uri).path) for uri in some])
         except (TableError, OSError, pa.ArrowException):
