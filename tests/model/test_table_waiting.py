@@ -1,4 +1,4 @@
-"""Rows that wait for pages of a table over very many batches: what a batch leaves behind stays bounded."""
+"""Rows that wait for pages of a table over very many batches, and tables that change meanwhile."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from watersmeet.engine.spec import Settings
 from watersmeet.local.join import LocalJoin
 from watersmeet.log.files import LocalFiles, open_files
 from watersmeet.log.manifests import list_manifests, read_manifest
-from watersmeet.model.facts import Manifest
+from watersmeet.model.facts import BatchId, Manifest
 from watersmeet.model.lookup import TableVersion
 from watersmeet.tables.prepare import prepare
 from watersmeet.tables.versions import source_at
@@ -72,3 +72,41 @@ def test_pages_that_were_cut_anew_are_not_taken_for_the_old_ones(tmp_path):
     ):
         source_at(source, other.folder, other.version)
     assert source_at(source, source.folder, source.version) == source
+
+
+@pytest.mark.parametrize("in_place", [True, False], ids=["in place", "form"])
+def test_a_change_is_seen_whichever_task_plans_the_batch(tmp_path, in_place):
+    """One task brings a changed table into order. Another may plan the batch before that is done; the next batch
+    uses what was made, without waiting for another refresh.
+    """
+    folder, clock = tmp_path / "table", Clock()
+    folder.mkdir()
+    join = LocalJoin(
+        {"s": SCHEMA, "t": table(folder_of(folder, 0), key="k", page_rows=10, in_place=in_place, refresh=60)},
+        on="s.k = t.k",
+        select=["s.x", "t.x AS y"],
+        state=str(tmp_path / "state"),
+        tasks=2,
+        clock=clock,
+    )
+
+    def answered(number: int) -> int:
+        """Rows of a batch that the last task comes to first."""
+        batch = BatchId(join.query, join.run, number)
+        descriptor = join.ingest(batch, "s", pa.table([[5, 105], [number, number]], schema=SCHEMA))
+        return sum(rows.num_rows for task in (1, 0) for rows in join.operator.join(batch, task, [descriptor]))
+
+    assert answered(0) == 1
+    folder_of(folder, 100)
+    clock.now += 30
+    assert [answered(number) for number in (1, 2, 3)] == [1, 1, 1]
+    clock.now += 31
+    # Found by one task, planned with by the other, used.
+    assert [answered(number) for number in (4, 5, 6)] == [1, 1, 2]
+
+
+def folder_of(folder: Path, first: int) -> Path:
+    """A directory with one more file, of a hundred keys."""
+    keys = np.arange(first, first + 100)
+    pq.write_table(pa.table([keys, keys], schema=SCHEMA), folder / f"{first}.parquet")
+    return folder

@@ -48,5 +48,9 @@ def renew_workers() -> None:
 
 def _is_worker(process: psutil.Process) -> bool:
     """A fork of Spark's Python daemon; the daemon itself is a child of the JVM."""
-    parent = process.parent()
-    return "pyspark.daemon" in process.cmdline() and parent is not None and parent.name() != "java"
+    try:
+        parent = process.parent()
+        return "pyspark.daemon" in process.cmdline() and parent is not None and parent.name() != "java"
+    except psutil.NoSuchProcess:
+        # It has ended by itself meanwhile.
+        return False

@@ -31,7 +31,7 @@ from watersmeet.plan.buffer import PageBuffer
 from watersmeet.plan.lookup import TableFacts, waiting_rows
 from watersmeet.plan.pages import PagePolicy
 from watersmeet.tables.catalogue import TABLES
-from watersmeet.tables.source import OpenTable, Source
+from watersmeet.tables.source import NotPrepared, OpenTable, Source
 from watersmeet.tables.versions import source_at
 
 _LOG = logging.getLogger(__name__)
@@ -81,6 +81,8 @@ class KeptTable:
     opened: dict[str, _Opened] = field(default_factory=dict)
     # The version whose pages are in the buffer.
     held: str = ""
+    # When a changed table was last brought into order here, or tried to be.
+    made_ms: int = 0
 
     def __post_init__(self) -> None:
         self.buffer: PageBuffer[Page] = PageBuffer(self.spec.memory)
@@ -99,8 +101,9 @@ class KeptTable:
     def look_again(self, current: TableVersion, checked_ms: int | None, *, search: bool) -> TableFacts:
         """The table for the batch that is planned now, and what the next one shall use.
 
-        One task searches for another version, since a changed table may have to be brought into order first. What is
-        found half written, or not at all, is looked for again after the next refresh.
+        A changed table may have to be brought into order first, which one task does, the one that may `search`. Where
+        another plans the batch it takes what is there already; if that is to be made yet, `make_ready` does it, and
+        the next batch looks again. What is found half written, or not at all, is looked for after the next refresh.
         """
         now_ms = int(self.clock() * 1000)
         opened = self.at(current)
@@ -116,15 +119,28 @@ class KeptTable:
         if self.spec.given != current and checked_ms is None:
             return dataclasses.replace(facts, newest=self.spec.given, checked_ms=now_ms)
         refresh_ms = self.spec.refresh_ms
-        if not search or refresh_ms is None or now_ms < facts.checked_ms + refresh_ms:
+        if refresh_ms is None or now_ms < facts.checked_ms + refresh_ms:
             return facts
         try:
-            newer = opened.table.newest()
+            newer = opened.table.newest(make=search)
+        except NotPrepared:
+            return facts
         except TableError as error:
             _LOG.warning("table %s is kept as it was: %s", self.spec.name, error)
             newer = None
         newest = current if newer is None else self._checked(newer, opened.table.schema)
         return dataclasses.replace(facts, newest=newest, checked_ms=now_ms)
+
+    def make_ready(self, plan: PagePlan) -> None:
+        """Bring a changed table into order, if a batch was planned by a task that could not."""
+        now_ms, refresh_ms = int(self.clock() * 1000), self.spec.refresh_ms
+        if refresh_ms is None or now_ms < max(plan.checked_ms, self.made_ms) + refresh_ms:
+            return
+        self.made_ms = now_ms
+        try:
+            self.at(plan.table).table.newest()
+        except TableError as error:
+            _LOG.warning("table %s is kept as it was: %s", self.spec.name, error)
 
     def _checked(self, newer: Source, schema: pa.Schema) -> TableVersion:
         """The join was built for these types: another one would come out under the wrong name of its type."""
@@ -231,9 +247,17 @@ def lookup_share(
     plan = manifest.plan.pages
     if plan is None:
         raise TableError("the state was written by a join without a table: give this one another name=")
-    opened = kept.at(plan.table)
     mine = manifest.plan.ranges[task]
     waiting = list(_waiting(reader, manifest, plan, mine, columns))
+    yield from _answers(kept, plan, join, mine, waiting)
+    if task == 0:
+        kept.make_ready(plan)
+
+
+def _answers(
+    kept: KeptTable, plan: PagePlan, join: LookupJoin, mine: KeyRange, waiting: list[Sorted]
+) -> Iterator[pa.RecordBatch]:
+    opened = kept.at(plan.table)
     rows = sum(map(len, waiting))
     if not rows:
         return

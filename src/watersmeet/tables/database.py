@@ -25,10 +25,10 @@ from watersmeet.kernel.pages import find_disorder
 from watersmeet.log.files import Files, open_files
 from watersmeet.model.pages import PageIndex
 from watersmeet.tables.ahead import one_ahead
-from watersmeet.tables.catalogue import Catalogue, folder_of, open_catalogue, publish, reuse
+from watersmeet.tables.catalogue import Catalogue, find_facts, folder_of, open_catalogue, publish, reuse
 from watersmeet.tables.columns import check_keys, conform, normal_keys
 from watersmeet.tables.session import Driver, Session
-from watersmeet.tables.source import Progress, Report, no_report
+from watersmeet.tables.source import NotPrepared, Progress, Report, no_report
 from watersmeet.tables.spec import POSTGRESQL, SQLITE, Table
 from watersmeet.tables.sql import Relation
 
@@ -123,10 +123,13 @@ class OpenDatabase:
         ]
         return pa.concat_batches([self._none(columns), *found])
 
-    def newest(self) -> Source | None:
+    def newest(self, *, make: bool = True) -> Source | None:
         rows = self._dialect.estimate_rows(self._session, self._source.relation)
-        if _folder(self._source.origin, self.schema, rows) == self._source.folder:
+        newer = _folder(self._source.origin, self.schema, rows)
+        if newer == self._source.folder:
             return None
+        if not make and find_facts(self._files, newer) is None:
+            raise NotPrepared(f"{self._source.origin.label} has changed in size and has no new pages yet")
         return prepare_database(self._source.origin, self._files, no_report, self._source.cache)
 
     def close(self) -> None:

@@ -76,13 +76,15 @@ class OpenForm:
     def lookup(self, keys: pa.RecordBatch, columns: Sequence[str]) -> None:
         return None
 
-    def newest(self) -> Source | None:
+    def newest(self, *, make: bool = True) -> Source | None:
         # Preparing needs the sources, so it is above them.
         from watersmeet.tables.prepare import newest_files
 
         if self._source.origin is None:
             return None
-        return newest_files(self._source.origin, self._files, self._source.folder, self._source.cache)
+        return newest_files(
+            self._source.origin, self._files, self._source.folder, self._source.cache, make=make
+        )
 
     def close(self) -> None:
         self._open.clear()

@@ -15,14 +15,22 @@ from typing import Protocol
 from watersmeet.errors import TableError
 from watersmeet.log.files import Files
 from watersmeet.tables.address import Address
-from watersmeet.tables.catalogue import TABLES, TableFacts, drop_orphans, folder_of, publish, reuse
+from watersmeet.tables.catalogue import (
+    TABLES,
+    TableFacts,
+    drop_orphans,
+    find_facts,
+    folder_of,
+    publish,
+    reuse,
+)
 from watersmeet.tables.columns import check_keys
 from watersmeet.tables.database import prepare_database
 from watersmeet.tables.form import FormSource
 from watersmeet.tables.in_place import PARQUET, ParquetSource
 from watersmeet.tables.parquet_files import ParquetFiles, find_files
 from watersmeet.tables.row_groups import InPlace, plan_in_place
-from watersmeet.tables.source import Report, Source, no_report
+from watersmeet.tables.source import NotPrepared, Report, Source, no_report
 from watersmeet.tables.spec import SQLITE, Table
 from watersmeet.tables.sqlite import database_path
 from watersmeet.tables.writing import write_form
@@ -72,12 +80,17 @@ def _settled(table: Table) -> Table:
     return dataclasses.replace(table, source=Address(str(Path(address.text).absolute())))
 
 
-def newest_files(origin: Table, files: Files, folder: str, cache: str | None) -> Source | None:
+def newest_files(
+    origin: Table, files: Files, folder: str, cache: str | None, *, make: bool = True
+) -> Source | None:
     """The source of a table of files as they are now, unless it is the one in `folder`."""
     assert origin.address is not None
     found = find_files(origin.address)
-    if _folder(origin, found) == folder:
+    newer = _folder(origin, found)
+    if newer == folder:
         return None
+    if not make and find_facts(files, newer) is None:
+        raise NotPrepared(f"{origin.label} has changed and is not in order yet")
     return _prepare_found(origin, found, files, no_report, cache)
 
 

@@ -17,7 +17,12 @@ from typing import Protocol
 
 import pyarrow as pa
 
+from watersmeet.errors import TableError
 from watersmeet.model.pages import PageIndex
+
+
+class NotPrepared(TableError):
+    """A table has changed, and nobody has brought it into order since."""
 
 
 class Source(Protocol):
@@ -69,8 +74,11 @@ class OpenTable(Protocol):
         """
         ...
 
-    def newest(self) -> Source | None:
-        """The table as it is now, if files were added, changed or removed; None if not."""
+    def newest(self, *, make: bool = True) -> Source | None:
+        """The table as it is now, if files were added, changed or removed; None if not.
+
+        Without `make` only what was prepared already; NotPrepared if that is still to be done.
+        """
         ...
 
     def close(self) -> None: ...
