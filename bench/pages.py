@@ -94,8 +94,8 @@ class NotedTable:
     def lookup(self, keys: pa.RecordBatch, columns: Sequence[str]) -> pa.RecordBatch | None:
         return self.inner.lookup(keys, columns)
 
-    def newest(self) -> Source | None:
-        return self.inner.newest()
+    def newest(self, *, make: bool = True) -> Source | None:
+        return self.inner.newest(make=make)
 
     def close(self) -> None:
         self.inner.close()

@@ -541,9 +541,11 @@ def test_a_table_that_changes_is_seen_within_its_refresh(spark, tmp_path):
         database.add("products", second)
         database.close()
         time.sleep(1)
-        # This batch finds the change, the next one uses it.
+        # This batch finds the change, the next one uses it; or one more, if the task that plans the first may not
+        # bring a table into order.
         assert found(10) <= {"sqlite"}
-        assert found(20) == {"in-place", "form", "sqlite"}
+        assert found(20) <= {"in-place", "form", "sqlite"}
+        assert found(24) == {"in-place", "form", "sqlite"}
         script.restart()
         assert found(30) == {"in-place", "form", "sqlite", "not"}
 
