@@ -43,7 +43,7 @@ FULL = Size(
     pages=(2048, 4096, 16_384, 65_536, 262_144),
     rates=(125, 500, 2000, 8000, 32_000),
     slow_rows=1500,
-    readings=4,
+    readings=3,
     reading_s=0.5,
     use_pages=paper.PAGES,
 )

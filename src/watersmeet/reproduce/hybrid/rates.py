@@ -22,7 +22,7 @@ SIGNIFICANTLY = 1.2
 
 _HOW = (
     "The stream is always ahead: its bursts wait outside, and what is measured is how fast rows are answered. Mean and 95 % "
-    "confidence interval of {} readings in turns. Each algorithm has the page size that its cost model gives for the budget."
+    "confidence interval of {} readings, taken of all three at the same time, in slices by turns. Each algorithm has the page size that its cost model gives for the budget."
 )
 
 

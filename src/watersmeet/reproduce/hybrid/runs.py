@@ -7,7 +7,9 @@ step is like the other, is read for a time.
 
 from __future__ import annotations
 
+import math
 import time
+from collections.abc import Sequence
 from threading import Event
 
 import numpy as np
@@ -28,6 +30,8 @@ from watersmeet.reproduce.timed import Stopped
 # at most where rows wait on every page.
 _FILLING = 3
 _NEARLY_FULL = 0.05
+# Long beside a turn, some ten milliseconds, and short beside the times in which a shared machine gets slower or faster.
+_SLICE_S, _INDEX_SLICE_S = 0.2, 0.05
 
 
 class Run:
@@ -37,6 +41,7 @@ class Run:
         self.algorithm, self.relation = algorithm, relation
         self.held_rows = capacity_of(relation, budget_bytes)
         self.readings: list[Tally] = []
+        self._before = Tally()
         self._watched = Watched(make_machine(algorithm, relation, budget_bytes), relation)
         self._stop = stop
 
@@ -45,7 +50,7 @@ class Run:
         """Of each page, since the beginning."""
         return self._watched.machine.counters.reads
 
-    def warm_up(self) -> None:
+    def warm_up(self, rounds: int = 2) -> None:
         """Until the machine is as it will stay: filled, and around the relation with all rows in their places.
 
         HYBRIDJOIN is filled little by little. If all rows came at once, all pages would be asked for at once, and it would
@@ -56,16 +61,34 @@ class Run:
             while self._watched.machine.room > self.held_rows * _NEARLY_FULL:
                 self._turn(most)
         # The first time ends with the next read of the first page, wherever the machine is.
-        for _ in range(2):
-            self._again()
+        for _ in range(rounds):
+            self.read()
+        self.readings.clear()
 
-    def read(self, least_s: float) -> Tally:
+    def read(self, least_s: float = 0.0) -> Tally:
         """Another reading."""
-        before, started = self._watched.tally.copy(), time.perf_counter()
-        self._again()
-        while time.perf_counter() - started < least_s:
-            self._again()
-        self.readings.append(self._watched.tally - before)
+        self.begin()
+        while not self.advance(math.inf, least_s):
+            pass
+        return self.end()
+
+    def begin(self) -> None:
+        self._before = self._watched.tally.copy()
+
+    def advance(self, slice_s: float, least_s: float) -> bool:
+        """Go on with the reading for about so long; True if it is at its end."""
+        reads, started = self._watched.machine.counters.reads, time.perf_counter()
+        while True:
+            first = reads[0]
+            self._turn()
+            around = self.algorithm == INLJ or reads[0] != first
+            if around and (self._watched.tally - self._before).seconds >= least_s:
+                return True
+            if time.perf_counter() - started > slice_s:
+                return False
+
+    def end(self) -> Tally:
+        self.readings.append(self._watched.tally - self._before)
         return self.readings[-1]
 
     def service(self, rows: int, page_rows: int, constants: CostConstants) -> Service:
@@ -96,22 +119,25 @@ class Run:
             page_rows, last.answered / last.turns, last.taking_s / last.turns, rest_s / last.turns
         )
 
-    def _again(self) -> None:
-        if self.algorithm == INLJ:
-            self._turn()
-        else:
-            self._around()
-
-    def _around(self) -> None:
-        reads = self._watched.machine.counters.reads
-        before = reads[0]
-        while reads[0] == before:
-            self._turn()
-
     def _turn(self, most: int | None = None) -> None:
         if self._stop.is_set():
             raise Stopped("stopped")
         self._watched.turn(most)
+
+
+def read_together(runs: Sequence[Run], least_s: float) -> None:
+    """A reading of each, in slices by turns, so that a machine that is slower for a while is so for all of them."""
+    for run in runs:
+        run.begin()
+    going = [run for run in runs if run.algorithm != INLJ]
+    while going:
+        going = [run for run in going if not run.advance(_SLICE_S, least_s)]
+        for run in runs:
+            # Its steps are all alike, and a few in each round are enough.
+            if run.algorithm == INLJ:
+                run.advance(_INDEX_SLICE_S, math.inf)
+    for run in runs:
+        run.end()
 
 
 def time_reads(relation: Relation, count: int, rng: np.random.Generator) -> float:
