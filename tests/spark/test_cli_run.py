@@ -268,4 +268,6 @@ def test_a_query_may_begin_with_a_batch_without_input(spark, tmp_path):
     running.follow(observe, stop, until_s=time.monotonic() + DEADLINE_S)
     running.stop()
     assert seen[0].rows_in == 0
-    assert results(tmp_path) == Counter({(k, 1, 1): 1 for k in range(sum(b.rows_out for b in seen))})
+    written = results(tmp_path)  # a batch that ended between the last look and the stop is in it too
+    assert written.total() >= sum(batch.rows_out for batch in seen) > 0
+    assert written == Counter({(k, 1, 1): 1 for k in range(written.total())})
