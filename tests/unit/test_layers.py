@@ -217,6 +217,13 @@ def test_importing_the_package_loads_nothing_heavy():
     }
 
 
+def test_a_worker_loads_no_parser_and_no_pandas():
+    """Each takes as long as all that a task needs, in every worker, before its first batch."""
+    loaded = modules_after("import watersmeet.spark.tasks")
+    assert "pyarrow" in loaded
+    assert not loaded & {"sqlglot", "pandas"}
+
+
 HELP = """
 from typer.testing import CliRunner
 from watersmeet.cli.main import app

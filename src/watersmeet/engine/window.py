@@ -9,11 +9,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
 
-from watersmeet.engine.compile import CompiledJoin
 from watersmeet.engine.spec import Join, JoinSpec
 from watersmeet.kernel.lookup import LookupJoin
 from watersmeet.kernel.sorted import Sorted, take_rows
@@ -26,6 +26,10 @@ from watersmeet.model.facts import KeyRange, Manifest, Run
 from watersmeet.model.types import BIGINT, BOOLEAN, Schema
 from watersmeet.model.window import AT, Window, over_time
 from watersmeet.plan.window import all_within, reachable, reading_floors
+
+if TYPE_CHECKING:
+    # Not for a worker, which compiles nothing: the parser behind it takes as long to load as all that a task needs.
+    from watersmeet.engine.compile import CompiledJoin
 
 
 def add_window(
