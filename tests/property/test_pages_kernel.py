@@ -129,10 +129,11 @@ RESIDUAL = Call("<>", (Column("t", "id", BIGINT), Column("s", "id", BIGINT)), BO
     st.booleans(),
     st.integers(1, 4),
     st.sampled_from([0, 1 << 20]),
+    st.booleans(),
     st.randoms(use_true_random=False),
 )
 def test_each_match_comes_out_once_and_rows_without_one_with_nulls(
-    drawn, left, residual, collide, group, whole, shuffle
+    drawn, left, residual, collide, group, whole, searched, shuffle
 ):
     table, sought = drawn
     join = LookupJoin(
@@ -146,6 +147,8 @@ def test_each_match_comes_out_once_and_rows_without_one_with_nulls(
         patch.setattr(pairs, "OUTPUT_ROWS", 7)
         patch.setattr(lookup, "GROUP_PAGES", group)
         patch.setattr(lookup, "_WHOLE_BYTES", whole)
+        patch.setattr(lookup, "_SEARCHED_ROWS", 0 if searched else 1 << 60)
+        patch.setattr(lookup, "_SEARCHED_TIMES", 0)
         pending, pages = table.pending(sought), table.open_pages()
         needed = needed_pages(table.index, pending.keys, pending.rows.select(list(table.names))).tolist()
         shuffle.shuffle(needed)

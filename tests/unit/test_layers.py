@@ -30,7 +30,7 @@ ALLOWED: dict[str, set[str]] = {
     # A run file holds a `Sorted`: the log writes and maps it, and knows no other part of the kernel.
     "log": {"errors", "failpoints", "model", "kernel.sorted"},
     # Where tables come from. Named so, because `watersmeet.table` is the function.
-    "tables": {"errors", "model", "predicate", "kernel", "log"},
+    "tables": {"errors", "model", "predicate", "plan", "kernel", "log"},
     "engine": {"errors", "failpoints", "model", "predicate", "plan", "kernel", "log", "tables"},
     "config": {"errors", "plan", "engine"},
     "local": {"errors", "model", "predicate", "plan", "kernel", "log", "tables", "engine"},

@@ -11,14 +11,14 @@ import pytest
 from typer.testing import CliRunner
 
 from watersmeet.cli.main import app
-from watersmeet.plan.pagecost import CostConstants
+from watersmeet.plan.pagecost import CostConstants, fit_reads
 from watersmeet.reproduce.hybrid import paper
 from watersmeet.reproduce.hybrid.access import fig3
 from watersmeet.reproduce.hybrid.cases import FULL, QUICK
 from watersmeet.reproduce.hybrid.costs import fig10a, fig11
 from watersmeet.reproduce.hybrid.figures import Hybrid
 from watersmeet.reproduce.hybrid.machines import draw_rows, make_machine
-from watersmeet.reproduce.hybrid.model import Observed, dense_k, fit_constants, fit_reads, with_reads
+from watersmeet.reproduce.hybrid.model import Observed, dense_k, fit_constants, with_reads
 from watersmeet.reproduce.hybrid.rates import fig10c, fig10d
 from watersmeet.reproduce.hybrid.readings import Reading, summarise
 from watersmeet.reproduce.hybrid.relation import Relation, make_relation, page_index, warm
@@ -135,7 +135,7 @@ def test_constants_are_found_again_from_what_turns_took():
 
 
 def test_reads_are_fitted_without_negative_costs():
-    assert fit_reads((10, 100), (1e-5 + 10 * 1e-7, 1e-5 + 100 * 1e-7)) == pytest.approx((1e4, 100 / 120))
+    assert fit_reads((10, 100), (1e-5 + 10 * 1e-7, 1e-5 + 100 * 1e-7)) == pytest.approx((1e4, 100))
     # A read of nothing would take less than nothing.
     seek, byte = fit_reads((10, 100), (1e-6, 2e-5))
     assert seek == 0 and byte > 0

@@ -32,12 +32,16 @@ from watersmeet.kernel.pages import Indices, find_outside, key_hashes, locate
 from watersmeet.kernel.pairs import Emission, OutputColumn, Piece, emit
 from watersmeet.kernel.sorted import ORDER, Keys, Sorted, merge_order, take_rows
 from watersmeet.model.expression import Expression
-from watersmeet.model.pages import HASH_BITS, HASH_SHIFT, PageIndex
+from watersmeet.model.pages import HASH_BITS, HASH_SHIFT, PAGE_SHIFT, PageIndex
 
-# Pages joined together. 64 pages of 128 KB cost less than 30 microseconds each, a page by itself three times as
-# much; larger groups gain nothing, and their pages are all held at once.
-GROUP_PAGES = 512
-GROUP_BYTES = 8 << 20
+# Pages joined together: a page by itself costs three times as much. Larger groups gain nothing, and their pages are all
+# held at once.
+GROUP_PAGES = 64
+GROUP_BYTES = 32 << 20
+
+# Where pages have many rows, and so many times those that wait on them, each page is searched by itself: putting a page's
+# number before every hash would touch them all.
+_SEARCHED_ROWS, _SEARCHED_TIMES = 512, 4
 
 # Up to this size it is cheaper to copy a page as a whole than to pick rows from it (some 60 microseconds).
 _WHOLE_BYTES = 512 << 10
@@ -206,8 +210,12 @@ def _join_group(stream: Piece, pages: list[Page], join: LookupJoin) -> Iterator[
 
 def _candidates(stream: Keys, group: _Group, limit: int) -> Iterator[tuple[Indices, Indices]]:
     """Pairs of places, in the pending rows and in the group, with the same page and hash."""
-    keys = _placed(group.pages, [page.number for page in group.pages])
-    yield from _equal(stream, keys, limit)
+    bounds = _bounds(stream, group.pages)
+    waiting, rows = int(bounds[-1, 1] - bounds[0, 0]), int(group.starts[-1])
+    if rows >= max(_SEARCHED_ROWS * len(group.pages), _SEARCHED_TIMES * waiting):
+        yield from _searched(stream, bounds, group, limit)
+    else:
+        yield from _equal(stream, _placed(group.pages, [page.number for page in group.pages]), limit)
     later = [place for place, page in enumerate(group.pages) if page.home != page.number]
     if not later:
         return
@@ -217,6 +225,31 @@ def _candidates(stream: Keys, group: _Group, limit: int) -> Iterator[tuple[Indic
     places = np.concatenate([np.arange(group.starts[place], group.starts[place + 1]) for place in later])
     for stream_at, at in _equal(stream, keys, limit):
         yield stream_at, places[order[at]]
+
+
+def _bounds(stream: Keys, pages: Sequence[Page]) -> Indices:
+    """For each page where the rows that wait on it begin and end."""
+    numbers = np.array([page.number for page in pages], np.uint64)
+    first = numbers << np.uint64(PAGE_SHIFT)
+    last = first | np.uint64((1 << PAGE_SHIFT) - 1)
+    return np.stack([np.searchsorted(stream, first), np.searchsorted(stream, last, side="right")], axis=1)
+
+
+def _searched(stream: Keys, bounds: Indices, group: _Group, limit: int) -> Iterator[tuple[Indices, Indices]]:
+    """The same pairs as `_equal` finds, page by page."""
+    low, high = int(bounds[0, 0]), int(bounds[-1, 1])
+    hashes = (stream[low:high] >> np.uint64(HASH_SHIFT)) & np.uint64((1 << HASH_BITS) - 1)
+    start, end = np.zeros((2, high - low), np.int64)
+    for page, offset, (begin, stop) in zip(
+        group.pages, group.starts.tolist(), (bounds - low).tolist(), strict=False
+    ):
+        sought = hashes[begin:stop]
+        start[begin:stop] = page.keys.searchsorted(sought)
+        end[begin:stop] = page.keys.searchsorted(sought, side="right")
+        start[begin:stop] += offset
+        end[begin:stop] += offset
+    found = np.flatnonzero(start < end)
+    yield from pairs.expand(found + low, start[found], end[found] - start[found], limit)
 
 
 def _equal(stream: Keys, keys: Keys, limit: int) -> Iterator[tuple[Indices, Indices]]:

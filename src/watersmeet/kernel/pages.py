@@ -157,10 +157,10 @@ def _counting(counts: Indices) -> Indices:
 def _rank(bounds: pa.RecordBatch, keys: pa.RecordBatch, *, equal: bool) -> Indices:
     """How many of the ascending bounds are smaller than each key, or as large if `equal`."""
     coarse, sought = words(bounds.column(0)), words(keys.column(0))
+    if bounds.num_columns == 1 and _strict(bounds.column(0).type):
+        return np.searchsorted(coarse, sought, side="right" if equal else "left")
     low = np.searchsorted(coarse, sought)
     high = np.searchsorted(coarse, sought, side="right")
-    if bounds.num_columns == 1 and _strict(bounds.column(0).type):
-        return high if equal else low
     # Where the words agree the values decide.
     open_ = np.flatnonzero(low < high)
     while len(open_):

@@ -26,7 +26,7 @@ from __future__ import annotations
 import heapq
 import itertools
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -222,6 +222,52 @@ def tune(budget_bytes: float, constants: CostConstants, sizes: Sizes, input_of: 
         best = found[place]
         low, high = tried[max(0, place - 1)], tried[min(len(tried) - 1, place + 1)]
     return best
+
+
+def small_page(
+    budget_bytes: float, constants: CostConstants, sizes: Sizes, tried: Sequence[int], loss: float = 0.1
+) -> int:
+    """The fewest rows of a page, of those tried, that lose no more than a part of the best rate, by equation 2 as it is.
+
+    The curve is flat around its top, and of a small page fewer rows are read that nobody waits for.
+
+    >>> reads = CostConstants(1e5, 1.0, 0, 0, 0, 0, 0)
+    >>> small_page(64e6, reads, Sizes(60, 100, 10_000_000), [1_000, 2_000, 4_000, 8_000, 16_000, 32_000])
+    8000
+    """
+    fitting = [rows for rows in tried if rows * sizes.table_bytes < budget_bytes] or [min(tried)]
+    if len(fitting) == 1:
+        return fitting[0]
+
+    def rate(page_rows: int) -> float:
+        held = memory_cost(budget_bytes, page_rows * sizes.table_bytes, sizes).hash_rows
+        return service_rate(
+            constants, page_rows, sizes, average_input(held, page_rows, sizes.table_rows, k=PAPER_K)
+        )
+
+    best = max(map(rate, fitting))
+    return min(rows for rows in fitting if rate(rows) >= (1 - loss) * best)
+
+
+def fit_reads(page_bytes: Sequence[float], seconds: Sequence[float]) -> tuple[float, float]:
+    """Nanoseconds of a read whatever its size, and of each byte."""
+    seek, byte = fit_costs(np.array([[1.0, size] for size in page_bytes]), np.array(seconds)) / _NS
+    return float(seek), float(byte)
+
+
+def fit_costs(parts: Shares, seconds: Shares) -> Shares:
+    """What one of each part costs, by least squares of relative errors; `parts` has a row for each time measured.
+
+    A cost is not negative: what would be counts as nothing, and the rest is fitted.
+    """
+    kept = np.ones(parts.shape[1], np.bool_)
+    seconds = np.maximum(seconds, _NS)
+    while True:
+        found = np.zeros(parts.shape[1])
+        found[kept] = np.linalg.lstsq(parts[:, kept] / seconds[:, None], np.ones(len(seconds)), rcond=None)[0]
+        if (found >= 0).all():
+            return found
+        kept &= found > 0
 
 
 def zipf_input(sizes: Sizes, hash_rows: int, page_rows: int) -> float:

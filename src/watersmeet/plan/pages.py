@@ -2,12 +2,7 @@
 
 By default a batch is answered completely: every page that some row waits on is read, once, for all of them. With a
 delay, pages that few and young rows wait on are left for later, when more rows will share the read; the oldest rows
-go first, as in the queue of HYBRIDJOIN (Naeem, Dobbie, Weber 2010, Fig. 5). Beside it the choices of the two
-algorithms that the paper compares with, in the same form: the pages to be read, in their order.
-
-    hybrid    pages that rows wait on, each once
-    mesh      every page of the table in a cycle, needed or not (Polyzotis et al. 2008)
-    index     the page of each row in the order of arrival, as often as it comes
+go first, as in the queue of HYBRIDJOIN (Naeem, Dobbie, Weber 2010, Fig. 5).
 
 Tasks get ranges of order keys (see `model.pages`). They are cut between pages where that is good enough, since a
 page that two tasks need is read twice.
@@ -65,13 +60,13 @@ class PagePolicy:
 
 
 def count_pages(runs: Iterable[tuple[Numbers, int]]) -> PageCounts:
-    """Counts over runs: the page of each waiting row, and when the rows of the run came.
+    """Counts over runs: the page of each waiting row, ascending, and when the rows of the run came.
 
     >>> counts = count_pages([(np.array([0, 0, 2]), 100), (np.array([0, 5]), 90)])
     >>> counts.pages.tolist(), counts.rows.tolist(), counts.oldest.tolist()
     ([0, 2, 5], [3, 1, 1], [90, 100, 90])
     """
-    found = [(*np.unique(pages, return_counts=True), at_ms) for pages, at_ms in runs if len(pages)]
+    found = [(*_counted(pages), at_ms) for pages, at_ms in runs if len(pages)]
     if not found:
         return PageCounts(*np.empty((3, 0), np.int64))
     every, place = np.unique(np.concatenate([pages for pages, _, _ in found]), return_inverse=True)
@@ -81,6 +76,12 @@ def count_pages(runs: Iterable[tuple[Numbers, int]]) -> PageCounts:
     times = [np.full(len(pages), at_ms, np.int64) for pages, _, at_ms in found]
     np.minimum.at(oldest, place, np.concatenate(times))
     return PageCounts(every.astype(np.int64), rows, oldest)
+
+
+def _counted(pages: Numbers) -> tuple[Numbers, Numbers]:
+    """The numbers and how often each is there; they ascend, so nothing needs to be sorted."""
+    starts = np.flatnonzero(np.diff(pages, prepend=-1))
+    return pages[starts], np.diff(starts, append=len(pages))
 
 
 def choose_pages(
@@ -113,26 +114,6 @@ def choose_pages(
         if counts.rows[left].sum() > policy.budget_rows:
             chosen[left[:enough]] = True
     return counts.pages[chosen]
-
-
-def choose_mesh_pages(table_pages: int, start: int, reads: int | None = None) -> Numbers:
-    """MESHJOIN's pages: `reads` from page `start` on in the cycle of all, by default the whole of it.
-
-    >>> choose_mesh_pages(4, 3, 2).tolist()
-    [3, 0]
-    """
-    if not table_pages:
-        return np.empty(0, np.int64)
-    return (start + np.arange(table_pages if reads is None else reads, dtype=np.int64)) % table_pages
-
-
-def choose_index_pages(located: Numbers, table_pages: int) -> Numbers:
-    """The pages of an index nested loop: one for each row, in the order of arrival.
-
-    >>> choose_index_pages(np.array([2, 0, 2, 9]), 9).tolist()
-    [2, 0, 2]
-    """
-    return located[located < table_pages]
 
 
 def share_pages(

@@ -22,6 +22,7 @@ import pyarrow as pa
 from watersmeet.errors import TableError
 from watersmeet.kernel.order import drop_null_keys
 from watersmeet.kernel.pages import find_disorder
+from watersmeet.kernel.sorted import take_rows
 from watersmeet.log.files import Files, open_files
 from watersmeet.model.pages import PageIndex
 from watersmeet.tables.ahead import one_ahead
@@ -31,15 +32,15 @@ from watersmeet.tables.session import Driver, Session
 from watersmeet.tables.source import NotPrepared, Progress, Report, no_report
 from watersmeet.tables.spec import POSTGRESQL, SQLITE, Table
 from watersmeet.tables.sql import Relation
+from watersmeet.tables.tuning import pages_together
 
 if TYPE_CHECKING:
     from watersmeet.tables.source import Source
 
 DATABASE = "database"
 
-# A page of a database. Between 64 and 512 KB a row costs the same (docs/adr/006-tables.md), so pages are small: fewer
-# rows are read that nobody asked for.
-PAGE_BYTES = 128 << 10
+# The smallest page that is thought of; how many of them make one is measured.
+SMALL_PAGE_BYTES = 64 << 10
 # Rows looked at to know how wide they are.
 _SAMPLE_ROWS = 1_000
 
@@ -213,7 +214,29 @@ def prepare_database(table: Table, files: Files, report: Report, cache: str | No
 def _find_pages(table: Table, session: Session, relation: Relation, schema: pa.Schema) -> PageIndex:
     sample = session.run(relation.first_rows(_SAMPLE_ROWS))
     row_bytes = max(1.0, sample.nbytes / max(sample.num_rows, 1))
-    step = table.page_rows or max(1, int((table.page_bytes or PAGE_BYTES) / row_bytes))
+    step = table.page_rows or max(1, int((table.page_bytes or SMALL_PAGE_BYTES) / row_bytes))
+    first, places = _walk(table, session, relation, schema, step)
+    if not table.page_rows and not table.page_bytes:
+        together = pages_together(
+            lambda low, high: _read_between(session, relation, first, low, high), len(places), step
+        )
+        first, places, step = (
+            take_rows(first, np.arange(0, len(places), together)),
+            places[::together],
+            step * together,
+        )
+    # What is behind the last bound is not counted; a page's worth is as good a guess as any.
+    rows = np.diff(np.append(places, places[-1] + step)) if len(places) else places
+    sizes = (rows * row_bytes).astype(np.int64)
+    index = PageIndex(table.keys, first, first, rows, sizes, gaps=False)
+    _check_order(table, index)
+    return index
+
+
+def _walk(
+    table: Table, session: Session, relation: Relation, schema: pa.Schema, step: int
+) -> tuple[pa.RecordBatch, npt.NDArray[np.int64]]:
+    """Each `step`-th key, and its place."""
     found = session.run(relation.every_nth_key(step)).combine_chunks()
     keys = pa.schema([schema.field(key) for key in table.keys])
     batches = [conform(batch, keys, table.label) for batch in found.to_batches()]
@@ -224,13 +247,14 @@ def _find_pages(table: Table, session: Session, relation: Relation, schema: pa.S
     is_new = np.ones(len(places), np.bool_)
     if len(places) > 1:
         is_new[1:] = ~_same_as_before(first)
-    first, places = first.filter(pa.array(is_new)), places[is_new]
-    # What is behind the last bound is not counted; a page's worth is as good a guess as any.
-    rows = np.diff(np.append(places, places[-1] + step)) if len(places) else places
-    sizes = (rows * row_bytes).astype(np.int64)
-    index = PageIndex(table.keys, first, first, rows, sizes, gaps=False)
-    _check_order(table, index)
-    return index
+    return first.filter(pa.array(is_new)), places[is_new]
+
+
+def _read_between(session: Session, relation: Relation, first: pa.RecordBatch, low: int, high: int) -> int:
+    upper = high < first.num_rows
+    query = relation.rows_between([name for name, _ in relation.selected], lower=True, upper=upper)
+    ends = [first.slice(at, 1) for at in ((low, high) if upper else (low,))]
+    return session.run(query, _parameters(ends)).nbytes
 
 
 def _check_order(table: Table, index: PageIndex) -> None:

@@ -95,7 +95,8 @@ def table(
         refresh: how old what is known of the table may be, such as `"10 minutes"` or a number of seconds: cached
             pages are read again after that, and new, changed and removed files are seen. Without it a page that
             was read stays as it was until the query is started again.
-        page_rows, page_bytes: how large a page is, where the table is brought into its form or is in a database.
+        page_rows, page_bytes: how large a page is, where the table is brought into its form (default: 512 KB) or is in
+            a database (default: as large as what its reads cost calls for, measured once).
         in_place: True: use the files as they are, an error if they are not sorted by the key; False: bring them
             into order once, in the state. Default: in place where row groups are small and do not overlap.
         name: what messages and the status call it.

@@ -13,7 +13,7 @@ from threading import Event
 import numpy as np
 import numpy.typing as npt
 
-from watersmeet.plan.pagecost import CostConstants
+from watersmeet.plan.pagecost import CostConstants, fit_reads
 from watersmeet.reproduce.hybrid import paper
 from watersmeet.reproduce.hybrid.cases import SEED, Size
 from watersmeet.reproduce.hybrid.machines import capacity_of, draw_rows, make_machine
@@ -21,7 +21,6 @@ from watersmeet.reproduce.hybrid.model import (
     INDEX_PAGE_ROWS,
     best_page,
     fit_constants,
-    fit_reads,
     with_reads,
 )
 from watersmeet.reproduce.hybrid.rates import megabytes, million
@@ -150,7 +149,7 @@ class _Sitting:
         self._watch.step("calibrating the cost model")
         for cold in (True, False):
             timed = [self.time_page(rows, cold=cold) for rows in _READ_PAGES]
-            self._reads[cold] = fit_reads(_READ_PAGES, timed)
+            self._reads[cold] = fit_reads([rows * paper.ROW_BYTES for rows in _READ_PAGES], timed)
         rows = _calibration_rows(self._size)
         budgets = [round(part * self._size.budget_bytes) for part in _CALIBRATION_BUDGETS]
         for algorithm in (HYBRIDJOIN, MESHJOIN):

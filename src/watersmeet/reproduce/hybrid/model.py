@@ -13,13 +13,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
-import numpy.typing as npt
 
 from watersmeet.local.pending import row_bytes
 from watersmeet.plan.pagecost import (
     CostConstants,
     Sizes,
     average_input,
+    fit_costs,
     loop_cost,
     service_rate,
     tune,
@@ -92,21 +92,17 @@ def best_page(algorithm: str, constants: CostConstants, rows: int, budget_bytes:
     return found.page_rows
 
 
-def fit_reads(page_rows: Sequence[int], seconds: Sequence[float]) -> tuple[float, float]:
-    """Nanoseconds of a read whatever its size, and of each byte."""
-    table = np.array([[1.0, rows * paper.ROW_BYTES] for rows in page_rows])
-    seek, byte = _least(table, np.array(seconds)) * 1e9
-    return float(seek), float(byte)
-
-
 def fit_constants(reads: tuple[float, float], observed: Sequence[Observed]) -> CostConstants:
     """What a turn costs besides its read: a part of its own, one for each row of the page, one for each row answered."""
     ones = np.ones(len(observed))
     pages = np.array([float(turn.page_rows) for turn in observed])
     answered = np.array([turn.answered for turn in observed])
-    taken = _least(np.stack([ones, answered], axis=1), np.array([turn.taking_s for turn in observed])) * 1e9
+    taken = (
+        fit_costs(np.stack([ones, answered], axis=1), np.array([turn.taking_s for turn in observed])) * 1e9
+    )
     rest = (
-        _least(np.stack([ones, pages, answered], axis=1), np.array([turn.rest_s for turn in observed])) * 1e9
+        fit_costs(np.stack([ones, pages, answered], axis=1), np.array([turn.rest_s for turn in observed]))
+        * 1e9
     )
     return CostConstants(
         seek_ns=reads[0] + float(taken[0] + rest[0]),
@@ -124,15 +120,3 @@ def with_reads(
 ) -> CostConstants:
     """The same machine with other reads."""
     return replace(constants, seek_ns=constants.seek_ns - before[0] + now[0], byte_ns=now[1])
-
-
-def _least(table: npt.NDArray[np.float64], values: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
-    """Least squares of relative errors; a cost is not negative: what would be counts as nothing, and the rest is fitted."""
-    kept = np.ones(table.shape[1], np.bool_)
-    values = np.maximum(values, 1e-9)
-    while True:
-        found = np.zeros(table.shape[1])
-        found[kept] = np.linalg.lstsq(table[:, kept] / values[:, None], np.ones(len(values)), rcond=None)[0]
-        if (found >= 0).all():
-            return found
-        kept &= found > 0
