@@ -103,6 +103,30 @@ def test_a_uri_from_the_environment_is_looked_up_where_it_is_used(monkeypatch):
         (r"host=h password=a\ b user=x", "host=h password=*** user=x"),
         ("file:///data/a@b/c d@e.parquet", "file:///data/a@b/c d@e.parquet"),
         ("sqlite:////data/a@b.db", "sqlite:////data/a@b.db"),
+        ("postgresql://h/x?password=se@cret", "postgresql://h/x?password=***"),
+        (
+            "postgresql://h:5432,[::1]:5433/x?password=se@cret",
+            "postgresql://h:5432,[::1]:5433/x?password=***",
+        ),
+        (
+            "postgresql:///shop?host=/tmp&password=p@ss&user=a",
+            "postgresql:///shop?host=/tmp&password=***&user=a",
+        ),
+        ("postgresql://h/x?sslpassword=a@b&x=1", "postgresql://h/x?sslpassword=***&x=1"),
+        ("postgresql://ada:p@h/x?x=1&password=se@cr/et", "postgresql://***@h/x?x=1&password=***"),
+        # Where it cannot be told what is what, all is hidden.
+        ("postgresql://h?password=se@cret", "postgresql://***"),
+        ("postgresql://h?password=se@cr/et", "postgresql://***"),
+        ("postgresql://ada:s3?token=x@h/db", "postgresql://***"),
+        ("postgresql://ada:s3/?token=x@h/db", "postgresql://***"),
+        ("https://h/p?sv=1&sig=a%2Fb%3D&se=2", "https://h/p?sv=1&sig=***&se=2"),
+        ("abfs://box/p?sas=a@b&x=1", "abfs://box/p?sas=***&x=1"),
+        ("https://h/p?X-Amz-Signature=0af", "https://h/p?X-Amz-Signature=***"),
+        ("https://h/p?design=1&asig=2", "https://h/p?design=1&asig=2"),
+        ("s3://key:sec/ret@bucket/path", "s3://***@bucket/path"),
+        ("s3://key:se@c/ret@bucket/path", "s3://***@bucket/path"),
+        ("s3://bucket/a:b@c", "s3://bucket/a:b@c"),
+        ("postgresql://ada:s3@cr/et@h/db", "postgresql://***@h/db"),
     ],
 )
 def test_credentials_are_hidden_in_any_text(text, shown):
@@ -114,7 +138,14 @@ def test_an_escaped_password_is_hidden_as_written_and_as_meant():
     assert address.scrub("p%40ss%20w or p@ss w") == "*** or ***"
 
 
-@pytest.mark.parametrize("secret", ["s3#cret", "s3?cret", "s3 cr;et"])
+@pytest.mark.parametrize(
+    "text", ["", "a:b@c", "postgresql://h/x?password=se@cret", "s3://a:b@c and password=x y"]
+)
+def test_hiding_twice_changes_nothing(text):
+    assert hide(hide(text)) == hide(text)
+
+
+@pytest.mark.parametrize("secret", ["s3#cret", "s3?cret", "s3 cr;et", "s3@cr/et"])
 def test_what_a_driver_says_is_kept_but_for_the_secret(secret):
     for uri in (f"postgresql://ada:{secret}@h/db", f"postgresql://h/db?password={secret}"):
         said = Address(uri).scrub(f'cannot open "{uri}": {secret} is wrong')
