@@ -9,11 +9,13 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
+from pyarrow import fs
 
 from tests.unit.table_helpers import KEY_VALUES, all_rows, check_table, repeated_keys, same_rows, travelled
+from watersmeet.engine.lookup import _Opened
 from watersmeet.errors import TableError
 from watersmeet.log.files import open_files
-from watersmeet.tables import in_place, row_groups
+from watersmeet.tables import in_place, parquet_files, row_groups
 from watersmeet.tables.address import Address
 from watersmeet.tables.form import FormSource
 from watersmeet.tables.in_place import ParquetSource
@@ -128,12 +130,46 @@ def test_a_partitioned_directory_is_not_used_in_place(tmp_path):
 
 
 def test_a_row_group_that_is_not_what_its_statistics_say_is_refused(tmp_path, monkeypatch):
-    """Such as a table whose writer took the order on trust."""
+    """Such as a table whose writer took the order on trust. That is checked once, where the page is joined."""
     pq.write_table(numbers(0, 100), tmp_path / "t.parquet", row_group_size=50)
     found = opened(tmp_path, tmp_path / "t.parquet", "id")
     monkeypatch.setattr(found, "_group", found._group[::-1])
+    rows = found.read(0, ["id", "s"])
     with pytest.raises(TableError, match="page 0 of the table holds the key.*not sorted"):
-        found.read(0, ["id", "s"])
+        _Opened(found).page(0, rows, ["id"])
+
+
+class TwoPieces:
+    """A row group with a column of more than 2 GB, as Arrow gives it: what cannot be in one piece stays in several."""
+
+    def __init__(self, rows: pa.Table) -> None:
+        self._rows = pa.concat_tables([rows.slice(0, 10), rows.slice(10)])
+
+    def combine_chunks(self) -> pa.Table:
+        return self._rows
+
+
+def in_two_pieces(patch: pytest.MonkeyPatch) -> None:
+    read = pq.ParquetFile.read_row_group
+    patch.setattr(pq.ParquetFile, "read_row_group", lambda *at, **how: TwoPieces(read(*at, **how)))
+
+
+def test_a_row_group_that_is_too_large_for_one_piece_is_named(tmp_path, monkeypatch):
+    """Not taken for an empty one."""
+    pq.write_table(numbers(0, 100), tmp_path / "t.parquet", row_group_size=50)
+    found = opened(tmp_path, tmp_path / "t.parquet", "id")
+    in_two_pieces(monkeypatch)
+    with pytest.raises(TableError, match=r"page 1, row group 1 of .*t.parquet.*smaller row groups"):
+        found.read(1, ["id", "s"])
+
+
+def test_keys_of_a_row_group_that_are_too_large_for_one_piece_are_not_taken_for_its_first(
+    tmp_path, monkeypatch
+):
+    pq.write_table(numbers(0, 100), tmp_path / "t.parquet", row_group_size=50, write_statistics=False)
+    in_two_pieces(monkeypatch)
+    with pytest.raises(TableError, match=r"row group 0 of t.parquet.*smaller row groups"):
+        opened(tmp_path, tmp_path / "t.parquet", "id")
 
 
 def test_a_damaged_row_group_is_named(tmp_path):
@@ -162,6 +198,44 @@ def test_a_file_that_is_not_the_one_indexed_is_refused(tmp_path, change, word):
         pq.write_table(numbers(5, 120), path)
     with pytest.raises(TableError, match=f"t.parquet.*{word}.*refresh="):
         found.read(0, ["id"])
+
+
+@pytest.mark.parametrize("known", [True, False], ids=["while listed", "at once"])
+def test_a_place_that_cannot_be_looked_at_is_named(tmp_path, monkeypatch, known):
+    here = fs.LocalFileSystem()
+
+    class Away:
+        def get_file_info(self, path):
+            if known and isinstance(path, str):
+                return here.get_file_info(path)
+            raise OSError("no route to ada:s3cret@host")
+
+    monkeypatch.setattr(parquet_files, "place_of", lambda _: (Away(), str(tmp_path)))
+    with pytest.raises(
+        TableError, match=r"table s3://.*/t cannot be read: no route.*can be reached"
+    ) as failure:
+        find_files(Address("s3://ada:s3cret@bucket/t"))
+    assert "s3cret" not in str(failure.value)
+
+
+@pytest.mark.parametrize(
+    "look",
+    [
+        lambda found: found.schema,
+        lambda found: found.rows(),
+        lambda found: row_groups.plan_in_place(found, ["id"], insist=True),
+    ],
+    ids=["columns", "rows", "row groups"],
+)
+def test_a_file_that_goes_away_while_it_is_looked_at_is_named(tmp_path, look):
+    """Where a table is looked at again while the query runs, that is no reason to end it."""
+    path = tmp_path / "t.parquet"
+    pq.write_table(numbers(0, 100), path)
+    found = find_files(Address(str(path)))
+    assert found.dataset.schema.names == ["id", "s"]
+    path.unlink()
+    with pytest.raises(TableError, match=r"t.parquet.* cannot be read.*its place can be reached"):
+        look(found)
 
 
 def test_more_files_than_are_kept_open(tmp_path, monkeypatch):

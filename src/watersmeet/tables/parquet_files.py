@@ -10,6 +10,7 @@ that a file of the same size, rewritten within the resolution of the filesystem'
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -90,7 +91,7 @@ class ParquetFiles:
         Spark's old timestamps (INT96) are moments in time, but Arrow takes them for local ones.
         """
         columns = self.dataset.schema
-        with open_parquet(self, 0) as parquet:
+        with reading(self.address, self.files[0].path), open_parquet(self, 0) as parquet:
             physical = parquet.schema
         moments = {
             column.path
@@ -110,18 +111,17 @@ class ParquetFiles:
         return any("=" in folder for file in self.files for folder in file.path.split("/")[:-1])
 
     def rows(self) -> int:
-        return self.dataset.count_rows()
+        with reading(self.address, f"table {self.address!r}"):
+            return self.dataset.count_rows()
 
     def batches(self, label: str) -> Iterator[pa.RecordBatch]:
         """All rows in canonical types."""
         scanner = self.dataset.scanner(
             batch_size=_BATCH_ROWS, batch_readahead=_BATCHES_AHEAD, fragment_readahead=_FILES_AHEAD
         )
-        try:
+        with reading(self.address, label):
             for batch in scanner.to_batches():
                 yield conform(batch, self.schema, label)
-        except (pa.ArrowInvalid, OSError) as error:
-            raise unreadable(self.address, label, error) from error
 
 
 def open_parquet(found: ParquetFiles, file: int) -> pq.ParquetFile:
@@ -135,23 +135,41 @@ def open_file(filesystem: fs.FileSystem, path: str) -> pq.ParquetFile:
     )
 
 
-def unreadable(address: Address, what: str, error: Exception) -> TableError:
-    return TableError(
-        f"{what} cannot be read: {address.scrub(str(error))}. If a file was damaged or replaced, put it right and "
-        "start the query again"
-    )
+@contextmanager
+def reading(address: Address, what: str) -> Iterator[None]:
+    """Where a place or a file may fail: what Arrow then raises comes out as a TableError that says what was read."""
+    try:
+        yield
+    except (pa.ArrowException, OSError) as error:
+        raise TableError(
+            f"{what} cannot be read: {address.scrub(str(error))}. See that its place can be reached; if a file was "
+            "damaged or replaced, put it right. Then start the query again"
+        ) from error
+
+
+def one_batch(rows: pa.Table, what: str) -> pa.RecordBatch:
+    """A row group as it was read, in one piece."""
+    batches = rows.combine_chunks().to_batches()
+    if len(batches) > 1:
+        raise TableError(
+            f"{what} cannot be read in one piece: a column holds more than 2 GB. Write the table with smaller row "
+            "groups, or set in_place=False: it is then brought into order once, in the state"
+        )
+    return batches[0] if batches else pa.RecordBatch.from_pylist([], rows.schema)
 
 
 def find_files(address: Address) -> ParquetFiles:
     """All files of a table, or a TableError if there is none."""
     filesystem, base = place_of(address)
-    info = filesystem.get_file_info(base)
+    with reading(address, f"table {address!r}"):
+        info = filesystem.get_file_info(base)
     if info.type == fs.FileType.NotFound:
         raise TableError(f"table {address!r} is not there: check the path, and that this machine can see it")
     if info.is_file:
         parent, _, name = base.rpartition("/")
         return ParquetFiles(address, filesystem, parent, (DataFile(name, info.size, info.mtime_ns or 0),))
-    found = sorted(_data_files(filesystem, base), key=lambda file: file.path)
+    with reading(address, f"table {address!r}"):
+        found = sorted(_data_files(filesystem, base), key=lambda file: file.path)
     if not found:
         raise TableError(
             f"table {address!r} is a directory without Parquet files: check the path (names that begin with _ or . "

@@ -22,7 +22,7 @@ from watersmeet.kernel.pages import find_disorder
 from watersmeet.kernel.sorted import take_rows
 from watersmeet.model.pages import PageIndex
 from watersmeet.tables.columns import bounds, conform
-from watersmeet.tables.parquet_files import ParquetFiles, open_parquet, unreadable
+from watersmeet.tables.parquet_files import ParquetFiles, one_batch, open_parquet, reading
 
 # Beyond this a page costs more to decode than the few rows that a batch has for it are worth.
 MOST_BYTES = 16 << 20
@@ -77,7 +77,7 @@ def plan_in_place(found: ParquetFiles, keys: Sequence[str], *, insist: bool) -> 
 
 def _groups(found: ParquetFiles, file: int, key: str) -> Iterator[_Group]:
     """The row groups of a file, from its footer."""
-    with open_parquet(found, file) as parquet:
+    with reading(found.address, found.files[file].path), open_parquet(found, file) as parquet:
         footer = parquet.metadata
     for number in range(footer.num_row_groups):
         group = footer.row_group(number)
@@ -116,13 +116,10 @@ def _ends(found: ParquetFiles, group: _Group, keys: Sequence[str]) -> Ends | Non
             # A bound that Python cannot express, such as a year beyond 9999: the keys themselves tell.
             pass
     label = _name(found, group)
-    try:
-        with open_parquet(found, group.file) as parquet:
-            rows = parquet.read_row_group(group.number, columns=list(keys)).combine_chunks()
-    except (pa.ArrowException, OSError) as error:
-        raise unreadable(found.address, label, error) from error
+    with reading(found.address, label), open_parquet(found, group.file) as parquet:
+        rows = parquet.read_row_group(group.number, columns=list(keys))
     schema = pa.schema([found.schema.field(key) for key in keys])
-    return bounds(conform(rows.to_batches()[0], schema, label), keys)
+    return bounds(conform(one_batch(rows, label), schema, label), keys)
 
 
 def _index(
