@@ -327,6 +327,24 @@ def test_a_damaged_page_is_named_and_the_others_can_be_read(tmp_path):
         opened.read(5, ["id"])
 
 
+def test_a_damaged_file_that_is_met_while_sorting_is_named(tmp_path):
+    """Not the space that a sort needs."""
+    path = tmp_path / "in.parquet"
+    write(path, numbers(3_000), row_group_size=1_000, compression="zstd")
+    column = pq.read_metadata(path).row_group(1).column(2)
+    start = column.dictionary_page_offset or column.data_page_offset
+
+    def overwrite(content):
+        content[start : start + column.total_compressed_size] = b"\xff" * column.total_compressed_size
+
+    damage(path, overwrite)
+    with pytest.raises(
+        TableError, match=r"(?s)in.parquet cannot be read: .*if a file was damaged"
+    ) as failure:
+        prepare(table(path, "id", in_place=False), open_files(tmp_path / "state"))
+    assert "cannot be sorted" not in str(failure.value)
+
+
 def test_a_truncated_or_missing_part_is_named(tmp_path):
     opened = form_of(tmp_path, numbers(1_000), "id", page_rows=100)
     (part,) = (tmp_path / "state").rglob("part-*")

@@ -118,6 +118,7 @@ def _sorted(
 ) -> Iterator[pa.RecordBatch]:
     import duckdb
 
+    failures: list[Exception] = []
     carried = pa.schema([pa.field(f"c{n}", _carrier(f.type)) for n, f in enumerate(schema)])
     order = ", ".join(f"c{schema.get_field_index(key)}" for key in keys)
     with tempfile.TemporaryDirectory(prefix="watersmeet-sort-") as scratch:
@@ -132,13 +133,15 @@ def _sorted(
         with duckdb.connect(":memory:", config=settings) as connection:
             # We report progress; DuckDB would draw a bar of its own.
             connection.execute("SET enable_progress_bar = false")
-            reader = pa.RecordBatchReader.from_batches(carried, (_carry(batch, carried) for batch in rows))
+            reader = pa.RecordBatchReader.from_batches(carried, _carry_all(rows, carried, failures))
             connection.register("incoming", reader)
             try:
                 result = connection.sql(f"SELECT * FROM incoming ORDER BY {order}")
                 for batch in result.to_arrow_reader(_SORTED_ROWS):
                     yield conform(batch.rename_columns(schema.names), schema, label)
             except duckdb.Error as error:
+                if failures:
+                    raise failures[0] from None
                 raise TableError(
                     f"{label} cannot be sorted: {error}. The sort needs about the table's size in free space in "
                     f"{tempfile.gettempdir()}: free some, or set TMPDIR to another directory"
@@ -148,6 +151,18 @@ def _sorted(
 def _carrier(arrow: pa.DataType) -> pa.DataType:
     """The type in which a column goes through DuckDB, which would turn durations into calendar intervals."""
     return pa.int64() if pa.types.is_duration(arrow) else arrow
+
+
+def _carry_all(
+    rows: Iterator[pa.RecordBatch], carried: pa.Schema, failures: list[Exception]
+) -> Iterator[pa.RecordBatch]:
+    """What goes wrong here is kept: DuckDB says of it only that its input failed."""
+    try:
+        for batch in rows:
+            yield _carry(batch, carried)
+    except Exception as error:
+        failures.append(error)
+        raise
 
 
 def _carry(batch: pa.RecordBatch, carried: pa.Schema) -> pa.RecordBatch:
