@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import os
 import sqlite3
 
@@ -14,6 +15,7 @@ from watersmeet.engine import lookup
 from watersmeet.engine import operator as engine
 from watersmeet.local.join import LocalJoin
 from watersmeet.log.files import open_files
+from watersmeet.tables import parquet_files
 from watersmeet.tables.catalogue import TABLES
 
 STREAM = pa.schema({"k": pa.int64(), "n": pa.int64()})
@@ -113,6 +115,44 @@ def test_a_start_with_another_version_first_answers_what_waits(files, tmp_path):
     assert answers(join.batch(s=rows())) == [(2, "b7")]
 
 
+@pytest.mark.parametrize("first", ["database", "files"])
+def test_rows_that_wait_on_one_kind_of_table_are_not_sought_in_another(files, tmp_path, first):
+    pytest.importorskip("adbc_driver_sqlite")
+    with sqlite3.connect(tmp_path / "t.db") as connection:
+        connection.execute("CREATE TABLE t (id INTEGER PRIMARY KEY, v TEXT)")
+        connection.executemany("INSERT INTO t VALUES (?, ?)", [(key, f"d{key}") for key in range(5)])
+    tables = {
+        "database": table(f"sqlite:///{tmp_path}/t.db", key="id", table="t", page_rows=2),
+        "files": table(files.folder, key="id", in_place=False),
+    }
+    (second,) = tables.keys() - {first}
+    clock = Clock()
+    join = LocalJoin(
+        {"s": STREAM, "t": tables[first]},
+        on="s.k = t.id",
+        select=["s.n", "t.v"],
+        state=str(tmp_path / "state"),
+        clock=clock,
+        max_delay_s=60.0,
+    )
+    assert answers(join.batch(s=rows((1, 0)))) == []
+
+    def with_other(join: LocalJoin) -> LocalJoin:
+        return dataclasses.replace(join.restarted(), schemas={"s": STREAM, "t": tables[second]})
+
+    with pytest.raises(
+        TableError, match="rows still wait on table .*start it once more with the earlier table"
+    ):
+        with_other(join).batch(s=rows((2, 1)))
+    join = join.restarted()
+    clock.now += 61
+    assert answers(join.batch(s=rows())) == [(0, f"{first[0].replace('f', 'a')}1")]
+    join = with_other(join)
+    join.batch(s=rows((2, 2)))
+    clock.now += 61
+    assert answers(join.batch(s=rows())) == [(2, f"{second[0].replace('f', 'a')}2")]
+
+
 def test_versions_that_no_query_reads_are_removed(files, tmp_path, monkeypatch):
     monkeypatch.setattr(engine, "CLEAN_EVERY_BATCHES", 1)
     clock = Clock()
@@ -159,7 +199,7 @@ def test_a_start_takes_no_page_over_from_the_one_before(tmp_path, monkeypatch):
 @pytest.mark.parametrize(
     "changed, words",
     [
-        (pa.table({"id": [7], "v": [1]}), "column v of table t was string when the query was started"),
+        (pa.table({"id": [7], "v": [1]}), "column v of table t was string when the .* and is int64 now"),
         (pa.table({"id": [7]}), None),
     ],
     ids=["other type", "without a column"],
@@ -180,6 +220,45 @@ def test_columns_that_change_under_a_running_query(files, tmp_path, changed, wor
         return
     with pytest.raises(TableError, match=words):
         join.batch(s=rows((1, 0)))
+
+
+def test_a_place_that_is_away_is_looked_at_again_later(files, tmp_path, monkeypatch):
+    class Away:
+        def get_file_info(self, path):
+            raise OSError("no route to host")
+
+    clock = Clock()
+    join = start(files, tmp_path / "state", clock)
+    join.batch(s=rows((1, 0)))
+    files("b", [7])
+    clock.now += 11
+    with monkeypatch.context() as patch:
+        patch.setattr(parquet_files, "place_of", lambda _: (Away(), "t"))
+        assert answers(join.batch(s=rows((1, 1)))) == [(1, "a1")]
+    clock.now += 11
+    join.batch(s=rows())
+    assert answers(join.batch(s=rows((7, 2)))) == [(2, "b7")]
+
+
+def test_a_file_in_place_that_was_rewritten_before_it_was_seen_fails_the_batch_once(files, tmp_path):
+    files("b", [7])
+    clock = Clock()
+    given = table(files.folder, key="id", refresh="10 seconds", in_place=True)
+    join = LocalJoin(
+        {"s": STREAM, "t": given},
+        on="s.k = t.id",
+        select=["s.n", "t.v"],
+        state=str(tmp_path / "state"),
+        clock=clock,
+    )
+    assert answers(join.batch(s=rows((1, 0)))) == [(0, "a1")]
+    (files.folder / "b.parquet").unlink()
+    files("b", [7, 8])
+    with pytest.raises(
+        TableError, match="b.parquet.*was changed since the table was opened. Call wm.join again"
+    ):
+        join.batch(s=rows((7, 1)))
+    assert answers(join.restarted().batch(s=rows((7, 1), (8, 2)))) == [(1, "b7"), (2, "b8")]
 
 
 def test_a_file_that_is_half_written_is_looked_at_again_later(files, tmp_path):

@@ -13,7 +13,11 @@ from watersmeet.tables.source import Source
 
 
 def source_at(source: Source, folder: str, version: str) -> Source:
-    """The same table as some folder has it; that may be in another kind of source, since files come and go."""
+    """The same table as some folder has it.
+
+    Files may be in place in one version and in the form in another. A database has no rows in its folder, so neither
+    it nor files can stand for the other.
+    """
     if source.version == version:
         return source
     facts = find_facts(open_files(source.place, cache=source.cache), folder)
@@ -23,9 +27,14 @@ def source_at(source: Source, folder: str, version: str) -> Source:
             f"version {version} of the table, which waiting rows were located in, is gone from {source.place}: "
             "restore its folder, or start with a new checkpoint"
         )
-    if isinstance(source, FormSource | ParquetSource) and source.origin is not None:
+    if isinstance(source, FormSource | ParquetSource):
         if facts.kind == FORM:
             return FormSource(source.place, folder, version, source.origin, source.cache)
-        if facts.kind == PARQUET:
+        if facts.kind == PARQUET and source.origin is not None:
             return ParquetSource(source.place, folder, version, source.origin, source.cache)
-    return dataclasses.replace(source, folder=folder, version=version)  # type: ignore[type-var]
+    elif facts.kind not in (FORM, PARQUET):
+        return dataclasses.replace(source, folder=folder, version=version)  # type: ignore[type-var]
+    raise TableError(
+        f"rows still wait on {facts.label}, and the query was started with a table of another kind: start it once more "
+        "with the earlier table until no row waits (`watersmeet status` counts them), or take a new checkpoint"
+    )
