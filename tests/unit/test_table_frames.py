@@ -16,17 +16,37 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 
-def frame(*uris: str, plan: int = 7) -> SimpleNamespace:
-    """What a DataFrame says of itself."""
-    return SimpleNamespace(
+class Frame(SimpleNamespace):
+    """What a DataFrame says of itself. Like one, it can be a key."""
+
+    __hash__ = object.__hash__
+
+
+def frame(
+    *uris: str, plan: int = 7, certain: bool = True, connect: bool = False, leaves: Sequence[str] = ()
+) -> Frame:
+    """`certain`: it gives the same rows each time; `leaves`: what its plan reads."""
+    named = SimpleNamespace(
+        size=lambda: len(leaves), apply=lambda place: SimpleNamespace(nodeName=lambda: leaves[place])
+    )
+    query = SimpleNamespace(
+        analyzed=lambda: SimpleNamespace(deterministic=lambda: certain, collectLeaves=lambda: named),
+        optimizedPlan=lambda: SimpleNamespace(semanticHash=lambda: plan),
+    )
+    java = {} if connect else {"_jdf": SimpleNamespace(queryExecution=lambda: query)}
+    return Frame(
         inputFiles=lambda: list(uris),
-        semanticHash=lambda: plan,
+        select=lambda _: SimpleNamespace(**java),
         schema=SimpleNamespace(simpleString=lambda: "struct<id:int>"),
     )
 
 
-def fingerprint(*uris: str, plan: int = 7) -> str:
-    return Frames(cast("SparkSession", None)).fingerprint(frame(*uris, plan=plan))
+def known(given: Frame) -> str:
+    return Frames(cast("SparkSession", None)).fingerprint(given)
+
+
+def fingerprint(*uris: str, **how) -> str:
+    return known(frame(*uris, **how))
 
 
 @pytest.fixture
@@ -63,6 +83,23 @@ def test_a_file_that_changes_under_its_name_is_seen(files, place):
 
 @pytest.mark.parametrize("uri", ["mars://x/y.csv", "file:///not/there.csv"])
 def test_files_that_cannot_be_looked_at_are_new_each_time(files, uri):
-    known = files[0].as_uri()
-    assert fingerprint(known) == fingerprint(known)
-    assert fingerprint(known, uri) != fingerprint(known, uri)
+    here = files[0].as_uri()
+    assert fingerprint(here) == fingerprint(here)
+    assert fingerprint(here, uri) != fingerprint(here, uri)
+
+
+@pytest.mark.parametrize("how", [{"certain": False}, {"connect": True}], ids=["uncertain", "Spark Connect"])
+def test_a_plan_of_which_it_is_not_known_that_it_gives_the_same_is_new_each_time(files, how):
+    here = files[0].as_uri()
+    assert fingerprint(here, **how) != fingerprint(here, **how)
+
+
+@pytest.mark.parametrize(
+    "leaves, again",
+    [(["Range", "LocalRelation"], True), (["Range", "Relation"], False)],
+    ids=["memory", "database"],
+)
+def test_one_that_reads_no_file_is_known_again_only_if_its_rows_are_in_memory(leaves, again):
+    kept = frame(leaves=leaves)
+    assert (known(kept) == known(kept)) == again
+    assert known(kept) != known(frame(leaves=leaves))

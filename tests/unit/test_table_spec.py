@@ -54,6 +54,10 @@ def test_what_is_no_length_of_time_is_refused(wrong):
             "in_place= is for Parquet",
         ),
         ({"source": Frame(), "key": "a", "in_place": True}, "in_place= is for Parquet"),
+        (
+            {"source": Frame(), "key": "a", "refresh": 0},
+            "refresh= is for files and databases.*leave refresh out",
+        ),
     ],
     ids=lambda value: value if isinstance(value, str) else None,
 )

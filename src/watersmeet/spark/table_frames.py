@@ -8,7 +8,7 @@ import uuid
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from itertools import groupby
-from typing import cast
+from typing import Any, cast
 from urllib.parse import quote, unquote, urlsplit
 from weakref import WeakKeyDictionary
 
@@ -24,6 +24,9 @@ from watersmeet.tables.source import Progress, Report, no_report
 # Names for DataFrames that only this process knows. Not by `id()`: the next one may get that of one that is gone.
 _NAMES: WeakKeyDictionary[DataFrame, str] = WeakKeyDictionary()
 
+# What Spark calls the inputs of a plan that cannot change.
+_IN_MEMORY = ("LocalRelation", "LogicalRDD", "OneRowRelation", "Range")
+
 
 class Frames:
     """Static DataFrames as Parquet files."""
@@ -34,18 +37,39 @@ class Frames:
     def fingerprint(self, frame: object) -> str:
         """By its plan and the files that it is read from, with their sizes and times of change.
 
-        One that is read from no file is known to this process only; one whose files cannot be looked at from here is
-        new each time. Not seen: changes of other sources that are read beside files, and of Python functions.
+        One whose rows are in memory is known to this process only. New each time is one whose files cannot be looked
+        at from here, one that is read from elsewhere, such as a database, and one whose plan depends on chance; and
+        all through Spark Connect, which has no plan to look at. Not seen: changes of other sources that are read beside
+        files, and of Python functions.
         """
         given = cast("DataFrame", frame)
+        # Made anew: the plan of a DataFrame keeps the time at which it was first asked for.
+        java = getattr(given.select("*"), "_jdf", None)
+        if java is None:
+            return _new()
+        query = java.queryExecution()
         uris = sorted(given.inputFiles())
-        if not uris:
-            return _checksum(given.schema.simpleString(), _NAMES.setdefault(given, uuid.uuid4().hex))
-        files = _look_at(uris)
-        return _checksum(given.schema.simpleString(), given.semanticHash(), files or uuid.uuid4().hex)
+        inputs = _look_at(uris) if uris else _name(given, query.analyzed())
+        if inputs is None or not query.analyzed().deterministic():
+            return _new()
+        # Where it is optimised, the current date and time are values, also such as CAST('today' AS DATE).
+        plan = query.optimizedPlan().semanticHash()
+        return _checksum(given.schema.simpleString(), plan, inputs)
 
     def write(self, frame: object, place: str) -> None:
         cast("DataFrame", frame).write.parquet(place)
+
+
+def _name(frame: DataFrame, plan: Any) -> str | None:
+    """For a DataFrame whose rows are in memory, and so stay as they are."""
+    leaves = plan.collectLeaves()
+    if any(leaves.apply(place).nodeName() not in _IN_MEMORY for place in range(leaves.size())):
+        return None
+    return _NAMES.setdefault(frame, _new())
+
+
+def _new() -> str:
+    return uuid.uuid4().hex
 
 
 def _checksum(*what: object) -> str:

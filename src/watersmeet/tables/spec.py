@@ -94,7 +94,8 @@ def table(
         table: for a database, the table or view; `"schema.table"` for one in a schema.
         refresh: how old what is known of the table may be, such as `"10 minutes"` or a number of seconds: cached
             pages are read again after that, and new, changed and removed files are seen. Without it a page that
-            was read stays as it was until the query is started again.
+            was read stays as it was until the query is started again. Not for a DataFrame, which is taken as it is
+            when the join is made.
         page_rows, page_bytes: how large a page is, where the table is brought into its form (default: 512 KB) or is in
             a database (default: as large as what its reads cost calls for, measured once).
         in_place: True: use the files as they are, an error if they are not sorted by the key; False: bring them
@@ -120,6 +121,11 @@ def table(
     )
     if address is None:
         _check_frame(source)
+        if refresh is not None:
+            raise UsageError(
+                "refresh= is for files and databases, and a DataFrame is written once, as it is when the join is made: "
+                "leave refresh out, or give the path or the URI that the DataFrame is read from"
+            )
     else:
         _check_address(address, table)
     if in_place and (table is not None or address is None):
