@@ -16,10 +16,11 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 
-class Frame(SimpleNamespace):
+class Frame:
     """What a DataFrame says of itself. Like one, it can be a key."""
 
-    __hash__ = object.__hash__
+    def __init__(self, **said: object) -> None:
+        self.__dict__.update(said)
 
 
 def frame(

@@ -97,7 +97,8 @@ class Address:
 
 def hide(text: str) -> str:
     """A text without the credentials of the URIs in it."""
-    shown, end = [], 0
+    shown: list[str] = []
+    end = 0
     # All are found in the text as it was: where two overlap, such as a password with an `@` in a parameter, what one
     # has blanked out would keep the other from seeing the rest.
     for first, behind in sorted(
