@@ -116,6 +116,12 @@ def check_page(index: PageIndex, number: int, rows: pa.RecordBatch) -> None:
             batch.slice(at, 1).to_pylist()[0]
             for batch, at in ((keys, place), (index.first, number), (index.last, number))
         )
+        if not index.gaps:
+            raise TableError(
+                f"the database has the key {found} in page {number} of the table, which begins with {first}, but a join "
+                "orders it elsewhere: give the column one type for all its values, or take a view that casts it, with an "
+                "index on that expression"
+            )
         raise TableError(
             f"page {number} of the table holds the key {found}, but its keys are said to go from {first} to {last}: "
             "the table is not sorted by its key, or has changed since it was opened; sort it, or leave "
