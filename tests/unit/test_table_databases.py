@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import time
+
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -10,9 +13,12 @@ import pytest
 from tests.unit.database_helpers import open_postgresql, open_sqlite, server  # noqa: F401
 from tests.unit.table_helpers import KEY_VALUES, all_rows, check_table, repeated_keys, same_rows, travelled
 from watersmeet.errors import TableError, UsageError
+from watersmeet.local.join import LocalJoin
 from watersmeet.log.files import open_files
+from watersmeet.tables import postgresql
+from watersmeet.tables.database import OpenDatabase
 from watersmeet.tables.prepare import prepare
-from watersmeet.tables.source import Progress
+from watersmeet.tables.source import NotPrepared, Progress
 from watersmeet.tables.spec import table
 from watersmeet.tables.sql import quote
 
@@ -162,15 +168,165 @@ def test_a_table_that_has_outgrown_its_pages_gets_new_ones(tmp_path, database):
     check_table(newer.open(), numbers(*range(400)))
 
 
-def test_an_empty_table_has_no_pages_until_there_are_rows(tmp_path, database):
+@pytest.mark.parametrize("kind", KEY_VALUES)
+def test_rows_that_come_into_an_empty_table_are_found(tmp_path, database, kind):
+    keys = keys_for(database, kind, 60)
+    rows = pa.table({"k": keys, "n": pa.array(range(60), pa.int64())})
+    database.fill("t", rows.slice(0, 0))
+    if kind.startswith("decimal"):
+        database.run(f"ALTER TABLE t ALTER k TYPE numeric{kind.removeprefix('decimal')}")
+    database.run("CREATE INDEX t_k ON t (k)")
+    found = opened(tmp_path, database, "k")
+    assert len(found.index) == 1 and found.newest() is None
+    assert found.read(0, ["k", "n"]).num_rows == 0
+    database.add("t", rows)
+    check_table(found, rows)
+    newer = found.newest()
+    assert newer is not None and newer.version != found.version
+    check_table(newer.open(), rows)
+    assert newer.open().newest() is None
+
+
+STREAM = pa.schema({"k": pa.int64()})
+
+
+def joined(tmp_path, database, **options) -> LocalJoin:
+    return LocalJoin(
+        {"s": STREAM, "p": table(database.uri, "id", table="t", **options)},
+        on="s.k = p.id",
+        select=["p.s"],
+        state=str(tmp_path / "state"),
+        tasks=1,
+        memory=1,
+    )
+
+
+def answers(join: LocalJoin, *keys: int) -> list[str]:
+    return sorted(join.batch(s=pa.table({"k": keys}, schema=STREAM))["s"].to_pylist())
+
+
+def test_a_join_finds_rows_that_came_after_it_was_built(tmp_path, database):
     database.fill("t", numbers(1).slice(0, 0))
     database.run("CREATE INDEX t_k ON t (id)")
-    found = opened(tmp_path, database, "id")
-    assert len(found.index) == 0 and found.newest() is None
-    database.add("t", numbers(7))
+    join = joined(tmp_path, database)
+    assert answers(join, 7, -3) == []
+    database.add("t", numbers(7, -3))
+    assert answers(join, 7, -3, 5) == ["row -3", "row 7"]
+
+
+def test_a_page_that_is_seen_to_have_grown_is_not_read_for_a_few_keys(tmp_path, database, monkeypatch):
+    read, page = [], OpenDatabase.read
+    monkeypatch.setattr(
+        OpenDatabase, "read", lambda self, number, columns: read.append(number) or page(self, number, columns)
+    )
+    database.fill("t", numbers(*range(2_000)))
+    database.run("CREATE INDEX t_k ON t (id)")
+    join = joined(tmp_path, database, page_rows=100)
+    database.add("t", numbers(*range(2_000, 4_000)))
+    keys = range(2_000, 2_030)
+    for _ in range(3):
+        assert answers(join, *keys) == sorted(f"row {n}" for n in keys)
+    assert read == [19]
+
+
+@pytest.mark.parametrize(
+    ("rows", "later", "removed", "pages"),
+    [
+        (range(1_000), range(1_000, 1_800), None, 18),
+        (range(1_000), range(-800, 0), None, 18),
+        (range(1_000), range(1_000, 1_800), "id < 800", 10),
+        (range(1_000), range(1_000, 3_000), None, 30),
+        (range(1_000), range(0), "id >= 400", 4),
+    ],
+    ids=["at the end", "at the beginning", "moving on", "all over", "removed"],
+)
+def test_pages_are_cut_anew_when_they_no_longer_fit(tmp_path, database, rows, later, removed, pages):
+    database.fill("t", numbers(*rows))
+    database.run("CREATE INDEX t_k ON t (id)")
+    found = opened(tmp_path, database, "id", page_rows=100)
+    assert found.newest() is None
+    if later:
+        database.add("t", numbers(*later))
+    if removed:
+        database.run(f"DELETE FROM t WHERE {removed}")
+    with pytest.raises(NotPrepared, match="outgrown"):
+        found.newest(make=False)
     newer = found.newest()
-    assert newer is not None
-    check_table(newer.open(), numbers(7))
+    assert newer is not None and newer.version != found.version
+    assert found.newest(make=False) == newer == found.newest()
+    cut = newer.open()
+    assert cut.index.rows.tolist() == [100] * pages
+    assert cut.newest() is None
+    # So does a start.
+    assert opened(tmp_path, database, "id", page_rows=100).version == newer.version
+    everything = [*rows, *later]
+    kept = {"id < 800": lambda n: n >= 800, "id >= 400": lambda n: n < 400}.get(removed, lambda n: True)
+    check_table(cut, numbers(*filter(kept, everything)))
+
+
+def test_pages_are_kept_while_they_fit(tmp_path, database):
+    """No power of two is a border, neither is a page that has grown a little."""
+    database.fill("t", numbers(*range(1_020)))
+    database.run("CREATE INDEX t_k ON t (id)")
+    found = opened(tmp_path, database, "id", page_rows=100)
+    for low, high in ((1_020, 1_030), (1_030, 1_300)):
+        database.add("t", numbers(*range(low, high)))
+        assert found.newest() is None
+        assert opened(tmp_path, database, "id", page_rows=100).version == found.version
+    database.run("DELETE FROM t WHERE id < 700")
+    assert found.newest() is None
+    check_table(found, numbers(*range(700, 1_300)))
+
+
+def test_a_last_key_that_fills_many_pages_is_no_reason_to_cut_them_anew(tmp_path, database):
+    database.fill("t", numbers(*range(100), *[100] * 900))
+    database.run("CREATE INDEX t_k ON t (id)")
+    found = opened(tmp_path, database, "id", page_rows=10)
+    assert found.index.rows.tolist() == [10] * 10 + [900]
+    assert found.newest() is None
+    assert opened(tmp_path, database, "id", page_rows=10).version == found.version
+
+
+@pytest.mark.parametrize("name", ["t", "v"])
+def test_a_table_that_is_not_counted_grows_in_the_middle(tmp_path, database, monkeypatch, name):
+    """PostgreSQL estimates the size of views and of tables that were never analysed."""
+    monkeypatch.setattr(postgresql, "_COUNTED_ROWS", 50)
+    database.fill("t", numbers(*range(0, 60_000, 3)))
+    database.run("CREATE INDEX t_k ON t (id)", "CREATE VIEW v AS SELECT id, s FROM t")
+    found = opened(tmp_path, database, "id", name=name, page_rows=1_000)
+    assert found.newest() is None
+    database.add("t", numbers(*(n for n in range(60_000) if n % 3)))
+    newer = found.newest()
+    assert newer is not None and len(newer.open().index) == 60
+
+
+def test_what_a_killed_start_left_is_removed(tmp_path, database):
+    database.fill("t", numbers(1))
+    database.run("CREATE INDEX t_k ON t (id)")
+    opened(tmp_path, database, "id")
+    [facts] = (tmp_path / "state").rglob("table.json")
+    orphan, young = facts.with_name("pages-orphan.arrow"), facts.with_name("pages-young.arrow")
+    for path in (orphan, young):
+        path.write_bytes(b"")
+    os.utime(orphan, (time.time() - 86_400,) * 2)
+    assert all_rows(opened(tmp_path, database, "id"), ["id"]).num_rows == 1
+    assert young.exists() and not orphan.exists()
+
+
+def test_each_key_is_asked_for_once_and_in_order(tmp_path, database, monkeypatch):
+    database.fill("t", pa.table({".a.b": ["x", "y", "x"], "f": [1.5, -0.0, float("inf")]}))
+    database.run('CREATE INDEX t_k ON t (".a.b", f)')
+    found = opened(tmp_path, database, [".a.b", "f"])
+    asked, lookups = [], type(found._dialect).lookups
+
+    def seen(self, relation, keys, columns):
+        asked.append(keys.to_pylist())
+        return lookups(self, relation, keys, columns)
+
+    monkeypatch.setattr(type(found._dialect), "lookups", seen)
+    keys = pa.record_batch({"a": ["y", "x", None, "x", "y"], "b": [0.0, 1.5, 1.0, 1.5, -0.0]})
+    assert found.lookup(keys, ["f"]).num_rows == 2
+    assert asked == [[{".a.b": "x", "f": 1.5}, {".a.b": "y", "f": 0.0}]]
 
 
 def test_a_second_start_walks_no_index(tmp_path, database):

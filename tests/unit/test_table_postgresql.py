@@ -239,6 +239,9 @@ class Flaky:
 
         return sqlite.connect(autocommit=True)
 
+    def identity(self, uri):
+        return None
+
     def is_passing(self, error):
         return isinstance(error, Away)
 

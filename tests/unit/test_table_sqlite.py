@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import sqlite3
 
@@ -10,6 +11,7 @@ import pytest
 
 from tests.unit.table_helpers import all_rows, check_table, same_rows, travelled
 from watersmeet.errors import ConfigError, TableError
+from watersmeet.kernel.lookup import check_page
 from watersmeet.log.files import open_files
 from watersmeet.tables import session
 from watersmeet.tables.prepare import prepare
@@ -152,6 +154,51 @@ def test_a_key_in_another_order_than_ours_is_refused(tmp_path, database):
         opened(tmp_path, "k", page_rows=1)
 
 
+def test_the_order_is_checked_at_every_bound_that_was_found(tmp_path, database):
+    """Text is before binary in SQLite. Of every second bound, with two small pages in one, the first is of text below all
+    binary keys, and the next one of a binary key.
+    """
+    database.execute("CREATE TABLE t (k BLOB PRIMARY KEY, x TEXT)")
+    keys = [*(f"{n:03d}" for n in range(0, 980, 7)), *(f"1{n:03d}".encode() for n in range(460))]
+    database.execute("BEGIN")
+    database.executemany("INSERT INTO t VALUES (?, ?)", [(key, "x" * 700) for key in keys])
+    database.execute("COMMIT")
+    with pytest.raises(
+        TableError, match=r"orders \(b'6..',\) before \(b'1...',\).*key k would be missed: give"
+    ):
+        opened(tmp_path, "k")
+
+
+def test_a_key_in_another_order_within_a_page_is_named_with_what_helps(tmp_path, database):
+    database.execute("CREATE TABLE t (k BLOB PRIMARY KEY)")
+    database.executemany("INSERT INTO t VALUES (?)", [("a",), ("b",), (b"a!",)])
+    found = opened(tmp_path, "k", page_rows=2)
+    with pytest.raises(
+        TableError, match=r"the key \{'k': b'b'\} in page 0.*one type for all its values"
+    ) as caught:
+        check_page(found.index, 0, found.read(0, ["k"]))
+    assert "in_place" not in str(caught.value) and "sort it" not in str(caught.value)
+
+
+def test_a_file_that_takes_the_place_of_another_is_read(tmp_path, database):
+    database.execute("CREATE TABLE t (id INTEGER PRIMARY KEY, s TEXT)")
+    database.executemany("INSERT INTO t VALUES (?, ?)", [(n, "old") for n in range(10)])
+    found = opened(tmp_path, page_rows=5)
+    assert all_rows(found, ["s"]).column("s").to_pylist() == ["old"] * 10
+    with sqlite3.connect(tmp_path / "next.db") as following:
+        following.execute("CREATE TABLE t (id INTEGER PRIMARY KEY, s TEXT)")
+        following.executemany("INSERT INTO t VALUES (?, ?)", [(n, "new") for n in range(100)])
+    following.close()
+    os.replace(tmp_path / "next.db", tmp_path / "shop.db")
+    assert all_rows(found, ["s"]).column("s").to_pylist() == ["new"] * 100
+    assert found.lookup(pa.record_batch({"k": [50]}), ["s"]).to_pydict() == {"s": ["new"]}
+    newer = found.newest()
+    assert newer is not None and len(newer.open().index) == 20
+    # While there is none, the last one is as good as any.
+    (tmp_path / "shop.db").unlink()
+    assert found.lookup(pa.record_batch({"k": [50]}), ["s"]).num_rows == 1
+
+
 def test_a_missing_file_is_named_and_not_made(tmp_path):
     with pytest.raises(TableError, match="there is no database .*shop.db"):
         opened(tmp_path)
@@ -172,7 +219,7 @@ def test_a_path_with_odd_letters(tmp_path):
     with sqlite3.connect(odd) as connection:
         connection.execute("CREATE TABLE t (id INTEGER PRIMARY KEY)")
     connection.close()
-    assert len(opened(tmp_path, uri=f"sqlite:///{odd}").index) == 0
+    assert opened(tmp_path, uri=f"sqlite:///{odd}").read(0, ["id"]).num_rows == 0
 
 
 def test_a_file_that_is_no_database_is_named(tmp_path):

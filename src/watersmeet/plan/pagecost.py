@@ -231,7 +231,8 @@ def small_page(
 
     The curve is flat around its top, and of a small page fewer rows are read that nobody waits for.
 
-    >>> reads = CostConstants(1e5, 1.0, 0, 0, 0, 0, 0)
+    >>> rows = dict(probe_ns=0, output_ns=0, remove_ns=0, stream_ns=0, append_ns=0)
+    >>> reads = CostConstants(seek_ns=1e5, byte_ns=1.0, **rows)
     >>> small_page(64e6, reads, Sizes(60, 100, 10_000_000), [1_000, 2_000, 4_000, 8_000, 16_000, 32_000])
     8000
     """

@@ -2,47 +2,51 @@
 
 The bounds of the pages are found once, by a walk over the database's index on the key, and stored in the state. They
 say where one page ends and the next begins, and no more: page i has all keys from its first up to the next page's
-first, so rows that are added, changed or removed later are found in their page without a new walk. Only when the
-table has grown or shrunk by a factor of two are pages cut anew.
+first, so rows that are added, changed or removed later are found in their page without a new walk. Only a table that has
+outgrown its pages (tables/cutting.py) gets new ones, at a refresh or a start, in the folder that follows the old one.
 
-Freshness: a page shows what was committed when it was read. Not guaranteed: that two pages show the same moment.
+How many rows a page has is learnt from each read, so that keys of a page that has grown are looked up from then on.
+
+Freshness: a page shows what was committed when it was read. Not guaranteed: that two pages show the same moment; and,
+between refreshes, that a page is read in bounded memory for the first time since it has grown.
 """
 
 from __future__ import annotations
 
+import dataclasses
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
-import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from watersmeet.errors import TableError
 from watersmeet.kernel.order import drop_null_keys
-from watersmeet.kernel.pages import find_disorder
-from watersmeet.kernel.sorted import take_rows
 from watersmeet.log.files import Files, open_files
 from watersmeet.model.pages import PageIndex
 from watersmeet.tables.ahead import one_ahead
-from watersmeet.tables.catalogue import Catalogue, find_facts, folder_of, open_catalogue, publish, reuse
+from watersmeet.tables.catalogue import (
+    Catalogue,
+    drop_orphans,
+    find_facts,
+    folder_of,
+    open_catalogue,
+    publish,
+    reuse,
+)
 from watersmeet.tables.columns import check_keys, conform, normal_keys
+from watersmeet.tables.cutting import Cut, ends_of, find_pages, first_of_equals, is_outgrown
 from watersmeet.tables.session import Driver, Session
 from watersmeet.tables.source import NotPrepared, Progress, Report, no_report
 from watersmeet.tables.spec import POSTGRESQL, SQLITE, Table
 from watersmeet.tables.sql import Relation
-from watersmeet.tables.tuning import pages_together
 
 if TYPE_CHECKING:
     from watersmeet.tables.source import Source
 
 DATABASE = "database"
-
-# The smallest page that is thought of; how many of them make one is measured.
-SMALL_PAGE_BYTES = 64 << 10
-# Rows looked at to know how wide they are.
-_SAMPLE_ROWS = 1_000
 
 
 class Dialect(Driver, Protocol):
@@ -56,7 +60,9 @@ class Dialect(Driver, Protocol):
         """Refuse a table where a range of keys would be found by looking at all rows."""
         ...
 
-    def estimate_rows(self, session: Session, relation: Relation) -> int: ...
+    def estimate_rows(self, session: Session, relation: Relation) -> int:
+        """About as many as there are now, without looking at every row of a large table if that can be."""
+        ...
 
     def lookups(
         self, relation: Relation, keys: pa.RecordBatch, columns: Sequence[str]
@@ -100,18 +106,21 @@ class DatabaseSource:
 class OpenDatabase:
     def __init__(self, source: DatabaseSource, files: Files, catalogue: Catalogue):
         self.schema: pa.Schema = catalogue.schema
-        self.index: PageIndex = catalogue.index
+        # Its rows are learnt; those of the catalogue stay what they were.
+        self.index: PageIndex = dataclasses.replace(catalogue.index, rows=catalogue.index.rows.copy())
         self.version = source.version
+        self._catalogue = catalogue
         self._source = source
         self._files = files
         self._dialect = dialect_of(source.origin)
         self._session = session_of(source.origin, self._dialect)
 
     def read(self, page: int, columns: Sequence[str]) -> pa.RecordBatch:
-        lower, upper = page > 0, page + 1 < len(self.index)
+        lower, upper, parameters = ends_of(self.index.first, page, page + 1)
         query = self._source.relation.rows_between(columns, lower=lower, upper=upper)
-        ends = [self.index.first.slice(at, 1) for at, wanted in ((page, lower), (page + 1, upper)) if wanted]
-        return self._rows(self._session.run(query, _parameters(ends)), columns)
+        result = self._session.run(query, parameters)
+        self.index.rows[page] = result.num_rows
+        return self._rows(result, columns)
 
     def read_many(self, pages: Sequence[int], columns: Sequence[str]) -> Iterator[tuple[int, pa.RecordBatch]]:
         return one_ahead(lambda page: self.read(page, columns), pages)
@@ -125,13 +134,11 @@ class OpenDatabase:
         return pa.concat_batches([self._none(columns), *found])
 
     def newest(self, *, make: bool = True) -> Source | None:
-        rows = self._dialect.estimate_rows(self._session, self._source.relation)
-        newer = _folder(self._source.origin, self.schema, rows)
-        if newer == self._source.folder:
+        relation = self._source.relation
+        rows = self._dialect.estimate_rows(self._session, relation)
+        if not _is_outgrown(self._session, relation, self._catalogue, rows):
             return None
-        if not make and find_facts(self._files, newer) is None:
-            raise NotPrepared(f"{self._source.origin.label} has changed in size and has no new pages yet")
-        return prepare_database(self._source.origin, self._files, no_report, self._source.cache)
+        return prepare_database(self._source.origin, self._files, no_report, self._source.cache, make=make)
 
     def close(self) -> None:
         self._session.close()
@@ -153,16 +160,8 @@ def session_of(table: Table, dialect: Dialect) -> Session:
     return Session(dialect, table.address, table.label, table.patience_s)
 
 
-def _parameters(rows: Sequence[pa.RecordBatch]) -> pa.RecordBatch | None:
-    """The values of some single rows as one row of parameters."""
-    columns = [column for row in rows for column in row.columns]
-    if not columns:
-        return None
-    return pa.RecordBatch.from_arrays(columns, names=[f"p{place}" for place in range(len(columns))])
-
-
 def _distinct(keys: pa.RecordBatch, index: PageIndex) -> pa.RecordBatch:
-    """Each key once, without nulls, by the table's names. Whole numbers of any width can be asked for."""
+    """Each key once, in order as an index has them, without nulls, by the table's names. Whole numbers of any width can be asked for."""
     columns = [
         column.cast(pa.int64())
         if pa.types.is_integer(column.type)
@@ -173,103 +172,52 @@ def _distinct(keys: pa.RecordBatch, index: PageIndex) -> pa.RecordBatch:
     ]
     named = pa.RecordBatch.from_arrays(columns, names=list(index.keys))
     keyed = normal_keys(drop_null_keys(named, index.keys), index.keys)
-    unique = pa.Table.from_batches([keyed]).group_by(list(index.keys)).aggregate([]).combine_chunks()
-    return unique.to_batches()[0] if unique.num_rows else keyed.slice(0, 0)
+    # By number: a name that begins with a dot would be taken for a path.
+    places = [str(place) for place in range(keyed.num_columns)]
+    order = pc.sort_indices(keyed.rename_columns(places), [(place, "ascending") for place in places])
+    ordered = keyed.take(order)
+    return ordered.filter(pa.array(first_of_equals(ordered)))
 
 
-def _folder(table: Table, schema: pa.Schema, rows: int) -> str:
-    """Named by the size too, in powers of two: a table that has outgrown its pages gets new ones."""
-    return folder_of(
-        repr(table.address),
-        table.table,
-        table.keys,
-        table.page_rows,
-        table.page_bytes,
-        schema.to_string(),
-        rows.bit_length(),
-    )
+def _is_outgrown(session: Session, relation: Relation, catalogue: Catalogue, rows: int) -> bool:
+    return is_outgrown(session, relation, catalogue.index, Cut.from_places(catalogue.places), rows)
 
 
-def prepare_database(table: Table, files: Files, report: Report, cache: str | None) -> DatabaseSource:
-    """Look at a table of a database and find the bounds of its pages, there or in the state."""
+def prepare_database(
+    table: Table, files: Files, report: Report, cache: str | None, *, make: bool = True
+) -> DatabaseSource:
+    """Look at a table of a database and find the bounds of its pages, there or in the state.
+
+    Without `make` only in the state; NotPrepared if bounds that fit are not there.
+    """
     dialect = dialect_of(table)
     session = session_of(table, dialect)
     try:
         relation, schema = dialect.describe(session, table)
         check_keys(schema, table.keys, table.label)
         dialect.check_index(session, relation, pa.schema([schema.field(key) for key in table.keys]))
-        folder = _folder(table, schema, dialect.estimate_rows(session, relation))
+        rows = dialect.estimate_rows(session, relation)
+        folder = _folder(table, schema)
+        # Each start comes by the same folders, and so to the pages that another one has cut.
+        while find_facts(files, folder) is not None and _is_outgrown(
+            session, relation, open_catalogue(files, folder), rows
+        ):
+            folder = folder_of(folder)
         facts = reuse(files, folder, time.time())
         if facts is None:
+            if not make:
+                raise NotPrepared(f"{table.label} has outgrown its pages and has no new ones yet")
             report(Progress(table.label, "finding pages", 0, None))
-            index = _find_pages(table, session, relation, schema)
+            index, cut = find_pages(table, session, relation, schema, rows)
             report(Progress(table.label, "finding pages", int(index.rows.sum()), int(index.rows.sum())))
-            places = pa.RecordBatch.from_pydict({})
-            facts = publish(files, folder, DATABASE, table.label, index, schema, places)
+            facts = publish(files, folder, DATABASE, table.label, index, schema, cut.to_places(len(index)))
+        drop_orphans(files, folder, facts, time.time())
         return DatabaseSource(files.place, folder, facts.version, table, relation, cache)
     finally:
         session.close()
 
 
-def _find_pages(table: Table, session: Session, relation: Relation, schema: pa.Schema) -> PageIndex:
-    sample = session.run(relation.first_rows(_SAMPLE_ROWS))
-    row_bytes = max(1.0, sample.nbytes / max(sample.num_rows, 1))
-    step = table.page_rows or max(1, int((table.page_bytes or SMALL_PAGE_BYTES) / row_bytes))
-    first, places = _walk(table, session, relation, schema, step)
-    if not table.page_rows and not table.page_bytes:
-        together = pages_together(
-            lambda low, high: _read_between(session, relation, first, low, high), len(places), step
-        )
-        first, places, step = (
-            take_rows(first, np.arange(0, len(places), together)),
-            places[::together],
-            step * together,
-        )
-    # What is behind the last bound is not counted; a page's worth is as good a guess as any.
-    rows = np.diff(np.append(places, places[-1] + step)) if len(places) else places
-    sizes = (rows * row_bytes).astype(np.int64)
-    index = PageIndex(table.keys, first, first, rows, sizes, gaps=False)
-    _check_order(table, index)
-    return index
-
-
-def _walk(
-    table: Table, session: Session, relation: Relation, schema: pa.Schema, step: int
-) -> tuple[pa.RecordBatch, npt.NDArray[np.int64]]:
-    """Each `step`-th key, and its place."""
-    found = session.run(relation.every_nth_key(step)).combine_chunks()
-    keys = pa.schema([schema.field(key) for key in table.keys])
-    batches = [conform(batch, keys, table.label) for batch in found.to_batches()]
-    none = pa.RecordBatch.from_arrays([pa.array([], field.type) for field in keys], schema=keys)
-    first = normal_keys(pa.concat_batches([none, *batches]), table.keys)
-    places = found.column("__wm_place").to_numpy().astype(np.int64)
-    # A key that fills several pages is in one: a range of keys cannot cut it.
-    is_new = np.ones(len(places), np.bool_)
-    if len(places) > 1:
-        is_new[1:] = ~_same_as_before(first)
-    return first.filter(pa.array(is_new)), places[is_new]
-
-
-def _read_between(session: Session, relation: Relation, first: pa.RecordBatch, low: int, high: int) -> int:
-    upper = high < first.num_rows
-    query = relation.rows_between([name for name, _ in relation.selected], lower=True, upper=upper)
-    ends = [first.slice(at, 1) for at in ((low, high) if upper else (low,))]
-    return session.run(query, _parameters(ends)).nbytes
-
-
-def _check_order(table: Table, index: PageIndex) -> None:
-    """Refuse a key that the database has in another order than ours: rows would be sought where they are not."""
-    page = find_disorder(index)
-    if page is not None:
-        before, behind = (tuple(row.values()) for row in index.first.slice(page - 1, 2).to_pylist())
-        raise TableError(
-            f"{table.label}: the database orders {before} before {behind}, which a join does not, so that rows of the "
-            f"key {', '.join(table.keys)} would be missed: give the column one type for all its values, or take a "
-            "view that casts it, with an index on that expression"
-        )
-
-
-def _same_as_before(keys: pa.RecordBatch) -> npt.NDArray[np.bool_]:
-    """For each row but the first whether it equals the one before: then a page of it alone would continue."""
-    each = np.ones(keys.num_rows, np.int64)
-    return PageIndex(tuple(keys.schema.names), keys, keys, each, each).continues[:-1]
+def _folder(table: Table, schema: pa.Schema) -> str:
+    return folder_of(
+        repr(table.address), table.table, table.keys, table.page_rows, table.page_bytes, schema.to_string()
+    )

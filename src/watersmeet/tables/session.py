@@ -2,7 +2,8 @@
 
 A query that fails because the connection is gone, or the server is not there or is starting, is tried again with
 growing pauses until the patience is used up. Results are taken whole, so no row is seen twice. Every statement is a
-transaction of its own, so that each sees what was committed before it.
+transaction of its own, so that each sees what was committed before it. A database whose file was replaced by another is
+connected to anew.
 """
 
 from __future__ import annotations
@@ -39,6 +40,10 @@ class Driver(Protocol):
         """A connection of the driver, each statement its own transaction."""
         ...
 
+    def identity(self, uri: str) -> object:
+        """What a connection made now would be to, if that can change; None if it cannot, or cannot be told."""
+        ...
+
     def is_passing(self, error: Exception) -> bool:
         """Whether trying again can help."""
         ...
@@ -68,6 +73,7 @@ class Session:
         self._turn = threading.Lock()
         # At most one.
         self._connections: list[Any] = []
+        self._connected_to: object = None
         weakref.finalize(self, _disconnect, self._connections)
 
     def run(self, query: str, parameters: pa.RecordBatch | None = None) -> pa.Table:
@@ -103,8 +109,13 @@ class Session:
             _disconnect(self._connections)
 
     def _once(self, query: str, parameters: pa.RecordBatch | None) -> pa.Table:
+        uri = self._address.uri
+        identity = self._driver.identity(uri)
+        if identity is not None and identity != self._connected_to:
+            _disconnect(self._connections)
         if not self._connections:
-            self._connections.append(self._driver.connect(self._address.uri))
+            self._connections.append(self._driver.connect(uri))
+            self._connected_to = identity
         with self._connections[0].cursor() as cursor:
             if self._driver.statement_options:
                 cursor.adbc_statement.set_options(**self._driver.statement_options)

@@ -61,15 +61,26 @@ class Relation:
         expressions = dict(self.selected)
         return ", ".join(f"{expressions[name]} AS {quote(name)}" for name in names) or "1"
 
-    def rows_between(self, columns: Sequence[str], *, lower: bool, upper: bool) -> str:
+    def rows_between(
+        self, columns: Sequence[str], *, lower: bool, upper: bool, limit: int | None = None
+    ) -> str:
         """The rows from a key up to, not including, another; the parameters are the keys that there are."""
+        most = "" if limit is None else f" LIMIT {limit}"
+        return f"SELECT {self.columns(columns)} FROM {self.name}{self._between(lower, upper)}{most}"
+
+    def count_between(self, *, lower: bool, upper: bool, limit: int | None = None) -> str:
+        """How many of these rows there are, as `n`, counted up to a limit."""
+        return (
+            f"SELECT count(*) AS n FROM ({self.rows_between([], lower=lower, upper=upper, limit=limit)}) AS t"
+        )
+
+    def _between(self, lower: bool, upper: bool) -> str:
         tests = [
             f"{self._row} {sign} {self._marks(start)}"
             for sign, start in ((">=", 1), ("<", 1 + lower * len(self.keys)))
             if (sign == ">=" and lower) or (sign == "<" and upper)
         ]
-        where = f" WHERE {' AND '.join(tests)}" if tests else ""
-        return f"SELECT {self.columns(columns)} FROM {self.name}{where}"
+        return f" WHERE {' AND '.join(tests)}" if tests else ""
 
     def every_nth_key(self, step: int) -> str:
         """Each `step`-th key in order, with its place from 1 on."""

@@ -66,6 +66,14 @@ class SQLite:
         driver = load_driver("adbc_driver_sqlite")
         return driver.connect(f"file:{quote_path(str(path))}?mode=ro", autocommit=True)
 
+    def identity(self, uri: str) -> tuple[int, int] | None:
+        """The file itself: an open one stays readable, as it was, when another takes its name."""
+        try:
+            found = database_path(uri).stat()
+        except OSError:
+            return None
+        return found.st_dev, found.st_ino
+
     def is_passing(self, error: Exception) -> bool:
         return "locked" in str(error) or "busy" in str(error)
 
