@@ -218,7 +218,10 @@ def test_importing_the_package_loads_nothing_heavy():
 
 
 def test_a_worker_loads_no_parser_and_no_pandas():
-    """Each takes as long as all that a task needs, in every worker, before its first batch."""
+    """Each takes as long as all that a task needs, in every worker, before it asks for its first batch.
+
+    Later pandas cannot be kept out where it is installed: the first array that Arrow makes of Python values loads it.
+    """
     loaded = modules_after("import watersmeet.spark.tasks")
     assert "pyarrow" in loaded
     assert not loaded & {"sqlglot", "pandas"}
