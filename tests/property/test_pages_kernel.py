@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections import Counter
+from collections.abc import Sequence
 
 import numpy as np
 import pyarrow as pa
@@ -15,10 +16,18 @@ from hypothesis import strategies as st
 from tests.property.pages_helpers import Key, Paged, paged_tables, rank
 from watersmeet.kernel import lookup, pairs
 from watersmeet.kernel import pages as pages_kernel
-from watersmeet.kernel.lookup import LookupJoin, join_pages, unmatched
+from watersmeet.kernel.lookup import LookupJoin, join_pages, open_page, pages_of_rows, unmatched
 from watersmeet.kernel.order import order_keys
-from watersmeet.kernel.pages import find_disorder, find_outside, locate, needed_pages, pages_of
+from watersmeet.kernel.pages import (
+    find_disorder,
+    find_outside,
+    locate,
+    needed_pages,
+    page_orders,
+    pages_of,
+)
 from watersmeet.kernel.pairs import OutputColumn
+from watersmeet.kernel.sorted import Sorted, take_rows
 from watersmeet.model.expression import Call, Column
 from watersmeet.model.pages import PageIndex, page_range
 from watersmeet.model.types import BIGINT, BOOLEAN
@@ -171,6 +180,91 @@ def _owed(table, sought, left, residual):
         yield from ((a, b) for b in matches)
         if left and not matches:
             yield a, None
+
+
+@given(
+    st.integers(1, 3),
+    st.integers(1, 1_300),
+    st.integers(1, 700),
+    st.integers(1, 40),
+    st.booleans(),
+    st.integers(0, 2**32),
+)
+def test_large_pages_are_searched_one_by_one_and_others_together(pages, size, waiting, repeat, left, seed):
+    """By the thresholds as they are, with keys of many rows, some of which go on in the next page."""
+    rng = np.random.default_rng(seed)
+    keys = np.sort(rng.integers(0, pages * size // repeat + 1, pages * size))
+    table = Paged((pa.int64(),), [[(key,) for key in part.tolist()] for part in np.split(keys, pages)])
+    sought = rng.integers(-1, pages * size // repeat + 2, waiting)
+    pending = table.pending([(key,) for key in sought.tolist()])
+    found = locate(table.index, table.batch([(key,) for key in sought.tolist()]))
+    needed = needed_pages(table.index, pending.keys, pending.rows.select(["k0"])).tolist()
+    join = LookupJoin((("k0", "k0"),), None, OUTPUT, ("s", "t"), left)
+    with pytest.MonkeyPatch.context() as patch:
+        searched = []
+        by_itself = lookup._searched
+        patch.setattr(
+            lookup, "_searched", lambda *given: searched.append(len(given[2].pages)) or by_itself(*given)
+        )
+        opened = table.open_pages()
+        batches = list(
+            join_pages(pending, (opened[number] for number in needed), join, table.batch([], start=0).schema)
+        )
+    got = Counter(pair for b in batches for pair in zip(*(c.to_pylist() for c in b.columns), strict=True))
+    low, high = np.searchsorted(keys, sought), np.searchsorted(keys, sought, side="right")
+    owed = Counter(
+        (a, b)
+        for a, (first, behind) in enumerate(zip(low.tolist(), high.tolist(), strict=True))
+        for b in (range(first, behind) if first < behind else [None] if left else [])
+    )
+    assert got == owed
+    # All pages are in one group: it is searched page by page if they have 512 rows each, four times what waits there.
+    rows, there = size * len(needed), int(np.isin(found, needed).sum())
+    assert searched == ([len(needed)] if needed and size >= 512 and rows >= 4 * there else [])
+
+
+WIDE = pa.schema({"k": pa.int64(), "id": pa.int64(), "text": pa.string()})
+
+
+def wide(keys: Sequence[int]) -> pa.RecordBatch:
+    return pa.RecordBatch.from_arrays(
+        [pa.array(keys, pa.int64()), pa.array(range(len(keys))), pa.array([f"{key:>1000}" for key in keys])],
+        schema=WIDE,
+    )
+
+
+def test_the_parts_of_a_look_up_count_with_their_rows_only():
+    """Of 400 keys each in a page of its own: not 400 times the whole result."""
+    rows = wide(range(400))
+    bounds, ones = rows.select(["k"]), np.ones(400, np.int64)
+    index = PageIndex(("k",), bounds, bounds, ones, ones, gaps=False)
+    parts = pages_of_rows(index, rows, ["k"])
+    assert [part.number for part in parts] == list(range(400))
+    taken = rows.nbytes + 8 * rows.num_rows
+    assert taken <= sum(part.bytes for part in parts) <= 1.1 * taken
+    assert max(part.bytes for part in parts) < 2_000
+
+
+def test_a_page_counts_with_what_it_takes():
+    rows = wide(range(50))
+    page = open_page(0, rows, ["k"])
+    assert rows.nbytes + 8 * 50 <= page.bytes <= 1.1 * rows.nbytes + 8 * 50
+
+
+@pytest.mark.parametrize("left", [False, True])
+def test_results_of_a_slice_are_cut_by_its_own_rows(monkeypatch, left):
+    """Rows that wait are often few of a large run, whose buffers they share."""
+    keys = list(range(20))
+    table = Paged((pa.int64(),), [[(key,) for key in keys]])
+    rows = wide([*keys, *range(1_000, 3_000)])
+    orders = page_orders(table.index, rows.select(["k"]), np.arange(rows.num_rows, dtype=np.uint64))
+    whole = Sorted(np.sort(orders), take_rows(rows, np.argsort(orders)))
+    pending = whole.slice(0, 20)
+    page = open_page(0, wide(keys), ["k"])
+    join = LookupJoin((("k", "k"),), None, (OutputColumn("s", "text", "a"), *OUTPUT[1:]), ("s", "t"), left)
+    # Room for thirty pairs of rows of a kilobyte each.
+    monkeypatch.setattr(pairs, "OUTPUT_BYTES", 60_000)
+    assert [batch.num_rows for batch in join_pages(pending, [page], join, WIDE)] == [20]
 
 
 @given(paged_tables())

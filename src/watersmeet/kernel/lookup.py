@@ -52,17 +52,16 @@ _PLACE = "__wm_place"
 
 @dataclass(frozen=True, slots=True)
 class Page:
-    """The rows of a page that have keys, ascending by the hash of the key. `home` is where its first key begins."""
+    """The rows of a page that have keys, ascending by the hash of the key. `home` is where its first key begins.
+
+    `bytes` is what keys and rows take in memory, or in a mapped file. It is asked for several times a batch.
+    """
 
     number: int
     home: int
     keys: Keys
     rows: pa.RecordBatch
-
-    @property
-    def bytes(self) -> int:
-        """The buffers that it refers to; of a mapped file, as long as they are the page's own."""
-        return int(self.rows.get_total_buffer_size()) + self.keys.nbytes
+    bytes: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,11 +84,16 @@ def open_page(number: int, rows: pa.RecordBatch, key_columns: Sequence[str], hom
     """A page as read. If its first column is the order column, it is already sorted by it and has no null keys."""
     home = number if home is None else home
     if rows.num_columns and rows.schema.names[0] == ORDER:
-        return Page(number, home, rows.column(0).to_numpy(), rows.select(range(1, rows.num_columns)))
+        return _whole_page(number, home, rows.column(0).to_numpy(), rows.select(range(1, rows.num_columns)))
     keyed = drop_null_keys(rows, key_columns)
     hashes = key_hashes(keyed.select(list(key_columns)))
     order = np.argsort(hashes, kind="stable")
-    return Page(number, home, hashes[order], take_rows(keyed, order))
+    return _whole_page(number, home, hashes[order], take_rows(keyed, order))
+
+
+def _whole_page(number: int, home: int, keys: Keys, rows: pa.RecordBatch) -> Page:
+    # The buffers are the page's own; the size of what is seen of them (`nbytes`) takes fifty times as long to find.
+    return Page(number, home, keys, rows, int(rows.get_total_buffer_size()) + keys.nbytes)
 
 
 def pages_of_rows(index: PageIndex, rows: pa.RecordBatch, key_columns: Sequence[str]) -> list[Page]:
@@ -101,8 +105,16 @@ def pages_of_rows(index: PageIndex, rows: pa.RecordBatch, key_columns: Sequence[
     numbers, hashes, sorted_ = numbers[order], hashes[order], take_rows(keyed, order)
     starts = np.flatnonzero(np.diff(numbers, prepend=-1))
     bounds = [*starts.tolist(), len(numbers)]
+    # The parts share their buffers: each counts as its rows do on average.
+    row_bytes = (int(sorted_.get_total_buffer_size()) + hashes.nbytes) // max(1, len(numbers)) + 1
     return [
-        Page(int(numbers[low]), int(numbers[low]), hashes[low:high], sorted_.slice(low, high - low))
+        Page(
+            int(numbers[low]),
+            int(numbers[low]),
+            hashes[low:high],
+            sorted_.slice(low, high - low),
+            row_bytes * (high - low),
+        )
         for low, high in itertools.pairwise(bounds)
     ]
 
@@ -139,8 +151,10 @@ def join_pages(
     """
     matched = np.zeros(len(pending), np.bool_)
     stream = _with_places(pending) if join.left else Piece(pending.keys, pending.rows)
+    # Pending rows are often a slice of a large run: the size of its buffers says nothing of them.
+    stream_bytes = stream.rows.nbytes // max(1, len(pending)) + 1
     for group in _groups(pages):
-        for batch in _join_group(stream, group, join):
+        for batch in _join_group(stream, stream_bytes, group, join):
             if join.left:
                 matched[batch.column(batch.num_columns - 1).to_numpy()] = True
                 yield batch.select(range(batch.num_columns - 1))
@@ -198,7 +212,10 @@ class _Group:
     whole: bool
 
 
-def _join_group(stream: Piece, pages: list[Page], join: LookupJoin) -> Iterator[pa.RecordBatch]:
+def _join_group(
+    stream: Piece, stream_bytes: int, pages: list[Page], join: LookupJoin
+) -> Iterator[pa.RecordBatch]:
+    """`stream_bytes` is the mean size of a pending row."""
     pages.sort(key=lambda page: page.number)
     starts = np.cumsum([0, *(len(page.keys) for page in pages)])
     size = sum(page.bytes for page in pages)
@@ -207,7 +224,6 @@ def _join_group(stream: Piece, pages: list[Page], join: LookupJoin) -> Iterator[
     if join.left:
         output = (*output, OutputColumn(join.names[0], _PLACE, _PLACE))
     emission = Emission(join.residual, output, join.ansi, join.verify)
-    stream_bytes = stream.rows.get_total_buffer_size() // max(1, len(stream.keys)) + 1
     limit = max(1, min(pairs.OUTPUT_ROWS, pairs.OUTPUT_BYTES // (stream_bytes + group.row_bytes)))
     for stream_at, table_at in _candidates(stream.keys, group, limit):
         part, part_at = _gather(group, table_at)
@@ -247,7 +263,7 @@ def _searched(stream: Keys, bounds: Indices, group: _Group, limit: int) -> Itera
     hashes = (stream[low:high] >> np.uint64(HASH_SHIFT)) & np.uint64((1 << HASH_BITS) - 1)
     start, end = np.zeros((2, high - low), np.int64)
     for page, offset, (begin, stop) in zip(
-        group.pages, group.starts.tolist(), (bounds - low).tolist(), strict=False
+        group.pages, group.starts[:-1].tolist(), (bounds - low).tolist(), strict=True
     ):
         sought = hashes[begin:stop]
         start[begin:stop] = page.keys.searchsorted(sought)
