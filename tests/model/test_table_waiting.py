@@ -10,7 +10,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from tests.model.test_tables import Clock
-from watersmeet import TableError, table
+from watersmeet import TableError, UsageError, table
 from watersmeet.engine import operator as engine
 from watersmeet.engine.spec import Settings
 from watersmeet.local.join import LocalJoin
@@ -18,7 +18,10 @@ from watersmeet.log.files import LocalFiles, open_files
 from watersmeet.log.manifests import list_manifests, read_manifest
 from watersmeet.model.facts import BatchId, Manifest
 from watersmeet.model.lookup import TableVersion
+from watersmeet.tables.form import FormSource, OpenForm
+from watersmeet.tables.in_place import ParquetSource
 from watersmeet.tables.prepare import prepare
+from watersmeet.tables.source import Source
 from watersmeet.tables.versions import source_at
 
 SCHEMA = pa.schema([("k", pa.int64()), ("x", pa.int64())])
@@ -103,6 +106,70 @@ def test_a_change_is_seen_whichever_task_plans_the_batch(tmp_path, in_place):
     clock.now += 31
     # Found by one task, planned with by the other, used.
     assert [answered(number) for number in (4, 5, 6)] == [1, 1, 2]
+
+
+def looks(monkeypatch: pytest.MonkeyPatch) -> list[bool]:
+    """One for each time that a table is looked at again: whether it may be brought into order."""
+    made: list[bool] = []
+    newest = OpenForm.newest
+
+    def noted(self: OpenForm, *, make: bool = True) -> Source | None:
+        made.append(make)
+        return newest(self, make=make)
+
+    monkeypatch.setattr(OpenForm, "newest", noted)
+    return made
+
+
+@pytest.mark.parametrize("tasks", [(0, 1), (1, 0)], ids=["planned by the first", "planned by the last"])
+def test_a_table_is_looked_at_once_a_batch_if_nothing_may_be_old(tmp_path, monkeypatch, tasks):
+    folder, clock, seen = tmp_path / "table", Clock(), looks(monkeypatch)
+    folder.mkdir()
+    join = LocalJoin(
+        {"s": SCHEMA, "t": table(folder_of(folder, 0), key="k", in_place=False, refresh=0)},
+        on="s.k = t.k",
+        select=["s.x", "t.x AS y"],
+        state=str(tmp_path / "state"),
+        clock=clock,
+    )
+
+    def answered(number: int) -> int:
+        clock.now += 1
+        batch = BatchId(join.query, join.run, number)
+        descriptor = join.ingest(batch, "s", pa.table([[5, 105], [number, number]], schema=SCHEMA))
+        return sum(rows.num_rows for task in tasks for rows in join.operator.join(batch, task, [descriptor]))
+
+    assert [answered(number) for number in range(3)] == [1, 1, 1]
+    assert seen == 3 * [tasks[0] == 0]
+    folder_of(folder, 100)
+    # Whoever may bring it into order does so in the first batch, where another has found it in vain.
+    assert [answered(number) for number in range(3, 6)][-1] == 2
+    assert seen[3:5] == ([True, True] if tasks[0] == 0 else [False, True])
+
+
+@pytest.mark.parametrize("delay_s", [0.0, DELAY_S])
+def test_files_are_brought_into_the_state_where_rows_may_wait(tmp_path, delay_s):
+    """They could change meanwhile, and a start would look for what is gone, for ever."""
+    keys = np.arange(1_000)
+    pq.write_table(pa.table([keys, keys], schema=SCHEMA), tmp_path / "table.parquet", row_group_size=500)
+
+    def kind(in_place: bool | None) -> type:
+        join = LocalJoin(
+            {"s": SCHEMA, "t": table(tmp_path / "table.parquet", key="k", in_place=in_place)},
+            on="s.k = t.k",
+            state=str(tmp_path / "state"),
+            max_delay_s=delay_s,
+        )
+        assert join.operator.spec.table is not None
+        return type(join.operator.spec.table.source)
+
+    assert kind(False) is FormSource
+    assert kind(None) is (FormSource if delay_s else ParquetSource)
+    if not delay_s:
+        assert kind(True) is ParquetSource
+        return
+    with pytest.raises(UsageError, match="in_place=True does not go with max_delay"):
+        kind(True)
 
 
 def folder_of(folder: Path, first: int) -> Path:

@@ -16,11 +16,12 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from watersmeet.errors import TableError
+from watersmeet.errors import TableError, UsageError
 from watersmeet.kernel import pairs
 from watersmeet.kernel.lookup import LookupJoin, Page, check_page, join_pages, open_page, pages_of_rows
 from watersmeet.kernel.pages import Indices, homes, needed_pages, pages_of
 from watersmeet.kernel.sorted import ORDER, Sorted, concatenate, cut, take_rows
+from watersmeet.log.clean import BATCH_FOLDER
 from watersmeet.log.files import Files
 from watersmeet.log.manifests import list_manifests, read_manifest
 from watersmeet.log.runs import RunReader
@@ -32,6 +33,7 @@ from watersmeet.plan.lookup import TableFacts, waiting_rows
 from watersmeet.plan.pages import PagePolicy
 from watersmeet.tables.catalogue import TABLES
 from watersmeet.tables.source import NotPrepared, OpenTable, Source
+from watersmeet.tables.spec import Table
 from watersmeet.tables.versions import source_at
 
 _LOG = logging.getLogger(__name__)
@@ -47,6 +49,9 @@ HYBRID, MESH, INDEX = "hybrid", "mesh", "index"
 # asked for at a time: in between, as it is not known how the rows lie.
 LOOKUP_ROWS = 4
 LOOKUP_KEYS = 500
+
+# A batch join is over by then. As long as a table is kept that nothing names (tables/catalogue.py).
+_BATCH_JOIN_S = 6 * 3600.0
 
 # Versions of a table that a process has open: the one in use, and the one before while a batch is repeated.
 _OPEN_VERSIONS = 2
@@ -72,12 +77,13 @@ class TableSpec:
 
 @dataclass
 class KeptTable:
-    """What a process keeps of one table between tasks."""
+    """What a process keeps of one table between tasks, for one start of a query: the next takes nothing over."""
 
     spec: TableSpec
     clock: Callable[[], float]
-    # Of the join: a start of a query takes nothing over from the one before.
+    # Of the join, and Spark's id of the start: one DataFrame may be started several times.
     instance: str
+    run: str
     opened: dict[str, _Opened] = field(default_factory=dict)
     # The version whose pages are in the buffer.
     held: str = ""
@@ -98,14 +104,23 @@ class KeptTable:
             )
         return found
 
-    def look_again(self, current: TableVersion, checked_ms: int | None, *, search: bool) -> TableFacts:
+    def close(self) -> None:
+        """Let go of pages, files and connections. What is needed later is opened again."""
+        for opened in self.opened.values():
+            opened.table.close()
+        self.opened.clear()
+        self.buffer.clear()
+
+    def look_again(
+        self, current: TableVersion, checked_ms: int | None, now_ms: int, *, search: bool
+    ) -> TableFacts:
         """The table for the batch that is planned now, and what the next one shall use.
 
         A changed table may have to be brought into order first, which one task does, the one that may `search`. Where
         another plans the batch it takes what is there already; if that is to be made yet, `make_ready` does it, and
         the next batch looks again. What is found half written, or not at all, is looked for after the next refresh.
+        The batch is planned at `now_ms`; the last one that looked was at `checked_ms`.
         """
-        now_ms = int(self.clock() * 1000)
         opened = self.at(current)
         facts = TableFacts(
             version=current,
@@ -131,10 +146,13 @@ class KeptTable:
         newest = current if newer is None else self._checked(newer, opened.table.schema)
         return dataclasses.replace(facts, newest=newest, checked_ms=now_ms)
 
-    def make_ready(self, plan: PagePlan) -> None:
+    def make_ready(self, plan: PagePlan, planned_ms: int) -> None:
         """Bring a changed table into order, if a batch was planned by a task that could not."""
         now_ms, refresh_ms = int(self.clock() * 1000), self.spec.refresh_ms
         if refresh_ms is None or now_ms < max(plan.checked_ms, self.made_ms) + refresh_ms:
+            return
+        if plan.checked_ms == planned_ms:
+            # Looked at for this very batch: with a refresh of 0 it is always time for another look.
             return
         self.made_ms = now_ms
         try:
@@ -151,8 +169,8 @@ class KeptTable:
                 found = table.schema.field(at).type if at >= 0 else None
                 if found != schema.field(column).type:
                     raise TableError(
-                        f"column {column} of table {self.spec.name} was {schema.field(column).type} when the query was "
-                        f"started and is {found or 'gone'} now: undo the change, or start the query again"
+                        f"column {column} of table {self.spec.name} was {schema.field(column).type} when the join was "
+                        f"made and is {found or 'gone'} now: undo the change, or call wm.join again and start that"
                     )
             return TableVersion(newer.folder, newer.version, len(table.index))
         finally:
@@ -223,16 +241,36 @@ def version_of(source: Source) -> TableVersion:
         opened.close()
 
 
-def used_tables(state: Files) -> set[str]:
-    """The folders of the tables that the newest batch of some query in this state has to do with."""
+def used_tables(state: Files, now_s: float) -> set[str]:
+    """The folders of the tables that the newest batch of some query in this state has to do with.
+
+    A batch join counts for some hours only: nothing says that it is over, and its files stay for a day.
+    """
     used = set()
     for name in state.folders():
         for query in state.under(name).folders() if name != TABLES else ():
             files = state.under(name, query)
             for newest in list_manifests(files)[-1:]:
-                pages = read_manifest(files, newest).plan.pages
-                used |= {pages.table.folder, pages.next_table.folder} if pages else set()
+                manifest = read_manifest(files, newest)
+                is_over = query.startswith(BATCH_FOLDER) and manifest.written_ms < 1000 * (
+                    now_s - _BATCH_JOIN_S
+                )
+                pages = manifest.plan.pages
+                if pages is not None and not is_over:
+                    used |= {pages.table.folder, pages.next_table.folder}
     return used
+
+
+def kept_while_rows_wait(table: Table) -> Table:
+    """A table of files for rows that wait: they were located in the files as they are now; in the state those stay so."""
+    if table.address is None or table.is_database:
+        return table
+    if table.in_place:
+        raise UsageError(
+            "in_place=True does not go with max_delay: files that change while rows wait would leave those without an "
+            "answer. Leave in_place out, and the table is brought into the state, or leave max_delay out"
+        )
+    return dataclasses.replace(table, in_place=False)
 
 
 def lookup_share(
@@ -251,7 +289,7 @@ def lookup_share(
     waiting = list(_waiting(reader, manifest, plan, mine, columns))
     yield from _answers(kept, plan, join, mine, waiting)
     if task == 0:
-        kept.make_ready(plan)
+        kept.make_ready(plan, manifest.written_ms)
 
 
 def _answers(

@@ -43,7 +43,7 @@ CLEAN_EVERY_BATCHES = 16
 
 @dataclass
 class _Kept:
-    """What a process keeps of one state directory between tasks: mapped runs, seen manifests."""
+    """What a process keeps of one state directory between tasks: mapped runs, seen manifests, an open table."""
 
     files: Files
     reader: RunReader
@@ -58,23 +58,36 @@ class _Kept:
     located: tuple[BatchId, TableVersion] | None = None
     table: KeptTable | None = None
 
+    def close_table(self) -> None:
+        if self.table is not None:
+            self.table.close()
+            self.table = None
 
+
+# By their last use.
 _KEPT: dict[tuple[str, str, str], _Kept] = {}
 
-# A worker serves few queries at a time; what it keeps of older ones is only mapped files.
+# A worker serves few queries at a time. Of older ones it keeps mapped files, but no table: that is a connection and
+# as many bytes of pages as a task may have. Nothing says that a query has ended, so this is settled as another begins;
+# if that was too early, the table is opened once more.
 _KEPT_PLACES = 16
+_KEPT_TABLES = 2
 
 
 def _kept(spec: JoinSpec, query: str) -> _Kept:
     place = (spec.settings.state, spec.name, query)
-    if place not in _KEPT:
+    found = _KEPT.pop(place, None)
+    if found is None:
         settings = spec.settings
         root = open_files(settings.state, cache=settings.cache, fsync=settings.fsync)
         files = root.under(spec.name, query)
         while len(_KEPT) >= _KEPT_PLACES:
-            del _KEPT[next(iter(_KEPT))]
-        _KEPT[place] = _Kept(files, RunReader(files), Cleaner(files))
-    return _KEPT[place]
+            _KEPT.pop(next(iter(_KEPT))).close_table()
+        for old in [kept for kept in _KEPT.values() if kept.table is not None][:-_KEPT_TABLES]:
+            old.close_table()
+        found = _Kept(files, RunReader(files), Cleaner(files))
+    _KEPT[place] = found
+    return found
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,23 +124,22 @@ class Operator:
         kept.last = manifest
         yield from coalesce(self._share(kept, manifest, task, tally or Tally()), OUTPUT_ROWS, OUTPUT_BYTES)
         merge_assigned(kept.files, kept.reader, manifest, task, self.spec.settings.tasks)
+        if not self.spec.streaming:
+            # There is no later batch that it would be kept for.
+            kept.close_table()
         if task == 0 and _clean_is_due(manifest):
             settings = self.spec.settings
             kept.cleaner.clean(
                 manifest, retain=settings.retain_batches, now_s=self.clock(), grace_s=settings.grace_s
             )
-            if self.spec.table is not None:
-                # Versions of tables that were prepared and that no query reads any more.
-                state = open_files(settings.state, cache=settings.cache)
-                # A manifest of another query that cannot be read is not ours to complain of: nothing is removed.
-                with contextlib.suppress(CorruptFile):
-                    drop_tables(state, {*used_tables(state), self.spec.table.given.folder}, self.clock())
+            self._drop_tables()
         failpoints.reach("task-done")
 
     def _share(self, kept: _Kept, manifest: Manifest, task: int, tally: Tally) -> Iterator[pa.RecordBatch]:
         if isinstance(self.spec.join, LookupJoin):
             columns = tuple(column.name for column in self.spec.signature.inputs[0].stored)
-            return lookup_share(kept.reader, manifest, self.spec.join, columns, task, self._table(kept))
+            table = self._table(kept, manifest.batch)
+            return lookup_share(kept.reader, manifest, self.spec.join, columns, task, table)
         seen, spec = for_batch(manifest, self.spec)
         return join_share(reader_for(kept.reader, manifest), seen, spec, task, tally)
 
@@ -177,6 +189,7 @@ class Operator:
         current = table_before(parent, self.spec.instance, self.spec.table.given)
         before = parent.plan.pages if parent and parent.instance == self.spec.instance else None
         checked_ms = before.checked_ms if before else None
+        now_ms = int(self.clock() * 1000)
         return plan_lookup(
             batch,
             parent,
@@ -184,19 +197,31 @@ class Operator:
             signature=self.spec.signature,
             instance=self.spec.instance,
             run_seq=_sequence(kept, batch.run),
-            table=self._table(kept).look_again(current, checked_ms, search=task == 0),
+            table=self._table(kept, batch).look_again(current, checked_ms, now_ms, search=task == 0),
             policy=self.spec.table.policy,
             waiting_bytes=self.spec.table.memory * self.spec.settings.tasks,
             tasks=self.spec.settings.tasks,
-            now_ms=int(self.clock() * 1000),
+            now_ms=now_ms,
             keys_of=kept.reader.keys,
         )
 
-    def _table(self, kept: _Kept) -> KeptTable:
+    def _table(self, kept: _Kept, batch: BatchId) -> KeptTable:
         assert self.spec.table is not None
-        if kept.table is None or kept.table.instance != self.spec.instance:
-            kept.table = KeptTable(self.spec.table, self.clock, self.spec.instance)
+        start = self.spec.instance, batch.run
+        if kept.table is None or (kept.table.instance, kept.table.run) != start:
+            kept.close_table()
+            kept.table = KeptTable(self.spec.table, self.clock, *start)
         return kept.table
+
+    def _drop_tables(self) -> None:
+        """Remove versions of tables that were prepared and that no query reads any more."""
+        if self.spec.table is None:
+            return
+        settings, now_s = self.spec.settings, self.clock()
+        state = open_files(settings.state, cache=settings.cache)
+        # A manifest of another query that cannot be read is not ours to complain of: nothing is removed.
+        with contextlib.suppress(CorruptFile):
+            drop_tables(state, {*used_tables(state, now_s), self.spec.table.given.folder}, now_s)
 
     def _located(self, kept: _Kept, batch: BatchId) -> Located | None:
         """The pages that the rows of this batch are sought in: settled by the batch before, for all tasks."""
@@ -206,7 +231,7 @@ class Operator:
             parent = self._parent(kept, batch)
             kept.located = batch, table_before(parent, self.spec.instance, self.spec.table.given)
         version = kept.located[1]
-        return Located(self._table(kept).at(version).table.index, version.version)
+        return Located(self._table(kept, batch).at(version).table.index, version.version)
 
     def _watermark(self, kept: _Kept, batch: BatchId) -> int | None:
         """What rows of this batch are judged by. Looked up once for a batch, if this process did not do the last."""
@@ -229,6 +254,8 @@ class Operator:
         settings = self.spec.settings
         root = open_files(settings.state, cache=settings.cache).under(self.spec.name)
         remove_stale_batches(root, self.clock())
+        # A batch join has no later batch in which cleaning would be due.
+        self._drop_tables()
 
     def _check_before_first_write(self, kept: _Kept, batch: BatchId) -> None:
         """Once in a run of the query: refuse a state that does not fit before anything is written."""

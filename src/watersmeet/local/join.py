@@ -16,7 +16,7 @@ import pyarrow as pa
 
 from watersmeet.engine.compile import CompiledJoin, ComputedKey, compile_callable, compile_join
 from watersmeet.engine.compile_lookup import CompiledLookup, TableSide, columns_needed, compile_lookup
-from watersmeet.engine.lookup import PAGE_MEMORY, TableSpec, version_of
+from watersmeet.engine.lookup import PAGE_MEMORY, TableSpec, kept_while_rows_wait, version_of
 from watersmeet.engine.operator import Operator
 from watersmeet.engine.spec import JoinSpec, Settings
 from watersmeet.engine.strategy import AUTO, choose, choose_lookup, settle
@@ -91,7 +91,11 @@ class LocalJoin:
     def __post_init__(self) -> None:
         settings = self.settings or Settings(state=self.state, tasks=self.tasks)
         sources = {
-            name: prepare(given, open_files(settings.state, cache=settings.cache), cache=settings.cache)
+            name: prepare(
+                kept_while_rows_wait(given) if self.max_delay_s else given,
+                open_files(settings.state, cache=settings.cache),
+                cache=settings.cache,
+            )
             for name, given in self.schemas.items()
             if isinstance(given, Table)
         }

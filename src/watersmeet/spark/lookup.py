@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import cast
 
 from pyspark.sql import DataFrame, SparkSession
@@ -23,7 +23,7 @@ from pyspark.sql.types import StructField, StructType
 
 from watersmeet.config import read_memory, read_settings
 from watersmeet.engine.compile_lookup import CompiledLookup, TableSide, columns_needed, compile_lookup
-from watersmeet.engine.lookup import HYBRID, INDEX, MESH, TableSpec
+from watersmeet.engine.lookup import HYBRID, INDEX, MESH, TableSpec, kept_while_rows_wait
 from watersmeet.engine.spec import JoinSpec, Settings
 from watersmeet.engine.strategy import choose_lookup
 from watersmeet.errors import UsageError
@@ -85,9 +85,11 @@ def plan_lookup_join(inputs: Mapping[str, DataFrame | Table], request: Request) 
     lookup = lookup_in(spark)
     settings = read_settings(lookup, state=request.state, tasks=request.tasks, options=request.options)
     delay_ms = 0 if request.max_delay is None else int(1000 * read_seconds("max_delay", request.max_delay))
-    if delay_ms and table.in_place is None and table.address is not None and not table.is_database:
-        # Rows that wait were located in the files as they are now: in the state they stay so.
-        table = replace(table, in_place=False)
+    if not stream.isStreaming:
+        # There is no later batch in which rows that wait would be answered.
+        delay_ms = 0
+    if delay_ms:
+        table = kept_while_rows_wait(table)
     opened = _open(table, settings, spark)
     frames = {stream_name: stream.schema, table_name: opened.schema}
     frames = {name: frames[name] for name in inputs}
@@ -114,9 +116,6 @@ def plan_lookup_join(inputs: Mapping[str, DataFrame | Table], request: Request) 
         predicate, selected, schemas, TableSide(table_name, table.keys), left=left, ansi=ansi
     )
     memory = read_memory(lookup, request.memory, request.options)
-    if not stream.isStreaming:
-        # There is no later batch in which rows that wait would be answered.
-        delay_ms = 0
     spec = JoinSpec(
         name=request.name or "-".join(inputs),
         instance=uuid.uuid4().hex,
