@@ -423,9 +423,12 @@ def test_columns_come_out_as_from_sparks_own_join(spark, tmp_path, shop):
 def test_a_batch_does_not_wait(spark, tmp_path, shop):
     """There is no later batch in which rows could be answered."""
     s = spark.createDataFrame(sales(random.Random(3), 0, 60), STREAM)
-    case = {"left": Case("unsorted", "s.k = p.id", how="left", of=SMALL)}
-    ours = joined(s, shop, case, tmp_path / "state", max_delay="1 hour")
-    assert_same(ours.collect(), expected(s, shop.frame, case), case)
+    cases = {
+        "left": Case("unsorted", "s.k = p.id", how="left", of=SMALL),
+        "in-place": Case("sorted", "s.k = p.id", of={"in_place": True}),
+    }
+    ours = joined(s, shop, cases, tmp_path / "state", max_delay="1 hour")
+    assert_same(ours.collect(), expected(s, shop.frame, cases), cases)
 
 
 DELAY_S = 3.0
@@ -550,6 +553,42 @@ def test_a_table_that_changes_is_seen_within_its_refresh(spark, tmp_path):
         assert found(30) == {"in-place", "form", "sqlite", "not"}
 
 
+def test_a_frame_that_is_started_again_sees_a_database_as_it_is_now(spark, tmp_path):
+    """Without refresh a page stays as it was read, by one start of the query; workers live longer."""
+    database = open_sqlite(tmp_path / "shop.db")
+    database.fill("products", arrow([(n, n, "old", 0) for n in range(40)], COLUMNS))
+    database.run("CREATE INDEX by_id ON products (id)")
+    made: list[DataFrame] = []
+
+    def build(s: DataFrame) -> DataFrame:
+        """The same frame each time, whatever it is given."""
+        if not made:
+            products = table(f"sqlite:///{tmp_path / 'shop.db'}", "id", table="products", page_rows=40)
+            made.append(
+                join(
+                    {"s": s, "p": products},
+                    "s.k = p.id",
+                    select=PICKED,
+                    state=str(tmp_path / "state"),
+                    tasks=1,
+                )
+            )
+        return made[0]
+
+    with StreamScript(spark, tmp_path, s=STREAM) as script:
+        script.start(build)
+        # Enough for each worker to have the page.
+        for number in range(4):
+            script.batch(s=[(number, k, "a", None, 0) for k in range(20)])
+        database.run("UPDATE products SET c = 'new' WHERE id = 7")
+        database.close()
+        script.restart().batch(s=[(9, k, "a", None, 0) for k in range(20)])
+        results = script.results()
+    assert len(made) == 1 and len(results) == 100
+    assert {row.c for row in results if row.no == 7 and row.n < 4} == {"old"}
+    assert {row.c for row in results if row.no == 7 and row.n == 9} == {"new"}
+
+
 def test_damage_is_named_and_what_is_mended_goes_on(spark, tmp_path, shop):
     """A damaged page of the form, and a file that is gone: the query ends with what to do, and resumes."""
     state = tmp_path / "state"
@@ -649,6 +688,12 @@ BAD: list[Any] = [
     pytest.param({"name": "tables"}, wm.UsageError, "name='tables'", id="name"),
     pytest.param({"strategy": "hash"}, wm.UsageError, "'hash' is not for a table: use one of", id="strategy"),
     pytest.param({"max_delay": "soon"}, wm.UsageError, "max_delay='soon' is no length of time", id="delay"),
+    pytest.param(
+        {"max_delay": 5, "of": {"in_place": True}},
+        wm.UsageError,
+        "in_place=True does not go with max_delay: files that change while rows wait",
+        id="waiting in place",
+    ),
     pytest.param({"memory": "much"}, wm.UsageError, "memory", id="memory"),
     pytest.param(
         {"how": "left", "on": "s.k = p.id AND upper(s.c) = upper(p.c)"},
