@@ -121,7 +121,8 @@ def _tick(name: str) -> str:
     workload = by_name(name)
     assert isinstance(workload, Workload)
     skew = "one key" if workload.keys == 1 else f"alpha {workload.alpha:g}"
-    return f"{skew}\n{workload.rows:,} rows a side\n{workload.expected_results / 1e6:.0f}M results"
+    results = f"{workload.expected_results / 1e6:.0f}M results"
+    return f"{skew}\n{results}\n{len(workload.select)} columns\n{workload.batches} batches"
 
 
 def _pyplot() -> Any:
