@@ -6,7 +6,6 @@ import pytest
 
 from tests.faults.harness import (
     BAND,
-    CLEANING,
     GRID,
     PLANNED,
     POINTS,
@@ -14,19 +13,10 @@ from tests.faults.harness import (
     check,
     check_plans,
     check_traces,
-    new_session,
     run_struck,
 )
 
 pytestmark = [pytest.mark.faults, pytest.mark.timeout(600)]
-
-
-@pytest.fixture(scope="module")
-def spark(tmp_path_factory):
-    """Four attempts a task: plain local mode gives up after the first."""
-    session = new_session("local[2,4]", tmp_path_factory.mktemp("spark"), **CLEANING)
-    yield session
-    session.stop()
 
 
 @pytest.mark.parametrize("point", POINTS, ids=lambda point: point.says)

@@ -14,14 +14,12 @@ import pytest
 
 import watersmeet as wm
 from tests.faults.harness import (
-    CLEANING,
     POINTS,
     TABLE,
     Scene,
     check,
     check_traces,
     feed,
-    new_session,
     newest,
     run,
     start,
@@ -41,14 +39,6 @@ STRUCK = [
     if point.name in ("run-half-written", "run-written", "manifest-written", "task-done")
 ]
 JOIN = ("--join", TABLE.name)
-
-
-@pytest.fixture(scope="module")
-def spark(tmp_path_factory):
-    """Four attempts a task: plain local mode gives up after the first."""
-    session = new_session("local[2,4]", tmp_path_factory.mktemp("spark"), **CLEANING)
-    yield session
-    session.stop()
 
 
 @pytest.mark.parametrize("point", STRUCK, ids=lambda point: point.says)

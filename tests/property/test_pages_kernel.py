@@ -203,9 +203,19 @@ def test_large_pages_are_searched_one_by_one_and_others_together(pages, size, wa
     with pytest.MonkeyPatch.context() as patch:
         searched = []
         by_itself = lookup._searched
-        patch.setattr(
-            lookup, "_searched", lambda *given: searched.append(len(given[2].pages)) or by_itself(*given)
-        )
+
+        def watched(stream, bounds, group, limit):
+            """Too many candidates would give the same results, later."""
+            searched.append(len(group.pages))
+            candidates = list(by_itself(stream, bounds, group, limit))
+            placed = lookup._placed(group.pages, [page.number for page in group.pages])
+            together = list(lookup._equal(stream, placed, limit))
+            assert [np.concatenate(side).tolist() for side in zip(*candidates, strict=True)] == [
+                np.concatenate(side).tolist() for side in zip(*together, strict=True)
+            ]
+            return iter(candidates)
+
+        patch.setattr(lookup, "_searched", watched)
         opened = table.open_pages()
         batches = list(
             join_pages(pending, (opened[number] for number in needed), join, table.batch([], start=0).schema)

@@ -1,4 +1,4 @@
-"""How a static DataFrame is known again: what Spark says of a plan that depends on the time, or on chance."""
+"""How a static DataFrame is known again: by its files, and by a plan that depends neither on the time nor on chance."""
 
 from __future__ import annotations
 
@@ -9,6 +9,29 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 
 from watersmeet.spark.table_frames import Frames
+
+
+def test_a_dataframe_is_not_taken_for_another(spark):
+    """Python gives the same id to one object after the other."""
+    frames = Frames(spark)
+    assert len({frames.fingerprint(spark.range(3)) for _ in range(20)}) == 20
+    kept = spark.range(3)
+    assert frames.fingerprint(kept) == frames.fingerprint(kept)
+
+
+def test_a_dataframe_of_files_is_known_until_one_is_rewritten_under_its_name(spark, tmp_path):
+    frames, folder = Frames(spark), tmp_path / "a b%#é"
+    folder.mkdir()
+    for name in ("one", "two"):
+        (folder / f"{name} +.csv").write_text("1,a\n2,b\n")
+
+    def read() -> str:
+        return frames.fingerprint(spark.read.schema("id INT, v STRING").csv(str(folder)).where("id > 0"))
+
+    known = read()
+    assert read() == known
+    (folder / "two +.csv").write_text("1,a\n2,c\n")
+    assert read() != known
 
 
 @pytest.fixture

@@ -10,171 +10,38 @@ import datetime as dt
 import random
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from decimal import Decimal
-from functools import reduce
-from pathlib import Path
 from typing import Any
 
-import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from pyspark.sql import DataFrame, Row, SparkSession
+from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 import watersmeet as wm
+from tests.spark.shop import (
+    COLUMNS,
+    PICKED,
+    STREAM,
+    Case,
+    Shop,
+    arrow,
+    assert_same,
+    expected,
+    join,
+    joined,
+    sales,
+    table,
+    tables_in,
+    together,
+)
 from tests.spark.state_helpers import failure, newest, renew_workers
 from tests.unit.database_helpers import open_postgresql, open_sqlite, server  # noqa: F401
-from watersmeet.spark.table_frames import Frames
 from watersmeet.testing import StreamScript, assert_same_rows
 
 NAN = float("nan")
 UTC = dt.timezone.utc
-
-# The same functions, for calls that a type checker would refuse before Python does.
-join: Any = wm.join
-table: Any = wm.table
-
-STREAM = "n int, k int, c string, t string, x int"
-COLUMNS = pa.schema([("id", pa.int32()), ("no", pa.int64()), ("c", pa.string()), ("y", pa.int32())])
-IDS = 1_000
-PICKED = ["s.n", "p.no", "p.c"]
-
-
-@dataclass(frozen=True)
-class Case:
-    """A join of the stream `s` with a table, and what is said of it besides; `first` is named first."""
-
-    table: str
-    on: str
-    how: str = "inner"
-    first: str = "s"
-    key: str | tuple[str, ...] = "id"
-    of: dict[str, Any] = field(default_factory=dict)
-    more: dict[str, Any] = field(default_factory=dict)
-
-
-def products() -> pa.Table:
-    """Some ids have many rows, most have one to three, some have none; and some rows have no id."""
-    rng = random.Random(5)
-    ids = [*(rng.randrange(IDS) for _ in range(1_500)), *[7] * 400, *[500] * 40, *[None] * 60]
-    rng.shuffle(ids)
-    rows = [(key, no, rng.choice("abc"), rng.randrange(100)) for no, key in enumerate(ids)]
-    return arrow(rows, COLUMNS)
-
-
-def arrow(rows: list[tuple], schema: pa.Schema) -> pa.Table:
-    return pa.table(
-        [pa.array(column, kind.type) for column, kind in zip(zip(*rows, strict=True), schema, strict=True)],
-        schema=schema,
-    )
-
-
-def sales(rng: random.Random, first: int, count: int) -> list[tuple]:
-    """A third of the rows have one of two keys, a few none, and some one that no product has."""
-
-    def key() -> int | None:
-        chance = rng.random()
-        return (
-            rng.choice([7, 500]) if chance < 0.3 else None if chance < 0.35 else rng.randrange(-50, IDS + 50)
-        )
-
-    keys = [key() for _ in range(count)]
-    return [
-        (first + place, k, rng.choice("abc"), None if k is None else f" {k}", rng.randrange(100))
-        for place, k in enumerate(keys)
-    ]
-
-
-@dataclass(frozen=True)
-class Shop:
-    """The products, wherever they are."""
-
-    folder: Path
-    rows: pa.Table
-    frame: DataFrame
-
-    @property
-    def sorted(self) -> Path:
-        return self.folder / "sorted.parquet"
-
-    @property
-    def unsorted(self) -> Path:
-        return self.folder / "unsorted.parquet"
-
-    @property
-    def sqlite(self) -> str:
-        return f"sqlite:///{self.folder / 'shop.db'}"
-
-    def table(self, case: Case) -> Any:
-        if case.table == "sqlite":
-            return table(self.sqlite, case.key, table="products", **case.of)
-        if case.table == "frame":
-            return table(self.frame, case.key, **case.of)
-        return table(self.folder / f"{case.table}.parquet", case.key, **case.of)
-
-
-@pytest.fixture(scope="module")
-def shop(spark, tmp_path_factory) -> Shop:
-    folder = tmp_path_factory.mktemp("shop")
-    rows = products()
-    pq.write_table(rows, folder / "unsorted.parquet", row_group_size=500)
-    pq.write_table(rows.sort_by("id"), folder / "sorted.parquet", row_group_size=300)
-    database = open_sqlite(folder / "shop.db")
-    database.fill("products", rows)
-    database.run("CREATE INDEX by_id ON products (id)")
-    database.close()
-    return Shop(folder, rows, spark.read.parquet(str(folder / "unsorted.parquet")))
-
-
-def joined(s: DataFrame, shop: Shop, cases: dict[str, Case], state: Path, **more: Any) -> DataFrame:
-    """All joins in one: the pairs of each, under its name."""
-    return together(
-        {
-            name: join(
-                {"s": s, "p": shop.table(case)} if case.first == "s" else {"p": shop.table(case), "s": s},
-                on=case.on,
-                how=case.how,
-                select=PICKED,
-                state=str(state),
-                name=name,
-                **{**more, **case.more},
-            )
-            for name, case in cases.items()
-        }
-    )
-
-
-def together(frames: dict[str, DataFrame]) -> DataFrame:
-    return reduce(
-        DataFrame.unionByName, (frame.withColumn("case", F.lit(name)) for name, frame in frames.items())
-    )
-
-
-def expected(s: DataFrame, p: DataFrame, cases: dict[str, Case]) -> list[Row]:
-    """The same by Spark's own join."""
-    return together(
-        {
-            name: s.alias("s").join(p.alias("p"), F.expr(case.on), case.how).selectExpr(*PICKED)
-            for name, case in cases.items()
-        }
-    ).collect()
-
-
-def assert_same(actual: list[Row], wanted: list[Row], cases: dict[str, Case], least: int = 50) -> None:
-    """Case by case, so that a failure names the one."""
-    for name in cases:
-        rows = [tuple(row) for row in wanted if row.case == name]
-        assert len(rows) >= least, f"{name}: {len(rows)} results show little"
-        try:
-            assert_same_rows([tuple(row) for row in actual if row.case == name], rows)
-        except AssertionError as error:
-            raise AssertionError(f"{name}: {error}") from None
-
-
-def tables_in(state: Path) -> dict[Path, int]:
-    """The prepared tables, and when each of their files was written."""
-    return {path: path.stat().st_mtime_ns for path in (state / "tables").rglob("*") if path.is_file()}
 
 
 def wait_until(condition: Callable[[], Any], what: str, timeout_s: float = 60) -> None:
@@ -630,123 +497,3 @@ def test_damage_is_named_and_what_is_mended_goes_on(spark, tmp_path, shop):
         results = script.results()
     s = spark.createDataFrame([row for rows in batches for row in rows], STREAM)
     assert_same(results, expected(s, shop.frame, cases), cases)
-
-
-def test_a_dataframe_is_not_taken_for_another(spark):
-    """Python gives the same id to one object after the other."""
-    frames = Frames(spark)
-    assert len({frames.fingerprint(spark.range(3)) for _ in range(20)}) == 20
-    kept = spark.range(3)
-    assert frames.fingerprint(kept) == frames.fingerprint(kept)
-
-
-def test_a_dataframe_of_files_is_known_until_one_is_rewritten_under_its_name(spark, tmp_path):
-    frames, folder = Frames(spark), tmp_path / "a b%#é"
-    folder.mkdir()
-    for name in ("one", "two"):
-        (folder / f"{name} +.csv").write_text("1,a\n2,b\n")
-
-    def read() -> str:
-        return frames.fingerprint(spark.read.schema("id INT, v STRING").csv(str(folder)).where("id > 0"))
-
-    known = read()
-    assert read() == known
-    (folder / "two +.csv").write_text("1,a\n2,c\n")
-    assert read() != known
-
-
-BAD: list[Any] = [
-    pytest.param({"key": "idd"}, wm.TableError, r"has no column idd; did you mean id\?", id="key"),
-    pytest.param(
-        {"key": ["id", "C"]}, wm.TableError, r"has no column C; did you mean c\?", id="case of a key"
-    ),
-    pytest.param(
-        {"on": "s.k = p.idd"}, wm.PredicateError, r"(?s)not a column of p.*did you mean id\?", id="column"
-    ),
-    pytest.param(
-        {"on": "s.c = p.c"}, wm.PredicateError, "add s.<column> = p.id", id="no equality with the key"
-    ),
-    pytest.param({"on": "s.k > p.id"}, wm.PredicateError, "add s.<column> = p.id", id="an inequality"),
-    pytest.param({"on": "s.k = p.id + 1"}, wm.PredicateError, "add s.<column> = p.id", id="a computed key"),
-    pytest.param({"on": "s.k = p.id OR s.c = p.c"}, wm.PredicateError, "add s.<column> = p.id", id="or"),
-    pytest.param(
-        {"key": ["id", "c"]}, wm.PredicateError, "add s.<column> = p.c", id="half of a composite key"
-    ),
-    pytest.param(
-        {"key": "c", "on": "s.k = p.c"}, wm.PredicateError, r"CAST\(`s`.`k` AS STRING\) = p.c", id="types"
-    ),
-    pytest.param(
-        {"on": "s.k + 0.5 = p.id"},
-        wm.PredicateError,
-        r"CAST\(`s`.`k` \+ 0.5BD AS INT\) = p.id",
-        id="computed type",
-    ),
-    pytest.param({"on": lambda s, p: None}, wm.UsageError, "a table is found by its key", id="a function"),
-    pytest.param({"how": "outer"}, wm.UsageError, "how='outer' is not known for a table", id="how"),
-    pytest.param({"within": "1 hour"}, wm.UsageError, "within= is for a join of two streams", id="within"),
-    pytest.param({"cells": 4}, wm.UsageError, "cells= is for a join of two streams", id="cells"),
-    pytest.param({"name": "tables"}, wm.UsageError, "name='tables'", id="name"),
-    pytest.param({"strategy": "hash"}, wm.UsageError, "'hash' is not for a table: use one of", id="strategy"),
-    pytest.param({"max_delay": "soon"}, wm.UsageError, "max_delay='soon' is no length of time", id="delay"),
-    pytest.param(
-        {"max_delay": 5, "of": {"in_place": True}},
-        wm.UsageError,
-        "in_place=True does not go with max_delay: files that change while rows wait",
-        id="waiting in place",
-    ),
-    pytest.param({"memory": "much"}, wm.UsageError, "memory", id="memory"),
-    pytest.param(
-        {"how": "left", "on": "s.k = p.id AND upper(s.c) = upper(p.c)"},
-        wm.PredicateError,
-        'only Spark can evaluate: use how="inner"',
-        id="left with a part for Spark",
-    ),
-    pytest.param(
-        {"of": {"in_place": True}, "file": "unsorted.parquet"},
-        wm.TableError,
-        "cannot be used in place: the keys of row group .* overlap. Sort it by id",
-        id="not sorted",
-    ),
-    pytest.param({"file": "none.parquet"}, wm.TableError, "is not there: check the path", id="no file"),
-    pytest.param({"file": "shop.db"}, wm.TableError, "cannot be read as Parquet", id="no Parquet"),
-]
-
-
-@pytest.fixture(scope="module")
-def stream(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> DataFrame:
-    return spark.readStream.schema(STREAM).parquet(str(tmp_path_factory.mktemp("stream")))
-
-
-@pytest.mark.parametrize(("bad", "kind", "message"), BAD)
-def test_what_is_wrong_is_refused_at_once(stream, shop, tmp_path, bad, kind, message):
-    said = {"on": "s.k = p.id", "state": str(tmp_path), **bad}
-    file, key, of = (
-        said.pop(name, usual) for name, usual in (("file", "sorted.parquet"), ("key", "id"), ("of", {}))
-    )
-    with pytest.raises(kind, match=message):
-        join({"s": stream, "p": table(shop.folder / file, key, **of)}, **said)
-
-
-def test_what_cannot_be_an_input_is_refused(stream, shop, tmp_path):
-    with pytest.raises(wm.UsageError, match="a table does not stream"):
-        table(stream, key="k")
-    both = {"p": table(shop.sorted, key="id"), "q": table(shop.unsorted, key="id")}
-    with pytest.raises(wm.UsageError, match="inputs p and q are both tables"):
-        join(both, "p.id = q.id", state=str(tmp_path))
-    with pytest.raises(wm.UsageError, match=r"make it a table, wm.table\(p, key=...\)"):
-        join({"s": stream, "p": shop.frame}, "s.k = p.id", state=str(tmp_path))
-    with pytest.raises(wm.UsageError, match='two DataFrames are joined with how="inner"'):
-        join({"l": stream, "r": stream}, "l.k = r.k", state=str(tmp_path), how="left")
-    with pytest.raises(wm.UsageError, match="max_delay= is for a join with a wm.table"):
-        join({"l": stream, "r": stream}, "l.k = r.k", state=str(tmp_path), max_delay=5)
-    with pytest.raises(wm.TableError, match="has no column idd; did you mean id"):
-        join({"s": stream, "p": table(shop.frame, key="idd")}, "s.k = p.idd", state=str(tmp_path))
-    assert not [path for path in tmp_path.rglob("*") if path.is_file()], (
-        "a refused join left something behind"
-    )
-
-
-def test_the_advice_on_types_is_good(stream, shop, tmp_path):
-    on = "CAST(s.k AS STRING) = p.c"
-    given = {"s": stream, "p": table(shop.sorted, key="c")}
-    assert join(given, on, state=str(tmp_path)).columns == ["s", "p"]
