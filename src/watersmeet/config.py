@@ -12,7 +12,7 @@ import os
 import re
 from collections.abc import Callable, Mapping
 
-from watersmeet.engine.lookup import PAGE_MEMORY
+from watersmeet.engine.kept_table import PAGE_MEMORY
 from watersmeet.engine.spec import RETAIN_BATCHES, RUN_BYTES, Settings
 from watersmeet.errors import ConfigError
 from watersmeet.plan.grid import GridPolicy, dynamic

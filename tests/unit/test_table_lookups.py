@@ -17,7 +17,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from watersmeet import table
-from watersmeet.engine import lookup
+from watersmeet.engine import kept_table, lookup
 from watersmeet.engine import operator as engine
 from watersmeet.engine.operator import Operator
 from watersmeet.kernel.lookup import Page
@@ -69,7 +69,7 @@ def expected(keys) -> list[tuple]:
 @pytest.mark.parametrize("at_once", [1, 7, 500])
 @pytest.mark.parametrize("ratio", [0, 16, 10**9], ids=["by key", "both", "by page"])
 def test_pages_and_keys_give_the_same(shop, tmp_path, monkeypatch, strategy, at_once, ratio):
-    monkeypatch.setattr(lookup, "LOOKUP_KEYS", at_once)
+    monkeypatch.setattr(kept_table, "LOOKUP_KEYS", at_once)
     monkeypatch.setattr(lookup, "LOOKUP_ROWS", ratio)
     rng = np.random.default_rng(3)
     # Dense at the beginning, sparse behind it, some nowhere, some null.

@@ -12,7 +12,7 @@ import pytest
 from pyarrow import fs
 
 from tests.unit.table_helpers import KEY_VALUES, all_rows, check_table, repeated_keys, same_rows, travelled
-from watersmeet.engine.lookup import _Opened
+from watersmeet.engine.kept_table import Opened
 from watersmeet.errors import TableError
 from watersmeet.log.files import open_files
 from watersmeet.tables import in_place, parquet_files, row_groups
@@ -136,7 +136,7 @@ def test_a_row_group_that_is_not_what_its_statistics_say_is_refused(tmp_path, mo
     monkeypatch.setattr(found, "_group", found._group[::-1])
     rows = found.read(0, ["id", "s"])
     with pytest.raises(TableError, match="page 0 of the table holds the key.*not sorted"):
-        _Opened(found).page(0, rows, ["id"])
+        Opened(found).page(0, rows, ["id"])
 
 
 class TwoPieces:

@@ -15,7 +15,8 @@ import pyarrow as pa
 
 from watersmeet import failpoints
 from watersmeet.engine.ingest import Located, ingest_partition
-from watersmeet.engine.lookup import KeptTable, lookup_share, used_tables
+from watersmeet.engine.kept_table import KeptTable, used_tables
+from watersmeet.engine.lookup import lookup_share
 from watersmeet.engine.merge import merge_assigned
 from watersmeet.engine.spec import JoinSpec
 from watersmeet.engine.task import Tally, join_share
@@ -122,7 +123,8 @@ class Operator:
         manifest = self._agree(kept, batch, descriptors, task)
         kept.reader.forget_all_but(manifest.named_paths)
         kept.last = manifest
-        yield from coalesce(self._share(kept, manifest, task, tally or Tally()), OUTPUT_ROWS, OUTPUT_BYTES)
+        found = self._share(kept, manifest, task, tally or Tally())
+        yield from coalesce(found, OUTPUT_ROWS, OUTPUT_BYTES, alone=OUTPUT_ROWS // 4)
         merge_assigned(kept.files, kept.reader, manifest, task, self.spec.settings.tasks)
         if not self.spec.streaming:
             # There is no later batch that it would be kept for.

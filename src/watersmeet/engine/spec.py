@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from watersmeet.engine.lookup import TableSpec
+from watersmeet.engine.kept_table import TableSpec
 from watersmeet.kernel.band import BandJoin
 from watersmeet.kernel.equi import EquiJoin
 from watersmeet.kernel.lookup import LookupJoin

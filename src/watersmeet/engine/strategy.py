@@ -15,7 +15,7 @@ import operator
 from dataclasses import dataclass, replace
 
 from watersmeet.engine.compile import CompiledJoin
-from watersmeet.engine.lookup import HYBRID, INDEX, MESH
+from watersmeet.engine.kept_table import HYBRID, INDEX, MESH
 from watersmeet.errors import UsageError
 from watersmeet.kernel.band import BandJoin, right_range
 from watersmeet.kernel.equi import EquiJoin

@@ -16,7 +16,7 @@ import pyarrow as pa
 
 from watersmeet.engine.compile import CompiledJoin, ComputedKey, compile_callable, compile_join
 from watersmeet.engine.compile_lookup import CompiledLookup, TableSide, columns_needed, compile_lookup
-from watersmeet.engine.lookup import PAGE_MEMORY, TableSpec, kept_while_rows_wait, version_of
+from watersmeet.engine.kept_table import PAGE_MEMORY, TableSpec, kept_while_rows_wait, version_of
 from watersmeet.engine.operator import Operator
 from watersmeet.engine.spec import JoinSpec, Settings
 from watersmeet.engine.strategy import AUTO, choose, choose_lookup, settle

@@ -23,7 +23,7 @@ from pyspark.sql.types import StructField, StructType
 
 from watersmeet.config import read_memory, read_settings
 from watersmeet.engine.compile_lookup import CompiledLookup, TableSide, columns_needed, compile_lookup
-from watersmeet.engine.lookup import HYBRID, INDEX, MESH, TableSpec, kept_while_rows_wait
+from watersmeet.engine.kept_table import HYBRID, INDEX, MESH, TableSpec, kept_while_rows_wait
 from watersmeet.engine.spec import JoinSpec, Settings
 from watersmeet.engine.strategy import choose_lookup
 from watersmeet.errors import UsageError

@@ -138,7 +138,8 @@ def open_catalogue(files: Files, folder: str) -> Catalogue:
     facts = find_facts(files, folder)
     if facts is None:
         raise TableError(
-            f"the prepared table {folder} is missing from {files.place}: start the query again, and it is made anew"
+            f"the prepared table {folder} is missing from {files.place}: start the query from a new `wm.join`, and it "
+            "is made anew"
         )
     batch = pa.ipc.open_stream(_verified(files, facts)).read_next_batch()
     places = [name for name in batch.schema.names if name.startswith("at:")]
@@ -166,7 +167,7 @@ def _mapped(files: Files, path: str) -> pa.Buffer:
         raise CorruptFile(f"{path} is missing from {files.place}. {_ADVICE}") from error
 
 
-_ADVICE = "Remove the folder and start the query again: the table is prepared anew"
+_ADVICE = "Remove the folder and start the query from a new `wm.join`: the table is prepared anew"
 
 
 def drop_orphans(files: Files, folder: str, facts: TableFacts, now_s: float) -> None:

@@ -119,7 +119,8 @@ class OpenForm:
         path = self._paths[int(self._part[page])]
         return TableError(
             f"{self._label}: page {page}, in {path} of {self._files.place}, {problem}. Restore the file from a copy, "
-            f"or remove the folder {self._source.folder} and start the query again: the table is prepared anew"
+            f"or remove the folder {self._source.folder} and start the query from a new `wm.join`: the table is "
+            "prepared anew"
         )
 
 

@@ -1,7 +1,7 @@
 """Parquet files read as they are: a row group is a page.
 
 A file that was changed since the index was made is refused. Whether a row group holds keys beyond what its statistics
-say is for whoever joins it to check, as for every page that was not brought into order here (`engine/lookup.py`).
+say is for whoever joins it to check, as for every page that was not brought into order here (`engine/kept_table.py`).
 """
 
 from __future__ import annotations

@@ -1,0 +1,264 @@
+"""A table as a process keeps it between tasks: open versions, and under a budget the pages that it uses most.
+
+Both are caches: an empty one costs time only. A page is never older than the table's `refresh` when it is used.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import logging
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from watersmeet.errors import TableError, UsageError
+from watersmeet.kernel.lookup import Page, check_page, open_page, pages_of_rows
+from watersmeet.kernel.pages import Indices, homes
+from watersmeet.kernel.sorted import ORDER
+from watersmeet.log.clean import BATCH_FOLDER
+from watersmeet.log.files import Files
+from watersmeet.log.manifests import list_manifests, read_manifest
+from watersmeet.model.lookup import PagePlan, TableVersion
+from watersmeet.plan.buffer import PageBuffer
+from watersmeet.plan.lookup import TableFacts
+from watersmeet.plan.pages import PagePolicy
+from watersmeet.tables.catalogue import TABLES
+from watersmeet.tables.source import NotPrepared, OpenTable, Source
+from watersmeet.tables.spec import Table
+from watersmeet.tables.versions import source_at
+
+_LOG = logging.getLogger(__name__)
+
+# What a task keeps of the table's pages, if nothing else is said.
+PAGE_MEMORY = 64 << 20
+
+# How a table is read: the pages that rows wait on, all of it in every batch, or by key.
+HYBRID, MESH, INDEX = "hybrid", "mesh", "index"
+
+# About so many keys are asked for at a time in a database.
+LOOKUP_KEYS = 500
+
+# A batch join is over by then. As long as a table is kept that nothing names (tables/catalogue.py).
+_BATCH_JOIN_S = 6 * 3600.0
+
+# Versions of a table that a process has open: the one in use, and the one before while a batch is repeated.
+_OPEN_VERSIONS = 2
+
+
+@dataclass(frozen=True, slots=True)
+class TableSpec:
+    """A table as tasks get it. `columns` are what is read of it, its keys first.
+
+    `memory` is what a task may keep of it, and as much for rows that wait.
+    """
+
+    name: str
+    keys: tuple[str, ...]
+    columns: tuple[str, ...]
+    source: Source
+    given: TableVersion
+    policy: PagePolicy
+    refresh_ms: int | None = None
+    memory: int = PAGE_MEMORY
+    strategy: str = HYBRID
+
+
+@dataclass
+class KeptTable:
+    """What a process keeps of one table between tasks, for one start of a query: the next takes nothing over."""
+
+    spec: TableSpec
+    clock: Callable[[], float]
+    # Of the join, and Spark's id of the start: one DataFrame may be started several times.
+    instance: str
+    run: str
+    opened: dict[str, Opened] = field(default_factory=dict)
+    # The version whose pages are in the buffer.
+    held: str = ""
+    # When a changed table was last brought into order here, or tried to be.
+    made_ms: int = 0
+
+    def __post_init__(self) -> None:
+        self.buffer: PageBuffer[Page] = PageBuffer(self.spec.memory)
+
+    def at(self, version: TableVersion) -> Opened:
+        found = self.opened.get(version.version)
+        if found is None:
+            while len(self.opened) >= _OPEN_VERSIONS:
+                oldest = next(iter(self.opened))
+                self.opened.pop(oldest).table.close()
+            found = self.opened[version.version] = Opened(
+                source_at(self.spec.source, version.folder, version.version).open()
+            )
+        return found
+
+    def close(self) -> None:
+        """Let go of pages, files and connections. What is needed later is opened again."""
+        for opened in self.opened.values():
+            opened.table.close()
+        self.opened.clear()
+        self.buffer.clear()
+
+    def look_again(
+        self, current: TableVersion, checked_ms: int | None, now_ms: int, *, search: bool
+    ) -> TableFacts:
+        """The table for the batch that is planned now, and what the next one shall use.
+
+        A changed table may have to be brought into order first, which one task does, the one that may `search`. Where
+        another plans the batch it takes what is there already; if that is to be made yet, `make_ready` does it, and
+        the next batch looks again. What is found half written, or not at all, is looked for after the next refresh.
+        The batch is planned at `now_ms`; the last one that looked was at `checked_ms`.
+        """
+        opened = self.at(current)
+        facts = TableFacts(
+            version=current,
+            page_bytes=opened.table.index.bytes,
+            newest=current,
+            checked_ms=checked_ms or now_ms,
+            name=self.spec.name,
+            strategy=self.spec.strategy,
+            reads_all=self.spec.strategy == MESH,
+        )
+        if self.spec.given != current and checked_ms is None:
+            return dataclasses.replace(facts, newest=self.spec.given, checked_ms=now_ms)
+        refresh_ms = self.spec.refresh_ms
+        if refresh_ms is None or now_ms < facts.checked_ms + refresh_ms:
+            return facts
+        try:
+            newer = opened.table.newest(make=search)
+        except NotPrepared:
+            return facts
+        except TableError as error:
+            _LOG.warning("table %s is kept as it was: %s", self.spec.name, error)
+            newer = None
+        newest = current if newer is None else self._checked(newer, opened.table.schema)
+        return dataclasses.replace(facts, newest=newest, checked_ms=now_ms)
+
+    def make_ready(self, plan: PagePlan, planned_ms: int) -> None:
+        """Bring a changed table into order, if a batch was planned by a task that could not."""
+        now_ms, refresh_ms = int(self.clock() * 1000), self.spec.refresh_ms
+        if refresh_ms is None or now_ms < max(plan.checked_ms, self.made_ms) + refresh_ms:
+            return
+        if plan.checked_ms == planned_ms:
+            # Looked at for this very batch: with a refresh of 0 it is always time for another look.
+            return
+        self.made_ms = now_ms
+        try:
+            self.at(plan.table).table.newest()
+        except TableError as error:
+            _LOG.warning("table %s is kept as it was: %s", self.spec.name, error)
+
+    def _checked(self, newer: Source, schema: pa.Schema) -> TableVersion:
+        """The join was built for these types: another one would come out under the wrong name of its type."""
+        table = newer.open()
+        try:
+            for column in self.spec.columns:
+                at = table.schema.get_field_index(column)
+                found = table.schema.field(at).type if at >= 0 else None
+                if found != schema.field(column).type:
+                    raise TableError(
+                        f"column {column} of table {self.spec.name} was {schema.field(column).type} when the join was "
+                        f"made and is {found or 'gone'} now: undo the change, or call wm.join again and start that"
+                    )
+            return TableVersion(newer.folder, newer.version, len(table.index))
+        finally:
+            table.close()
+
+    def pages(self, opened: Opened, numbers: Indices) -> Iterator[Page]:
+        """The pages, those that are at hand first."""
+        now_s = self.clock()
+        if self.spec.refresh_ms is not None:
+            self.buffer.drop_older(now_s - self.spec.refresh_ms / 1000)
+        if self.held != opened.table.version:
+            self.buffer.clear()
+            self.held = opened.table.version
+        missing = []
+        for number in numbers.tolist():
+            page = self.buffer.get(number)
+            if page is None:
+                missing.append(number)
+            else:
+                yield page
+        for number, rows in opened.table.read_many(missing, self.spec.columns):
+            page = opened.page(number, rows, self.spec.keys)
+            self.buffer.put(number, page, bytes=page.bytes, read_at=now_s)
+            yield page
+
+    def holds(self, opened: Opened, numbers: Indices) -> npt.NDArray[np.bool_]:
+        """Which pages are in the buffer. It counts as no request."""
+        held = self.held == opened.table.version
+        return np.array([held and number in self.buffer for number in numbers.tolist()], np.bool_)
+
+    def look_up(self, opened: Opened, keys: pa.RecordBatch, pages: Indices) -> Iterator[Page]:
+        """The rows of some keys, asked for by key; the keys of a page, which are together, at one time."""
+        borders = np.flatnonzero(np.diff(pages, prepend=-1))
+        low = 0
+        while low < len(pages):
+            later = borders[borders >= low + LOOKUP_KEYS]
+            high = int(later[0]) if len(later) else len(pages)
+            rows = opened.table.lookup(keys.slice(low, high - low), self.spec.columns)
+            if rows is not None and rows.num_rows:
+                yield from pages_of_rows(opened.table.index, rows, self.spec.keys)
+            low = high
+
+
+class Opened:
+    """An open table, and for each of its pages where the first key begins."""
+
+    def __init__(self, table: OpenTable):
+        self.table = table
+        self.homes = homes(table.index)
+
+    @property
+    def is_database(self) -> bool:
+        """Whether rows can be asked for by key."""
+        return not self.table.index.gaps
+
+    def page(self, number: int, rows: pa.RecordBatch, keys: Sequence[str]) -> Page:
+        if not rows.num_columns or rows.schema.names[0] != ORDER:
+            # Files that were not brought into order here may not be what their statistics say.
+            check_page(self.table.index, number, rows)
+        return open_page(number, rows, keys, int(self.homes[number]))
+
+
+def version_of(source: Source) -> TableVersion:
+    opened = source.open()
+    try:
+        return TableVersion(source.folder, source.version, len(opened.index))
+    finally:
+        opened.close()
+
+
+def used_tables(state: Files, now_s: float) -> set[str]:
+    """The folders of the tables that the newest batch of some query in this state has to do with.
+
+    A batch join counts for some hours only: nothing says that it is over, and its files stay for a day.
+    """
+    used = set()
+    for name in state.folders():
+        for query in state.under(name).folders() if name != TABLES else ():
+            files = state.under(name, query)
+            for newest in list_manifests(files)[-1:]:
+                manifest = read_manifest(files, newest)
+                is_over = query.startswith(BATCH_FOLDER) and manifest.written_ms < 1000 * (
+                    now_s - _BATCH_JOIN_S
+                )
+                pages = manifest.plan.pages
+                if pages is not None and not is_over:
+                    used |= {pages.table.folder, pages.next_table.folder}
+    return used
+
+
+def kept_while_rows_wait(table: Table) -> Table:
+    """A table of files for rows that wait: they were located in the files as they are now; in the state those stay so."""
+    if table.address is None or table.is_database:
+        return table
+    if table.in_place:
+        raise UsageError(
+            "in_place=True does not go with max_delay: files that change while rows wait would leave those without an "
+            "answer. Leave in_place out, and the table is brought into the state, or leave max_delay out"
+        )
+    return dataclasses.replace(table, in_place=False)
