@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from watersmeet.kernel import equi, pairs
+from watersmeet.kernel import cross, equi, pairs
 from watersmeet.kernel.batches import coalesce
 from watersmeet.kernel.equi import EquiJoin
 from watersmeet.kernel.order import drop_null_keys, mix, order_keys
@@ -51,8 +51,8 @@ def test_equal_pairs_are_all_pairs_of_equal_keys_once(left, right, limit):
     assert all(len(one) <= limit for one, _ in batches)
 
 
-@given(slices, slices, slices, slices, st.integers(1, 50))
-def test_each_pair_with_a_fresh_row_meets_once(old_left, new_left, old_right, new_right, piece):
+@given(slices, slices, slices, slices, st.integers(1, 50), st.sampled_from([1, 5, cross.HEAVY_PAIRS]))
+def test_each_pair_with_a_fresh_row_meets_once(old_left, new_left, old_right, new_right, piece, block):
     lefts, rights = runs_of(old_left + new_left), runs_of(old_right + new_right)
     left = Side("l", lefts[len(old_left) :], lefts[: len(old_left)])
     right = Side("r", rights[len(old_right) :], rights[: len(old_right)])
@@ -60,10 +60,113 @@ def test_each_pair_with_a_fresh_row_meets_once(old_left, new_left, old_right, ne
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(pairs, "PIECE_ROWS", piece)
         patch.setattr(pairs, "OUTPUT_ROWS", 7)
+        patch.setattr(cross, "HEAVY_PAIRS", block)
         batches = list(equi.join_sides(left, right, join))
     found = Counter(pair for b in batches for pair in zip(*(c.to_pylist() for c in b.columns), strict=True))
     assert found == Counter(_owed(old_left, new_left, old_right, new_right))
     assert all(0 < b.num_rows <= 7 for b in batches)
+
+
+# A hash of which only so much is left: different keys share an order key.
+keyed_texts = st.lists(st.tuples(st.sampled_from("aabc"), st.none() | st.text(max_size=9)), max_size=25)
+
+
+def text_run(rows: list[tuple[str, str | None]]) -> Sorted:
+    order = np.array([ord(key) // 98 for key, _ in rows], np.uint64)
+    by_order = np.argsort(order, kind="stable")
+    columns = {
+        "k": pa.array([key for key, _ in rows], pa.string()),
+        "t": pa.array([t for _, t in rows], pa.string()),
+    }
+    return Sorted(order[by_order], pa.record_batch(columns).take(pa.array(by_order)))
+
+
+@given(
+    keyed_texts,
+    keyed_texts,
+    st.sampled_from([1, 4, 1_000]),
+    st.sampled_from([2, 11, 1 << 20]),
+    st.sampled_from([0, 5]),
+)
+def test_keys_that_share_a_hash_are_told_apart_also_in_blocks(left, right, block, wide, tiled):
+    """Texts of any length, some of them missing; where they are wide, or keys differ, pairs go by position."""
+    output = (OutputColumn("l", "k", "k"), OutputColumn("l", "t", "one"), OutputColumn("r", "t", "other"))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(cross, "HEAVY_PAIRS", block)
+        patch.setattr(cross, "LEAST_ROWS", 3)
+        patch.setattr(cross, "TILED_ROWS", tiled)
+        patch.setattr(pairs, "OUTPUT_BYTES", 8 * wide)
+        batches = list(
+            equi.join_sides(
+                Side("l", [text_run(left)], []),
+                Side("r", [], [text_run(right)]),
+                EquiJoin((("k", "k"),), None, output),
+            )
+        )
+    found = Counter(row for b in batches for row in zip(*(c.to_pylist() for c in b.columns), strict=True))
+    assert found == Counter((key, one, other) for key, one in left for also, other in right if key == also)
+
+
+def test_batches_of_a_block_are_bounded_by_their_widest_value(monkeypatch):
+    """By position they would be cut where the wide one is met; a block says beforehand how many rows fit."""
+    monkeypatch.setattr(cross, "LEAST_ROWS", 10)
+    monkeypatch.setattr(pairs, "OUTPUT_BYTES", 50_000)
+    left, right = texts(1, ["x"] * 500 + ["y" * 1_000]), texts(1, ["z"] * 400)
+    join = EquiJoin((), None, (OutputColumn("l", "s", "a"), OutputColumn("r", "s", "b")))
+    monkeypatch.setattr(equi, "expand", lambda found, start, rows, limit: iter([]))
+    batches = list(equi.join_sides(Side("l", [left], []), Side("r", [right], []), join))
+    assert sum(b.num_rows for b in batches) == 501 * 400
+    assert max(sum(len(v) for v in b.column(0).to_pylist()) for b in batches) <= 50_000
+
+
+@pytest.mark.parametrize("rows", [(1, 60_000), (60_000, 1)])
+def test_a_single_row_is_not_tiled(rows):
+    """However wide it is: thousands of copies would have to be put together."""
+    many = max(rows)
+    wide = pa.record_batch({"id": np.arange(1), "x": [1.0], "y": [2.0]})
+    sides = [wide if n == 1 else pa.record_batch({"id": np.arange(many)}) for n in rows]
+    columns = [
+        OutputColumn(name, c, f"{name}{c}")
+        for name, side in zip("lr", sides, strict=True)
+        for c in side.schema.names
+    ]
+    (batch,) = cross.cross(*sides, ("l", "r"), columns, 1 << 20)
+    assert batch.num_rows == many
+    long = "l" if rows[0] == many else "r"
+    given_ids = sides["lr".index(long)].column("id")
+    assert batch.column(f"{long}id").buffers()[1].address == given_ids.buffers()[1].address
+
+
+@pytest.mark.parametrize("piece, batches", [(20, 1), (19, 5)])
+def test_history_of_one_key_is_met_at_once_if_it_fits_a_piece(monkeypatch, piece, batches):
+    """Else run by run, as views: the history of a key may be larger than memory."""
+    monkeypatch.setattr(cross, "HEAVY_PAIRS", 1)
+    monkeypatch.setattr(pairs, "PIECE_ROWS", piece)
+    history = [run_of([7] * 4, start=4 * place) for place in range(5)]
+    columns = (OutputColumn("l", "id", "a"), OutputColumn("r", "id", "b"))
+    found = list(
+        equi.join_sides(Side("l", [run_of([7] * 3)], []), Side("r", [], history), EquiJoin((), None, columns))
+    )
+    assert len(found) == batches
+    rows = sorted(row for b in found for row in zip(*(c.to_pylist() for c in b.columns), strict=True))
+    assert rows == [(i, j) for i in range(3) for j in range(20)]
+
+
+def test_a_heavy_key_is_not_paired_row_by_row(monkeypatch):
+    """The one side's columns are the same memory in all batches of a block."""
+    left, right = run_of([7] * 300), run_of([7] * 200, start=1000)
+    monkeypatch.setattr(equi, "expand", lambda found, start, rows, limit: iter([]))
+    columns = (OutputColumn("l", "id", "a"), OutputColumn("r", "id", "b"))
+    batches = list(
+        equi.join_sides(Side("l", [left], []), Side("r", [], [right]), EquiJoin((), None, columns))
+    )
+    assert sum(b.num_rows for b in batches) == 60_000
+    monkeypatch.setattr(pairs, "OUTPUT_ROWS", 1000)
+    batches = list(
+        equi.join_sides(Side("l", [left], []), Side("r", [], [right]), EquiJoin((), None, columns))
+    )
+    assert len({b.column(0).buffers()[1].address for b in batches}) == 1
+    assert {b.num_rows for b in batches} == {900, 600}
 
 
 def _owed(old_left, new_left, old_right, new_right):
@@ -148,6 +251,27 @@ def test_rows_without_stored_columns_are_still_counted():
     assert sum(b.num_rows for b in batches) == 10
 
 
+def test_a_column_of_a_block_may_come_out_under_two_names(monkeypatch):
+    monkeypatch.setattr(cross, "HEAVY_PAIRS", 1)
+    side = run_of([2] * 3)
+    twice = (OutputColumn("l", "id", "a"), OutputColumn("r", "id", "b"), OutputColumn("l", "id", "c"))
+    (batch,) = equi.join_sides(Side("l", [side], []), Side("r", [side], []), EquiJoin((), None, twice))
+    rows = zip(*(column.to_pylist() for column in batch.columns), strict=True)
+    assert sorted(rows) == [(i, j, i) for i in range(3) for j in range(3)]
+
+
+def test_a_block_may_have_columns_of_one_side_only(monkeypatch):
+    monkeypatch.setattr(cross, "HEAVY_PAIRS", 1)
+    left = run_of([2] * 5)
+    bare = Sorted(left.keys, left.rows.select([]))
+    for sides in (
+        (Side("l", [left], []), Side("r", [bare], [])),
+        (Side("r", [bare], []), Side("l", [left], [])),
+    ):
+        batches = list(equi.join_sides(*sides, EquiJoin((), None, (OutputColumn("l", "id", "a"),))))
+        assert sorted(i for b in batches for i in b.column(0).to_pylist()) == sorted([*range(5)] * 5)
+
+
 def texts(key: int, values: list[str]) -> Sorted:
     keys = order_keys([pa.array([key] * len(values), pa.int64())])
     return Sorted(keys, pa.RecordBatch.from_pydict({"s": values}))
@@ -177,3 +301,18 @@ def test_small_results_are_put_together_within_rows_and_bytes():
     assert [b.num_rows for b in coalesce(small, 6, 300)] == [6, 6, 2]
     wide = [pa.RecordBatch.from_pydict({"x": ["a" * 200]})] * 3
     assert [b.num_rows for b in coalesce(wide, 6, 300)] == [1, 1, 1]
+
+
+@given(st.lists(st.integers(0, 12), max_size=30), st.integers(1, 20), st.none() | st.integers(1, 15))
+def test_coalesced_batches_keep_all_rows_within_the_size(sizes, rows, alone):
+    starts = np.cumsum([0, *sizes])
+    given_batches = [
+        pa.record_batch({"i": np.arange(start, start + size)})
+        for start, size in zip(starts, sizes, strict=False)
+    ]
+    batches = list(coalesce(given_batches, rows, 1 << 20, alone))
+    assert sorted(i for b in batches for i in b.column(0).to_pylist()) == list(range(sum(sizes)))
+    assert all(b.num_rows <= max(rows, *sizes) for b in batches)
+    if alone is not None:
+        uncopied = {id(b) for b in batches}
+        assert all(id(b) in uncopied for b in given_batches if b.num_rows >= alone)

@@ -7,18 +7,31 @@ from collections.abc import Iterable, Iterator
 import pyarrow as pa
 
 
-def coalesce(batches: Iterable[pa.RecordBatch], rows: int, size: int) -> Iterator[pa.RecordBatch]:
-    """Concatenate neighbours as long as they stay within so many rows and bytes; empty ones are dropped."""
+def coalesce(
+    batches: Iterable[pa.RecordBatch], rows: int, size: int, alone: int | None = None
+) -> Iterator[pa.RecordBatch]:
+    """Concatenate neighbours as long as they stay within so many rows and bytes; empty ones are dropped.
+
+    From `alone` rows on a batch is large enough to go as it is, uncopied.
+    """
     held: list[pa.RecordBatch] = []
     held_rows = held_bytes = 0
     for batch in batches:
         if batch.num_rows == 0:
             continue
+        if alone is not None and batch.num_rows >= alone:
+            yield batch
+            continue
         if held and (held_rows + batch.num_rows > rows or held_bytes + batch.nbytes > size):
-            yield pa.concat_batches(held)
+            yield _one(held)
             held, held_rows, held_bytes = [], 0, 0
         held.append(batch)
         held_rows += batch.num_rows
         held_bytes += batch.nbytes
     if held:
-        yield pa.concat_batches(held)
+        yield _one(held)
+
+
+def _one(batches: list[pa.RecordBatch]) -> pa.RecordBatch:
+    """Arrow would copy even a single batch."""
+    return batches[0] if len(batches) == 1 else pa.concat_batches(batches)

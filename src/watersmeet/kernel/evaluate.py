@@ -24,6 +24,7 @@ import pyarrow.compute as pc
 
 from watersmeet.errors import WatersmeetError
 from watersmeet.kernel import vectors
+from watersmeet.kernel.sorted import taken
 from watersmeet.kernel.vectors import Vectors
 from watersmeet.model.expression import Call, Column, Expression, Literal, columns_of, conjuncts_of
 from watersmeet.model.types import INTEGRAL_DIGITS, MAX_DECIMAL_DIGITS, VECTOR, SqlType
@@ -202,7 +203,7 @@ def surviving(expression: Expression, read: Read, rows: int, *, ansi: bool) -> I
 
 def take(column: pa.Array, at: Indices) -> pa.Array | Vectors:
     """Some rows of a column; of vectors only their places."""
-    return vectors.vectors_of(column, at) if vectors.is_vectors(column.type) else column.take(pa.array(at))
+    return vectors.vectors_of(column, at) if vectors.is_vectors(column.type) else taken(column, at)
 
 
 def evaluate(expression: Expression, values: Values, rows: int, *, ansi: bool) -> pa.Array:
@@ -321,8 +322,8 @@ def _cast(value: pa.Array | pa.Scalar, kind: pa.DataType) -> pa.Array | pa.Scala
     return pc.cast(value, kind, safe=False)
 
 
-def same_value(one: pa.Array, other: pa.Array) -> pa.Array:
-    """Equality of two key columns of one SQL type: NaN equals NaN, integers of any width compare."""
+def same_value(one: pa.Array, other: pa.Array | pa.Scalar) -> pa.Array:
+    """Equality of key columns of one SQL type, or with one value: NaN equals NaN, integers of any width compare."""
     if pa.types.is_floating(one.type) or pa.types.is_floating(other.type):
         wide = [column.cast(pa.float64()) for column in (one, other)]
         return _order_nan("=", pc.equal(*wide), *wide)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -16,7 +17,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from watersmeet.kernel.evaluate import Read, same_value, surviving, take
-from watersmeet.kernel.sorted import Keys, Sorted, merge_order
+from watersmeet.kernel.sorted import Keys, Sorted, merge_order, take_rows, taken
 from watersmeet.kernel.vectors import Vectors
 from watersmeet.kernel.window import close_times
 from watersmeet.model.expression import Column, Expression
@@ -76,6 +77,24 @@ class Piece:
     def places(self, at: Indices) -> Indices:
         return at if self.order is None else self.order[at]
 
+    def between(self, start: int, stop: int, columns: Sequence[str]) -> pa.RecordBatch:
+        """Some columns of the rows whose keys lie together."""
+        rows = self.rows.select(list(columns))
+        return (
+            rows.slice(start, stop - start) if self.order is None else take_rows(rows, self.order[start:stop])
+        )
+
+
+class Matches(NamedTuple):
+    """Needles that are found: their places, where the rows equal to each begin, and how many rows these are.
+
+    Needles and what they are sought in are sorted, so the equals of a needle lie together.
+    """
+
+    found: Indices
+    start: Indices
+    rows: Indices
+
 
 def output_rows(left: Piece, right: Piece) -> int:
     """How many pairs to look at together, going by the mean size of a row."""
@@ -104,7 +123,7 @@ def _within(
 
 
 def pick(piece: Piece, column: str, at: Indices) -> pa.Array:
-    return piece.rows.column(column).take(pa.array(at))
+    return taken(piece.rows.column(column), at)
 
 
 def expand(found: Indices, start: Indices, count: Indices, limit: int) -> Iterator[tuple[Indices, Indices]]:
@@ -138,8 +157,7 @@ class _Fresh:
 
     def __init__(self, slices: Sequence[Sorted]):
         self.slices = slices
-        small = sum(map(len, slices)) <= PIECE_ROWS and sum(s.rows.nbytes for s in slices) <= PIECE_BYTES
-        self.kept = gather(slices) if small else None
+        self.kept = gather(slices) if fit_a_piece(slices) else None
 
     def __iter__(self) -> Iterator[Piece]:
         return _pieces(self.slices) if self.kept is None else iter(self.kept)
@@ -165,6 +183,10 @@ def _pieces(slices: Sequence[Sorted]) -> Iterator[Piece]:
         yield _together(held)
 
 
+def fit_a_piece(slices: Sequence[Sorted]) -> bool:
+    return sum(map(len, slices)) <= PIECE_ROWS and sum(s.rows.nbytes for s in slices) <= PIECE_BYTES
+
+
 def _together(slices: list[Sorted]) -> Piece:
     if len(slices) == 1:
         return Piece(slices[0].keys, slices[0].rows)
@@ -181,8 +203,8 @@ def _bounded(
 ) -> Iterator[slice]:
     """Cut candidates where their text and binary values get large: the mean says nothing of one huge value."""
     sizes = [
-        *_text_bytes(left, left_at, names[0], emission),
-        *_text_bytes(right, right_at, names[1], emission),
+        *_texts(left, left_at, names[0], emission),
+        *_texts(right, right_at, names[1], emission),
     ]
     if not sizes:
         yield slice(0, len(left_at))
@@ -196,16 +218,29 @@ def _bounded(
         start = stop
 
 
-def _text_bytes(piece: Piece, at: Indices, name: str, emission: Emission) -> Iterator[npt.NDArray[np.int32]]:
+def _texts(piece: Piece, at: Indices, name: str, emission: Emission) -> Iterator[npt.NDArray[np.int32]]:
     """The bytes of each row in each column of variable width that comes out."""
     for output in emission.output:
         column = piece.rows.column(output.column) if output.input == name else None
-        if column is not None and (pa.types.is_string(column.type) or pa.types.is_binary(column.type)):
-            offsets = np.frombuffer(column.buffers()[1], np.int32)[column.offset :] if len(column) else _NONE
-            yield offsets[at + 1] - offsets[at]
+        if column is not None and is_text(column.type):
+            yield text_bytes(column, at)
 
 
-_NONE = np.zeros(1, np.int32)
+def is_text(type_: pa.DataType) -> bool:
+    return bool(pa.types.is_string(type_) or pa.types.is_binary(type_))
+
+
+def text_bytes(column: pa.Array, at: Indices) -> npt.NDArray[np.int32]:
+    """The bytes of some values of a column of variable width."""
+    offsets = text_offsets(column)
+    return offsets[at + 1] - offsets[at]
+
+
+def text_offsets(column: pa.Array) -> npt.NDArray[np.int32]:
+    """Where the values of such a column begin, and where the last one ends."""
+    if not len(column):
+        return np.zeros(1, np.int32)
+    return np.frombuffer(column.buffers()[1], np.int32)[column.offset : column.offset + len(column) + 1]
 
 
 def _gathered(

@@ -85,6 +85,11 @@ def take_rows(rows: pa.RecordBatch, indices: npt.NDArray[np.int64]) -> pa.Record
     return pc.call_function("take", [rows, pa.array(indices)], _IN_BOUNDS)
 
 
+def taken(column: pa.Array, indices: npt.NDArray[np.int64]) -> pa.Array:
+    """Values of one column by position, which is known to be in bounds: looking costs half as much again."""
+    return pc.call_function("take", [column, pa.array(indices)], _IN_BOUNDS)
+
+
 def cut(sequences: Sequence[Sequence[Sorted]], weights: Sequence[int], limit: int) -> Iterator[KeyRange]:
     """Key ranges, ascending and covering all keys, that hold about `limit` weighted rows or one single key.
 

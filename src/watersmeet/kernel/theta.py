@@ -4,13 +4,14 @@ The pairs are those of `kernel/equi.py` (fresh x history, history x fresh, fresh
 them may match, so all are looked at: the cost of a batch follows its new rows times the history. Where the
 predicate has a band, `kernel/band.py` is the better way.
 
-`kernel/truth.py` decides a block of pairs. A condition in Python is called with aligned rows, one for each pair
-that is left. Memory: slabs of `SLAB_ROWS` of each side, blocks of `BLOCK_PAIRS`, results as in `kernel/pairs.py`.
+`kernel/truth.py` decides a block of pairs; where there is nothing to decide, `kernel/cross.py` gives them all. A
+condition in Python is called with aligned rows, one for each pair that is left. Memory: slabs of `SLAB_ROWS` of each
+side, blocks of `BLOCK_PAIRS`, results as in `kernel/pairs.py`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -20,6 +21,7 @@ import pyarrow.compute as pc
 
 from watersmeet.errors import ConditionError
 from watersmeet.kernel import truth
+from watersmeet.kernel.cross import cross, needed, rows_of_a_batch
 from watersmeet.kernel.pairs import (
     Emission,
     Indices,
@@ -69,12 +71,26 @@ def join_blocks(left: Side, right: Side, join: ThetaJoin) -> Iterator[pa.RecordB
     names = (left.name, right.name)
     emission = Emission(None, join.output, join.ansi)
     for one, other in owed_pieces(left, right):
+        if always and join.condition is None and (crossed := _all_pairs(one, other, names, join.output)):
+            yield from crossed
+            continue
         limit = output_rows(one, other)
         for one_at, other_at in _bounded(_pairs(one, other, names, apart, limit), limit):
             if join.condition is not None:
                 keep = _asked(join.condition, one, one_at, other, other_at, join.columns)
                 one_at, other_at = one_at[keep], other_at[keep]
             yield from emit(one, one_at, other, other_at, names, emission)
+
+
+def _all_pairs(
+    one: Piece, other: Piece, names: tuple[str, str], output: Sequence[OutputColumn]
+) -> Iterator[pa.RecordBatch] | None:
+    """A cross product needs no positions, unless its rows are so wide that each must be weighed."""
+    one_rows, other_rows = (
+        piece.rows.select(needed(output, name)) for piece, name in zip((one, other), names, strict=True)
+    )
+    limit = rows_of_a_batch(one_rows, other_rows)
+    return cross(one_rows, other_rows, names, output, limit) if limit else None
 
 
 def _pairs(
