@@ -20,6 +20,7 @@ from watersmeet.errors import WatersmeetError
 from watersmeet.log.clean import BATCH_FOLDER
 from watersmeet.log.codec import decode_checked, encode_checked
 from watersmeet.model.facts import BatchId, Descriptor
+from watersmeet.spark.garbage import keep_modules
 from watersmeet.spark.sockets import acknowledge_at_once
 
 DESCRIPTOR_SCHEMA = "task int, descriptor binary"
@@ -34,6 +35,7 @@ class IngestTask:
     input: str
 
     def __call__(self, incoming: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        keep_modules()
         context = _context()
         operator = Operator(self.spec, time.time)
         descriptor = operator.ingest(_batch(self.spec, context), self.input, context.partitionId(), incoming)
@@ -49,6 +51,7 @@ class JoinTask:
     spec: JoinSpec
 
     def __call__(self, descriptors: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        keep_modules()
         acknowledge_at_once()
         received = pa.Table.from_batches(descriptors, _DESCRIPTORS)
         batch = _batch(self.spec, _context())
