@@ -29,6 +29,7 @@ from watersmeet.plan.hypercube import (
     next_shape,
     workers_of,
 )
+from watersmeet.reproduce.zipf import rank_shares
 
 MANY = settings(max_examples=max(150, settings().max_examples))
 
@@ -266,6 +267,23 @@ def test_a_key_that_leaves_the_window_is_light_again_and_the_change_says_what_mo
     change = stream.cube.changes[-1]
     assert (change.before, change.after) == (heavy.shape, LIGHT)
     assert change.moved_rows == stream.moved_rows(before) > 0
+
+
+@pytest.mark.parametrize("tasks", [2, 4])
+def test_what_is_known_exactly_is_balanced_to_a_few_hundredths(tasks):
+    """Nearly all work is that of counted keys: an imbalance that a sample could not tell from its error is mended."""
+    stream, rng = Stream(tasks), np.random.default_rng(7)
+    for _ in range(12):
+        stream.add(*(order(rng.choice(10_000, 4_000, p=rank_shares(10_000, 1.2))) for _ in range(2)))
+    assert stream.cube.load < 1.04 * stream.cube.mean
+
+
+def test_even_keys_do_not_change_the_plan_for_what_may_be_the_samples_error():
+    """All of it is sampled; the ranges of the first batch stay."""
+    stream, rng = Stream(4), np.random.default_rng(7)
+    for _ in range(8):
+        stream.add(*(order(rng.integers(0, 50_000, 20_000)) for _ in range(2)))
+    assert stream.cube.epoch == 0
 
 
 def test_many_tiny_runs_can_be_planned():

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import gc
 import random
 from typing import Any
 
+import pyarrow as pa
 import pytest
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
@@ -75,6 +77,22 @@ def test_heavy_keys_are_shared_by_the_tasks(spark, tmp_path):
     assert {task for one in cube.heavy for task in one.tasks} == {0, 1, 2}
     assert any(len(set(one.tasks)) > 1 for one in cube.heavy)
     assert {"7, a", "11, a"} <= {one.label for one in cube.heavy}
+
+
+def test_workers_leave_modules_out_of_their_collections(spark, tmp_path):
+    """Spark uses a join's Python workers again: whoever comes next finds them with frozen modules."""
+    frame = spark.range(100)
+    # A batch join with an equality would be Spark's own.
+    near = wm.join(
+        {"l": frame, "r": frame}, on="abs(l.id - r.id) <= 1", state=str(tmp_path / "state"), tasks=2
+    )
+    assert near.count() == 298
+
+    def frozen(batches):
+        yield from (pa.record_batch({"objects": [gc.get_freeze_count()]}) for _ in batches)
+
+    counts = [row.objects for row in spark.range(0, 2, 1, 2).mapInArrow(frozen, "objects bigint").collect()]
+    assert max(counts) > 10_000
 
 
 @pytest.mark.parametrize(("groups", "units"), [(1, 4), (2, 4)])

@@ -73,8 +73,10 @@ COUNTED_PER_WORKER = 4
 # Fresh rows looked up for each task and input to see where the light work lies: an error of some 4 % a task.
 SAMPLES_PER_TASK = 512
 
-# What a change must spare the busiest task at least, as a share of the mean: less may be the sample's error.
-LEAST_GAIN = 0.1
+# What a change must spare the busiest task at least, as a share of a task's mean work: of what is known by a sample,
+# since less may be the sample's error, and of what is counted, since a change is never for nothing: the more tasks,
+# the more rows it moves (on 48 up to fourteen for each that arrives, if a hundredth were enough; six so).
+SAMPLED_GAIN, SURE_GAIN, SURE_GAIN_BY_TASK = 0.1, 0.05, 0.005
 
 # Changes of shape that a plan remembers.
 CHANGES_KEPT = 20
@@ -218,7 +220,9 @@ def plan_cube(
     light_old = (
         left.old_rows + right.old_rows - sum(lot.left_old + lot.right_old for lot in (*lots, *released))
     )
-    chosen, moved = _best(lots, released, were_heavy, light, ranges or plan_ranges(tasks), light_old)
+    sure = min(SURE_GAIN, SURE_GAIN_BY_TASK * tasks)
+    doubt = (SAMPLED_GAIN * sampled.total + sure * float(work.sum())) / tasks
+    chosen, moved = _best(lots, released, were_heavy, light, ranges or plan_ranges(tasks), light_old, doubt)
     heavy = tuple(_heavy_key(lot, chosen.owners[place].reshape(-1), seen) for place, lot in enumerate(lots))
     changes = _changes(heavy, released, were_heavy, moved, batch)
     changed = heavy_shapes(heavy) != heavy_shapes(known.heavy) or chosen.ranges != (
@@ -301,8 +305,12 @@ def _best(
     light: Profile,
     ranges: Sequence[KeyRange],
     light_old: int,
+    doubt: float,
 ) -> tuple[Allotment, list[int]]:
-    """Keep all, cut the ranges anew, or give out everything anew: what costs least, with what it moves."""
+    """Keep all, cut the ranges anew, or give out everything anew: what costs least, with what it moves.
+
+    A change must be better by more than the `doubt`.
+    """
     tasks = len(ranges)
     kept = [
         inherited(were_heavy[lot.key], lot.shape, tasks) if lot.key in were_heavy else _as_light(lot, ranges)
@@ -314,7 +322,6 @@ def _best(
         allot_anew(lots, kept, light, tasks),
     )
     moved = [_moved(lots, released, option, were_heavy, ranges, light_old) for option in options]
-    doubt = LEAST_GAIN * float(options[0].load.mean())
     costs = [
         option.busiest + sum(rows) / PAYBACK_BATCHES + (doubt if place else 0.0)
         for place, (option, rows) in enumerate(zip(options, moved, strict=True))
