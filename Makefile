@@ -34,7 +34,7 @@ faults: ## Tests that kill real processes (long)
 	@$(RUN) pytest tests/faults $(ARGS)
 
 .PHONY: bench
-bench: ## The benchmarks against Spark: equality, band and skewed joins, and tables (about an hour)
+bench: ## The benchmarks against Spark: equality, band and skewed joins, and tables (two to three hours)
 	@failed=; for suite in equality band skew tables; do \
 		$(RUN) python -m bench $$suite $(ARGS) || failed="$$failed $$suite"; done; \
 	[ -z "$$failed" ] || { echo "a demand is not met:$$failed"; exit 1; }

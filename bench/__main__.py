@@ -35,6 +35,7 @@ Patience = Annotated[int, typer.Option(help="Seconds to wait, before each timed 
 Retries = Annotated[
     int, typer.Option(help="Repeat a run so often while others take too much of the machine.")
 ]
+Warm = Annotated[bool, typer.Option(help="Run each stream twice in one JVM and time the second time.")]
 Conf = Annotated[list[str] | None, typer.Option(help="KEY=VALUE of Spark for every competitor, repeatable.")]
 Label = Annotated[str | None, typer.Option(help="Name of the results directory; the suite's by default.")]
 Date = Annotated[str | None, typer.Option(help="Write docs/benchmarks.md, dated so.")]
@@ -68,12 +69,13 @@ def add_command(suite: Suite, about: str) -> None:
         resume: Resume = False,
         patience: Patience = 0,
         retry_noisy: Retries = 0,
+        warm: Warm = True,
         conf: Conf = None,
         label: Label = None,
         date: Date = None,
     ) -> None:
         wanted = Wanted(only, competitor, repeat, quick, resume, label, date)
-        run_suite(suite, wanted, Terms(patience, retry_noisy, tuple(conf or ())))
+        run_suite(suite, wanted, Terms(patience, retry_noisy, tuple(conf or ()), warm))
 
     app.command(suite.name, help=f"{about}\n\n{_ABOUT_ALL}")(run)
 
@@ -83,22 +85,22 @@ exits with 1 if a demand is not met."""
 
 add_command(
     EQUALITY,
-    "The equality join: ours, Spark's own with two state stores, and the floor. About 12 minutes with --repeat 1.",
+    "The equality join: ours, Spark's own with two state stores, and the floor. About 25 minutes with --repeat 1.",
 )
 add_command(
     BAND,
-    "The band join: ours by ranges and on the grid, and the bucket workaround on Spark's own join. About 6 minutes "
-    "with --repeat 1.",
+    "The band join: ours by ranges and on the grid, and the bucket workaround on Spark's own join. About 12 "
+    "minutes with --repeat 1.",
 )
 add_command(
     SKEW,
     "Skewed equality joins: how evenly the tasks are busy over Zipf's alpha, and the time against Spark's own join. "
-    "About 20 minutes with --repeat 1.",
+    "About an hour.",
 )
 add_command(
     TABLES,
     "A stream against a table too large to broadcast: ours by three strategies and Spark's stream-static join, and "
-    "which pages are read. About 20 minutes with --repeat 1.",
+    "which pages are read. About 40 minutes with --repeat 1.",
 )
 
 

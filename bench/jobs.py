@@ -59,6 +59,7 @@ class Terms:
     patience_s: int = 0
     retries_if_noisy: int = 0
     conf: tuple[str, ...] = ()
+    warm: bool = True
 
 
 def run_jobs(jobs: list[Job], home: Path, terms: Terms, console: Console) -> None:
@@ -105,6 +106,7 @@ def run_job(job: Job, out: Path, terms: Terms, progress: Progress, task: TaskID)
     command = [*job.command, "--out", str(draft)]
     if job.kind not in COUNTING:
         command += [part for pair in terms.conf for part in ("--conf", pair)]
+        command += [] if terms.warm else ["--no-warm"]
     path = os.pathsep.join([str(ROOT), str(ROOT / "src")])
     with log.open("w") as errors:
         process = subprocess.Popen(

@@ -121,8 +121,7 @@ def _tick(name: str) -> str:
     workload = by_name(name)
     assert isinstance(workload, Workload)
     skew = "one key" if workload.keys == 1 else f"alpha {workload.alpha:g}"
-    results = f"{workload.expected_results / 1e6:.0f}M results"
-    return f"{skew}\n{results}\n{len(workload.select)} columns\n{workload.batches} batches"
+    return f"{skew}\n{workload.expected_results / 1e6:.0f}M results\n{workload.batches} batches"
 
 
 def _pyplot() -> Any:

@@ -26,7 +26,6 @@ from bench.workloads import (
     UNIFORM_2M,
     ZIPF_1,
     ZIPF_1_LARGE,
-    ZIPF_1_PAIRS,
     ZIPF_2,
     ZIPF_15,
     Workload,
@@ -48,10 +47,9 @@ def demands(results: Results) -> list[Finding]:
         at_most(results, UNIFORM_2M.name, HASH, OF_HASH, CUBE),
         times_faster(results, ZIPF_1.name, DEFAULT, OF_SPARK, CUBE),
         times_faster(results, ZIPF_1_LARGE.name, DEFAULT, OF_SPARK, CUBE),
-        times_faster(results, ZIPF_1_PAIRS.name, DEFAULT, OF_SPARK, CUBE),
         *(
             times_faster(results, workload.name, peer, 1.0, CUBE)
-            for workload in (ZIPF_1, ZIPF_1_LARGE, ZIPF_1_PAIRS, ZIPF_15, ZIPF_2)
+            for workload in (ZIPF_1, ZIPF_1_LARGE, ZIPF_15, ZIPF_2)
             for peer in ((HASH, BICLIQUE, DEFAULT) if workload in (ZIPF_15, ZIPF_2) else (HASH, BICLIQUE))
         ),
         memory(results, ONE_KEY.name, ONE_KEY_BYTES, CUBE),

@@ -23,7 +23,7 @@ from bench.report import (
     times_faster,
 )
 from bench.workloads import CORES, TABLE_4M, TABLE_4M_SORTED, TABLE_SMALL
-from watersmeet.engine.lookup import PAGE_MEMORY
+from watersmeet.engine.kept_table import PAGE_MEMORY
 
 OF_SPARK = 5.0
 # What workers have beside the pages that they keep: Python, Arrow and the code, 146 MB for two workers that pass rows

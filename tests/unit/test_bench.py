@@ -56,6 +56,36 @@ def test_every_alpha_must_be_even(uneven, met):
     assert finding.met is met
 
 
+def timed_run(who: str, seconds: float, cold: float | None = None) -> dict:
+    batches = [{"seconds": s, "cpu_s": s} for s in (9.0, 9.0, seconds, seconds)]
+    run = {
+        "workload": "uniform-2m",
+        "competitor": who,
+        "batches": batches,
+        "usage": {"foreign_cpu_share": 0.0},
+    }
+    return run if cold is None else run | {"cold": [{"seconds": s} for s in (20.0, 9.0, cold, cold)]}
+
+
+def test_a_warm_run_is_not_compared_with_a_cold_one():
+    from bench.report import CUBE, DEFAULT, Results, times_faster
+
+    mixed = Results([timed_run(CUBE, 1.0, 2.0), timed_run(DEFAULT, 6.0)])
+    finding = times_faster(mixed, "uniform-2m", DEFAULT, 5.0, CUBE)
+    assert finding.met is None
+    assert "run both again" in finding.measured
+
+
+def test_the_second_time_decides_and_the_first_is_said():
+    from bench.report import CUBE, DEFAULT, Results, at_most, times_faster
+
+    results = Results([timed_run(CUBE, 1.0, 2.0), timed_run(DEFAULT, 6.0, 8.0)])
+    finding = times_faster(results, "uniform-2m", DEFAULT, 5.0, CUBE)
+    assert (finding.measured, finding.met) == ("6.00x (1.000 s vs 6.000 s; cold 4.00x)", True)
+    finding = at_most(results, "uniform-2m", DEFAULT, 0.2, CUBE)
+    assert (finding.measured, finding.met) == ("0.17x (1.000 s vs 6.000 s; cold 0.25x)", True)
+
+
 def test_a_wrong_number_of_results_is_found():
     from bench.skew import counted
 
