@@ -1,22 +1,19 @@
-"""What the fault tests share: inputs on disk, a query over them, places to strike, and what must hold after.
+"""What the fault tests share: inputs on disk, a query over them, and places to strike.
 
 A `Scene` is one folder with everything of one query: its inputs, state, checkpoint and sink. Inputs are one
 small file a side and batch, written from a seed; the sink is Spark's Parquet sink, which shows a batch once
-or not at all. The query takes one file of each input a batch, and ends when nothing is left. The oracle is
-DuckDB over the same input files; neither it nor the checks need Spark.
+or not at all. The query takes one file of each input a batch, and ends when nothing is left. What must hold after is
+in checks.py.
 """
 
 from __future__ import annotations
 
-import json
 import os
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
-from urllib.parse import unquote, urlparse
 
 import duckdb
 import numpy as np
@@ -27,11 +24,9 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 import watersmeet as wm
 from watersmeet.log.files import LocalFiles
-from watersmeet.log.manifests import list_manifests, list_receipts, read_manifest, read_receipts
-from watersmeet.log.runs import RUNS, RunReader, batch_of
-from watersmeet.model.facts import FULL_RANGE, Manifest
+from watersmeet.log.manifests import list_manifests, read_manifest
+from watersmeet.model.facts import Manifest
 from watersmeet.tables.spec import Table
-from watersmeet.testing import assert_same_rows
 
 SIDES = ("l", "r")
 SCHEMA = "k bigint, x bigint, s string, id bigint"
@@ -309,7 +304,19 @@ def is_answered(scene: Scene) -> bool:
         return False
     manifest = newest(scene)
     done = scene.committed_batches() > manifest.batch.number
-    return done and not waiting_rows(scene) and manifest.totals["l"].rows == _rows_to_keep(scene, "l")
+    return done and not waiting_rows(scene) and manifest.totals["l"].rows == rows_to_keep(scene, "l")
+
+
+def newest(scene: Scene) -> Manifest:
+    return read_manifest(scene.files, list_manifests(scene.files)[-1])
+
+
+def rows_to_keep(scene: Scene, side: str) -> int:
+    """Of one input, from its files: rows that the state holds, or held until they were answered."""
+    with duckdb.connect() as con:
+        inputs = f"read_parquet('{scene.inputs(side)}/*.parquet')"
+        found = con.execute(f"SELECT {scene.join.kept} FROM {inputs}").fetchall()
+    return int(found[0][0])
 
 
 def waiting_rows(scene: Scene) -> int:
@@ -348,152 +355,6 @@ def new_session(master: str, scratch: Path, **settings: str) -> SparkSession:
     for key, value in {**SETTINGS, **settings, "spark.local.dir": str(scratch)}.items():
         builder = builder.config(key, value)
     return builder.getOrCreate()
-
-
-# --- what must hold -------------------------------------------------------------------------------------
-
-
-def check(scene: Scene) -> None:
-    """Nothing missing, nothing twice, and a state that is whole."""
-    check_results(scene)
-    check_state(scene)
-
-
-def check_results(scene: Scene) -> None:
-    expected = expected_rows(scene)
-    assert len(expected) > 100, "a join with few results shows little"
-    assert_same_rows(shown_rows(scene), expected)
-
-
-def expected_rows(scene: Scene) -> list[tuple[Any, ...]]:
-    places = {side: f"{scene.inputs(side)}/*.parquet" for side in scene.join.streams}
-    if scene.join is TABLE:
-        places["r"] = str(scene.table)
-    sides = ", ".join(f"{side} AS (FROM read_parquet('{place}'))" for side, place in places.items())
-    with duckdb.connect() as con:
-        query = f"WITH {sides} SELECT {', '.join(SELECT)} FROM l {scene.join.how.upper()} JOIN r ON {scene.join.on}"
-        return con.execute(query).fetchall()
-
-
-def shown_rows(scene: Scene) -> list[tuple[Any, ...]]:
-    """The rows that a reader of the sink sees: those in the files that the sink's log names."""
-    paths = [str(path) for path in _shown_files(scene.out / "_spark_metadata")]
-    with duckdb.connect() as con:
-        return con.execute("SELECT a, b, s FROM read_parquet($1)", [paths]).fetchall() if paths else []
-
-
-def _shown_files(log: Path) -> list[Path]:
-    """Every tenth entry of the log repeats all before it."""
-    entries = {int(path.stem): path for path in log.iterdir() if path.name[0].isdigit()}
-    first = max((number for number, path in entries.items() if path.suffix == ".compact"), default=0)
-    lines = [
-        line
-        for number in sorted(entries)
-        if number >= first
-        for line in entries[number].read_text().splitlines()[1:]
-    ]
-    return [Path(unquote(urlparse(json.loads(line)["path"]).path)) for line in lines]
-
-
-def newest(scene: Scene) -> Manifest:
-    return read_manifest(scene.files, list_manifests(scene.files)[-1])
-
-
-def check_plans(scene: Scene) -> None:
-    """The plan did change between the batches, and on the grid with every batch that was to turn it."""
-    agreed = {name.batch: read_manifest(scene.files, name) for name in list_manifests(scene.files)}
-    plans = [agreed[number].plan for number in sorted(agreed)]
-    if scene.join is BAND:
-        assert len({plan.ranges for plan in plans}) > 1, "the ranges never changed"
-    if scene.join is GRID:
-        shapes = [(shape.rows, shape.cols) for plan in plans if plan.grid for shape in plan.grid.shapes]
-        assert shapes == GRID_SHAPES
-
-
-def check_state(scene: Scene) -> None:
-    """The newest manifest holds each row that came once, in runs that are all there and undamaged.
-
-    With a table, rows that were answered are held no more.
-    """
-    manifest = newest(scene)
-    verify_runs(scene, manifest)
-    arrived = {side: _rows_to_keep(scene, side) for side in scene.join.streams}
-    if scene.join is TABLE:
-        assert manifest.totals["l"].rows == arrived["l"]
-        assert not waiting_rows(scene)
-        return
-    assert {side: sum(run.rows for run in manifest.live if run.input == side) for side in SIDES} == arrived
-    assert {side: manifest.totals[side].rows for side in SIDES} == arrived
-
-
-def verify_runs(scene: Scene, manifest: Manifest) -> None:
-    """Read every run that the manifest names; CorruptFile if one is not what was written."""
-    reader = RunReader(scene.files)
-    for run in manifest.live:
-        assert sum(map(len, reader.read(run, FULL_RANGE, ()).values())) == run.rows
-
-
-def _rows_to_keep(scene: Scene, side: str) -> int:
-    with duckdb.connect() as con:
-        inputs = f"read_parquet('{scene.inputs(side)}/*.parquet')"
-        found = con.execute(f"SELECT {scene.join.kept} FROM {inputs}").fetchall()
-    return int(found[0][0])
-
-
-def orphans(scene: Scene) -> set[str]:
-    """Run files that no manifest and no receipt names."""
-    named = {
-        path for name in list_manifests(scene.files) for path in read_manifest(scene.files, name).named_paths
-    }
-    receipts = read_receipts(scene.files, lambda merge, part: True)
-    named |= {run.path for receipt in receipts for run in receipt.output}
-    return run_files(scene) - named
-
-
-def run_files(scene: Scene) -> set[str]:
-    return {f"{RUNS}/{side}/{info.name}" for side in SIDES for info in scene.files.entries(f"{RUNS}/{side}")}
-
-
-def drafts(scene: Scene, half: str) -> list[Path]:
-    """What was begun and never published: `manifest-half-written` lies in manifests/, its name with a dot."""
-    return list((scene.files.root / f"{half.partition('-')[0]}s").glob(".*"))
-
-
-def check_traces(scene: Scene, point: Point) -> None:
-    """The blow fell where it was meant to: each place leaves its own kind of litter."""
-    assert scene.once.exists(), f"{point.name} was never reached"
-    if point.name in ("run-half-written", "merge-written"):
-        assert orphans(scene), "no run was left behind"
-    if point.name in ("start-half-written", "manifest-half-written", "receipt-half-written"):
-        assert drafts(scene, point.name), "nothing half written was left behind"
-    if point.name.startswith("merge"):
-        assert any("-m0" in run.path for run in newest(scene).live), "the merge was not done after all"
-    if point.name.startswith("clean"):
-        check_cleaned(scene)
-
-
-def check_cleaned(scene: Scene) -> None:
-    """Old manifests are gone, and with them every run that only they named.
-
-    Except merged runs: their receipts went in this clean-up, so that they themselves go in the next one.
-    """
-    last = list_manifests(scene.files)[-1].batch
-    cleaned = last - (last + 1) % 16
-    left = [path for path in orphans(scene) if batch_of(path) < cleaned and "-p0" in path]
-    assert not left, f"not removed: {left}"
-    assert min(name.batch for name in list_manifests(scene.files)) >= cleaned - 2
-    used = [name for name in list_receipts(scene.files) if int(name.split("-")[1]) < cleaned - 2]
-    assert not used, f"receipts not removed: {used}"
-
-
-# --- time -----------------------------------------------------------------------------------------------
-
-
-def wait_until(condition: Callable[[], Any], what: str, timeout_s: float = 60) -> None:
-    deadline = time.monotonic() + timeout_s
-    while not condition():
-        assert time.monotonic() < deadline, f"{what}: not within {timeout_s} s"
-        time.sleep(0.05)
 
 
 def python_path() -> str:

@@ -19,7 +19,8 @@ from pathlib import Path
 import psutil
 import pyspark
 
-from tests.faults.harness import REPOSITORY, python_path, wait_until
+from tests.faults.harness import REPOSITORY, python_path
+from tests.waiting import wait_until
 
 SPARK_HOME = Path(pyspark.__file__).parent
 

@@ -16,18 +16,9 @@ import pyarrow as pa
 import pytest
 from pyspark.errors import StreamingQueryException
 
-from tests.faults.harness import (
-    Scene,
-    check,
-    feed,
-    new_session,
-    newest,
-    orphans,
-    run,
-    start,
-    verify_runs,
-    wait_until,
-)
+from tests.faults.checks import check, orphans, verify_runs
+from tests.faults.harness import Scene, feed, new_session, newest, run, start
+from tests.waiting import wait_until
 
 pytestmark = [pytest.mark.faults, pytest.mark.timeout(600)]
 

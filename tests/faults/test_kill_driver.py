@@ -6,7 +6,8 @@ import signal
 
 import pytest
 
-from tests.faults.harness import BAND, GRID, POINTS, Point, Scene, check, check_plans, check_traces, feed
+from tests.faults.checks import check, check_plans, check_traces
+from tests.faults.harness import BAND, GRID, POINTS, Point, Scene, feed
 from tests.faults.processes import driver
 
 pytestmark = [pytest.mark.faults, pytest.mark.timeout(600)]

@@ -8,16 +8,8 @@ from __future__ import annotations
 
 import pytest
 
-from tests.faults.harness import (
-    CLEANING,
-    POINTS,
-    Scene,
-    check,
-    check_traces,
-    new_session,
-    python_path,
-    run_struck,
-)
+from tests.faults.checks import check, check_traces
+from tests.faults.harness import CLEANING, POINTS, Scene, new_session, python_path, run_struck
 from tests.faults.processes import cluster
 
 pytestmark = [pytest.mark.faults, pytest.mark.timeout(600)]

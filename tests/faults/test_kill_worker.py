@@ -4,17 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from tests.faults.harness import (
-    BAND,
-    GRID,
-    PLANNED,
-    POINTS,
-    Scene,
-    check,
-    check_plans,
-    check_traces,
-    run_struck,
-)
+from tests.faults.checks import check, check_plans, check_traces
+from tests.faults.harness import BAND, GRID, PLANNED, POINTS, Scene, run_struck
 
 pytestmark = [pytest.mark.faults, pytest.mark.timeout(600)]
 

@@ -9,18 +9,11 @@ from __future__ import annotations
 
 import pytest
 
-from tests.faults.harness import (
-    Scene,
-    check,
-    feed,
-    list_manifests,
-    new_session,
-    python_path,
-    run,
-    run_files,
-    wait_until,
-)
+from tests.faults.checks import check, run_files
+from tests.faults.harness import Scene, feed, new_session, python_path, run
 from tests.faults.processes import cluster, driver
+from tests.waiting import wait_until
+from watersmeet.log.manifests import list_manifests
 
 pytestmark = [pytest.mark.faults, pytest.mark.timeout(600)]
 

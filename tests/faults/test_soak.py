@@ -15,8 +15,10 @@ from functools import partial
 import psutil
 import pytest
 
-from tests.faults.harness import Scene, check, check_cleaned, feed, wait_until
+from tests.faults.checks import check, check_cleaned
+from tests.faults.harness import Scene, feed
 from tests.faults.processes import Driver, driver
+from tests.waiting import wait_until
 
 pytestmark = [pytest.mark.faults, pytest.mark.timeout(900)]
 

@@ -13,22 +13,12 @@ import pyarrow.parquet as pq
 import pytest
 
 import watersmeet as wm
-from tests.faults.harness import (
-    POINTS,
-    TABLE,
-    Scene,
-    check,
-    check_traces,
-    feed,
-    newest,
-    run,
-    start,
-    wait_until,
-    waiting_rows,
-)
+from tests.faults.checks import check, check_traces
+from tests.faults.harness import POINTS, TABLE, Scene, feed, newest, run, start, waiting_rows
 from tests.faults.processes import Driver, driver
 from tests.postgres import PostgresServer
 from tests.unit.database_helpers import new_server, open_postgresql
+from tests.waiting import wait_until
 
 pytestmark = [pytest.mark.faults, pytest.mark.timeout(600)]
 

@@ -98,6 +98,7 @@ def tiny(monkeypatch):
     monkeypatch.setattr(engine, "CLEAN_EVERY_BATCHES", 2)
     monkeypatch.setattr("watersmeet.kernel.pairs.PIECE_ROWS", 3)
     monkeypatch.setattr("watersmeet.kernel.pairs.OUTPUT_ROWS", 5)
+    monkeypatch.setattr("watersmeet.kernel.cross.HEAVY_PAIRS", 4)
     # Runs list every key, so that keys of a few rows are heavy.
     monkeypatch.setattr("watersmeet.plan.hypercube.LEAST_LISTED_ROWS", 1)
 
