@@ -181,6 +181,14 @@ def test_an_index_nested_loop_reads_a_page_for_each_row(relation_file):
     assert 0 < service.read_s < service.step_s
 
 
+@pytest.mark.timeout(60)
+@pytest.mark.parametrize("page_rows", [1000, 500])
+def test_a_machine_that_answers_most_rows_with_a_read_is_warm_at_some_time(relation_file, page_rows):
+    """One or two pages: after a read there is always room."""
+    service, _ = read_small(HYBRIDJOIN, relation_file, page_rows, 400_000)
+    assert service.held_rows / 2 < service.answered <= service.held_rows
+
+
 def test_a_stopped_run_ends_in_the_middle_of_a_turn(relation_file):
     stop = Event()
     with Relation(relation_file, 1000, 10) as relation:

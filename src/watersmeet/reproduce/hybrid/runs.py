@@ -30,6 +30,9 @@ from watersmeet.reproduce.timed import Stopped
 # at most where rows wait on every page.
 _FILLING = 3
 _NEARLY_FULL = 0.05
+# Turns over the relation that filling may take. One does it, unless there are so few pages that a read answers most of what
+# there is: such a machine is full whenever it takes rows, and never after it.
+_FILLING_ROUNDS = 10
 # Long beside a turn, some ten milliseconds, and short beside the times in which a shared machine gets slower or faster.
 _SLICE_S, _INDEX_SLICE_S = 0.2, 0.05
 
@@ -57,8 +60,11 @@ class Run:
         take many turns over the relation until those that are seldom asked for come up at different times again.
         """
         if self.algorithm == HYBRIDJOIN:
-            most = max(1, _FILLING * self.held_rows // len(self.relation.index))
-            while self._watched.machine.room > self.held_rows * _NEARLY_FULL:
+            pages = len(self.relation.index)
+            most = max(1, _FILLING * self.held_rows // pages)
+            for _ in range(_FILLING_ROUNDS * pages):
+                if self._watched.machine.room <= self.held_rows * _NEARLY_FULL:
+                    break
                 self._turn(most)
         # The first time ends with the next read of the first page, wherever the machine is.
         for _ in range(rounds):
