@@ -25,6 +25,7 @@ TINY = Size(
     radii=(0.08,),
     batches=1,
     rounds=1,
+    one_key_rows=(10, 200),
 )
 
 

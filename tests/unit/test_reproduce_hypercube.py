@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from pathlib import Path
 from threading import Event
 
@@ -20,6 +21,7 @@ from watersmeet.reproduce.hypercube.cases import (
     MANY_MANY,
     Case,
     cases_for,
+    one_key_inputs,
     operators_of,
     similar_inputs,
     zipf_inputs,
@@ -27,7 +29,7 @@ from watersmeet.reproduce.hypercube.cases import (
 from watersmeet.reproduce.hypercube.curves import fig4, fig6
 from watersmeet.reproduce.hypercube.example import fig3, plan_step
 from watersmeet.reproduce.hypercube.figures import FULL, QUICK, Hypercube
-from watersmeet.reproduce.hypercube.many import TaskRun, fastest, run_tasks
+from watersmeet.reproduce.hypercube.many import TaskRun, fastest, handing_cost, run_tasks
 from watersmeet.reproduce.hypercube.measure import CaseRun
 from watersmeet.reproduce.hypercube.operators import JB, JB1, JB6, PHJ, SHC, TASKS, THREE
 from watersmeet.reproduce.queries import Inputs
@@ -117,9 +119,9 @@ def test_groups_are_in_proportion_to_the_tasks(operator, groups):
 # Tasks one by one
 
 
-def task_run(seconds, probed=((1,),), emitted=((1,),), plan_s=(0.0,), shapes=()):
+def task_run(seconds, probed=((1,),), emitted=((1,),), plan_s=(0.0,), shapes=(), handing_s=0.0):
     arrays = (np.array(values, np.float64) for values in (plan_s, seconds, probed, emitted))
-    return TaskRun(*arrays, tuple(shapes))
+    return TaskRun(*arrays, tuple(shapes), handing_s)
 
 
 def test_parallel_time_is_the_plan_and_the_slowest_task_of_each_batch():
@@ -130,9 +132,25 @@ def test_parallel_time_is_the_plan_and_the_slowest_task_of_each_batch():
     assert run.rows_probed == 20
 
 
+def test_a_worker_also_waits_until_spark_has_its_results():
+    run = task_run([[1, 3], [5, 2]], emitted=[[0, 30], [10, 40]], plan_s=[0.5, 0.25], handing_s=0.1)
+    # In the second batch it is the one that joins faster.
+    assert run.parallel_s == pytest.approx(0.5 + (3 + 3) + 0.25 + max(5 + 1, 2 + 4))
+    assert replace(run, handing_s=0.2).parallel_s == pytest.approx(0.5 + (3 + 6) + 0.25 + (2 + 8))
+    assert run.join_s == 0.5 + 3 + 0.25 + 5
+
+
+def test_what_a_result_costs_is_told_by_two_joins_and_never_less_than_nothing():
+    assert handing_cost([(100, 1.0), (1100, 3.0)]) == 0.002
+    assert handing_cost([(100, 1.0), (1100, 0.9)]) == 0
+    few, many = (one_key_inputs(rows).count_results() for rows in (10, 40))
+    assert (few, many) == (100, 1600)
+
+
 def test_of_several_runs_each_task_counts_with_its_best_time():
-    best = fastest([task_run([[1, 9]], plan_s=[2]), task_run([[4, 3]], plan_s=[1])])
-    assert best.seconds.tolist() == [[1, 3]] and best.plan_s.tolist() == [1]
+    runs = [task_run([[1, 9]], plan_s=[2], handing_s=0.5), task_run([[4, 3]], plan_s=[1], handing_s=0.5)]
+    best = fastest(runs)
+    assert best.seconds.tolist() == [[1, 3]] and best.plan_s.tolist() == [1] and best.handing_s == 0.5
 
 
 def tasks_of(operator, inputs, scratch, tasks=6, **more):

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
 from watersmeet.reproduce.hypercube.operators import JB1, JB6, THREE, Operator
@@ -44,7 +45,10 @@ SIMILAR = Query(
 
 @dataclass(frozen=True, slots=True)
 class Size:
-    """How much is run: rows of both inputs together for Zipf, the TPC-H scale, points, and the values of each x axis."""
+    """How much is run: rows of both inputs together for Zipf, the TPC-H scale, points, and the values of each x axis.
+
+    `one_key_rows` are those of the two joins that tell what a result costs on Spark, in each input.
+    """
 
     zipf_rows: int
     alphas: tuple[float, ...]
@@ -55,6 +59,7 @@ class Size:
     radii: tuple[float, ...]
     batches: int
     rounds: int
+    one_key_rows: tuple[int, int]
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,9 +134,22 @@ def zipf_inputs(rows: int, alpha: float) -> Inputs:
     """So many rows in all, half of them in each input."""
     rng = np.random.default_rng((SEED, round(100 * alpha), rows))
     # One draw for both, since a draw also says which key has which rank.
-    left, right = np.split(draw_keys(np.arange(KEYS), rows // 2 * 2, alpha, rng), 2)
-    numbers = np.arange(rows // 2)
-    return Inputs(ZIPF, {"r": pa.table({"b": left, "a": numbers}), "s": pa.table({"b": right, "c": numbers})})
+    return _zipf(*np.split(draw_keys(np.arange(KEYS), rows // 2 * 2, alpha, rng), 2))
+
+
+def one_key_inputs(rows: int) -> Inputs:
+    """So many rows in each input, of one key: one task of PHJ gives out all results."""
+    return _zipf(np.zeros(rows, np.int64), np.zeros(rows, np.int64))
+
+
+def _zipf(left: npt.NDArray[np.int64], right: npt.NDArray[np.int64]) -> Inputs:
+    return Inputs(
+        ZIPF,
+        {
+            "r": pa.table({"b": left, "a": np.arange(len(left))}),
+            "s": pa.table({"b": right, "c": np.arange(len(right))}),
+        },
+    )
 
 
 def similar_inputs(points: int, radius: float) -> Inputs:

@@ -2,9 +2,11 @@
 
 The operator is the one that runs on Spark, over the same files; only Spark is not there. From the seconds of single
 tasks follows the time that as many workers would need at the same time: in each batch the plan, for which all wait,
-and then the slowest task. Not in it: ingest, which is the same for every operator, Spark's own part, and whatever
-workers cost each other. Results are put into bytes, as a worker has to before it sends them, and then dropped: those of
-a heavy key are views of the same few rows up to there, and would cost nothing.
+and then the slowest task. Not in it: ingest, which is the same for every operator, and whatever workers cost each other.
+
+Results are dropped as they come. Those of a heavy key are views of the same few rows, so that they cost next to nothing
+here, and some twenty times as much on Spark as all the rest, which has to be handed each of them: a worker's time is its
+own seconds and, for each result, what that costs on Spark.
 """
 
 from __future__ import annotations
@@ -38,7 +40,8 @@ Figures = npt.NDArray[np.float64]
 class TaskRun:
     """By batch the seconds of the plan; by batch and task seconds, fresh rows looked up, and results given out.
 
-    `shapes` are the grids of the heavy keys after the last batch, if the operator has any.
+    `shapes` are the grids of the heavy keys after the last batch, if the operator has any; `handing_s` what it takes Spark
+    to be handed a result.
     """
 
     plan_s: Figures
@@ -46,10 +49,16 @@ class TaskRun:
     probed: Figures
     emitted: Figures
     shapes: tuple[GridShape, ...]
+    handing_s: float = 0.0
 
     @property
     def parallel_s(self) -> float:
         """The time of as many workers as tasks."""
+        return float((self.plan_s + (self.seconds + self.handing_s * self.emitted).max(axis=1)).sum())
+
+    @property
+    def join_s(self) -> float:
+        """The same for workers that hand their results to nobody."""
         return float((self.plan_s + self.seconds.max(axis=1)).sum())
 
     @property
@@ -72,7 +81,18 @@ def fastest(runs: Sequence[TaskRun]) -> TaskRun:
         runs[0].probed,
         runs[0].emitted,
         runs[0].shapes,
+        runs[0].handing_s,
     )
+
+
+def handing_cost(joins: Sequence[tuple[int, float]]) -> float:
+    """Seconds for a result, from two joins that differ in their results alone: how many there are, and all seconds.
+
+    >>> handing_cost([(1_000_000, 1.0), (11_000_000, 1.5)])
+    5e-08
+    """
+    (few, few_s), (many, many_s) = joins
+    return max(0.0, many_s - few_s) / (many - few)
 
 
 def run_tasks(
@@ -82,6 +102,7 @@ def run_tasks(
     ends: Sequence[Point],
     scratch: Path,
     *,
+    handing_s: float = 0.0,
     stop: Event | None = None,
     watch: Callable[[int], None] = lambda done: None,
 ) -> TaskRun:
@@ -114,7 +135,7 @@ def run_tasks(
             )
         cube = last_manifest(state, NAME).plan.cube
         shapes = tuple(heavy.shape for heavy in cube.heavy) if cube else ()
-        return TaskRun(np.array(plan_s), seconds, probed, emitted, shapes)
+        return TaskRun(np.array(plan_s), seconds, probed, emitted, shapes, handing_s)
     finally:
         shutil.rmtree(scratch, ignore_errors=True)
 
@@ -137,9 +158,8 @@ def _run_batch(
 
 
 def _run_task(join: LocalJoin, batch: BatchId, task: int, descriptors: Sequence[Descriptor]) -> TaskWork:
-    """As `LocalJoin.batch` does it, but results are given out instead of held."""
+    """As `LocalJoin.batch` does it, but without holding the results."""
     tally, emitted, started = Tally(), 0, time.perf_counter()
     for result in join.operator.join(batch, task, descriptors, tally):
-        result.serialize()
         emitted += result.num_rows
     return TaskWork(tally.probed, emitted, time.perf_counter() - started)

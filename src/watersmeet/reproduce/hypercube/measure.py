@@ -18,9 +18,9 @@ from pyspark.sql import SparkSession
 
 from watersmeet.jobs.session import spark_session
 from watersmeet.reproduce.arrival import cut, steady
-from watersmeet.reproduce.hypercube.cases import Case, Size, make_inputs, operators_of
-from watersmeet.reproduce.hypercube.many import TaskRun, fastest, run_tasks
-from watersmeet.reproduce.hypercube.operators import TASKS, THREE, Operator
+from watersmeet.reproduce.hypercube.cases import Case, Size, make_inputs, one_key_inputs, operators_of
+from watersmeet.reproduce.hypercube.many import TaskRun, fastest, handing_cost, run_tasks
+from watersmeet.reproduce.hypercube.operators import PHJ, TASKS, THREE, Operator
 from watersmeet.reproduce.queries import Inputs
 from watersmeet.reproduce.sitting import CORES, SETTINGS, Watch
 from watersmeet.reproduce.streams import write_streams
@@ -47,7 +47,8 @@ def count_steps(cases: Sequence[Case], size: Size) -> int:
     if not cases:
         return 0
     runs = sum(len(THREE) + len(operators_of(case)) for case in cases)
-    return 1 + len(THREE) + _needs_tables(cases) + len(cases) + size.rounds * runs
+    handing = len(size.one_key_rows) * (1 + size.rounds)
+    return 1 + len(THREE) + handing + _needs_tables(cases) + len(cases) + size.rounds * runs
 
 
 def measure(
@@ -66,92 +67,116 @@ def measure(
     if _needs_tables(cases):
         watch.step(f"TPC-H tables, scale factor {size.scale:g}")
         home = tables(data, size.scale)
-    measured: Measured = {}
     watch.step("starting Spark")
     with spark_session("watersmeet reproduce", SETTINGS, scratch / "spark.log") as session:
         arm()
-        for number, case in enumerate(cases):
-            sitting = _Sitting(session.spark, case, size, home, scratch, watch, stop)
-            if number == 0:
-                sitting.warm_up()
-            measured[case] = sitting.run()
-    return measured
+        place = _Place(session.spark, size, scratch, watch, stop)
+        handing_s = _measure_handing(place)
+        return {
+            case: _measure_case(
+                _Sitting(place, case.text, functools.partial(make_inputs, case, size, home)),
+                operators_of(case),
+                handing_s,
+            )
+            for case in cases
+        }
 
 
 def _needs_tables(cases: Sequence[Case]) -> bool:
     return any(case.figure == "fig6" for case in cases)
 
 
-class _Sitting:
-    """All runs of one case."""
+def _measure_handing(place: _Place) -> float:
+    """Seconds that a result costs on Spark: joins of one key, whose results one task gives out, differ in nothing else."""
+    sittings = [
+        _Sitting(place, f"one key, {rows:,} rows", functools.partial(one_key_inputs, rows), f"one-key-{rows}")
+        for rows in place.size.one_key_rows
+    ]
+    sittings[0].warm_up()
+    seconds = [[sitting.on_spark(PHJ) for sitting in sittings] for _ in range(place.size.rounds)]
+    best = [min(times) for times in zip(*seconds, strict=True)]
+    return handing_cost(
+        [(sitting.inputs.count_results(), s) for sitting, s in zip(sittings, best, strict=True)]
+    )
 
-    def __init__(
-        self,
-        spark: SparkSession,
-        case: Case,
-        size: Size,
-        home: Path,
-        scratch: Path,
-        watch: Watch,
-        stop: Event,
-    ):
-        watch.step(f"{case.text}: data")
-        self._spark, self._case, self._size = spark, case, size
-        self._scratch, self._watch, self._stop = scratch, watch, stop
-        self._inputs: Inputs = make_inputs(case, size, home)
-        self._ends = cut(steady(*self._inputs.rows), size.batches)
-        shutil.rmtree(scratch / "files", ignore_errors=True)
-        write_streams(self._inputs, self._ends, scratch / "files")
+
+def _measure_case(sitting: _Sitting, operators: Sequence[Operator], handing_s: float) -> CaseRun:
+    spark_s: dict[Operator, list[float]] = {}
+    runs: dict[Operator, list[TaskRun]] = {}
+    for turn in range(sitting.place.size.rounds):
+        for operator in _turned(THREE, turn):
+            spark_s.setdefault(operator, []).append(sitting.on_spark(operator))
+    for turn in range(sitting.place.size.rounds):
+        for operator in _turned(operators, turn):
+            runs.setdefault(operator, []).append(sitting.in_tasks(operator, handing_s))
+    return CaseRun(
+        sitting.inputs.rows,
+        sitting.inputs.count_results(),
+        sitting.inputs.heaviest_share(),
+        {operator: min(seconds) for operator, seconds in spark_s.items()},
+        {operator: fastest(found) for operator, found in runs.items()},
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class _Place:
+    """Where everything runs."""
+
+    spark: SparkSession
+    size: Size
+    scratch: Path
+    watch: Watch
+    stop: Event
+
+
+class _Sitting:
+    """All runs over the same rows."""
+
+    def __init__(self, place: _Place, text: str, make: Callable[[], Inputs], folder: str = "case"):
+        place.watch.step(f"{text}: data")
+        self.place, self.inputs = place, make()
+        self._text = text
+        self._ends = cut(steady(*self.inputs.rows), place.size.batches)
+        self._files = place.scratch / "files" / folder
+        shutil.rmtree(self._files, ignore_errors=True)
+        write_streams(self.inputs, self._ends, self._files)
 
     def warm_up(self) -> None:
         for operator in THREE:
-            self._watch.step(f"{self._case.text}, {operator.name}: warming up")
-            self._on_spark(operator)
+            self.place.watch.step(f"{self._text}, {operator.name}: warming up")
+            self._stream(operator)
 
-    def run(self) -> CaseRun:
-        spark_s: dict[Operator, list[float]] = {}
-        runs: dict[Operator, list[TaskRun]] = {}
-        for turn in range(self._size.rounds):
-            for operator in _turned(THREE, turn):
-                self._watch.step(f"{self._case.text}, {operator.name} on Spark")
-                spark_s.setdefault(operator, []).append(self._on_spark(operator))
-        for turn in range(self._size.rounds):
-            for operator in _turned(operators_of(self._case), turn):
-                self._watch.step(f"{self._case.text}, {operator.name}, {TASKS} tasks")
-                runs.setdefault(operator, []).append(self._in_tasks(operator))
-        return CaseRun(
-            self._inputs.rows,
-            self._inputs.count_results(),
-            self._inputs.heaviest_share(),
-            {operator: min(seconds) for operator, seconds in spark_s.items()},
-            {operator: fastest(found) for operator, found in runs.items()},
-        )
+    def on_spark(self, operator: Operator) -> float:
+        self.place.watch.step(f"{self._text}, {operator.name} on Spark")
+        return self._stream(operator)
 
-    def _on_spark(self, operator: Operator) -> float:
-        run = self._scratch / "run"
+    def _stream(self, operator: Operator) -> float:
+        run = self.place.scratch / "run"
         remove(run)
         try:
             return run_timed(
-                self._spark,
-                self._inputs,
-                self._scratch / "files",
+                self.place.spark,
+                self.inputs,
+                self._files,
                 run,
                 operator.arguments(CORES),
-                stop=self._stop,
-                watch=functools.partial(self._watch.batch, of=len(self._ends)),
+                stop=self.place.stop,
+                watch=functools.partial(self.place.watch.batch, of=len(self._ends)),
             ).total_s
         finally:
             remove(run)
 
-    def _in_tasks(self, operator: Operator) -> TaskRun:
+    def in_tasks(self, operator: Operator, handing_s: float) -> TaskRun:
+        self.place.watch.step(f"{self._text}, {operator.name}, {TASKS} tasks")
         return run_tasks(
             operator,
             TASKS,
-            self._inputs,
+            self.inputs,
             self._ends,
-            self._scratch / "run",
-            stop=self._stop,
-            watch=functools.partial(self._watch.batch, of=len(self._ends)),
+            self.place.scratch / "run",
+            handing_s=handing_s,
+            stop=self.place.stop,
+            watch=functools.partial(self.place.watch.batch, of=len(self._ends)),
         )
 
 
