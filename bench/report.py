@@ -291,7 +291,10 @@ def markdown(
         f"Measured {date} with Spark {facts['spark']}, Java {facts['java']}, Python {facts['python']}, "
         f"pyarrow {facts['pyarrow']}, numpy {facts['numpy']}, {facts['cores']} cores, seed {SEED}."
     )
-    warm = " Runs with a `cold` figure did the stream twice in one JVM: that is the first time, the rest the second."
+    warm = (
+        " Runs with a `cold` figure did the stream twice in one JVM: that is the first time, as are `first s` and `JVM MB`; "
+        "others' CPU is the larger of both, and the rest the second time."
+    )
     legend = (
         "Seconds per batch from the third batch on, median of the runs; memory and disk are maxima; the "
         "last column is the share of the machine that other processes took."

@@ -125,7 +125,14 @@ def measure(given: Inputs[Any], competitor: Competitor, scratch: Path, *, warm: 
     _forget_state()
     shutil.rmtree(scratch / "first")
     second = _run_stream(given, competitor, scratch, before=given.workload.batches)
-    # The heap that the first time asked for is seldom given back: the second would look as large as both.
+    return warm_figures(first, second)
+
+
+def warm_figures(first: dict, second: dict) -> dict:
+    """What counts of two times in one JVM.
+
+    The heap that the first time asked for is seldom given back: the second would look as large as both.
+    """
     usage = second["usage"] | {
         "jvm_rss_bytes": first["usage"]["jvm_rss_bytes"],
         "foreign_cpu_share": max(one["usage"]["foreign_cpu_share"] for one in (first, second)),

@@ -151,7 +151,7 @@ SKEW = Suite(
     # Compared at a smaller size and with one key: to write and compare 70M results each would take minutes more.
     unverified=tuple(w.name for w in (UNIFORM_2M, ZIPF_1, ZIPF_1_LARGE, ZIPF_15, ZIPF_2)),
     # A tenth is at stake: one run each would not show it.
-    rounds={w.name: 3 for w in (UNIFORM_2M, ZIPF_1, ZIPF_1_LARGE, ZIPF_15, ZIPF_2)},
+    rounds={w.name: 3 for w in (UNIFORM_2M, ZIPF_1, ZIPF_1_LARGE, ZIPF_15, ZIPF_2, ONE_KEY)},
     tables=skew.tables,
     draw=plot.draw_skew,
 )

@@ -152,6 +152,45 @@ def test_history_of_one_key_is_met_at_once_if_it_fits_a_piece(monkeypatch, piece
     assert rows == [(i, j) for i in range(3) for j in range(20)]
 
 
+@pytest.mark.parametrize("fresh", [(), ("l",), ("r",), ("l", "r")], ids=" and ".join)
+def test_history_that_no_fresh_row_meets_is_not_touched(monkeypatch, fresh):
+    """A heavy key that takes a rest has its history in every plan."""
+    gathered = []
+    met_at_once = equi._history_at_once
+    monkeypatch.setattr(
+        equi, "_history_at_once", lambda side: gathered.append(side.name) or met_at_once(side)
+    )
+    history = [run_of([7] * 4, start=4 * place) for place in range(2)]
+    left, right = (Side(name, [run_of([7], start=8)] if name in fresh else [], history) for name in "lr")
+    columns = (OutputColumn("l", "id", "a"), OutputColumn("r", "id", "b"))
+    found = sum(b.num_rows for b in equi.join_sides(left, right, EquiJoin((), None, columns)))
+    assert found == {0: 0, 1: 8, 2: 17}[len(fresh)]
+    assert sorted(gathered) == sorted({"l", "r"} & {{"l": "r", "r": "l"}[name] for name in fresh})
+
+
+def test_a_side_longer_than_a_batch_is_tiled_in_equal_parts(monkeypatch):
+    """A rest of one row would be copied as often as a batch has rows."""
+    widths = []
+    laid_out = cross._laid_out
+    monkeypatch.setattr(
+        cross,
+        "_laid_out",
+        lambda spread, tiled, limit: widths.append(tiled.num_rows) or laid_out(spread, tiled, limit),
+    )
+    wide, narrow = (
+        pa.record_batch({"x": np.arange(1001), "y": np.arange(1001)}),
+        pa.record_batch({"z": np.arange(300)}),
+    )
+    columns = [OutputColumn("l", "x", "x"), OutputColumn("l", "y", "y"), OutputColumn("r", "z", "z")]
+    batches = list(cross.cross(wide, narrow, ("l", "r"), columns, 1000))
+    assert widths == [501, 500]
+    pairs_found = np.concatenate([1000 * b.column(0).to_numpy() + b.column(2).to_numpy() for b in batches])
+    assert max(b.num_rows for b in batches) <= 1000
+    assert np.array_equal(
+        np.sort(pairs_found), np.sort((1000 * np.arange(1001)[:, None] + np.arange(300)).ravel())
+    )
+
+
 def test_a_heavy_key_is_not_paired_row_by_row(monkeypatch):
     """The one side's columns are the same memory in all batches of a block."""
     left, right = run_of([7] * 300), run_of([7] * 200, start=1000)

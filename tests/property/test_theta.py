@@ -14,7 +14,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from watersmeet.kernel import pairs, theta
+from watersmeet.kernel import cross, pairs, theta
 from watersmeet.kernel.evaluate import supports
 from watersmeet.kernel.pairs import OutputColumn, Side
 from watersmeet.kernel.sorted import Sorted
@@ -129,7 +129,7 @@ def runs_of(lists: list[list[dict[str, Any]]]) -> list[Sorted]:
 
 
 def joined(
-    old_left, new_left, old_right, new_right, join: ThetaJoin, sizes: tuple[int, int, int]
+    old_left, new_left, old_right, new_right, join: ThetaJoin, sizes: tuple[int, int, int, int]
 ) -> Counter[Any]:
     lefts, rights = runs_of(old_left + new_left), runs_of(old_right + new_right)
     left = Side("l", lefts[len(old_left) :], lefts[: len(old_left)])
@@ -140,6 +140,7 @@ def joined(
         patch.setattr(theta, "SLAB_ROWS", sizes[1])
         patch.setattr(theta, "BLOCK_PAIRS", sizes[2])
         patch.setattr(theta, "MATRIX_WIDTH", 3)
+        patch.setattr(cross, "LEAST_ROWS", sizes[3])
         batches = list(join_blocks(left, right, join))
     assert all(0 < batch.num_rows <= 7 for batch in batches)
     return Counter(pair for b in batches for pair in zip(*(c.to_pylist() for c in b.columns), strict=True))
@@ -158,7 +159,8 @@ def owed(old_left, new_left, old_right, new_right, holds) -> Counter[Any]:
     )
 
 
-sizes = st.tuples(st.integers(1, 20), st.integers(1, 9), st.integers(1, 30))
+# The last: whether a cross product needs no positions, or has rows too wide for that.
+sizes = st.tuples(st.integers(1, 20), st.integers(1, 9), st.integers(1, 30), st.sampled_from([1, 1 << 40]))
 
 
 # Some twenty examples of each case, or as many as the profile asks for.

@@ -86,6 +86,27 @@ def test_the_second_time_decides_and_the_first_is_said():
     assert (finding.measured, finding.met) == ("0.17x (1.000 s vs 6.000 s; cold 0.25x)", True)
 
 
+def test_of_two_times_in_a_jvm_the_second_counts_but_for_heap_and_start():
+    from bench.run import warm_figures
+
+    first = {
+        "usage": {"jvm_rss_bytes": 5, "foreign_cpu_share": 0.3, "cpu_s": 1},
+        "prepare_s": 9,
+        "batches": [8],
+    }
+    second = {
+        "usage": {"jvm_rss_bytes": 7, "foreign_cpu_share": 0.1, "cpu_s": 2},
+        "prepare_s": 1,
+        "batches": [4],
+    }
+    assert warm_figures(first, second) == {
+        "usage": {"jvm_rss_bytes": 5, "foreign_cpu_share": 0.3, "cpu_s": 2},
+        "prepare_s": 9,
+        "batches": [4],
+        "cold": [8],
+    }
+
+
 def test_a_wrong_number_of_results_is_found():
     from bench.skew import counted
 

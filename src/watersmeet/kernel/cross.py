@@ -8,6 +8,7 @@ costs a write for each column of one side instead of a read by position for each
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 
 import numpy as np
@@ -90,8 +91,11 @@ def cross(
     if sides[1][1].num_rows < TILED_ROWS:
         sides.sort(key=lambda side: side[1].num_rows)
     (spread_name, spread), (_, tiled) = sides
-    for low in range(0, tiled.num_rows, limit):
-        for spread_rows, tiled_rows in _laid_out(spread, tiled.slice(low, limit), limit):
+    # In equal parts: a short rest would be copied many times.
+    parts = max(1, math.ceil(tiled.num_rows / limit))
+    width = max(1, math.ceil(tiled.num_rows / parts))
+    for low in range(0, tiled.num_rows, width):
+        for spread_rows, tiled_rows in _laid_out(spread, tiled.slice(low, width), limit):
             arrays = [
                 (spread_rows if c.input == spread_name else tiled_rows).column(c.column) for c in output
             ]

@@ -64,7 +64,11 @@ def join_sides(left: Side, right: Side, join: EquiJoin) -> Iterator[pa.RecordBat
     emission = Emission(join.residual, join.output, join.ansi, join.verify, join.within)
     turned = replace(emission, verify=tuple((right_key, left_key) for left_key, right_key in join.verify))
     if _one_key(left, right):
-        left, right = _history_at_once(left), _history_at_once(right)
+        # A side's history is met by the other's fresh rows, if there are any.
+        left, right = (
+            _history_at_once(left) if any(map(len, right.fresh)) else left,
+            _history_at_once(right) if any(map(len, left.fresh)) else right,
+        )
     for left_part, right_part in _cut_fresh(left, right):
         for one, other in owed_pieces(left_part, right_part):
             if len(one.keys) <= len(other.keys):

@@ -73,10 +73,12 @@ COUNTED_PER_WORKER = 4
 # Fresh rows looked up for each task and input to see where the light work lies: an error of some 4 % a task.
 SAMPLES_PER_TASK = 512
 
-# What a change must spare the busiest task at least, as a share of a task's mean work: of what is known by a sample,
-# since less may be the sample's error, and of what is counted, since a change is never for nothing: the more tasks,
-# the more rows it moves (on 48 up to fourteen for each that arrives, if a hundredth were enough; six so).
-SAMPLED_GAIN, SURE_GAIN, SURE_GAIN_BY_TASK = 0.1, 0.05, 0.005
+# What a change must spare the busiest task at least, as a share of a task's mean work. Of what is known by a sample:
+# less may be the sample's error.
+SAMPLED_GAIN = 0.1
+# Of what is counted: so much for each task, and at most so much. The more tasks there are, the more rows a change moves:
+# with a hundredth on 48 tasks up to fourteen moved for each that arrived, with this up to six.
+SURE_GAIN_BY_TASK, SURE_GAIN = 0.005, 0.05
 
 # Changes of shape that a plan remembers.
 CHANGES_KEPT = 20

@@ -59,8 +59,8 @@ QUICK = Size(
 _COMPUTED = (
     f"{TASKS} workers, the paper's p: computed, from {TASKS} tasks of the same operator that ran one after the other in one "
     "process without Spark. The time is that of as many workers side by side: in each batch the plan, then the slowest "
-    "task, with what Spark takes for each of its results (measured on Spark, by a join of one key); without ingest, network "
-    "and Spark's other parts. What the join takes by itself is shown beside it."
+    "task, with what Spark takes for each of its results (measured on Spark, by a join of one key with three columns); without "
+    "ingest, network and Spark's other parts. What the join takes by itself is shown beside it."
 )
 
 

@@ -86,13 +86,21 @@ def fastest(runs: Sequence[TaskRun]) -> TaskRun:
 
 
 def handing_cost(joins: Sequence[tuple[int, float]]) -> float:
-    """Seconds for a result, from two joins that differ in their results alone: how many there are, and all seconds.
+    """Seconds for a result, from two joins of which one has many more: how many there are, and all seconds.
+
+    In it are the few nanoseconds that the join itself takes for a result. WatersmeetError if the machine was so restless that
+    more results took no more time.
 
     >>> handing_cost([(1_000_000, 1.0), (11_000_000, 1.5)])
     5e-08
     """
     (few, few_s), (many, many_s) = joins
-    return max(0.0, many_s - few_s) / (many - few)
+    if many_s <= few_s:
+        raise WatersmeetError(
+            f"{many:,} results took {many_s:.2f} s on Spark and {few:,} results {few_s:.2f} s: the machine is too busy with other "
+            "work to time anything. Run it again when it is quiet"
+        )
+    return (many_s - few_s) / (many - few)
 
 
 def run_tasks(
