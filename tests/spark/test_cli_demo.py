@@ -38,6 +38,10 @@ def test_the_demo_runs_checks_and_cleans_up(tmp_path):
     assert re.fullmatch(r"[\d,]+ results, all equal to DuckDB's", lines[-1])
     assert int(lines[-1].split()[0].replace(",", "")) > 1_000
     assert lines[0].startswith("batch 0: 300 rows in")
+    heading = next(place for place, line in enumerate(lines) if line.startswith("heavy key"))
+    assert lines[heading].split()[2:] == ["rows", "of", "b", "rows", "of", "s", "grid", "tasks"]
+    # Bounds of its rows on both sides, its grid and how many tasks share it.
+    assert re.search(r"\S+ +[\d,.]+.* +\d+ x \d+ +\d+$", lines[heading + 1].rstrip())
     assert not [path for path in tmp_path.iterdir() if path.name.startswith("watersmeet")]
 
 

@@ -23,11 +23,13 @@ from watersmeet.cli.demo.producer import Producer
 from watersmeet.cli.demo.sink import ResultFiles
 from watersmeet.cli.figures import batches, clock, count
 from watersmeet.cli.figures import seconds as in_seconds
+from watersmeet.cli.heavy import cube_words, heavy_table
 from watersmeet.cli.job import prepared_job
 from watersmeet.cli.meters import Meters, state_words
 from watersmeet.cli.outcome import say, say_error
+from watersmeet.cli.run_panel import HEAVIEST
 from watersmeet.cli.signals import StopRequest
-from watersmeet.cli.views import View, choose_view
+from watersmeet.cli.views import View, choose_view, is_watched
 from watersmeet.errors import UsageError, WatersmeetError
 from watersmeet.jobs.failure import QueryError
 from watersmeet.jobs.file import parse_job
@@ -102,6 +104,8 @@ def show(*, seconds: int, plain: bool, keep: Path | None, seed: int, stop: StopR
                 verdict = _check(parts)
                 parts.panel.phase = "done"
         say(console, _figures(parts))
+        if not is_watched(console, plain=plain):
+            _print_heaviest(console, parts.meters.state)
         _pronounce(console, verdict)
         if keep is not None:
             say(console, f"kept in {folder}")
@@ -177,6 +181,15 @@ def _figures(parts: _Parts) -> str:
         f"a batch took {in_seconds(statistics.median(times))} (median), {in_seconds(max(times))} at most; "
         f"{state_words(meters.state)}"
     )
+
+
+def _print_heaviest(console: Console, state: JoinStatus | None) -> None:
+    """For those who had no panel, which keeps showing them."""
+    if state is not None and state.hypercube is not None:
+        names = [one.name for one in state.inputs]
+        heavy = state.hypercube.heavy[:HEAVIEST]
+        say(console, cube_words(state.hypercube))
+        console.print(heavy_table(heavy, names, console.width, ascii_only=console.options.ascii_only))
 
 
 def _pronounce(console: Console, verdict: Verdict) -> None:
