@@ -6,11 +6,13 @@ from collections.abc import Iterable, Iterator
 
 import pyarrow as pa
 
+from watersmeet.kernel.sizes import all_row_bytes, cut_by_bytes
+
 
 def coalesce(
     batches: Iterable[pa.RecordBatch], rows: int, size: int, alone: int | None = None
 ) -> Iterator[pa.RecordBatch]:
-    """Concatenate neighbours as long as they stay within so many rows and bytes; empty ones are dropped.
+    """Concatenate neighbours up to `rows` rows and `size` bytes; empty ones are dropped.
 
     From `alone` rows on a batch is large enough to go as it is, uncopied.
     """
@@ -30,6 +32,16 @@ def coalesce(
         held_bytes += batch.nbytes
     if held:
         yield _one(held)
+
+
+def split(batches: Iterable[pa.RecordBatch], size: int) -> Iterator[pa.RecordBatch]:
+    """The same rows in batches of at most about this many bytes, as views; a row that exceeds them is alone."""
+    for batch in batches:
+        if batch.nbytes <= size:
+            yield batch
+            continue
+        for part in cut_by_bytes(all_row_bytes(batch), size):
+            yield batch.slice(part.start, part.stop - part.start)
 
 
 def _one(batches: list[pa.RecordBatch]) -> pa.RecordBatch:

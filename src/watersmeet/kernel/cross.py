@@ -18,7 +18,8 @@ import pyarrow.compute as pc
 
 from watersmeet.kernel import pairs
 from watersmeet.kernel.evaluate import same_value
-from watersmeet.kernel.pairs import Matches, OutputColumn, is_text, text_offsets
+from watersmeet.kernel.pairs import Matches, OutputColumn
+from watersmeet.kernel.sizes import all_row_bytes, varies
 from watersmeet.kernel.sorted import take_rows
 
 # Fewer pairs of one key than this are as fast by position.
@@ -54,18 +55,15 @@ def _all_same(column: pa.Array, value: pa.Scalar) -> bool:
 
 
 def rows_of_a_batch(left: pa.RecordBatch, right: pa.RecordBatch) -> int:
-    """How many results fit a batch even if all were as wide as the widest one; none if those are too few.
-
-    Not guaranteed for lists, maps and structs, of which the mean is taken.
-    """
-    fit = pairs.OUTPUT_BYTES // max(1, sum(map(_widest_value, (*left.columns, *right.columns))))
+    """How many results fit a batch even if all were as wide as the widest one; none if those are too few."""
+    fit = pairs.OUTPUT_BYTES // max(1, _widest_row(left) + _widest_row(right))
     return min(pairs.OUTPUT_ROWS, fit) if fit >= LEAST_ROWS else 0
 
 
-def _widest_value(column: pa.Array) -> int:
-    if is_text(column.type):
-        return int(np.diff(text_offsets(column)).max(initial=0))
-    return column.nbytes // len(column) + 1 if len(column) else 0
+def _widest_row(rows: pa.RecordBatch) -> int:
+    if any(varies(field.type) for field in rows.schema):
+        return int(all_row_bytes(rows).max(initial=0))
+    return rows.nbytes // rows.num_rows + 1 if rows.num_rows else 0
 
 
 def cross(

@@ -137,7 +137,7 @@ def check_page(index: PageIndex, number: int, rows: pa.RecordBatch) -> None:
         raise TableError(
             f"page {number} of the table holds the key {found}, but its keys are said to go from {first} to {last}: "
             "the table is not sorted by its key, or has changed since it was opened; sort it, or leave "
-            "in_place out so that it is brought into order"
+            "in_place out so that it is sorted into the state"
         )
 
 

@@ -2,13 +2,14 @@
 
 A kernel finds pairs of positions; this module gathers their rows. Memory stays bounded whatever the inputs
 and the output: small slices are put together into pieces of about `PIECE_ROWS`, larger ones are only viewed,
-and a result batch has at most `OUTPUT_ROWS` rows and about `OUTPUT_BYTES`.
+and a result batch has at most `OUTPUT_ROWS` rows and about `OUTPUT_BYTES`. A pair that exceeds these bytes by itself
+is a batch of its own. No gathered array can reach 2 GiB, where Arrow's 32-bit offsets end, unless one value does.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
 import numpy as np
@@ -17,10 +18,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from watersmeet.kernel.evaluate import Read, same_value, surviving, take
+from watersmeet.kernel.sizes import cut_by_bytes, row_bytes
 from watersmeet.kernel.sorted import Keys, Sorted, merge_order, take_rows, taken
 from watersmeet.kernel.vectors import Vectors
 from watersmeet.kernel.window import close_times
-from watersmeet.model.expression import Column, Expression
+from watersmeet.model.expression import Column, Expression, columns_of
+from watersmeet.model.types import VECTOR
 from watersmeet.model.window import AT
 
 Indices = npt.NDArray[np.int64]
@@ -56,7 +59,8 @@ class Emission:
     """What becomes of a candidate pair: `residual` must hold, then the columns of `output` come out.
 
     `verify` lists columns that must be equal first, where sharing an order key does not say so; before all else the
-    window times must be at most `within` apart, if it is given.
+    window times must be at most `within` apart, if it is given. `gathered` names the columns of each input that are
+    copied for a pair: those that come out and those of the residual, vectors excepted, which are read in place.
     """
 
     residual: Expression | None
@@ -64,6 +68,16 @@ class Emission:
     ansi: bool = True
     verify: tuple[tuple[str, str], ...] = ()
     within: int | None = None
+    gathered: dict[str, tuple[str, ...]] = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        found: dict[str, dict[str, None]] = {}
+        for output in self.output:
+            found.setdefault(output.input, {})[output.column] = None
+        for column in columns_of(self.residual) if self.residual is not None else ():
+            if column.type != VECTOR:
+                found.setdefault(column.input, {})[column.name] = None
+        object.__setattr__(self, "gathered", {name: tuple(columns) for name, columns in found.items()})
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,7 +121,9 @@ def emit(
     """The rows of the candidate pairs that pass, in bounded batches that are not empty."""
     if emission.within is not None:
         left_at, right_at = _within(left, left_at, right, right_at, emission.within)
-    for here in _bounded(left, left_at, right, right_at, names, emission):
+    verified = zip(*emission.verify, strict=True) if emission.verify else ((), ())
+    read = [(*emission.gathered.get(n, ()), *keys) for n, keys in zip(names, verified, strict=True)]
+    for here in bounded(left, left_at, read[0], right, right_at, read[1]):
         batch = _gathered(left, left_at[here], right, right_at[here], names, emission)
         if batch.num_rows:
             yield batch
@@ -198,49 +214,21 @@ def _row_bytes(piece: Piece) -> int:
     return piece.rows.nbytes // len(piece.keys) + 1 if len(piece.keys) else 1
 
 
-def _bounded(
-    left: Piece, left_at: Indices, right: Piece, right_at: Indices, names: tuple[str, str], emission: Emission
+def bounded(
+    left: Piece,
+    left_at: Indices,
+    left_columns: Sequence[str],
+    right: Piece,
+    right_at: Indices,
+    right_columns: Sequence[str],
 ) -> Iterator[slice]:
-    """Cut candidates where their text and binary values get large: the mean says nothing of one huge value."""
-    sizes = [
-        *_texts(left, left_at, names[0], emission),
-        *_texts(right, right_at, names[1], emission),
-    ]
+    """Cut pairs so that these columns of both rows stay within `OUTPUT_BYTES`: the mean says nothing of one huge value."""
+    sides = (left, left_at, left_columns), (right, right_at, right_columns)
+    weighed = (row_bytes([piece.rows.column(name) for name in names], at) for piece, at, names in sides)
+    sizes = [found for found in weighed if found is not None]
     if not sizes:
-        yield slice(0, len(left_at))
-        return
-    reached = np.cumsum(np.sum(sizes, axis=0))
-    start = 0
-    while start < len(left_at):
-        before = reached[start - 1] if start else 0
-        stop = max(start + 1, int(np.searchsorted(reached, before + OUTPUT_BYTES, side="right")))
-        yield slice(start, stop)
-        start = stop
-
-
-def _texts(piece: Piece, at: Indices, name: str, emission: Emission) -> Iterator[npt.NDArray[np.int32]]:
-    """The bytes of each row in each column of variable width that comes out."""
-    for output in emission.output:
-        column = piece.rows.column(output.column) if output.input == name else None
-        if column is not None and is_text(column.type):
-            yield text_bytes(column, at)
-
-
-def is_text(type_: pa.DataType) -> bool:
-    return bool(pa.types.is_string(type_) or pa.types.is_binary(type_))
-
-
-def text_bytes(column: pa.Array, at: Indices) -> npt.NDArray[np.int32]:
-    """The bytes of some values of a column of variable width."""
-    offsets = text_offsets(column)
-    return offsets[at + 1] - offsets[at]
-
-
-def text_offsets(column: pa.Array) -> npt.NDArray[np.int32]:
-    """Where the values of such a column begin, and where the last one ends."""
-    if not len(column):
-        return np.zeros(1, np.int32)
-    return np.frombuffer(column.buffers()[1], np.int32)[column.offset : column.offset + len(column) + 1]
+        return iter((slice(0, len(left_at)),))
+    return cut_by_bytes(sum(sizes[1:], sizes[0]), OUTPUT_BYTES)
 
 
 def _gathered(

@@ -3,10 +3,14 @@
 A `Sorted` is a view: order keys (contiguous, ascending) and the rows that belong to them. Slicing copies
 nothing, so memory-mapped runs stay mapped files. `cut` walks several of them in step through ascending,
 disjoint key ranges; that is what keeps the join and the merge within a fixed memory whatever the batch.
+
+`take_rows` fails where what it gathers has 2 GiB or more in one column ("Take operation overflowed"), as offsets have
+32 bits. It cannot where no row is asked for twice; kernels that repeat rows cut them by bytes first (`kernel/sizes.py`).
 """
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
@@ -15,6 +19,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from watersmeet.kernel.sizes import Sizes, all_row_bytes, cut_by_bytes
 from watersmeet.model.facts import KEY_SPACE, KeyRange
 
 Keys = npt.NDArray[np.uint64]
@@ -63,6 +68,53 @@ def concatenate(slices: Sequence[Sorted]) -> Sorted:
         return slices[0]
     keys, order = merge_order([s.keys for s in slices])
     return Sorted(keys, take_rows(pa.concat_batches([s.rows for s in slices]), order))
+
+
+def bounded(slices: Sequence[Sorted], rows: int, size: int) -> Iterator[Sorted]:
+    """The rows of all slices in sorted pieces of at most twice these rows and bytes.
+
+    A key is in one piece, or fills several by itself. Arrow cannot concatenate more than 2 GiB of values, so bytes
+    are bounded even where the mean row is small.
+    """
+    slices = [s for s in slices if len(s)]
+    if _fit(slices, rows, size):
+        if slices:
+            yield concatenate(slices)
+        return
+    ranges = _cut_bytes(slices, size) if sum(map(len, slices)) <= 2 * rows else [KeyRange(0, KEY_SPACE)]
+    for range_ in ranges:
+        here = [part for s in slices if len(part := s.between(range_))]
+        if here and _fit(here, rows, size):
+            yield concatenate(here)
+        else:
+            yield from (part for s in here for part in _cut_slice(s, rows, size))
+
+
+def _fit(slices: Sequence[Sorted], rows: int, size: int) -> bool:
+    few = sum(map(len, slices)) <= 2 * rows
+    return few and (len(slices) < 2 or sum(s.rows.nbytes for s in slices) <= 2 * size)
+
+
+def _cut_slice(whole: Sorted, rows: int, size: int) -> Iterator[Sorted]:
+    for at in range(0, len(whole), rows):
+        part = whole.slice(at, min(at + rows, len(whole)))
+        if part.rows.nbytes <= size:
+            yield part
+            continue
+        for here in cut_by_bytes(all_row_bytes(part.rows), size):
+            yield part.slice(here.start, here.stop)
+
+
+def _cut_bytes(slices: Sequence[Sorted], size: int) -> list[KeyRange]:
+    """Key ranges, ascending and covering all keys, of about `size` bytes; a key with more has its own."""
+    keys, order = merge_order([s.keys for s in slices])
+    sizes: Sizes = np.concatenate([all_row_bytes(s.rows) for s in slices])[order]
+    reached = np.cumsum(sizes)
+    full = np.searchsorted(reached, np.arange(size, int(reached[-1]), size))
+    first = np.flatnonzero(np.diff(keys, prepend=~keys[:1]))
+    heavy = keys[first[np.add.reduceat(sizes, first) > size]].tolist()
+    bounds = {0, KEY_SPACE, *keys[full].tolist(), *heavy, *(key + 1 for key in heavy)}
+    return [KeyRange(low, high) for low, high in itertools.pairwise(sorted(bounds))]
 
 
 def merge_order(sequences: Sequence[Keys]) -> tuple[Keys, npt.NDArray[np.int64]]:

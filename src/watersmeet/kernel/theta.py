@@ -28,6 +28,7 @@ from watersmeet.kernel.pairs import (
     OutputColumn,
     Piece,
     Side,
+    bounded,
     emit,
     expand,
     output_rows,
@@ -76,10 +77,13 @@ def join_blocks(left: Side, right: Side, join: ThetaJoin) -> Iterator[pa.RecordB
             continue
         limit = output_rows(one, other)
         for one_at, other_at in _bounded(_pairs(one, other, names, apart, limit), limit):
-            if join.condition is not None:
-                keep = _asked(join.condition, one, one_at, other, other_at, join.columns)
-                one_at, other_at = one_at[keep], other_at[keep]
-            yield from emit(one, one_at, other, other_at, names, emission)
+            if join.condition is None:
+                yield from emit(one, one_at, other, other_at, names, emission)
+                continue
+            for here in bounded(one, one_at, join.columns[0], other, other_at, join.columns[1]):
+                one_here, other_here = one_at[here], other_at[here]
+                keep = _asked(join.condition, one, one_here, other, other_here, join.columns)
+                yield from emit(one, one_here[keep], other, other_here[keep], names, emission)
 
 
 def _all_pairs(

@@ -68,6 +68,11 @@ class Vectors:
     def __len__(self) -> int:
         return len(self.starts)
 
+    def at(self, places: Indices) -> Vectors:
+        """Some of them, in any order."""
+        nulls, absent = (None if mask is None else mask[places] for mask in (self.nulls, self.absent))
+        return Vectors(self.values, self.starts[places], self.lengths[places], nulls, absent)
+
     def windows(self, length: int) -> Floats:
         """A view with as many elements from each place of the values on: that at the start of a vector is the vector."""
         if not length:
@@ -90,8 +95,10 @@ def is_vectors(kind: pa.DataType) -> bool:
 def vectors_of(column: pa.Array, at: Indices | None = None) -> Vectors:
     """Where the vectors of a column lie, or those of some of its rows."""
     if column.values.null_count and at is not None:
-        # Rare, and to look for null elements takes a pass over all values: only over those that count.
-        return vectors_of(column.take(pa.array(at)))
+        # Rare, and to look for null elements takes a pass over all values: only over those that count, each once,
+        # so that the copy cannot outgrow the column.
+        wanted, now = np.unique(at, return_inverse=True)
+        return vectors_of(column.take(pa.array(wanted))).at(now)
     width: type[np.generic] = np.int64 if pa.types.is_large_list(column.type) else np.int32
     offsets = _buffer(column.buffers()[1], width, column.offset, len(column) + 1)
     starts, ends = (offsets[:-1], offsets[1:]) if at is None else (offsets[at], offsets[at + 1])
