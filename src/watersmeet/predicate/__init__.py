@@ -9,12 +9,16 @@ from watersmeet.predicate.coerce import common_type
 from watersmeet.predicate.condition import check_reads_both, is_fixed_zone, parse_predicate
 from watersmeet.predicate.select import parse_select
 from watersmeet.predicate.window import parse_window
+from watersmeet.predicate.zone import key_reads_zone, normal_zone, reads_zone
 
 __all__ = [
     "check_reads_both",
     "common_type",
     "is_fixed_zone",
+    "key_reads_zone",
+    "normal_zone",
     "parse_predicate",
     "parse_select",
     "parse_window",
+    "reads_zone",
 ]

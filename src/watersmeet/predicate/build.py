@@ -26,6 +26,7 @@ from watersmeet.model.types import BOOLEAN, VOID, SqlType, parse_type
 from watersmeet.predicate import check, functions, names
 from watersmeet.predicate.arithmetic import UNKNOWN, result_type, widest
 from watersmeet.predicate.grammar import lexeme_of, position_of
+from watersmeet.predicate.growth import AMPLIFIERS, MOST_GROWTH, growth
 from watersmeet.predicate.lexemes import Lexeme, Name, Part
 
 # BETWEEN and CASE repeat their operand; nested repetition would grow without bound.
@@ -272,7 +273,14 @@ class Builder:
             raise self.refused(problem, node, "cast it before the join: CAST(v AS ARRAY<FLOAT>)")
         if name == "if":
             return self.cased(args, node)
-        return self.call(function.name, args, function.type_of(args, self.scope.ansi), node)
+        call = self.call(function.name, args, function.type_of(args, self.scope.ansi), node)
+        if function.name in AMPLIFIERS and growth(call) > MOST_GROWTH:
+            raise self.refused(
+                f"{name}() makes texts of up to {growth(call)} characters, more than the {MOST_GROWTH} that are allowed",
+                node,
+                "no executor holds that for every row: use a smaller number, or compute it as a column before the join",
+            )
+        return call
 
     def element(self, node: exp.Expr) -> Expression:
         collection = self.build(node.this)
