@@ -305,7 +305,7 @@ def test_what_a_killed_start_left_is_removed(tmp_path, database):
     database.run("CREATE INDEX t_k ON t (id)")
     opened(tmp_path, database, "id")
     [facts] = (tmp_path / "state").rglob("table.json")
-    orphan, young = facts.with_name("pages-orphan.arrow"), facts.with_name("pages-young.arrow")
+    orphan, young = (facts.with_name(f"pages-{letter * 16}.arrow") for letter in "ab")
     for path in (orphan, young):
         path.write_bytes(b"")
     os.utime(orphan, (time.time() - 86_400,) * 2)

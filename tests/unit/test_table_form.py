@@ -1,4 +1,4 @@
-"""Tables brought into their form: all rows, in order, found again, never half."""
+"""Sorted copies of tables: all rows, sorted, found again, never half."""
 
 from __future__ import annotations
 
@@ -297,7 +297,7 @@ def test_what_a_killed_preparation_left_is_removed_in_time(tmp_path):
     source = write(tmp_path / "in.parquet", numbers(100))
     spec, files = table(source, "id"), open_files(tmp_path / "state")
     folder = tmp_path / "state" / prepare(spec, files).folder
-    old, young = folder / "part-00009-old.arrows", folder / "part-00009-young.arrows"
+    old, young = (folder / f"part-00009-{letter * 16}.arrows" for letter in "ab")
     for path in (old, young):
         path.write_bytes(b"x")
     os.utime(old, (1, 1))

@@ -9,8 +9,10 @@ from types import SimpleNamespace
 from typing import TYPE_CHECKING, cast
 
 import pytest
+from pyarrow import fs
 
 from watersmeet.spark.table_frames import Frames
+from watersmeet.tables.logs import log_above
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -104,3 +106,55 @@ def test_one_that_reads_no_file_is_known_again_only_if_its_rows_are_in_memory(le
     kept = frame(leaves=leaves)
     assert (known(kept) == known(kept)) == again
     assert known(kept) != known(frame(leaves=leaves))
+
+
+class Bucket:
+    """A file system that counts its requests; `logs` are the folders with a log."""
+
+    def __init__(self, *logs: str) -> None:
+        self.logs, self.requests = logs, 0
+
+    def get_file_info(self, paths: Sequence[str]) -> list[fs.FileInfo]:
+        self.requests += 1
+        found = {f"{folder}/_delta_log" for folder in self.logs}
+        kinds = {True: fs.FileType.Directory, False: fs.FileType.NotFound}
+        return [fs.FileInfo(path, kinds[path in found]) for path in paths]
+
+
+PARTITIONED = [
+    f"bucket/lake/t/day={day}/hour={hour}/part-0.parquet" for day in range(100) for hour in range(24)
+]
+
+
+def test_the_log_above_many_partitions_costs_a_handful_of_requests():
+    bucket = Bucket()
+    assert log_above(bucket, PARTITIONED) is None
+    assert bucket.requests < 20
+
+
+@pytest.mark.parametrize(
+    "table, files",
+    [
+        ("bucket/lake/t", PARTITIONED),
+        ("bucket/lake/region=eu/t", ["bucket/lake/region=eu/t/day=1/a.parquet"]),
+        ("bucket/lake/region=eu", ["bucket/lake/region=eu/a.parquet"]),
+        ("bucket/lake/region=eu", [f"bucket/lake/region=eu/day={day}/a.parquet" for day in range(99)]),
+        ("bucket/lake/t", ["bucket/lake/plain/a.parquet", "bucket/lake/t/ab/a.parquet"]),
+    ],
+    ids=["partitions", "below a partition", "a partition", "partitions of a partition", "one of two tables"],
+)
+def test_the_log_above_files_is_found(table, files):
+    found = log_above(Bucket(table), files)
+    assert found is not None and found.table == table
+
+
+@pytest.mark.parametrize("log", ["_delta_log/0.json", ".hoodie/hoodie.properties"])
+def test_a_table_with_a_log_is_new_each_time(tmp_path, log):
+    """Such a table may delete rows without touching a file that it is read from."""
+    here = tmp_path / "t" / "day=1" / "a.parquet"
+    here.parent.mkdir(parents=True)
+    here.write_text("x")
+    assert fingerprint(here.as_uri()) == fingerprint(here.as_uri())
+    (tmp_path / "t" / log).parent.mkdir()
+    (tmp_path / "t" / log).write_text("{}")
+    assert fingerprint(here.as_uri()) != fingerprint(here.as_uri())

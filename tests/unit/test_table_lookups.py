@@ -6,6 +6,7 @@ In SQLite pages, look-ups by key, and both for one batch, give the same.
 from __future__ import annotations
 
 import gc
+import os
 import sqlite3
 import time
 from dataclasses import replace
@@ -286,7 +287,10 @@ def test_batch_joins_remove_tables_that_nobody_needs(tmp_path):
         )
         assert join.count(s=pa.table({"k": [1], "n": [1]}, schema=STREAM)) == 1
         assert join.operator.spec.table is not None
-        return tmp_path / "state" / join.operator.spec.table.given.folder
+        folder = tmp_path / "state" / join.operator.spec.table.given.folder
+        for path in folder.iterdir():
+            os.utime(path, (at_s, at_s))
+        return folder
 
     stream = run("stream", now)
     over = run("batch-1", now), run("batch-2", now, "other")

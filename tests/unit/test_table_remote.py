@@ -9,9 +9,11 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from moto.server import ThreadedMotoServer
+from deltalake import DeltaTable, write_deltalake
 from pyarrow import fs
+from pyiceberg.catalog.sql import SqlCatalog
 
+from tests.s3 import environment, s3_server
 from tests.unit.table_helpers import check_table, travelled
 from watersmeet.errors import TableError
 from watersmeet.log.files import open_files
@@ -23,25 +25,14 @@ pytestmark = pytest.mark.s3
 
 @pytest.fixture(scope="module")
 def endpoint():
-    server = ThreadedMotoServer(ip_address="127.0.0.1", port=0)
-    server.start()
-    host, port = server.get_host_and_port()
-    yield f"http://{host}:{port}"
-    server.stop()
+    with s3_server() as address:
+        yield address
 
 
 @pytest.fixture
 def bucket(endpoint, monkeypatch):
-    for name, value in {
-        "AWS_ENDPOINT_URL": endpoint,
-        "AWS_ACCESS_KEY_ID": "test",
-        "AWS_SECRET_ACCESS_KEY": "test",
-        "AWS_REGION": "us-east-1",
-        "AWS_DEFAULT_REGION": "us-east-1",
-        "AWS_ALLOW_HTTP": "true",
-        "AWS_EC2_METADATA_DISABLED": "true",
-    }.items():
-        monkeypatch.setenv(name, value)
+    for variable, value in environment(endpoint).items():
+        monkeypatch.setenv(variable, value)
     name = f"bucket-{uuid.uuid4().hex}"
     boto3.client("s3", endpoint_url=endpoint).create_bucket(Bucket=name)
     return f"s3://{name}"
@@ -96,3 +87,55 @@ def test_a_bucket_that_is_not_there_is_named(bucket, tmp_path):
     files = open_files(tmp_path / "state")
     with pytest.raises(TableError, match="s3://no-such-bucket/x is not there"):
         prepare(table("s3://no-such-bucket/x", "id"), files)
+
+
+def with_options(uri: str, endpoint: str) -> str:
+    """The URI with all that is needed in itself."""
+    host = endpoint.removeprefix("http://")
+    return f"{uri.replace('s3://', 's3://test:test@')}?scheme=http&region=us-east-1&endpoint_override={host}"
+
+
+def only_options(monkeypatch) -> None:
+    for name in ("AWS_ENDPOINT_URL", "AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_ALLOW_HTTP"):
+        monkeypatch.delenv(name)
+
+
+def test_a_delta_table_on_an_object_store(bucket, endpoint, tmp_path, monkeypatch):
+    uri = f"{bucket}/lake/t"
+    write_deltalake(uri, numbers(0, 9))
+    DeltaTable(uri).delete("id < 5")
+    files = open_files(tmp_path / "state")
+    check_table(prepare(table(uri.replace("s3:", "s3a:"), "id"), files).open(), numbers(5, 9))
+    for wrong, reason in (
+        (f"{bucket}/lake", "contains the Delta table t"),
+        (f"{uri}/x", "inside the Delta table"),
+    ):
+        with pytest.raises(TableError, match=reason):
+            prepare(table(wrong, "id"), files)
+    only_options(monkeypatch)
+    check_table(prepare(table(with_options(uri, endpoint), "id"), files).open(), numbers(5, 9))
+
+
+def test_an_iceberg_table_on_an_object_store(bucket, endpoint, tmp_path, monkeypatch):
+    catalogue = SqlCatalog(
+        "lake",
+        uri=f"sqlite:///{tmp_path}/catalogue.db",
+        warehouse=bucket,
+        **{"s3.endpoint": endpoint, "s3.access-key-id": "test", "s3.secret-access-key": "test"},
+    )
+    catalogue.create_namespace("shop")
+    made = catalogue.create_table("shop.t", numbers(0, 1).schema)
+    made.append(numbers(0, 9))
+    made.delete("id < 5")
+    files = open_files(tmp_path / "state")
+    with pytest.raises(TableError, match="only the catalogue knows"):
+        prepare(table(made.location(), "id"), files)
+    check_table(prepare(table(made.metadata_location, "id"), files).open(), numbers(5, 9))
+    filesystem, base = fs.FileSystem.from_uri(f"{made.location()}/metadata")
+    newest = made.metadata_location.rpartition("/")[2]
+    filesystem.copy_file(f"{base}/{newest}", f"{base}/v3.metadata.json")
+    for info in filesystem.get_file_info(fs.FileSelector(base)):
+        if info.base_name.startswith("0"):
+            filesystem.delete_file(info.path)
+    only_options(monkeypatch)
+    check_table(prepare(table(with_options(made.location(), endpoint), "id"), files).open(), numbers(5, 9))

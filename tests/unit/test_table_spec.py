@@ -8,8 +8,9 @@ import pickle
 import pytest
 
 from tests.unit.table_helpers import Frame, travelled
+from watersmeet.credentials import hide
 from watersmeet.errors import TableError, UsageError
-from watersmeet.tables.address import Address, hide
+from watersmeet.tables.address import Address
 from watersmeet.tables.spec import table
 
 
@@ -124,6 +125,13 @@ def test_a_uri_from_the_environment_is_looked_up_where_it_is_used(monkeypatch):
         ("postgresql://ada:s3?token=x@h/db", "postgresql://***"),
         ("postgresql://ada:s3/?token=x@h/db", "postgresql://***"),
         ("https://h/p?sv=1&sig=a%2Fb%3D&se=2", "https://h/p?sv=1&sig=***&se=2"),
+        ("abfss://box@account.dfs.core.windows.net/p", "abfss://box@account.dfs.core.windows.net/p"),
+        ("abfss://box:key@account.dfs.core.windows.net/p", "abfss://***@account.dfs.core.windows.net/p"),
+        (
+            "s3://k:s@b/x?scheme=http&endpoint_override=http%3A%2F%2Fu%3Ap%40h%3A90&region=r",
+            "s3://***@b/x?scheme=http&endpoint_override=http%3A%2F%2F***%40h%3A90&region=r",
+        ),
+        ("s3://b/x?endpoint_override=http://u:p@h:90", "s3://b/x?endpoint_override=http://***@h:90"),
         ("abfs://box/p?sas=a@b&x=1", "abfs://box/p?sas=***&x=1"),
         ("https://h/p?X-Amz-Signature=0af", "https://h/p?X-Amz-Signature=***"),
         ("https://h/p?design=1&asig=2", "https://h/p?design=1&asig=2"),

@@ -18,9 +18,11 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
+from watersmeet import failpoints
 from watersmeet.errors import CorruptFile, TableError
 from watersmeet.log.codec import checksum, decode_checked, encode_checked
 from watersmeet.log.files import Files
+from watersmeet.log.names import is_table_file, is_table_folder
 from watersmeet.model.pages import PageIndex
 
 TABLES = "tables"
@@ -35,8 +37,10 @@ _SCHEMA = b"watersmeet.table"
 
 # What a killed preparation left behind is removed after this time; one that still runs writes more often.
 _ORPHAN_S = 6 * 3600.0
-# A folder that is older when a start takes it is marked: its first batch, which names it, may be a long way off.
-_MARK_S = _ORPHAN_S / 2
+# A folder that is older when a start or a batch join takes it is marked: the first batch of a start, which names it,
+# may be a long way off, and a batch join's is not asked (engine/kept_table.py). So both have nearly _ORPHAN_S; often
+# enough for that, and seldom enough that hundreds of batch joins an hour leave a handful of marks.
+_MARK_S = 900.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,10 +113,12 @@ def publish(
     version = checksum(content)
     path = f"{folder}/pages-{version}.arrow"
     files.publish(path, content)
+    failpoints.reach("table-index-written")
     facts = TableFacts(
         kind, label, index.keys, path, len(content), version, int(index.rows.sum()), null_rows, parts
     )
     if files.publish(f"{folder}/{_FACTS}", encode_checked(facts)):
+        failpoints.reach("table-published")
         return facts
     first = find_facts(files, folder)
     assert first is not None, "a file that exists cannot be read"
@@ -175,28 +181,38 @@ def drop_orphans(files: Files, folder: str, facts: TableFacts, now_s: float) -> 
     named = {facts.pages, *facts.parts, f"{folder}/{_FACTS}"}
     for entry in files.entries(folder):
         path = f"{folder}/{entry.name}"
-        if path not in named and now_s - entry.modified_s > _ORPHAN_S:
+        orphan = is_table_file(entry.name) and path not in named
+        if orphan and now_s - entry.modified_s > _ORPHAN_S:
             files.delete(path)
+            failpoints.reach("table-orphan-removed")
 
 
 def drop_tables(files: Files, keep: Iterable[str], now_s: float, grace_s: float = _ORPHAN_S) -> list[str]:
     """Remove the folders of tables that nobody needs any more; those changed within the grace stay.
 
-    `keep` are folders, as sources name them. A folder without any file has no age, and stays: something is about to
-    be written there. Returns those that were removed.
+    `keep` are folders, as sources name them: looked through only if a folder is old. A folder without any file has
+    no age, and stays: something is about to be written there. Returns those that were removed.
     """
+    tables = files.under(TABLES)
+
+    def is_old(name: str) -> bool:
+        youngest = max(_times(tables, name), default=None)
+        return youngest is not None and now_s - youngest > grace_s
+
+    old = [name for name in tables.folders() if is_table_folder(name) and is_old(name)]
+    if not old:
+        return []
     kept = frozenset(keep)
     dropped = []
-    tables = files.under(TABLES)
-    for name in tables.folders():
+    for name in old:
         folder = f"{TABLES}/{name}"
-        if folder in kept:
-            continue
-        youngest = max(_times(tables, name), default=None)
-        if youngest is not None and now_s - youngest > grace_s:
+        # Looked at once more: while `keep` was looked through, a start may have marked the folder.
+        if folder not in kept and is_old(name):
             # First what makes it exist: whoever comes in between sees no table, not half of one.
             files.delete(f"{folder}/{_FACTS}")
+            failpoints.reach("table-half-dropped")
             tables.delete_folder(name)
+            failpoints.reach("table-dropped")
             dropped.append(folder)
     return dropped
 

@@ -24,7 +24,7 @@ import pyarrow.compute as pc
 
 from watersmeet.errors import TableError
 from watersmeet.kernel.order import drop_null_keys
-from watersmeet.log.files import Files, open_files
+from watersmeet.log.files import Files, Storage, open_files
 from watersmeet.model.pages import PageIndex
 from watersmeet.tables.ahead import one_ahead
 from watersmeet.tables.catalogue import (
@@ -91,7 +91,7 @@ def dialect_of(table: Table) -> Dialect:
 class DatabaseSource:
     """`place` and `cache` are those of the state, where the index is; `origin` says how to reach the database."""
 
-    place: str
+    place: Storage | str
     folder: str
     version: str
     origin: Table
@@ -212,7 +212,7 @@ def prepare_database(
             report(Progress(table.label, "finding pages", int(index.rows.sum()), int(index.rows.sum())))
             facts = publish(files, folder, DATABASE, table.label, index, schema, cut.to_places(len(index)))
         drop_orphans(files, folder, facts, time.time())
-        return DatabaseSource(files.place, folder, facts.version, table, relation, cache)
+        return DatabaseSource(files.storage, folder, facts.version, table, relation, cache)
     finally:
         session.close()
 

@@ -1,4 +1,4 @@
-"""A table in its form: pages of rows in Arrow's own layout, mapped, ready to be joined.
+"""The sorted copy of a table: pages of rows in Arrow's own layout, mapped, ready to be joined.
 
 A part is an Arrow IPC stream, uncompressed, with a record batch for each page; the catalogue has the place and the
 checksum of each. Pages ascend by key; within a page rows ascend by the hash of the key, which is stored first, so
@@ -20,7 +20,8 @@ import xxhash
 
 from watersmeet.errors import TableError
 from watersmeet.kernel.sorted import ORDER
-from watersmeet.log.files import Files, open_files
+from watersmeet.log.cache import CacheFull
+from watersmeet.log.files import Files, Storage, open_files
 from watersmeet.model.pages import PageIndex
 from watersmeet.tables.catalogue import Catalogue, open_catalogue
 from watersmeet.tables.spec import Table
@@ -35,7 +36,7 @@ FORM = "form"
 class FormSource:
     """`place` and `cache` are those of the state; `origin` is None for a DataFrame, which is taken as it was."""
 
-    place: str
+    place: Storage | str
     folder: str
     version: str
     origin: Table | None = None
@@ -94,18 +95,26 @@ class OpenForm:
         whole = self._open.get(part)
         if whole is None:
             try:
-                whole = self._open[part] = self._files.map(self._paths[part])
+                whole = self._open[part] = self._mapped(self._paths[part])
             except FileNotFoundError as error:
                 raise self._damaged(page, "is missing") from error
         start = int(self._start[page])
         # Beyond the end of a truncated file there is nothing; the checksum then says so.
         return whole.slice(min(start, whole.size), max(min(int(self._bytes[page]), whole.size - start), 0))
 
+    def _mapped(self, path: str) -> pa.Buffer:
+        try:
+            return self._files.map(path)
+        except CacheFull:
+            # Parts that were dropped from the cache take up space as long as they are mapped here.
+            self._open.clear()
+        return self._files.map(path)
+
     def _verify(self, page: int, content: pa.Buffer) -> pa.Buffer:
         if self._is_whole(page, content):
             return content
         part = int(self._part[page])
-        del self._open[part]
+        self._open.pop(part, None)
         if self._files.forget_copy(self._paths[part]):
             content = self._content(page)
         if not self._is_whole(page, content):
@@ -124,7 +133,7 @@ class OpenForm:
         )
 
 
-# Where a page of a form is: number of the part, first byte, bytes, checksum.
+# Where a page of a sorted copy is: number of the part, first byte, bytes, checksum.
 PLACE_COLUMNS = ("part", "start", "bytes", "checksum")
 
 

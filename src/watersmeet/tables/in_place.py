@@ -1,7 +1,7 @@
 """Parquet files read as they are: a row group is a page.
 
 A file that was changed since the index was made is refused. Whether a row group holds keys beyond what its statistics
-say is for whoever joins it to check, as for every page that was not brought into order here (`engine/kept_table.py`).
+say is for whoever joins it to check, as for every page that was not sorted here (`engine/kept_table.py`).
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from watersmeet.errors import TableError
-from watersmeet.log.files import Files, open_files
+from watersmeet.log.files import Files, Storage, open_files
 from watersmeet.model.pages import PageIndex
 from watersmeet.tables.ahead import one_ahead
 from watersmeet.tables.catalogue import Catalogue, open_catalogue
@@ -38,7 +38,7 @@ _OPEN_FILES = 128
 class ParquetSource:
     """`place` and `cache` are those of the state, where the index is; `origin` says where the files are."""
 
-    place: str
+    place: Storage | str
     folder: str
     version: str
     origin: Table

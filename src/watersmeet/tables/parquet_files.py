@@ -1,7 +1,9 @@
 """The files of a Parquet table: found, named, and read as one.
 
 A table is one file, or all files below a directory but those whose names begin with `_` or `.`, as Spark takes them;
-folders such as `day=2024-05-01` give a column. Files may differ in columns and in the width of numbers.
+folders such as `day=2024-05-01` give a column. Files may differ in columns and in the width of numbers. A directory
+that contains a table with a log of its own (`tables/logs.py`) is refused: some of its files may be deleted rows.
+Below a folder whose name begins with `_` or `.` nothing is read, so a log there does no harm.
 
 Its fingerprint changes when a file is added, removed or rewritten: paths, sizes and times of change. Not guaranteed:
 that a file of the same size, rewritten within the resolution of the filesystem's clock, is noticed.
@@ -24,6 +26,7 @@ from watersmeet.errors import TableError
 from watersmeet.log.codec import checksum
 from watersmeet.tables.address import Address
 from watersmeet.tables.columns import conform, table_type
+from watersmeet.tables.logs import log_of
 
 if TYPE_CHECKING:
     import pyarrow.dataset as ds
@@ -142,7 +145,7 @@ def reading(address: Address, what: str) -> Iterator[None]:
         yield
     except (pa.ArrowException, OSError) as error:
         raise TableError(
-            f"{what} cannot be read: {address.scrub(str(error))}. See that its place can be reached; if a file was "
+            f"{what} cannot be read: {address.scrub(str(error))}. Check that it is reachable; if a file was "
             "damaged or replaced, put it right. Then start the query again"
         ) from error
 
@@ -153,7 +156,7 @@ def one_batch(rows: pa.Table, what: str) -> pa.RecordBatch:
     if len(batches) > 1:
         raise TableError(
             f"{what} cannot be read in one piece: a column holds more than 2 GB. Write the table with smaller row "
-            "groups, or set in_place=False: it is then brought into order once, in the state"
+            "groups, or set in_place=False: it is then sorted once, into the state"
         )
     return batches[0] if batches else pa.RecordBatch.from_pylist([], rows.schema)
 
@@ -169,7 +172,7 @@ def find_files(address: Address) -> ParquetFiles:
         parent, _, name = base.rpartition("/")
         return ParquetFiles(address, filesystem, parent, (DataFile(name, info.size, info.mtime_ns or 0),))
     with reading(address, f"table {address!r}"):
-        found = sorted(_data_files(filesystem, base), key=lambda file: file.path)
+        found = sorted(_data_files(address, filesystem, base), key=lambda file: file.path)
     if not found:
         raise TableError(
             f"table {address!r} is a directory without Parquet files: check the path (names that begin with _ or . "
@@ -178,11 +181,21 @@ def find_files(address: Address) -> ParquetFiles:
     return ParquetFiles(address, filesystem, base, tuple(found))
 
 
-def _data_files(filesystem: fs.FileSystem, base: str) -> Iterator[DataFile]:
+def _data_files(address: Address, filesystem: fs.FileSystem, base: str) -> Iterator[DataFile]:
     for info in filesystem.get_file_info(fs.FileSelector(base, recursive=True)):
         path = info.path.removeprefix(base).lstrip("/")
-        if info.is_file and info.size and not any(_is_hidden(part) for part in path.split("/")):
+        log = log_of(path)
+        if log is not None and not _is_below_hidden(log.table):
+            raise TableError(
+                f"table {address!r} is a directory that contains the {log.kind} table {log.table or '.'}: pass the "
+                "path of that table. If it does not belong to this one, move it elsewhere"
+            )
+        if info.is_file and info.size and not _is_below_hidden(path):
             yield DataFile(path, info.size, info.mtime_ns or 0)
+
+
+def _is_below_hidden(path: str) -> bool:
+    return any(_is_hidden(part) for part in path.split("/"))
 
 
 def _is_hidden(name: str) -> bool:
@@ -191,15 +204,19 @@ def _is_hidden(name: str) -> bool:
 
 def place_of(address: Address) -> tuple[fs.FileSystem, str]:
     """The filesystem of a table, and the path of its file or directory there."""
-    uri, scheme = address.uri, address.scheme
-    if not scheme and uri.startswith("file:"):
-        uri, scheme = "/" + uri.removeprefix("file:").lstrip("/"), ""
-    if not scheme:
+    uri = address.uri
+    if not address.scheme and uri.startswith("file:"):
+        uri = "/" + uri.removeprefix("file:").lstrip("/")
+    if not address.scheme:
         return fs.LocalFileSystem(), str(Path(uri).absolute())
-    plain = _SCHEMES.get(scheme, scheme) + uri[len(scheme) :]
     try:
-        filesystem, base = fs.FileSystem.from_uri(plain)
+        filesystem, base = fs.FileSystem.from_uri(plain_uri(address))
     except (pa.ArrowInvalid, OSError) as error:
         # Not `from error`, which may hold the whole URI.
         raise TableError(f"table {address!r} cannot be opened: {address.scrub(str(error))}") from None
     return filesystem, base.rstrip("/")
+
+
+def plain_uri(address: Address) -> str:
+    """The URI of a table with the scheme that Arrow knows. It may hold a credential: not for messages."""
+    return _SCHEMES.get(address.scheme, address.scheme) + address.uri[len(address.scheme) :]

@@ -1,4 +1,4 @@
-"""From what a user says of a table to a source that tasks can open: found, checked, and in order.
+"""From what a user says of a table to a source that tasks can open: found, checked, and sorted.
 
 Runs on the driver before the query starts, and again where a task sees that files have changed. What was prepared
 before is found by its fingerprint and used again.
@@ -27,6 +27,7 @@ from watersmeet.tables.catalogue import (
 from watersmeet.tables.columns import check_keys
 from watersmeet.tables.database import prepare_database
 from watersmeet.tables.form import FormSource
+from watersmeet.tables.formats import TableRows, find_table, refuse_inside
 from watersmeet.tables.in_place import PARQUET, ParquetSource
 from watersmeet.tables.parquet_files import ParquetFiles, find_files
 from watersmeet.tables.row_groups import InPlace, plan_in_place
@@ -56,7 +57,7 @@ def prepare(
     *,
     cache: str | None = None,
 ) -> Source:
-    """Open a table, check it, and bring it into its form if need be, once, under `tables/` of the state.
+    """Open a table, check it, and sort it if need be, once, into `tables/` of the state.
 
     `files` is the root of the state and `cache` its cache setting, as tasks open it.
     """
@@ -85,27 +86,26 @@ def newest_files(
 ) -> Source | None:
     """The source of a table of files as they are now, unless it is the one in `folder`."""
     assert origin.address is not None
-    found = find_files(origin.address)
+    found = find_table(origin.address)
     newer = _folder(origin, found)
     if newer == folder:
         return None
     if not make and find_facts(files, newer) is None:
-        raise NotPrepared(f"{origin.label} has changed and is not in order yet")
+        raise NotPrepared(f"{origin.label} has changed and is not sorted yet")
     return _prepare_found(origin, found, files, no_report, cache)
 
 
 def _prepare_files(table: Table, files: Files, report: Report, cache: str | None) -> Source:
     assert table.address is not None
-    return _prepare_found(table, find_files(table.address), files, report, cache)
+    refuse_inside(table.address)
+    return _prepare_found(table, find_table(table.address), files, report, cache)
 
 
-def _folder(table: Table, found: ParquetFiles) -> str:
+def _folder(table: Table, found: TableRows) -> str:
     return folder_of(found.fingerprint, table.keys, table.page_rows, table.page_bytes, table.in_place)
 
 
-def _prepare_found(
-    table: Table, found: ParquetFiles, files: Files, report: Report, cache: str | None
-) -> Source:
+def _prepare_found(table: Table, found: TableRows, files: Files, report: Report, cache: str | None) -> Source:
     check_keys(found.schema, table.keys, table.label)
     folder = _folder(table, found)
     facts = reuse(files, folder, time.time())
@@ -113,13 +113,15 @@ def _prepare_found(
         facts = _make(table, found, files, folder, report)
     drop_orphans(files, folder, facts, time.time())
     if facts.kind == PARQUET:
-        return ParquetSource(files.place, folder, facts.version, table, cache)
-    return FormSource(files.place, folder, facts.version, table, cache)
+        return ParquetSource(files.storage, folder, facts.version, table, cache)
+    return FormSource(files.storage, folder, facts.version, table, cache)
 
 
-def _make(table: Table, found: ParquetFiles, files: Files, folder: str, report: Report) -> TableFacts:
-    """Use the files as they are where that is good enough, else bring them into the form."""
-    if table.in_place is not False:
+def _make(table: Table, found: TableRows, files: Files, folder: str, report: Report) -> TableFacts:
+    """Use the files as they are where that is good enough, else sort them."""
+    if not isinstance(found, ParquetFiles):
+        _refuse_in_place(table)
+    elif table.in_place is not False:
         plan = plan_in_place(found, table.keys, insist=table.in_place is True)
         if isinstance(plan, InPlace):
             paths = tuple(found.paths)
@@ -129,12 +131,21 @@ def _make(table: Table, found: ParquetFiles, files: Files, folder: str, report: 
         if table.in_place:
             raise TableError(
                 f"{table.label} cannot be used in place: {plan}. Sort it by {', '.join(table.keys)}, or leave "
-                "in_place out: it is then brought into order once, in the state"
+                "in_place out: it is then sorted once, into the state"
             )
     return _write(table, found, files, folder, report)
 
 
-def _write(table: Table, found: ParquetFiles, files: Files, folder: str, report: Report) -> TableFacts:
+def _refuse_in_place(table: Table) -> None:
+    """The rows of Delta and Iceberg tables come through their libraries: a row group may hold deleted ones."""
+    if table.in_place:
+        raise TableError(
+            f"{table.label} cannot be used in place: it is a Delta or Iceberg table, whose files may hold deleted rows. "
+            "Leave in_place out: the rows of its newest version are then sorted once, into the state"
+        )
+
+
+def _write(table: Table, found: TableRows, files: Files, folder: str, report: Report) -> TableFacts:
     return write_form(
         files,
         folder,
@@ -152,7 +163,7 @@ def _write(table: Table, found: ParquetFiles, files: Files, folder: str, report:
 def _prepare_frame(
     table: Table, files: Files, frames: FrameWriter, report: Report, cache: str | None
 ) -> Source:
-    """A DataFrame is written by Spark, read back in order, and then needed no more."""
+    """A DataFrame is written by Spark, read back and sorted, and then needed no more."""
     folder = folder_of(
         "frame", frames.fingerprint(table.source), table.keys, table.page_rows, table.page_bytes
     )
@@ -160,11 +171,14 @@ def _prepare_frame(
     if facts is None:
         scratch = f"frame-{uuid.uuid4().hex}"
         try:
-            frames.write(table.source, f"{files.place}/{TABLES}/{scratch}")
-            found = find_files(Address(f"{files.place}/{TABLES}/{scratch}"))
+            # Spark would make a missing state directory readable for all.
+            files.make()
+            place = files.under(TABLES, scratch).storage.uri
+            frames.write(table.source, place)
+            found = find_files(Address(place))
             check_keys(found.schema, table.keys, table.label)
             facts = _write(table, found, files, folder, report)
         finally:
             files.under(TABLES).delete_folder(scratch)
     drop_orphans(files, folder, facts, time.time())
-    return FormSource(files.place, folder, facts.version, None, cache)
+    return FormSource(files.storage, folder, facts.version, None, cache)

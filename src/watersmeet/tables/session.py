@@ -24,9 +24,21 @@ from watersmeet.tables.address import Address
 
 _FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.1, 5.0
 
+# TLS that the URI asks for and the server cannot give, as libpq and OpenSSL say it. Each has a space: messages also
+# hold the host's name, which may be anything else.
+_TLS = (
+    r"does not support SSL|certificate verify failed|(?:server|root|client|peer|server's|peer's) certificate"
+    r"|certificate (?:file|authentication|revocation)|alert (?:bad |unsupported )?certificate|alert unknown ca|sslmode \S"
+)
+_UNTRUSTED = re.compile(_TLS)
 # What a server says to those who will not get in, however often they try.
 _REFUSED = re.compile(
     r"authentication failed|does not exist|pg_hba\.conf|no password supplied|permission denied|not supported|invalid"
+    rf"|{_TLS}"
+)
+_TLS_ADVICE = (
+    ". Check sslmode= and sslrootcert= of the URI, that the file is on the driver and on every executor, and that the "
+    "host is one that the server's certificate names"
 )
 
 
@@ -93,7 +105,8 @@ class Session:
                 _disconnect(self._connections)
                 if not self._driver.is_passing(error):
                     # Not `from error`: what libpq says of a URI that it cannot read holds the whole of it.
-                    raise self._failed("cannot be read", error, "") from None
+                    advice = _TLS_ADVICE if _UNTRUSTED.search(str(error)) else ""
+                    raise self._failed("cannot be read", error, advice) from None
                 if self._clock() + pause > deadline:
                     raise self._failed(
                         f"cannot be reached, for {self._patience_s:g} s already",

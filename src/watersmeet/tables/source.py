@@ -18,11 +18,16 @@ from typing import Protocol
 import pyarrow as pa
 
 from watersmeet.errors import TableError
+from watersmeet.log.files import Storage
 from watersmeet.model.pages import PageIndex
 
 
 class NotPrepared(TableError):
-    """A table has changed, and nobody has brought it into order since."""
+    """A table has changed, and its sorted copy is not made yet."""
+
+
+class NotSupported(TableError):
+    """A table is stored in a way that cannot be read correctly here: to try again later does not help."""
 
 
 class Source(Protocol):
@@ -39,8 +44,8 @@ class Source(Protocol):
         ...
 
     @property
-    def place(self) -> str:
-        """The state."""
+    def place(self) -> Storage | str:
+        """What opens the state."""
         ...
 
     @property
@@ -86,7 +91,7 @@ class OpenTable(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """How far a table is on its way into its form. `rows_in_all` is None while it is not known."""
+    """How far the sorting of a table is. `rows_in_all` is None while it is not known."""
 
     label: str
     stage: str

@@ -87,21 +87,22 @@ def table(
     """A table to join a stream with: `wm.join({"s": sales, "p": wm.table("products.parquet", key="id")}, ...)`.
 
     Args:
-        source: a Parquet file or a directory of them (a path or a URI that `pyarrow.fs` knows); a database, as
+        source: a Parquet file or a directory of them (a path or a URI that `pyarrow.fs` knows); a Delta or Iceberg
+            table, by its directory or as `"iceberg://catalogue/namespace.table"`; a database, as
             `"sqlite:///shop.db"` or `"postgresql://user@host/shop"`; `"env:NAME"` where the URI with its
             credentials is in the environment variable NAME, here and on the executors; or a static DataFrame.
         key: the column that the stream is joined on, or several. They need not be unique.
         table: for a database, the table or view; `"schema.table"` for one in a schema.
         refresh: how old what is known of the table may be, such as `"10 minutes"` or a number of seconds: cached
-            pages are read again after that, and new, changed and removed files are seen. Without it a page that
-            was read stays as it was until the query is started again. Not for a DataFrame, which is taken as it is
-            when the join is made.
-        page_rows, page_bytes: how large a page is, where the table is brought into its form (default: 512 KB) or is in
+            pages are read again after that, and new, changed and removed files and new versions are seen. Without
+            it a page that was read stays as it was until the query is started again. Not for a DataFrame, which is
+            taken as it is when the join is made.
+        page_rows, page_bytes: how large a page is, where the table is sorted into the state (default: 512 KB) or is in
             a database (default: as large as what its reads cost calls for, measured once).
-        in_place: True: use the files as they are, an error if they are not sorted by the key; False: bring them
-            into order once, in the state. Default: in place where row groups are small and do not overlap.
+        in_place: True: use the files as they are, an error if they are not sorted by the key; False: sort them once,
+            into the state. Default: in place where row groups are small and do not overlap.
         name: what messages and the status call it.
-        patience: how long to go on trying when a database cannot be reached.
+        patience: how long to go on trying when a database is unreachable.
 
     Example:
         >>> table("products.parquet", key="id")

@@ -15,7 +15,7 @@ from watersmeet.tables.source import Source
 def source_at(source: Source, folder: str, version: str) -> Source:
     """The same table as some folder has it.
 
-    Files may be in place in one version and in the form in another. A database has no rows in its folder, so neither
+    Files may be used in place in one version and from the sorted copy in another. A database has no rows in its folder, so neither
     it nor files can stand for the other.
     """
     if source.version == version:

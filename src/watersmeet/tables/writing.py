@@ -1,4 +1,4 @@
-"""Bring rows into the form: sorted by key out of core, cut into pages, written part by part.
+"""Write the sorted copy of a table: rows sorted by key out of core, cut into pages, written part by part.
 
 DuckDB sorts, within a fixed memory and with a temporary directory, under neutral column names, because it does not
 tell `a` from `A`. Pages are cut while its result streams in, so no more than a part is held besides. Rows without a
@@ -15,6 +15,7 @@ import numpy as np
 import pyarrow as pa
 import xxhash
 
+from watersmeet import failpoints
 from watersmeet.errors import TableError
 from watersmeet.kernel.order import drop_null_keys
 from watersmeet.kernel.pages import find_disorder, key_hashes
@@ -27,7 +28,7 @@ from watersmeet.tables.columns import conform, normal_keys
 from watersmeet.tables.form import FORM, PLACE_COLUMNS, form_schema
 from watersmeet.tables.source import Progress, Report
 
-# A page of the form; see docs/adr/006-tables.md for what other sizes cost.
+# A page of the sorted copy; see docs/adr/006-tables.md for what other sizes cost.
 PAGE_BYTES = 512 << 10
 # Rows that are much wider than the mean make a page larger, up to so many times.
 _WIDE = 4
@@ -66,7 +67,7 @@ def write_form(
     page_rows: int | None = None,
     page_bytes: int | None = None,
 ) -> TableFacts:
-    """Sort rows of this schema, write them as a form, and publish it."""
+    """Sort rows of this schema, write the sorted copy, and publish it."""
     counter = _Counter()
     incoming = _counted(rows, keys, counter, label, rows_in_all, report)
     parts = _Parts(files, folder, form_schema(schema))
@@ -233,6 +234,7 @@ class _Parts:
         ]
         path = f"{self._folder}/part-{len(self.paths):05d}-{checksum(content)}.arrows"
         self._files.publish(path, content)
+        failpoints.reach("table-part-written")
         self.paths.append(path)
 
     def places(self) -> pa.RecordBatch:
