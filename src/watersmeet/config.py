@@ -1,20 +1,27 @@
-"""Settings: the one place that reads them. Every `spark.watersmeet.*` setting is an argument too.
+"""Settings: the one place that reads them. Every one is an argument too.
 
 `state=` and `tasks=` are arguments of their own, the others go into `options={"fsync": True}`. An argument
-wins over the session's setting, which wins over the default; platforms that refuse unknown settings can be
-served with arguments alone.
+wins over the session's setting, which wins over the default. A managed platform may refuse to tell a setting, also one
+that it is asked for with a default: that counts as not set, and Spark's documented default is taken. So
+arguments alone are enough everywhere.
 """
 
 from __future__ import annotations
 
 import difflib
+import logging
 import os
 import re
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
 
 from watersmeet.engine.kept_table import PAGE_MEMORY
 from watersmeet.engine.spec import RETAIN_BATCHES, RUN_BYTES, Settings
 from watersmeet.errors import ConfigError
+from watersmeet.log.clean import GRACE_S
+from watersmeet.log.files import STATE_MODE
+from watersmeet.model.facts import BatchSpan
 from watersmeet.plan.grid import GridPolicy, dynamic
 
 PREFIX = "spark.watersmeet."
@@ -25,20 +32,77 @@ _PLACES = (f"{PREFIX}state", "spark.sql.streaming.checkpointLocation")
 # Asks the session for a setting; None where it is not set.
 Lookup = Callable[[str], str | None]
 
+_ANSI = "spark.sql.ansi.enabled"
+_CASE = "spark.sql.caseSensitive"
+_ZONE = "spark.sql.session.timeZone"
+_PARTITIONS = "spark.sql.shuffle.partitions"
+_RETAIN = "spark.sql.streaming.minBatchesToRetain"
 
-# The settings below PREFIX that `options=` takes.
-OPTIONS = (
-    "acceptGap",
-    "cache",
-    "fsync",
-    "graceSeconds",
-    "gridCapacityBytes",
-    "gridEpsilon",
-    "gridMaxCells",
-    "gridMinRows",
-    "memory",
-    "runBytes",
-)
+# Documented defaults of Spark 4, for a platform that does not tell. Others are asked for theirs: Spark's depend on
+# its environment (SPARK_ANSI_SQL_MODE). The zone is that of the server's machine: where nobody tells, it is unknown.
+SPARK_DEFAULTS = {_ANSI: "true", _CASE: "false", _ZONE: "", _PARTITIONS: "200", _RETAIN: str(RETAIN_BATCHES)}
+
+# What `options=` takes, and the setting that it stands for.
+OPTIONS = {
+    **{
+        name: PREFIX + name
+        for name in (
+            "acceptGap",
+            "cache",
+            "cacheBytes",
+            "fsync",
+            "graceSeconds",
+            "gridCapacityBytes",
+            "gridEpsilon",
+            "gridMaxCells",
+            "gridMinRows",
+            "memory",
+            "runBytes",
+            "stateMode",
+        )
+    },
+    "ansi": _ANSI,
+    "caseSensitive": _CASE,
+    "minBatchesToRetain": _RETAIN,
+    "timeZone": _ZONE,
+}
+
+_LOG = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class SqlSettings:
+    """What the text of a predicate means depends on these. `zone` is empty where it is unknown."""
+
+    ansi: bool
+    case_sensitive: bool
+    zone: str
+
+
+def session_lookup(session: Any) -> Lookup:
+    """The settings of a Spark session, classic or Connect. One that the platform refuses to tell is not set."""
+
+    def lookup(key: str) -> str | None:
+        try:
+            # With a default of ours Spark would not tell its own.
+            found = session.conf.get(key) if key in SPARK_DEFAULTS else session.conf.get(key, None)
+        except Exception as error:
+            # Platforms have classes of their own for it. If it is the connection, what comes next fails too.
+            _LOG.debug("the session does not tell %s: %s", key, error)
+            return None
+        return None if found is None else str(found)
+
+    return lookup
+
+
+def read_sql_settings(lookup: Lookup, options: Mapping[str, object] | None = None) -> SqlSettings:
+    """How Spark reads the text of a predicate in this session."""
+    lookup = _with_options(lookup, options or {})
+    return SqlSettings(
+        ansi=_truth(_ANSI, lookup, default=SPARK_DEFAULTS[_ANSI] == "true"),
+        case_sensitive=_truth(_CASE, lookup, default=SPARK_DEFAULTS[_CASE] == "true"),
+        zone=lookup(_ZONE) or SPARK_DEFAULTS[_ZONE],
+    )
 
 
 def read_settings(
@@ -50,11 +114,13 @@ def read_settings(
         state=_state(lookup, state),
         tasks=_tasks(lookup, tasks),
         cache=lookup(PREFIX + "cache"),
+        cache_bytes=_size(PREFIX + "cacheBytes", lookup(PREFIX + "cacheBytes")),
         fsync=_flag(lookup, "fsync", default=False),
-        retain_batches=_whole("spark.sql.streaming.minBatchesToRetain", lookup, RETAIN_BATCHES),
+        state_mode=_mode(lookup),
+        retain_batches=_whole(_RETAIN, lookup, RETAIN_BATCHES),
         run_bytes=_number(lookup, "runBytes", RUN_BYTES),
-        grace_s=float(_number(lookup, "graceSeconds", 600)),
-        accept_gap=_flag(lookup, "acceptGap", default=False),
+        grace_s=float(_number(lookup, "graceSeconds", int(GRACE_S))),
+        accept_gap=_spans(lookup, "acceptGap"),
     )
 
 
@@ -65,7 +131,7 @@ def read_grid_policy(lookup: Lookup, options: Mapping[str, object] | None = None
     if bool(capacity) != bool(most):
         raise ConfigError(
             f"{PREFIX}gridCapacityBytes and {PREFIX}gridMaxCells go together: the grid grows when a cell is full, "
-            "up to so many cells"
+            "up to gridMaxCells cells"
         )
     return dynamic(
         epsilon=_share(lookup, "gridEpsilon", 1.0),
@@ -79,12 +145,8 @@ def read_memory(lookup: Lookup, memory: int | str | None, options: Mapping[str, 
     """What a task may keep of a table, in bytes; `"64 MB"` is read too."""
     lookup = _with_options(lookup, options or {})
     given = lookup(PREFIX + "memory") if memory is None else memory
-    if given is None:
-        return PAGE_MEMORY
-    found = re.fullmatch(r"(\d+)\s*([kmg]?)i?b?", str(given).strip().lower())
-    if isinstance(given, bool) or not found or not int(found[1]):
-        raise ConfigError(f'memory={given!r}: give a number of bytes, or such as "64 MB"')
-    return int(found[1]) << {"": 0, "k": 10, "m": 20, "g": 30}[found[2]]
+    size = _size("memory", given)
+    return PAGE_MEMORY if size is None else size
 
 
 def has_place(lookup: Lookup, state: str | None) -> bool:
@@ -99,7 +161,7 @@ def _with_options(lookup: Lookup, options: Mapping[str, object]) -> Lookup:
             near = difflib.get_close_matches(name, OPTIONS, 1)
             hint = f"; did you mean {near[0]}?" if near else f": use {', '.join(OPTIONS)}"
             raise ConfigError(f"there is no option {name}{hint}")
-    given = {PREFIX + name: _text(value) for name, value in options.items()}
+    given = {OPTIONS[name]: _text(value) for name, value in options.items()}
     return lambda key: given[key] if key in given else lookup(key)
 
 
@@ -135,10 +197,34 @@ def _default_tasks(lookup: Lookup) -> int:
     parallelism = lookup("spark.default.parallelism")
     if parallelism and parallelism.isdigit():
         return int(parallelism)
-    executors, cores = lookup("spark.executor.instances"), lookup("spark.executor.cores")
-    if executors and cores:
+    executors, cores = lookup("spark.executor.instances") or "", lookup("spark.executor.cores") or ""
+    if executors.isdigit() and cores.isdigit():
         return int(executors) * int(cores)
-    return int(lookup("spark.sql.shuffle.partitions") or 200)
+    partitions = lookup(_PARTITIONS) or ""
+    # Some platforms have "auto" here, and tell no number.
+    return int(partitions if partitions.isdigit() else SPARK_DEFAULTS[_PARTITIONS])
+
+
+def _size(name: str, given: int | str | None) -> int | None:
+    """A number of bytes, with a unit if there is one; None if nothing is given."""
+    if given is None:
+        return None
+    found = re.fullmatch(r"(\d+)\s*([kmgt]?)i?b?", str(given).strip().lower())
+    if isinstance(given, bool) or not found or not int(found[1]):
+        raise ConfigError(f'{name}={given!r}: give a number of bytes, or one with a unit such as "64 MB"')
+    return int(found[1]) << {"": 0, "k": 10, "m": 20, "g": 30, "t": 40}[found[2]]
+
+
+def _mode(lookup: Lookup) -> int:
+    """The rights on a new state directory. Its owner must be able to use it."""
+    text = lookup(PREFIX + "stateMode")
+    if text is None:
+        return STATE_MODE
+    if not re.fullmatch(r"0?[0-2]?7[0-7][0-7]", text):
+        raise ConfigError(
+            f'{PREFIX}stateMode must be an octal mode with all rights for the owner, such as "750", not {text!r}'
+        )
+    return int(text, 8)
 
 
 def _number(lookup: Lookup, name: str, default: int) -> int:
@@ -165,10 +251,29 @@ def _share(lookup: Lookup, name: str, default: float) -> float:
     return share
 
 
-def _flag(lookup: Lookup, name: str, *, default: bool) -> bool:
+def _spans(lookup: Lookup, name: str) -> tuple[BatchSpan, ...]:
+    """Batches by number, such as `17`, `17-19` or `3,17-19`."""
     text = lookup(PREFIX + name)
+    if text is None or text.strip().lower() in ("", "false"):
+        return ()
+    found = [re.fullmatch(r"\s*(\d+)\s*(?:-\s*(\d+)\s*)?", part) for part in text.split(",")]
+    spans = [BatchSpan(int(one[1]), int(one[2] or one[1])) for one in found if one]
+    if len(spans) < len(found) or any(span.last < span.first for span in spans):
+        raise ConfigError(
+            f"{PREFIX}{name} names the batches whose rows may be missing, such as 17 or 17-19, not {text!r}. The "
+            "message of StateMissing or StateBehind says which"
+        )
+    return tuple(spans)
+
+
+def _flag(lookup: Lookup, name: str, *, default: bool) -> bool:
+    return _truth(PREFIX + name, lookup, default=default)
+
+
+def _truth(key: str, lookup: Lookup, *, default: bool) -> bool:
+    text = lookup(key)
     if text is None:
         return default
     if text.lower() not in ("true", "false"):
-        raise ConfigError(f"{PREFIX}{name} must be true or false, not {text!r}")
+        raise ConfigError(f"{key} must be true or false, not {text!r}")
     return text.lower() == "true"

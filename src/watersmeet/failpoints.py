@@ -13,6 +13,9 @@
 | `mark` | nothing; with `@FILE` the file shows that the place was reached |
 
 `@FILE` makes it happen once over all processes: whoever creates the file does it.
+
+`NAMES` lists every place: each file of the state appears or disappears next to one of them. The tests check that the
+list is complete and that each place is reached.
 """
 
 from __future__ import annotations
@@ -23,6 +26,50 @@ import signal
 import time
 
 _VARIABLE = "WATERSMEET_FAILPOINTS"
+
+# Every place, and the state of the files there.
+NAMES = {
+    "run-before-write": "no file of the run exists",
+    "run-half-written": "the run's draft is cut off in the middle",
+    "run-unnamed": "the run is whole, under the name of its draft",
+    "run-written": "the run has its name; nothing refers to it",
+    "start-half-written": "the draft of a start's claim is cut off",
+    "start-linked": "the claim exists; its draft is not removed",
+    "start-written": "the claim exists; the start has written nothing else",
+    "manifest-before-write": "the manifest is decided, not written",
+    "manifest-half-written": "the manifest's draft is cut off",
+    "manifest-linked": "the manifest exists; its draft is not removed",
+    "manifest-written": "the manifest exists; no result was emitted",
+    "manifest-lost": "another task has published this batch's manifest first",
+    "result-emitted": "some results of a task were emitted, the others were not",
+    "merge-part": "a part of a merge is read, not written",
+    "merge-written": "a part of a merge is written; there is no receipt",
+    "receipt-half-written": "the receipt's draft is cut off",
+    "receipt-linked": "the receipt exists; its draft is not removed",
+    "receipt-written": "the receipt exists; the task is not done",
+    "clean-manifest-removed": "a manifest is removed, others are still to go",
+    "clean-half-done": "all old manifests are removed, no run is",
+    "clean-run-removed": "a run is removed, others are still to go",
+    "clean-receipt-removed": "a receipt is removed, others are still to go",
+    "clean-draft-removed": "an abandoned draft is removed, others are still to go",
+    "clean-start-removed": "a start's claim is removed, others are still to go",
+    "clean-batch-removed": "the folder of an old batch join is removed, others are still to go",
+    "table-half-written": "the draft of a table's file is cut off",
+    "table-linked": "a table's file exists; its draft is not removed",
+    "table-part-written": "a part of a table exists; its index does not",
+    "table-index-written": "a table's parts and index exist; its facts do not",
+    "table-published": "the table is published; no batch refers to it",
+    "table-orphan-removed": "a file of an abandoned preparation is removed, others are still to go",
+    "table-half-dropped": "an unused table's facts are removed; its parts are not",
+    "table-dropped": "an unused table is removed, others are still to go",
+    "put-before-write": "remote state: the object does not exist",
+    "put-half-written": "remote state: the request that creates the object is under way",
+    "put-written": "remote state: the object exists",
+    "fetch-before": "remote state: there is no local copy",
+    "fetch-half-written": "remote state: the local copy's draft is cut off",
+    "fetch-done": "remote state: the local copy is whole",
+    "task-done": "a task of the batch is done",
+}
 
 # A test that forgets a waiting process must not leave it behind for ever.
 _WAIT_LIMIT_S = 120.0

@@ -2,52 +2,50 @@
 
 from __future__ import annotations
 
+import json
+import logging
 import threading
+import traceback
 import uuid
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from urllib.parse import quote
 
 import boto3
 import pyarrow as pa
 import pytest
-from moto.server import ThreadedMotoServer
+from moto.s3.responses import S3Response
+from typer.testing import CliRunner
 
+import watersmeet as wm
+from tests.s3 import environment, s3_server
+from watersmeet.cli.main import app
 from watersmeet.engine.operator import _KEPT
 from watersmeet.engine.spec import Settings
-from watersmeet.errors import CorruptFile
+from watersmeet.errors import ConfigError, CorruptFile, WatersmeetError
 from watersmeet.local.join import LocalJoin
-from watersmeet.log import remote
-from watersmeet.log.files import open_files
+from watersmeet.log.files import Storage, open_files
+from watersmeet.log.probe import probe
 
 SCHEMA = pa.schema({"k": pa.int64(), "x": pa.int64()})
 
 
 @pytest.fixture(scope="module")
 def endpoint():
-    server = ThreadedMotoServer(ip_address="127.0.0.1", port=0)
-    server.start()
-    host, port = server.get_host_and_port()
-    yield f"http://{host}:{port}"
-    server.stop()
+    with s3_server() as address:
+        yield address
 
 
 @pytest.fixture
 def bucket(endpoint, monkeypatch):
-    for name, value in {
-        "AWS_ENDPOINT_URL": endpoint,
-        "AWS_ACCESS_KEY_ID": "test",
-        "AWS_SECRET_ACCESS_KEY": "test",
-        "AWS_REGION": "us-east-1",
-        "AWS_DEFAULT_REGION": "us-east-1",
-        "AWS_ALLOW_HTTP": "true",
-        "AWS_EC2_METADATA_DISABLED": "true",
-    }.items():
-        monkeypatch.setenv(name, value)
+    for variable, value in environment(endpoint).items():
+        monkeypatch.setenv(variable, value)
     name = f"bucket-{uuid.uuid4().hex}"
     boto3.client("s3", endpoint_url=endpoint).create_bucket(Bucket=name)
     return f"s3://{name}"
 
 
-def join(place: str, cache, run: str = "a", number: int = 0) -> LocalJoin:
-    settings = Settings(state=place, tasks=2, cache=str(cache))
+def join(place: str, cache, run: str = "a", number: int = 0, cache_bytes: int | None = None) -> LocalJoin:
+    settings = Settings(state=place, tasks=2, cache=str(cache), cache_bytes=cache_bytes)
     return LocalJoin(
         {"l": SCHEMA, "r": SCHEMA},
         on="l.k = r.k",
@@ -112,12 +110,186 @@ def test_a_damaged_local_copy_is_fetched_anew_and_a_damaged_object_is_an_error(b
         join(place, tmp_path, "c", 2).batch(r=table((1, 6)))
 
 
-def test_the_cache_makes_room_for_what_is_read_last(bucket, tmp_path, monkeypatch):
-    monkeypatch.setattr(remote, "CACHE_BYTES", 1)
-    running = join(f"{bucket}/state", tmp_path)
+def test_the_cache_makes_room_for_what_is_read_last(bucket, tmp_path):
+    running = join(f"{bucket}/state", tmp_path / "one", cache_bytes=1)
     for number in range(4):
         running.batch(l=table((number, number)))
     _KEPT.clear()
-    later = join(f"{bucket}/state", tmp_path / "other", "b", 4)
+    later = join(f"{bucket}/state", tmp_path / "other", "b", 4, cache_bytes=1)
     assert len(later.batch(r=table(*((k, 0) for k in range(4))))) == 4
     assert len(list((tmp_path / "other").rglob("*.arrow"))) == 1
+
+
+# --- credentials in the URI -----------------------------------------------------------------------------
+
+KEY, SECRET = "AKIAWATER", "hunter22/slash"
+
+
+@pytest.fixture
+def with_credentials(bucket, endpoint, monkeypatch) -> str:
+    """The bucket by a URI that brings everything along: nothing in the environment says how to reach it."""
+    for name in ("AWS_ENDPOINT_URL", "AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_ALLOW_HTTP"):
+        monkeypatch.delenv(name)
+    host = endpoint.removeprefix("http://")
+    place = bucket.removeprefix("s3://")
+    secret = quote(SECRET, safe="")
+    return f"s3://{KEY}:{secret}@{place}/state?scheme=http&region=us-east-1&endpoint_override={quote(host)}"
+
+
+def test_a_uri_with_credentials_is_used_and_shown_without_them(with_credentials, tmp_path, caplog):
+    caplog.set_level(logging.DEBUG)
+    running = join(with_credentials, tmp_path)
+    running.batch(l=table((1, 10)))
+    assert running.batch(r=table((1, 5))).to_pylist() == [{"x": 10, "y": 5}]
+
+    found = wm.status(with_credentials)
+    files = open_files(with_credentials).under("join", "local")
+    (run,) = files.entries("runs/l")
+    files.filesystem.delete_file(f"{files.base}/runs/l/{run.name}")
+    damaged = wm.status(with_credentials)
+    asked = [
+        CliRunner().invoke(app, ["status", with_credentials, *more]) for more in ([], ["--json"], ["--debug"])
+    ]
+    asked.append(
+        CliRunner().invoke(app, ["status", with_credentials.replace("/state?", "/none?"), "--debug"])
+    )
+
+    assert found.joins[0].batch == 1
+    assert len(damaged.damage) == 1
+    assert json.loads(asked[1].stdout)["state"] == found.state
+    shown = [found.state, repr(found), repr(damaged), files.place, repr(files), repr(running.operator.spec)]
+    shown += [done.output for done in asked] + [caplog.text]
+    for text in shown:
+        assert "hunter22" not in text and KEY not in text
+    assert found.state.startswith("s3://***@bucket-")
+    assert open_files(files.storage).entries("manifests") == files.entries("manifests")
+
+
+@pytest.mark.parametrize(
+    "uri",
+    [
+        "s3://AKIAWATER:hunter22@bucket/x?bogus=1",
+        "s3://AKIAWATER:hunter22/x@bucket/x",
+        "s3://bucket/x?secret_key=hunter22&access_key=AKIAWATER",
+        "hdfs://AKIAWATER:hunter22@host/x",
+        "ftp://AKIAWATER:hunter22@host/x",
+        "s3://bucket/x?endpoint_override=http%3A%2F%2FAKIAWATER%3Ahunter22%40host&bogus=1",
+    ],
+)
+def test_a_uri_that_cannot_be_opened_is_refused_without_its_credentials(uri):
+    for opening in (open_files, wm.status, lambda place: join(place, "unused")):
+        with pytest.raises(ConfigError) as caught:
+            opening(uri)
+        said = "".join(traceback.format_exception(caught.value))
+        assert "hunter22" not in said and "AKIAWATER" not in said
+
+
+def test_errors_of_other_libraries_lose_the_credentials(bucket, tmp_path, monkeypatch):
+    """A server that is away: both libraries say where they looked."""
+    for name in ("AWS_ENDPOINT_URL", "AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
+        monkeypatch.delenv(name)
+    place = bucket.removeprefix("s3://")
+    uri = f"s3://{KEY}:hunter22@{place}/state?scheme=http&region=us-east-1&endpoint_override=127.0.0.1:9"
+    files = open_files(Storage(uri, cache=str(tmp_path)))
+
+    class Away:
+        def __getattr__(self, name):
+            raise OSError(
+                f"When reading {uri}: no route, tried http://{KEY}:hunter22@127.0.0.1:9/ with hunter22"
+            )
+
+    away = type(files)(files.storage, Away(), files.base, files.put_if_absent, files.cache)
+    for call in (lambda: away.read("x"), lambda: away.entries("x"), away.folders, lambda: away.map("x")):
+        with pytest.raises((OSError, WatersmeetError)) as caught:
+            call()
+        assert "no route" in str(caught.value)
+        assert "hunter22" not in "".join(traceback.format_exception(caught.value))
+
+
+# --- what an object store must be able to do ------------------------------------------------------------
+
+
+class Forgetful(BaseHTTPRequestHandler):
+    """An S3 server that accepts every put, whatever its conditions."""
+
+    puts: list[str]
+    left: set[str]
+
+    def do_PUT(self) -> None:
+        self.rfile.read(int(self.headers.get("Content-Length", 0)))
+        self.puts.append(self.headers.get("If-None-Match", ""))
+        self.left.add(self.path)
+        self._say(200, ETag='"0"')
+
+    def do_DELETE(self) -> None:
+        self.left.discard(self.path)
+        self._say(204)
+
+    def do_POST(self) -> None:
+        body = self.rfile.read(int(self.headers.get("Content-Length", 0))).decode()
+        for key in [path for path in self.left if path.rpartition("/")[2] in body]:
+            self.left.discard(key)
+        answer = b'<DeleteResult xmlns="http://s3.amazonaws.com/doc/2006-03-01/"></DeleteResult>'
+        self._say(200, answer)
+
+    def _say(self, code: int, body: bytes = b"", **headers: str) -> None:
+        self.send_response(code)
+        for name, value in headers.items():
+            self.send_header(name, value)
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, *_: object) -> None:
+        pass
+
+
+@pytest.fixture
+def forgetful(bucket, monkeypatch):
+    handler = type("Handler", (Forgetful,), {"puts": [], "left": set()})
+    server = ThreadingHTTPServer(("127.0.0.1", 0), handler)
+    serving = threading.Thread(target=server.serve_forever)
+    serving.start()
+    monkeypatch.setenv("AWS_ENDPOINT_URL", f"http://127.0.0.1:{server.server_port}")
+    yield handler
+    server.shutdown()
+    serving.join()
+    server.server_close()
+
+
+def test_a_store_that_ignores_conditions_is_refused_when_the_join_is_built(forgetful, bucket, tmp_path):
+    with pytest.raises(ConfigError, match=r"ignores If-None-Match.*results would be lost"):
+        join(f"{bucket}/state", tmp_path)
+    assert forgetful.puts == ["*", "*"]
+    assert forgetful.left == set(), "the object of the probe was left behind"
+
+
+def test_the_probe_of_a_good_store_leaves_nothing_behind(bucket, tmp_path, caplog):
+    caplog.set_level(logging.INFO, logger="werkzeug")
+    probe(Storage(f"{bucket}/state", cache=str(tmp_path)))
+    seen = [record.getMessage() for record in caplog.records if ".watersmeet-probe-" in record.getMessage()]
+    assert len([line for line in seen if "PUT" in line]) == 2
+    files = open_files(f"{bucket}/state")
+    assert files.entries("") == [] and files.folders() == []
+
+
+def test_a_store_that_the_driver_cannot_reach_is_left_to_the_tasks(bucket, tmp_path, monkeypatch):
+    monkeypatch.setenv("AWS_ENDPOINT_URL", "http://127.0.0.1:9")
+    join(f"{bucket}/state", tmp_path)
+
+
+def test_an_object_that_is_removed_while_it_is_opened_is_missing(bucket, monkeypatch, tmp_path):
+    """Arrow asks for its size, and then for its bytes: in between another task may clean up."""
+    files = open_files(Storage(f"{bucket}/state", cache=str(tmp_path / "cache")))
+    files.publish("manifests/a", b"content")
+    real = S3Response.head_object
+    client = boto3.client("s3")
+
+    def head_and_remove(*args, **kwargs):
+        answer = real(*args, **kwargs)
+        client.delete_object(Bucket=bucket.removeprefix("s3://"), Key="state/manifests/a")
+        return answer
+
+    monkeypatch.setattr(S3Response, "head_object", head_and_remove)
+    with pytest.raises(FileNotFoundError):
+        files.read("manifests/a")

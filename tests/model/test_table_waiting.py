@@ -109,7 +109,7 @@ def test_a_change_is_seen_whichever_task_plans_the_batch(tmp_path, in_place):
 
 
 def looks(monkeypatch: pytest.MonkeyPatch) -> list[bool]:
-    """One for each time that a table is looked at again: whether it may be brought into order."""
+    """One for each time that a table is looked at again: whether it may be sorted."""
     made: list[bool] = []
     newest = OpenForm.newest
 
@@ -168,7 +168,7 @@ def test_files_are_brought_into_the_state_where_rows_may_wait(tmp_path, delay_s)
     if not delay_s:
         assert kind(True) is ParquetSource
         return
-    with pytest.raises(UsageError, match="in_place=True does not go with max_delay"):
+    with pytest.raises(UsageError, match="in_place=True cannot be combined with max_delay"):
         kind(True)
 
 

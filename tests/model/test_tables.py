@@ -34,7 +34,7 @@ from watersmeet.engine import operator as engine
 from watersmeet.engine.spec import Settings
 from watersmeet.local.join import LocalJoin
 from watersmeet.log.files import LocalFiles
-from watersmeet.log.manifests import list_manifests, published, read_manifest
+from watersmeet.log.manifests import list_manifests, read_manifest
 from watersmeet.model.facts import BatchId
 from watersmeet.tables import prepare
 from watersmeet.tables.parquet_files import find_files
@@ -237,8 +237,9 @@ class Place:
         if self.life.place == SQLITE:
             return len(self.contents) - 1
         files = LocalFiles(self.folder / "state" / join.operator.spec.name / join.query)
-        name = published(list_manifests(files), BatchId(join.query, join.run, join.number - 1))
-        assert name is not None
+        (name,) = [
+            one for one in list_manifests(files) if (one.run, one.batch) == (join.run, join.number - 1)
+        ]
         pages = read_manifest(files, name).plan.pages
         assert pages is not None
         return self.versions[pages.table.folder]

@@ -21,7 +21,7 @@ import pytest
 from hypothesis import HealthCheck, given, note, settings
 from hypothesis import strategies as st
 
-from tests.model.test_scripts import Crash
+from tests.model.test_scripts import UNCLAIMED, Crash
 from tests.model.window_scripts import CASES, ROWS, TIMES, Oracle, Script, Step, scripts
 from watersmeet import failpoints
 from watersmeet.engine import operator as engine
@@ -320,6 +320,8 @@ def _process(join: LocalJoin, number: int, parts: dict[str, list[pa.Table]], ste
         if step.zombie:
             with contextlib.suppress(StateInUse):
                 _run(dead, number, parts)
+                if step.crash == UNCLAIMED:
+                    join = join.restarted(at=number + 1)
         return join, got
     finally:
         failpoints._POINTS = {}

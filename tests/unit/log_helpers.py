@@ -6,10 +6,20 @@ import numpy as np
 import pyarrow as pa
 
 from watersmeet.kernel.sorted import Sorted
-from watersmeet.log.files import LocalFiles
+from watersmeet.log.files import Files
 from watersmeet.log.manifests import agree
-from watersmeet.log.starts import claim_sequence
-from watersmeet.model.facts import BatchId, Column, Descriptor, InputSpec, JoinSignature, Manifest, Run
+from watersmeet.log.parents import find_parent
+from watersmeet.log.starts import claim_start
+from watersmeet.model.facts import (
+    BatchId,
+    BatchSpan,
+    Column,
+    Descriptor,
+    InputSpec,
+    JoinSignature,
+    Manifest,
+    Run,
+)
 from watersmeet.plan.batch import plan_batch
 from watersmeet.plan.placement import HashStrategy
 
@@ -42,8 +52,16 @@ def plan(batch: BatchId, *descriptors: Descriptor, receipts=(), instance: str = 
     )
 
 
-def commit(files: LocalFiles, number: int, run: str = "run-a", *runs: Run, instance: str = "one") -> Manifest:
+def commit(
+    files: Files,
+    number: int,
+    run: str = "run-a",
+    *runs: Run,
+    instance: str = "one",
+    accepted: tuple[BatchSpan, ...] = (),
+) -> Manifest:
+    """Publish one batch as the tasks of a query do: claim a start, find the parent, agree."""
     batch = BatchId("q", run, number)
-    run_seq = claim_sequence(files, run)
-    decide = plan(batch, Descriptor("l", 0, runs, 0), instance=instance, run_seq=run_seq)
-    return agree(files, batch, instance, decide)
+    start = claim_start(files, run, number)
+    decide = plan(batch, Descriptor("l", 0, runs, 0), instance=instance, run_seq=start.number)
+    return agree(files, batch, start, instance, lambda: find_parent(files, batch, start, accepted), decide)

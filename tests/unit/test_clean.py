@@ -2,16 +2,25 @@
 
 from __future__ import annotations
 
+import itertools
 import os
+import time
+from dataclasses import replace
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
+from tests.late_files import LateFiles
 from tests.unit.log_helpers import commit, rows
-from watersmeet.log.clean import STALE_BATCH_S, Cleaner, remove_stale_batches
-from watersmeet.log.files import LocalFiles
+from watersmeet.local.join import LocalJoin
+from watersmeet.log.clean import LOOKS, STALE_BATCH_S, Cleaner, mark_batch, remove_stale_batches
+from watersmeet.log.files import LocalFiles, open_files
 from watersmeet.log.manifests import list_manifests, publish_receipt, read_receipts
 from watersmeet.log.runs import write_run
-from watersmeet.model.facts import Receipt, Run
+from watersmeet.model.facts import BatchId, BatchSpan, Receipt, Run
+from watersmeet.tables.catalogue import TABLES, drop_tables
+from watersmeet.tables.spec import table
 
 
 @pytest.fixture
@@ -71,12 +80,25 @@ def test_a_damaged_receipt_counts_as_absent(files):
     assert read_receipts(files, lambda merge, part: True) == []
 
 
-def test_the_state_before_a_long_silence_stays(files):
-    """Spark may replay batch 40, and nothing between it and batch 1 reached the join."""
+def test_the_state_before_an_accepted_gap_stays(files):
+    """Spark may replay batch 40, which builds on batch 1."""
     for number in (0, 1, 40):
-        manifest = commit(files, number)
+        manifest = commit(files, number, accepted=(BatchSpan(2, 39),))
     Cleaner(files).clean(manifest, retain=4, now_s=2e9)
     assert [name.batch for name in list_manifests(files)] == [1, 40]
+
+
+@pytest.mark.parametrize("run", ["run-a", "run-b"], ids=["same start", "after a restart"])
+def test_a_late_listing_does_not_hide_what_a_replay_would_build_on(files, run):
+    """Batch 1 has merged a run away that batch 0, which the listing does not show yet, still names."""
+    late = LateFiles(files)
+    late.entries("manifests")
+    merged_away = write_run(files, "l", 0, "p00000", rows(1))
+    commit(files, 0, "run-a", merged_away)
+    current = replace(commit(files, 1, run), history=())
+    touch_old(files, merged_away)
+    Cleaner(late).clean(current, retain=1, now_s=2e9)
+    assert len(files.entries("runs/l")) == 1
 
 
 def test_the_runs_of_every_receipt_stay_also_where_a_part_has_two(files):
@@ -110,3 +132,102 @@ def test_batch_joins_older_than_a_day_go_and_streams_stay(tmp_path):
         os.utime(tmp_path / folder / "runs" / "l" / info.name, (0, 0))
     assert remove_stale_batches(root, written + STALE_BATCH_S / 2) == 1
     assert root.folders() == ["7f3c-a-stream", "batch-new"]
+
+
+def leave_batch(root: LocalFiles, name: str, *, age_s: float) -> None:
+    """What a batch join leaves: a start, runs of both inputs and a manifest."""
+    files = root.under(name)
+    runs = [write_run(files, side, 0, "p00000", rows(1)) for side in "lr"]
+    commit(files, 0, "batch", *runs)
+    for path in files.root.rglob("*"):
+        os.utime(path, (time.time() - age_s,) * 2)
+
+
+@pytest.fixture
+def listings(monkeypatch) -> list[str]:
+    """Every listing of a folder, as it happens."""
+    seen: list[str] = []
+    for method in ("entries", "folders"):
+        real = getattr(LocalFiles, method)
+
+        def counted(files, *folder, real=real):
+            seen.append("/".join((files.place, *folder)))
+            return real(files, *folder)
+
+        monkeypatch.setattr(LocalFiles, method, counted)
+    return seen
+
+
+@pytest.mark.parametrize("earlier", [20, 200])
+def test_a_batch_join_lists_the_same_few_folders_however_many_there_were_before(tmp_path, listings, earlier):
+    schema = pa.schema({"k": pa.int64()})
+    join = LocalJoin({"l": schema, "r": schema}, on="l.k = r.k", state=str(tmp_path), tasks=1)
+    root = LocalFiles(tmp_path / "join")
+    for number in range(earlier):
+        leave_batch(root, f"batch-{number:032x}-{number}", age_s=3600)
+    del listings[:]
+    batch = BatchId("batch-" + "f" * 32 + "-1", "batch", 0)
+    fresh = pa.table({"k": [1]}, schema=schema)
+    descriptors = [join.ingest(batch, side, fresh) for side in "lr"]
+    assert sum(part.num_rows for part in join.operator.join(batch, 0, descriptors)) == 1
+    assert len(listings) < 30
+    assert len(root.folders()) == earlier + 1
+
+
+def test_old_batch_joins_go_over_time_and_one_that_still_runs_never(tmp_path):
+    root = LocalFiles(tmp_path)
+    for number in range(40):
+        leave_batch(root, f"batch-old{number}", age_s=2 * STALE_BATCH_S)
+    # A day and more at work: its manifest is old, and just now it has written a run.
+    leave_batch(root, "batch-running", age_s=2 * STALE_BATCH_S)
+    write_run(root.under("batch-running"), "r", 0, "p00001", rows(9))
+    # First and last by name, so that nobody gets past them who always begins at one end.
+    young = [f"batch-{where}{number}" for where in "az" for number in range(LOOKS)]
+    for name in young:
+        leave_batch(root, name, age_s=3600)
+    left = [40]
+    for number in range(60):
+        remove_stale_batches(root, time.time(), f"batch-{number}")
+        left.append(len(root.folders()) - 1 - len(young))
+    assert all(before - after <= LOOKS for before, after in itertools.pairwise(left))
+    assert root.folders() == sorted([*young, "batch-running"])
+
+
+def test_batch_joins_with_a_table_ask_no_earlier_batch_join_whether_it_uses_the_table(tmp_path, listings):
+    source = tmp_path / "in.parquet"
+    pq.write_table(pa.table({"id": [1, 2]}), source)
+    schema = pa.schema({"k": pa.int64()})
+    state = tmp_path / "state"
+    inputs = {"s": schema, "p": table(str(source), "id")}
+    join = LocalJoin(inputs, on="s.k = p.id", state=str(state), tasks=1)
+    fresh = pa.table({"k": [1]}, schema=schema)
+
+    def run(number: int) -> None:
+        batch = BatchId(f"batch-{number:032x}-{number}", "batch", 0)
+        descriptors = [join.ingest(batch, "s", fresh)]
+        assert sum(part.num_rows for part in join.operator.join(batch, 0, descriptors)) == 1
+
+    for number in range(60):
+        run(number)
+    (used,) = open_files(state).under(TABLES).folders()
+    age = [(path, time.time() - 7 * 3600) for path in (state / TABLES / used).iterdir()]
+    for path, modified in age:
+        os.utime(path, (modified, modified))
+    del listings[:]
+    run(60)
+    assert len(listings) < 30
+    # Marked by the join: another one, with another table, leaves it alone for hours.
+    assert drop_tables(open_files(state), [], time.time() + 5 * 3600) == []
+    assert drop_tables(open_files(state), [], time.time() + 7 * 3600) == [f"{TABLES}/{used}"]
+
+
+def test_a_batch_join_that_is_computed_again_is_not_stale(tmp_path):
+    """Its runs are there already. On an object store they keep their age, so it leaves a mark."""
+    files = LocalFiles(tmp_path)
+    old = tmp_path / "batch-1" / "manifests" / "x"
+    old.parent.mkdir(parents=True)
+    old.touch()
+    os.utime(old, (1, 1))
+    mark_batch(files.under("batch-1"), time.time())
+    assert remove_stale_batches(files, time.time()) == 0
+    assert remove_stale_batches(files, time.time() + STALE_BATCH_S + 60) == 1

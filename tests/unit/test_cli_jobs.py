@@ -5,6 +5,7 @@ from __future__ import annotations
 import doctest
 import json
 import signal
+from types import SimpleNamespace
 
 import pytest
 
@@ -210,3 +211,13 @@ def test_the_first_signal_asks_and_the_second_breaks_off():
 def test_reports_are_json():
     """The runner hands over what Spark gives: dictionaries that went through JSON."""
     assert read_progress(json.loads(json.dumps(report(1, 2, 3, 4)))) == Batches(1, 1, 2, 3, 4)
+
+
+@pytest.mark.parametrize("checkpoint", [None, Checkpoint(None, 0), Checkpoint("q", 5)])
+def test_the_first_line_of_a_run_shows_no_credentials(checkpoint):
+    from watersmeet.cli.job import _first_words
+
+    uri = "s3://AKIA:hunter22@bucket"
+    job = SimpleNamespace(name="j", state=f"{uri}/state", checkpoint=f"{uri}/cp")
+    said = _first_words(SimpleNamespace(job=job, checkpoint=checkpoint))
+    assert "s3://***@bucket/state" in said and "hunter22" not in said

@@ -10,7 +10,9 @@ from typer.testing import CliRunner
 
 import watersmeet
 from watersmeet.cli.main import app
+from watersmeet.engine.spec import Settings
 from watersmeet.local.join import LocalJoin
+from watersmeet.model.facts import BatchSpan
 
 SCHEMA = pa.schema({"k": pa.int64()})
 
@@ -37,6 +39,16 @@ def test_tables_for_people(state):
     ):
         assert words in done.stdout
     assert done.stderr == ""
+
+
+def test_accepted_gaps_are_shown(tmp_path):
+    accepted = Settings(state=str(tmp_path), tasks=2, accept_gap=(BatchSpan(0, 3),))
+    join = LocalJoin(
+        {"l": SCHEMA, "r": SCHEMA}, on="l.k = r.k", state=str(tmp_path), settings=accepted, number=4
+    )
+    join.batch(l=pa.table({"k": [1]}))
+    assert "without the rows of batches 0-3 (acceptGap)" in invoke("status", tmp_path).stdout
+    assert json.loads(invoke("status", tmp_path, "--json").stdout)["joins"][0]["gaps"] == ["0-3"]
 
 
 def test_json_has_the_documented_keys(state):

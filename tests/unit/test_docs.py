@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from watersmeet import __version__
-from watersmeet.config import read_grid_policy, read_memory, read_settings
+from watersmeet.config import read_grid_policy, read_memory, read_settings, read_sql_settings
 from watersmeet.jobs.file import parse_job
 
 ROOT = Path(__file__).parents[2]
@@ -40,6 +40,17 @@ def test_python_examples_compile(where, code):
 @pytest.mark.parametrize("where, text", [pytest.param(*block, id=block[0]) for block in blocks("toml")])
 def test_job_files_are_accepted(where, text):
     assert parse_job(text, ROOT / "job.toml", env={}).inputs
+
+
+def test_the_readme_has_the_extras_that_texts_and_messages_name():
+    """`pip install 'watersmeet[delta]'` is what messages say; the README says what that needs."""
+    project = (ROOT / "pyproject.toml").read_text().partition("[project.optional-dependencies]")[2]
+    extras = set(re.findall(r"^([a-z-]+) = \[", project.partition("[project.scripts]")[0], re.MULTILINE))
+    readme = set(re.findall(r"^\| `([a-z-]+)` \|", (ROOT / "README.md").read_text(), re.MULTILINE))
+    assert readme == extras - {"bench", "dev"}
+    for path in (*DOCUMENTS, *(ROOT / "src").rglob("*.py")):
+        for named in re.findall(r"watersmeet\[([a-z,-]+)\]", path.read_text()):
+            assert set(named.split(",")) <= readme, path
 
 
 def test_the_readme_has_its_examples():
@@ -78,6 +89,7 @@ def settings_read() -> set[str]:
     read_settings(lookup, state=None, tasks=None)
     read_grid_policy(lookup)
     read_memory(lookup, None)
+    read_sql_settings(lookup)
     return asked
 
 

@@ -334,3 +334,9 @@ def test_secrets_are_blanked_out_of_messages():
     job = parse(FULL + '"spark.hadoop.fs.s3a.secret.key" = "0123456789"', SECRET="hunter22", BASE="/b")
     secrets = secrets_of(job, {"SECRET": "hunter22"})
     assert scrub("bad password=hunter22; key 0123456789", secrets) == "bad password=***; key ***"
+
+
+def test_credentials_in_the_places_of_state_and_checkpoint_are_blanked_out_of_messages():
+    text = SMALL.replace('"cp"', '"s3a://AKIA:hunter22@b/cp"') + 'state = "s3://AKIA:hunter33%2Fx@b/state"'
+    secrets = secrets_of(parse(text), {})
+    assert scrub("hunter22, hunter33%2Fx and hunter33/x are wrong", secrets) == "***, *** and *** are wrong"

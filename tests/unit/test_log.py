@@ -11,12 +11,13 @@ import pyarrow as pa
 import pytest
 
 from tests.unit.log_helpers import commit, plan, rows
-from watersmeet.errors import ConfigError, CorruptFile, StateBehind, StateError, StateInUse, StateMissing
+from watersmeet.errors import ConfigError, CorruptFile, StateError, StateInUse
 from watersmeet.log.codec import checksum, decode_checked, encode_checked, to_plain
 from watersmeet.log.files import LocalFiles, open_files
-from watersmeet.log.manifests import ManifestName, agree, choose_parent, list_manifests, read_manifest
+from watersmeet.log.manifests import ManifestName, agree, list_manifests, read_manifest
+from watersmeet.log.parents import choose_parent, find_parent
 from watersmeet.log.runs import RunReader, write_run
-from watersmeet.log.starts import check_newest, claim_sequence, forget_starts_before
+from watersmeet.log.starts import claim_start
 from watersmeet.model.facts import FORMAT, FULL_RANGE, BatchId, Descriptor, Manifest, Receipt, Run
 from watersmeet.plan.batch import check_arrived
 
@@ -158,59 +159,6 @@ def test_the_parent_of_a_batch(manifests, batch, parent):
     assert (chosen and (chosen.run_seq, chosen.batch)) == parent
 
 
-def test_the_run_sequence_grows_with_every_start(files):
-    commit(files, 0, "run-a")
-    commit(files, 1, "run-a")
-    commit(files, 2, "run-b")
-    assert commit(files, 3, "run-c").run_seq == 2
-
-
-def test_two_starts_that_replay_the_same_batch_do_not_share_a_sequence(files):
-    """The checkpoint was rolled back to batch 1 twice, with other input: the second start's rows count."""
-    first, second, third = (write_run(files, "l", 1, "p00000", rows(n)) for n in (1, 2, 3))
-    commit(files, 0, "run-a")
-    commit(files, 1, "run-a", first)
-    commit(files, 1, "run-b", second)
-    commit(files, 2, "run-b")
-    commit(files, 1, "run-a-later-in-the-alphabet", third)
-    assert [r.path for r in commit(files, 2, "run-a-later-in-the-alphabet").history] == [third.path]
-    assert [r.path for r in commit(files, 3, "run-0").history] == [third.path]
-
-
-def test_all_tasks_of_a_start_find_the_same_sequence(files):
-    start, seen = threading.Barrier(8), []
-
-    def task(run: str) -> None:
-        start.wait()
-        seen.append((run, claim_sequence(files, run)))
-
-    threads = [threading.Thread(target=task, args=(f"run-{n % 2}",)) for n in range(8)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert len(seen) == 8
-    assert sorted(set(seen), key=lambda claim: claim[1]) in (
-        [("run-0", 0), ("run-1", 1)],
-        [("run-1", 0), ("run-0", 1)],
-    )
-
-
-def test_an_older_start_is_refused_once_a_newer_one_has_begun(files):
-    older, newer = claim_sequence(files, "a"), claim_sequence(files, "b")
-    check_newest(files, newer)
-    with pytest.raises(StateInUse, match="another start"):
-        check_newest(files, older)
-
-
-def test_claims_of_starts_that_nobody_needs_go(files):
-    for run in "abc":
-        claim_sequence(files, run)
-    forget_starts_before(files, 2)
-    assert claim_sequence(files, "c") == 2
-    assert claim_sequence(files, "d") == 3
-
-
 def test_a_replayed_batch_replaces_its_first_attempt(files):
     old, new = (write_run(files, "l", 1, "p00000", rows(key)) for key in (1, 2))
     commit(files, 0, "run-a")
@@ -224,11 +172,13 @@ def test_many_tasks_agree_on_one_manifest(files):
     commit(files, 0)
     batch = BatchId("q", "run-a", 1)
     written = [write_run(files, "l", 1, "p00000", rows(n)) for n in range(8)]
-    start, seen = threading.Barrier(8), []
+    start = claim_start(files, "run-a", 1)
+    together, seen = threading.Barrier(8), []
 
     def task(run: Run) -> None:
-        start.wait()
-        seen.append(agree(files, batch, "one", plan(batch, Descriptor("l", 0, (run,), 0))))
+        together.wait()
+        decide = plan(batch, Descriptor("l", 0, (run,), 0))
+        seen.append(agree(files, batch, start, "one", lambda: find_parent(files, batch, start), decide))
 
     threads = [threading.Thread(target=task, args=(run,)) for run in written]
     for thread in threads:
@@ -244,28 +194,6 @@ def test_two_operators_of_one_query_are_told_apart(files):
     commit(files, 0, instance="one")
     with pytest.raises(StateInUse, match="name="):
         commit(files, 0, instance="two")
-
-
-def test_state_that_is_missing_is_an_error(files):
-    with pytest.raises(StateMissing, match="checkpoint is at batch 5"):
-        commit(files, 5)
-
-
-def test_state_that_is_behind_is_an_error_after_a_restart(files):
-    commit(files, 0, "run-a")
-    with pytest.raises(StateBehind, match="newest state .* is of batch 0: 3 batch"):
-        commit(files, 4, "run-b")
-
-
-def test_batches_that_do_not_reach_the_join_are_no_error(files):
-    commit(files, 0, "run-a")
-    assert commit(files, 4, "run-a").skips_batches
-    assert commit(files, 9, "run-b").skips_batches
-
-
-def test_a_gap_can_be_accepted(files):
-    batch = BatchId("q", "run-a", 5)
-    assert agree(files, batch, "one", plan(batch), accept_gap=True).batch.number == 5
 
 
 def test_rows_that_the_manifest_lacks_are_never_passed_over():

@@ -118,6 +118,25 @@ def test_a_batch_pays_no_more_than_its_budget_and_small_merges_go_first():
     assert 1 <= len([j for j in jobs if j.merge == large[0].id]) < len(large[0].parts)
 
 
+def test_a_part_that_was_left_undone_goes_to_the_first_and_the_last_task_in_turn():
+    pending = plan_merges([run(f"s{i}", 1000) for i in range(FAN_IN)], [], 6, 5)
+    tried: tuple = ()
+    asked = []
+    for _ in range(5):
+        tried = plan_assignments(pending, [], fresh_rows=0, tasks=6, before=tried)
+        asked.append(sorted(job.task for job in tried))
+    assert asked == [[0], [5], [0], [5], [0]]
+
+
+def test_a_part_that_waited_for_the_budget_goes_to_one_task():
+    large = plan_merges([run(f"a{i}", 4 * PART_ROWS) for i in range(FAN_IN)], [], 2, 5)
+    first = plan_assignments(large, [], fresh_rows=0, tasks=2)
+    done = [Receipt(job.merge, job.part, ()) for job in first]
+    second = plan_assignments(accept_receipts(large, done, NEEDED), [], fresh_rows=0, tasks=2, before=first)
+    assert second
+    assert len({(job.merge, job.part) for job in second}) == len(second)
+
+
 @given(st.lists(st.lists(st.integers(1, 300_000), max_size=4), max_size=40), st.integers(1, 6))
 def test_no_row_is_lost_and_no_run_is_in_two_merges(batches, tasks):
     """A log's whole life: rows arrive, parts get done, and the live rows are always the rows that came."""

@@ -9,6 +9,7 @@ import pyarrow as pa
 import pytest
 
 import watersmeet as wm
+from tests.unit.log_helpers import commit
 from watersmeet.errors import StateError
 from watersmeet.local.join import LocalJoin
 from watersmeet.log import status as status_module
@@ -194,7 +195,7 @@ def test_without_verify_only_the_newest_manifest_is_read(tmp_path):
         ("other", "there is no Watersmeet state in"),
         ("state/join", "give the directory that was passed as state="),
         ("state/join/q1", "give the directory that was passed as state="),
-        ("file.txt", "cannot read the state in"),
+        ("file.txt", "cannot read state from .*file.txt: Not a directory"),
     ],
 )
 def test_places_without_state_are_refused(tmp_path, place, message):
@@ -256,3 +257,13 @@ def test_units_and_groups_of_a_biclique(tmp_path):
     (one,) = read_status(tmp_path).joins
     assert (one.strategy, one.hypercube) == ("biclique", None)
     assert (one.biclique.units, one.biclique.groups) == (4, 1)
+
+
+def test_a_batch_whose_manifest_is_lost_is_damage(tmp_path):
+    files = LocalFiles(tmp_path / "join" / "q")
+    for number in range(4):
+        commit(files, number)
+    assert not read_status(tmp_path).damage
+    files.delete(list_manifests(files)[2].path)
+    (damage,) = read_status(tmp_path).damage
+    assert "manifests/000000-000000000002-run-a.json of batch 2" in damage and "is missing" in damage

@@ -16,8 +16,9 @@ Three decisions are made here, once, for both drivers:
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
+from watersmeet.engine.fingerprint import fingerprint
 from watersmeet.engine.spec import Join
 from watersmeet.errors import PredicateError
 from watersmeet.kernel.band import BandJoin
@@ -42,7 +43,7 @@ from watersmeet.model.expression import (
     conjuncts_of,
 )
 from watersmeet.model.types import INT, Schema, SqlType
-from watersmeet.predicate import check_reads_both
+from watersmeet.predicate import check_reads_both, key_reads_zone, reads_zone
 
 # Columns that we add ourselves; inputs must not use the prefix.
 RESERVED_PREFIX = "__wm_"
@@ -103,15 +104,27 @@ class _Key:
 
 
 def compile_join(
-    predicate: Predicate, selected: Sequence[Selected] | None, schemas: dict[str, Schema], *, ansi: bool
+    predicate: Predicate,
+    selected: Sequence[Selected] | None,
+    schemas: dict[str, Schema],
+    *,
+    ansi: bool,
+    zone: str = "",
 ) -> CompiledJoin:
+    """`zone` is the session's time zone, in one spelling; empty if it is not known."""
     check_names(schemas)
     check_reads_both(predicate)
     if predicate.keys:
-        return _compile_equality(predicate, selected, schemas, ansi)
-    if predicate.band is not None:
-        return _compile_band(predicate, predicate.band, selected, schemas, ansi)
-    return _compile_any(predicate, selected, schemas, ansi)
+        keys, compiled = predicate.keys, _compile_equality(predicate, selected, schemas, ansi)
+    elif predicate.band is not None:
+        band = predicate.band
+        keys = (KeyPair(band.left, band.right, band.type),)
+        compiled = _compile_band(predicate, band, selected, schemas, ansi)
+    else:
+        keys, compiled = (), _compile_any(predicate, selected, schemas, ansi)
+    sides = [(side, pair.type) for pair in keys for side in (pair.left, pair.right)]
+    recorded = recorded_zone(zone, sides, compiled.guards)
+    return replace(compiled, signature=replace(compiled.signature, zone=recorded))
 
 
 def compile_callable(
@@ -126,9 +139,9 @@ def compile_callable(
         for name, schema in schemas.items()
     )
     join = ThetaJoin(None, output, condition=condition, columns=(tuple(schemas[left]), tuple(schemas[right])))
-    # What a function does cannot be compared between two starts: its name has to do.
+    # What a function does cannot be compared between two starts: its name has to do, and a warning if its code differs.
     named = f"{getattr(condition, '__module__', '')}.{getattr(condition, '__qualname__', type(condition).__name__)}"
-    signature = facts.JoinSignature(inputs, f"callable {named}", (), "any")
+    signature = facts.JoinSignature(inputs, f"callable {named}", (), "any", code=fingerprint(condition))
     arriving = {name: tuple(schema) for name, schema in schemas.items()}
     return CompiledJoin(
         signature=signature, join=join, arriving=arriving, computed=(), hashed=(), spark_checks=False
@@ -261,6 +274,15 @@ def output_columns(
     return tuple(
         OutputColumn(name, column, f"c{place}") for place, (name, column) in enumerate(dict.fromkeys(wanted))
     )
+
+
+def recorded_zone(zone: str, sides: Iterable[tuple[KeySide, SqlType]], guards: Iterable[Guard]) -> str:
+    """The session's time zone if keys or guards depend on it: both are decided when a row arrives, once for all.
+
+    A residual is decided when a pair comes out, under the zone of that start; the times of a window are moments.
+    """
+    decided = any(key_reads_zone(side.expression, type_) for side, type_ in sides)
+    return zone if decided or any(reads_zone(guard.expression) for guard in guards) else ""
 
 
 def sides_of(pairs: Iterable[KeyPair]) -> tuple[str, ...]:

@@ -16,6 +16,7 @@ from watersmeet.engine.compile import (
     check_names,
     input_spec,
     output_columns,
+    recorded_zone,
     settle_key,
     share_residual,
     sides_of,
@@ -60,8 +61,9 @@ def compile_lookup(
     *,
     left: bool,
     ansi: bool,
+    zone: str = "",
 ) -> CompiledLookup:
-    """`left` keeps stream rows without a partner."""
+    """`left` keeps stream rows without a partner. `zone` is as in `compile_join`."""
     check_names(schemas)
     stream = next(name for name in predicate.inputs if name != table.name)
     first = predicate.inputs[0] == stream
@@ -86,6 +88,8 @@ def compile_lookup(
     )
     spec = replace(spec, keeps_all=left)
     verify = tuple((key.column, column) for key, column in zip(keys, table.keys, strict=True))
+    # Of a left join rows come out whether or not they pass.
+    guards = () if left else tuple(guard for guard in predicate.guards if guard.input == stream)
     return CompiledLookup(
         signature=facts.JoinSignature(
             inputs=(spec,),
@@ -93,14 +97,14 @@ def compile_lookup(
             key_types=tuple(str(one.pair.type) for one in chosen),
             scheme="left table" if left else "table",
             sides=sides_of([one.pair for one in chosen]),
+            zone=recorded_zone(zone, [(one.stream, one.pair.type) for one in chosen], guards),
         ),
         join=LookupJoin(verify, conjunction(kernel), output, (stream, table.name), left, ansi),
         arriving={stream: arriving_columns(spec, schemas[stream])},
         computed=tuple(key.computed for key in keys if key.computed),
         hashed=(),
         spark_checks=bool(spark),
-        # Of a left join rows come out whether or not they pass.
-        guards=() if left else tuple(guard for guard in predicate.guards if guard.input == stream),
+        guards=guards,
     )
 
 

@@ -1,11 +1,11 @@
 """Ingest: rows of one input partition in, sorted runs out.
 
 Rows are gathered up to a set size, stripped of null keys and of late rows, sorted by order key and written as one
-run; a large partition becomes several runs, so the memory of the task does not depend on it. For the grid a run is cut
-into sections by a hash of the row's place in the stream: the same each time the partition is read in the same
-order, and blind to the row's content, so that no value can make one section larger than another. Columns are brought to
-one Arrow type for each SQL type, whatever the session's time zone, its choice of large strings or the
-nullability of a nested field: runs of different starts of a query can then be merged.
+run; a large partition, or a large batch of it, becomes several runs, so the memory of the task does not depend on
+its size. For the grid a run is cut into sections by a hash of the row's place in the stream: the same each time the
+partition is read in the same order, and blind to the row's content, so that no value can make one section larger than
+another. Columns are brought to one Arrow type for each SQL type, whatever the session's time zone, its choice of large
+strings or the nullability of a nested field: runs of different starts of a query can then be merged.
 """
 
 from __future__ import annotations
@@ -18,7 +18,8 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from watersmeet.engine.spec import Settings
-from watersmeet.kernel.batches import coalesce
+from watersmeet.errors import UsageError
+from watersmeet.kernel.batches import coalesce, split
 from watersmeet.kernel.hot import hot_keys
 from watersmeet.kernel.order import drop_null_keys, mix, order_keys
 from watersmeet.kernel.pages import page_orders, pages_of
@@ -40,6 +41,13 @@ _PLACE_BITS = 32
 # Of a hot key's value so much is kept, for people to know it by.
 _LABEL_LENGTH = 40
 
+# A batch that arrives is cut only above this size, however small a run may be: Spark bounds batches in rows, and a run
+# has fixed costs.
+LEAST_CUT_BYTES = 1 << 20
+
+# Where the 32-bit offsets of an Arrow array end.
+_MOST_BYTES = (1 << 31) - 1
+
 
 def ingest_partition(
     files: Files,
@@ -60,7 +68,8 @@ def ingest_partition(
     runs: list[Run] = []
     origin = mix(np.array([(batch << _PLACE_BITS) + partition], np.uint64))
     seen = null_rows = late_rows = absent_rows = 0
-    for held in coalesce(incoming, settings.run_rows, settings.run_bytes):
+    cut = split(incoming, max(settings.run_bytes, LEAST_CUT_BYTES))
+    for held in coalesce(cut, settings.run_rows, settings.run_bytes):
         first = (batch << _PLACE_BITS) + seen
         if table is not None:
             arrived = sort_by_page(held, spec, table.index, first)
@@ -215,5 +224,21 @@ def _canonical(batch: pa.RecordBatch) -> pa.RecordBatch:
     kinds = [canonical_arrow(column.type) for column in batch.columns]
     if all(column.type == kind for column, kind in zip(batch.columns, kinds, strict=True)):
         return batch
-    columns = [column.cast(kind) for column, kind in zip(batch.columns, kinds, strict=True)]
+    columns = [
+        column if column.type == kind else _cast(name, column, kind)
+        for name, column, kind in zip(batch.schema.names, batch.columns, kinds, strict=True)
+    ]
     return pa.RecordBatch.from_arrays(columns, names=batch.schema.names)
+
+
+def _cast(name: str, column: pa.Array, kind: pa.DataType) -> pa.Array:
+    """Arrow refuses to narrow the offsets of a slice that lies behind 2 GiB of other values: a copy begins at zero."""
+    try:
+        return column.cast(kind)
+    except pa.ArrowInvalid as error:
+        if column.nbytes < _MOST_BYTES:
+            return column.take(pa.array(np.arange(len(column)))).cast(kind)
+        raise UsageError(
+            f"column {name} has a value of about {column.nbytes} bytes, but the state holds values of up to "
+            f"{_MOST_BYTES}: shorten it, or leave the column out with select="
+        ) from error

@@ -21,12 +21,13 @@ from watersmeet.kernel.sorted import ORDER
 from watersmeet.log.clean import BATCH_FOLDER
 from watersmeet.log.files import Files
 from watersmeet.log.manifests import list_manifests, read_manifest
+from watersmeet.log.names import is_join_folder
 from watersmeet.model.lookup import PagePlan, TableVersion
 from watersmeet.plan.buffer import PageBuffer
 from watersmeet.plan.lookup import TableFacts
 from watersmeet.plan.pages import PagePolicy
 from watersmeet.tables.catalogue import TABLES
-from watersmeet.tables.source import NotPrepared, OpenTable, Source
+from watersmeet.tables.source import NotPrepared, NotSupported, OpenTable, Source
 from watersmeet.tables.spec import Table
 from watersmeet.tables.versions import source_at
 
@@ -40,9 +41,6 @@ HYBRID, MESH, INDEX = "hybrid", "mesh", "index"
 
 # About so many keys are asked for at a time in a database.
 LOOKUP_KEYS = 500
-
-# A batch join is over by then. As long as a table is kept that nothing names (tables/catalogue.py).
-_BATCH_JOIN_S = 6 * 3600.0
 
 # Versions of a table that a process has open: the one in use, and the one before while a batch is repeated.
 _OPEN_VERSIONS = 2
@@ -78,7 +76,7 @@ class KeptTable:
     opened: dict[str, Opened] = field(default_factory=dict)
     # The version whose pages are in the buffer.
     held: str = ""
-    # When a changed table was last brought into order here, or tried to be.
+    # When a changed table was last sorted here, or tried to be.
     made_ms: int = 0
 
     def __post_init__(self) -> None:
@@ -107,10 +105,11 @@ class KeptTable:
     ) -> TableFacts:
         """The table for the batch that is planned now, and what the next one shall use.
 
-        A changed table may have to be brought into order first, which one task does, the one that may `search`. Where
+        A changed table may have to be sorted first, which one task does, the one that may `search`. Where
         another plans the batch it takes what is there already; if that is to be made yet, `make_ready` does it, and
         the next batch looks again. What is found half written, or not at all, is looked for after the next refresh.
-        The batch is planned at `now_ms`; the last one that looked was at `checked_ms`.
+        The batch is planned at `now_ms`; the last one that looked was at `checked_ms`, None or 0 if this start has not
+        looked yet.
         """
         opened = self.at(current)
         facts = TableFacts(
@@ -122,7 +121,7 @@ class KeptTable:
             strategy=self.spec.strategy,
             reads_all=self.spec.strategy == MESH,
         )
-        if self.spec.given != current and checked_ms is None:
+        if self.spec.given != current and not checked_ms:
             return dataclasses.replace(facts, newest=self.spec.given, checked_ms=now_ms)
         refresh_ms = self.spec.refresh_ms
         if refresh_ms is None or now_ms < facts.checked_ms + refresh_ms:
@@ -131,14 +130,29 @@ class KeptTable:
             newer = opened.table.newest(make=search)
         except NotPrepared:
             return facts
+        except NotSupported:
+            # Kept as it was, it would never be refreshed again.
+            raise
         except TableError as error:
             _LOG.warning("table %s is kept as it was: %s", self.spec.name, error)
             newer = None
         newest = current if newer is None else self._checked(newer, opened.table.schema)
         return dataclasses.replace(facts, newest=newest, checked_ms=now_ms)
 
+    def as_repeated(self, plan: PagePlan) -> TableFacts:
+        """The table as an earlier attempt at a batch found it. The next batch takes what this start has found."""
+        return TableFacts(
+            version=plan.table,
+            page_bytes=self.at(plan.table).table.index.bytes,
+            newest=plan.next_table,
+            checked_ms=0,
+            name=self.spec.name,
+            strategy=self.spec.strategy,
+            reads_all=self.spec.strategy == MESH,
+        )
+
     def make_ready(self, plan: PagePlan, planned_ms: int) -> None:
-        """Bring a changed table into order, if a batch was planned by a task that could not."""
+        """Sort a changed table, if a batch was planned by a task that could not."""
         now_ms, refresh_ms = int(self.clock() * 1000), self.spec.refresh_ms
         if refresh_ms is None or now_ms < max(plan.checked_ms, self.made_ms) + refresh_ms:
             return
@@ -148,6 +162,8 @@ class KeptTable:
         self.made_ms = now_ms
         try:
             self.at(plan.table).table.newest()
+        except NotSupported:
+            raise
         except TableError as error:
             _LOG.warning("table %s is kept as it was: %s", self.spec.name, error)
 
@@ -219,7 +235,7 @@ class Opened:
 
     def page(self, number: int, rows: pa.RecordBatch, keys: Sequence[str]) -> Page:
         if not rows.num_columns or rows.schema.names[0] != ORDER:
-            # Files that were not brought into order here may not be what their statistics say.
+            # Files that were not sorted here may not be what their statistics say.
             check_page(self.table.index, number, rows)
         return open_page(number, rows, keys, int(self.homes[number]))
 
@@ -232,24 +248,23 @@ def version_of(source: Source) -> TableVersion:
         opened.close()
 
 
-def used_tables(state: Files, now_s: float) -> set[str]:
-    """The folders of the tables that the newest batch of some query in this state has to do with.
+def used_tables(state: Files) -> Iterator[str]:
+    """The folders of the tables that the newest batch of some streaming query in this state uses.
 
-    A batch join counts for some hours only: nothing says that it is over, and its files stay for a day.
+    Batch joins are left out: there may be hundreds a day. Each marks its table when it begins (`catalogue.reuse`),
+    which keeps the table as long as a batch join may take.
     """
-    used = set()
     for name in state.folders():
-        for query in state.under(name).folders() if name != TABLES else ():
+        if name == TABLES or not is_join_folder(name):
+            continue
+        for query in state.under(name).folders():
+            if query.startswith(BATCH_FOLDER) or not is_join_folder(query):
+                continue
             files = state.under(name, query)
             for newest in list_manifests(files)[-1:]:
-                manifest = read_manifest(files, newest)
-                is_over = query.startswith(BATCH_FOLDER) and manifest.written_ms < 1000 * (
-                    now_s - _BATCH_JOIN_S
-                )
-                pages = manifest.plan.pages
-                if pages is not None and not is_over:
-                    used |= {pages.table.folder, pages.next_table.folder}
-    return used
+                pages = read_manifest(files, newest).plan.pages
+                if pages is not None:
+                    yield from (pages.table.folder, pages.next_table.folder)
 
 
 def kept_while_rows_wait(table: Table) -> Table:
@@ -258,7 +273,7 @@ def kept_while_rows_wait(table: Table) -> Table:
         return table
     if table.in_place:
         raise UsageError(
-            "in_place=True does not go with max_delay: files that change while rows wait would leave those without an "
-            "answer. Leave in_place out, and the table is brought into the state, or leave max_delay out"
+            "in_place=True cannot be combined with max_delay: files that change while rows wait would leave those "
+            "without a result. Leave in_place out, and the table is sorted into the state, or leave max_delay out"
         )
     return dataclasses.replace(table, in_place=False)

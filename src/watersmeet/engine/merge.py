@@ -9,7 +9,7 @@ from dataclasses import replace
 from watersmeet import failpoints
 from watersmeet.engine.window import from_floor, numbered, stored_times
 from watersmeet.kernel.hot import hot_keys
-from watersmeet.kernel.sorted import Sorted, concatenate, cut
+from watersmeet.kernel.sorted import Sorted, bounded, cut
 from watersmeet.kernel.window import time_marks
 from watersmeet.log.files import Files
 from watersmeet.log.manifests import publish_receipt
@@ -101,13 +101,14 @@ def _pieces(
 ) -> Iterator[Sorted | dict[int, Sorted]]:
     """What goes into one run each: a sorted piece, or one for each section of runs that are cut."""
     if not cut_:
-        yield from _bounded([s.between(range_) for sections in found for s in sections.values()], limit)
+        slices = [s.between(range_) for sections in found for s in sections.values()]
+        yield from bounded(slices, limit, PART_BYTES)
         return
     numbers = sorted({number for sections in found for number in sections})
     # All sections are held together: each has its share of the limit, also where one key fills them all.
-    share = max(1, limit // max(1, len(numbers)))
+    share, size = (max(1, whole // max(1, len(numbers))) for whole in (limit, PART_BYTES))
     by_section = {
-        number: _bounded([found_[number].between(range_) for found_ in found if number in found_], share)
+        number: bounded([found_[number].between(range_) for found_ in found if number in found_], share, size)
         for number in numbers
     }
     for layer in itertools.zip_longest(*by_section.values()):
@@ -123,11 +124,3 @@ def _order(manifest: Manifest, input_name: str) -> str:
 def _columns(manifest: Manifest, input_name: str) -> tuple[str, ...]:
     spec = next(spec for spec in manifest.signature.inputs if spec.name == input_name)
     return tuple(column.name for column in spec.stored)
-
-
-def _bounded(slices: list[Sorted], limit: int) -> list[Sorted]:
-    """One sorted piece; or, where a single heavy key does not fit one, several pieces of that key."""
-    slices = [s for s in slices if len(s)]
-    if sum(len(s) for s in slices) <= 2 * limit:
-        return [concatenate(slices)] if slices else []
-    return [s.slice(at, min(at + limit, len(s))) for s in slices for at in range(0, len(s), limit)]

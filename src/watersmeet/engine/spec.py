@@ -9,7 +9,9 @@ from watersmeet.kernel.band import BandJoin
 from watersmeet.kernel.equi import EquiJoin
 from watersmeet.kernel.lookup import LookupJoin
 from watersmeet.kernel.theta import ThetaJoin
-from watersmeet.model.facts import InputSpec, JoinSignature
+from watersmeet.log.clean import GRACE_S
+from watersmeet.log.files import STATE_MODE, Storage
+from watersmeet.model.facts import BatchSpan, InputSpec, JoinSignature
 from watersmeet.plan.placement import HashStrategy, Strategy
 
 # What a kernel does with the rows that a task reads.
@@ -28,15 +30,23 @@ RETAIN_BATCHES = 100
 class Settings:
     """Where the state is and how it is kept. One place for every default; `config.py` fills it in."""
 
-    state: str
+    # It may hold a credential.
+    state: str = field(repr=False)
     tasks: int
     cache: str | None = None
+    cache_bytes: int | None = None
     fsync: bool = False
+    state_mode: int = STATE_MODE
     retain_batches: int = RETAIN_BATCHES
     run_rows: int = RUN_ROWS
     run_bytes: int = RUN_BYTES
-    grace_s: float = 600.0
-    accept_gap: bool = False
+    grace_s: float = GRACE_S
+    accept_gap: tuple[BatchSpan, ...] = ()
+
+    @property
+    def storage(self) -> Storage:
+        """Where the state is, and how it is opened there."""
+        return Storage(self.state, self.cache, self.cache_bytes, self.fsync, self.state_mode)
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,6 +54,7 @@ class JoinSpec:
     """`name` is the operator's place inside the state; `instance` tells two operators of one query apart.
 
     `streaming` says what the inputs are, so that a task can tell when Spark does not say which batch it is in.
+    `built_ms` is when the join was built: a task that hung since then may have been overtaken by another start.
     With a `table` there is one input, and `strategy` says nothing.
     """
 
@@ -53,6 +64,7 @@ class JoinSpec:
     join: Join | LookupJoin
     settings: Settings
     streaming: bool = True
+    built_ms: int = 0
     strategy: Strategy = field(default_factory=HashStrategy)
     table: TableSpec | None = None
 

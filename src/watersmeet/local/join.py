@@ -16,6 +16,7 @@ import pyarrow as pa
 
 from watersmeet.engine.compile import CompiledJoin, ComputedKey, compile_callable, compile_join
 from watersmeet.engine.compile_lookup import CompiledLookup, TableSide, columns_needed, compile_lookup
+from watersmeet.engine.fingerprint import warn_if_code_changed
 from watersmeet.engine.kept_table import PAGE_MEMORY, TableSpec, kept_while_rows_wait, version_of
 from watersmeet.engine.operator import Operator
 from watersmeet.engine.spec import JoinSpec, Settings
@@ -26,6 +27,7 @@ from watersmeet.errors import PredicateError, UsageError
 from watersmeet.kernel.evaluate import arrow_type, evaluate, filter_mask, supports
 from watersmeet.kernel.theta import Condition
 from watersmeet.log.files import open_files
+from watersmeet.log.probe import probe
 from watersmeet.model.expression import Call, Column, Expression, Selected, columns_of
 from watersmeet.model.facts import BatchId, Descriptor
 from watersmeet.model.types import Schema, type_of_arrow
@@ -90,10 +92,11 @@ class LocalJoin:
 
     def __post_init__(self) -> None:
         settings = self.settings or Settings(state=self.state, tasks=self.tasks)
+        probe(settings.storage)
         sources = {
             name: prepare(
                 kept_while_rows_wait(given) if self.max_delay_s else given,
-                open_files(settings.state, cache=settings.cache),
+                open_files(settings.storage),
                 cache=settings.cache,
             )
             for name, given in self.schemas.items()
@@ -129,7 +132,16 @@ class LocalJoin:
         )
         self._compiled: CompiledJoin | CompiledLookup = joined
         self._check_local()
-        spec = JoinSpec(self.name, self.run, joined.signature, joined.join, settings, strategy=strategy)
+        spec = JoinSpec(
+            self.name,
+            self.run,
+            joined.signature,
+            joined.join,
+            settings,
+            built_ms=int(self.clock() * 1000),
+            strategy=strategy,
+        )
+        warn_if_code_changed(spec, self.query)
         self.operator = Operator(spec, self.clock)
 
     def _table_spec(
@@ -158,7 +170,15 @@ class LocalJoin:
             memory=self.memory,
             strategy=choose_lookup(self.strategy),
         )
-        return JoinSpec(self.name, self.run, compiled.signature, compiled.join, settings, table=spec)
+        return JoinSpec(
+            self.name,
+            self.run,
+            compiled.signature,
+            compiled.join,
+            settings,
+            built_ms=int(self.clock() * 1000),
+            table=spec,
+        )
 
     def batch(self, **inputs: Rows) -> pa.Table:
         """Run one micro-batch and return its results. An input that is left out has no new rows."""
@@ -257,7 +277,10 @@ def _uncast(key: ComputedKey) -> Expression:
 
 
 def _casts_exactly(expression: Expression) -> bool:
-    """Whether Arrow's cast of a key is Spark's: not where text is parsed or a decimal is rounded."""
+    """Whether Arrow's cast of a key is Spark's: not where text is parsed or a decimal is rounded.
+
+    Integers become the nearest float in both, and of two equally near ones the even one.
+    """
     if not isinstance(expression, Call) or expression.op != "cast":
         return True
     source, target = expression.args[0].type, expression.type
@@ -268,7 +291,8 @@ def _compute(expression: Expression, rows: pa.RecordBatch, ansi: bool) -> pa.Arr
     values = {(c.input, c.name): rows.column(c.name) for c in columns_of(expression)}
     if isinstance(expression, Call) and expression.op == "cast":
         inner = evaluate(expression.args[0], values, rows.num_rows, ansi=ansi)
-        return inner.cast(arrow_type(expression.type))
+        # As in Spark, an integer that a float does not hold becomes the nearest one; Arrow would refuse it.
+        return inner.cast(arrow_type(expression.type), safe=not expression.type.floating)
     return evaluate(expression, values, rows.num_rows, ansi=ansi)
 
 

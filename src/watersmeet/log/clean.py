@@ -3,12 +3,25 @@
 A file goes only if no retained manifest and no receipt names it *and* it is older than the grace period
 *and* its batch is older than the current one: age alone would take the runs of a slow task, reachability
 alone those that a running task has written but not described yet. Manifests go first, then runs: a crash
-in between leaves orphans for the next time, never a manifest with a missing run.
+in between leaves orphans for the next time, never a manifest with a missing run. A file whose name is not one of
+ours (`log/names.py`) stays, however old.
+
+Listings may be late. The manifests that a replay would build on are looked for by name; receipts are not, so the grace
+period must be longer than a listing can be late.
+
+A batch join leaves a folder behind, since nothing says when its result was last computed. The next joins remove what
+is older than a day. Each looks at a few folders only, picked by the hash of its own name: to look at all of them at
+each join costs as many listings as there were joins in a day, times the folders inside. With LOOKS folders a join,
+and one folder more from each, old folders level off at about one in LOOKS of all.
 """
 
 from __future__ import annotations
 
+import itertools
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+
+import xxhash
 
 from watersmeet import failpoints
 from watersmeet.errors import CorruptFile
@@ -17,15 +30,15 @@ from watersmeet.log.manifests import (
     MANIFESTS,
     RECEIPTS,
     ManifestName,
-    choose_parent,
     list_manifests,
     read_all_receipts,
     read_manifest,
-    receipt_part,
 )
-from watersmeet.log.runs import RUNS, batch_of
-from watersmeet.log.starts import STARTS, forget_starts_before
-from watersmeet.model.facts import Manifest
+from watersmeet.log.names import is_draft, manifest_parts, receipt_part, run_batch, start_number
+from watersmeet.log.parents import choose_parent
+from watersmeet.log.runs import RUNS
+from watersmeet.log.starts import STARTS, forget_starts_before, starts_before
+from watersmeet.model.facts import Manifest, Start
 
 # Longer than any task that may still be writing; Spark's own default task time-outs are below this.
 GRACE_S = 600.0
@@ -34,6 +47,15 @@ GRACE_S = 600.0
 # The files of a batch join serve one execution, which nobody sees the end of: a day is longer than any.
 STALE_BATCH_S = 86_400.0
 BATCH_FOLDER = "batch-"
+# Folders of earlier batch joins that a join looks at: old ones are then about a fifth of all, for five listings.
+LOOKS = 5
+
+
+_DRAFTS: dict[str, Callable[[str], object]] = {
+    MANIFESTS: manifest_parts,
+    RECEIPTS: receipt_part,
+    STARTS: start_number,
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,13 +73,14 @@ class Cleaner:
         self._named: dict[ManifestName, frozenset[str]] = {}
 
     def clean(self, current: Manifest, *, retain: int, now_s: float, grace_s: float = GRACE_S) -> Cleaned:
-        names = list_manifests(self._files)
         oldest = current.batch.number - retain
+        names = self._manifests(current, oldest)
         # Batches may have passed by the join: the state on which the oldest one would build can be much older.
         base = choose_parent(names, oldest + 1)
         outdated = [name for name in names if name.batch < oldest and name != base]
         for name in outdated:
             self._files.delete(name.path)
+            failpoints.reach("clean-manifest-removed")
             self._named.pop(name, None)
         failpoints.reach("clean-half-done")
         kept = [name for name in names if name not in outdated]
@@ -65,8 +88,25 @@ class Cleaner:
         removed = [] if reachable is None else self._remove_runs(current, reachable, now_s - grace_s)
         self._remove_receipts(current, now_s - grace_s)
         self._remove_drafts(now_s - grace_s)
-        forget_starts_before(self._files, min((name.run_seq for name in kept), default=0))
+        forget_starts_before(self._files, min((name.run_seq for name in kept), default=0), now_s)
         return Cleaned(len(outdated), len(removed), sum(info.bytes for info in removed))
+
+    def _manifests(self, current: Manifest, oldest: int) -> list[ManifestName]:
+        """All manifests, those that the current one builds on by name: a late listing must not hide what they need."""
+        listed = list_manifests(self._files)
+        found = set(listed)
+        number = current.batch.number - 1
+        mine = Start(current.run_seq, current.batch.run, None)
+        for start in itertools.chain([mine], starts_before(self._files, mine.number, listed)):
+            if number < oldest:
+                break
+            while number >= max(0, oldest):
+                name = ManifestName(start.number, number, start.run)
+                if name not in found and not self._files.exists(name.path):
+                    break
+                found.add(name)
+                number -= 1
+        return sorted(found)
 
     def _reachable(self, names: list[ManifestName]) -> frozenset[str] | None:
         """The runs that a retained manifest or a receipt names; None if one of the manifests is damaged.
@@ -91,7 +131,8 @@ class Cleaner:
         for spec in current.signature.inputs:
             for info in self._files.entries(f"{RUNS}/{spec.name}"):
                 path = f"{RUNS}/{spec.name}/{info.name}"
-                old = info.modified_s < before_s and batch_of(info.name) < current.batch.number
+                batch = run_batch(info.name)
+                old = info.modified_s < before_s and batch is not None and batch < current.batch.number
                 if old and path not in reachable:
                     self._files.delete(path)
                     failpoints.reach("clean-run-removed")
@@ -101,27 +142,53 @@ class Cleaner:
     def _remove_receipts(self, current: Manifest, before_s: float) -> None:
         wanted = {merge.id for merge in current.merges}
         for info in self._files.entries(RECEIPTS):
-            used = not info.name.startswith(".") and receipt_part(info.name)[0] not in wanted
-            if used and info.modified_s < before_s:
+            part = receipt_part(info.name)
+            if part and part[0] not in wanted and info.modified_s < before_s:
                 self._files.delete(f"{RECEIPTS}/{info.name}")
+                failpoints.reach("clean-receipt-removed")
 
     def _remove_drafts(self, before_s: float) -> None:
-        """Half-written manifests and receipts of processes that died: their names begin with a dot."""
-        for folder in (MANIFESTS, RECEIPTS, STARTS):
+        """Half-written manifests, receipts and starts of processes that died."""
+        for folder, kind in _DRAFTS.items():
             for info in self._files.entries(folder):
-                if info.name.startswith(".") and info.modified_s < before_s:
+                if is_draft(info.name, kind) and info.modified_s < before_s:
                     self._files.delete(f"{folder}/{info.name}")
+                    failpoints.reach("clean-draft-removed")
 
 
-def remove_stale_batches(files: Files, now_s: float) -> int:
-    """Remove what batch joins left behind below an operator's folder; streaming queries are not touched."""
+def remove_stale_batches(files: Files, now_s: float, asking: str = "") -> int:
+    """Remove what batch joins left behind below an operator's folder; streaming queries are not touched.
+
+    `asking` is the folder of the join that asks: it picks which other folders are looked at, LOOKS at most.
+    """
+    names = [name for name in files.folders() if name.startswith(BATCH_FOLDER) and name != asking]
+    first = xxhash.xxh3_64_intdigest(asking.encode()) % max(len(names), 1)
     removed = 0
-    for name in files.folders():
-        if name.startswith(BATCH_FOLDER):
-            below = files.under(name)
-            folders = [MANIFESTS, STARTS, *(f"{RUNS}/{name}" for name in below.under(RUNS).folders())]
-            found = [info for folder in folders for info in below.entries(folder)]
-            if found and all(info.modified_s < now_s - STALE_BATCH_S for info in found):
-                files.delete_folder(name)
-                removed += 1
+    for name in (names[first:] + names[:first])[:LOOKS]:
+        if _is_stale(files.under(name), now_s - STALE_BATCH_S):
+            files.delete_folder(name)
+            failpoints.reach("clean-batch-removed")
+            removed += 1
     return removed
+
+
+def mark_batch(files: Files, now_s: float) -> None:
+    """Show that a batch join is computed now. On an object store its runs may be there already and keep their age."""
+    files.publish(f"{STARTS}/{int(now_s * 1000):016d}", b"")
+
+
+def _is_stale(files: Files, before_s: float) -> bool:
+    """Whether there are files, all of them older. One listing tells a young folder, unless its join still runs."""
+    found = False
+    for folder in _folders_in_order(files):
+        infos = files.entries(folder)
+        if any(info.modified_s >= before_s for info in infos):
+            return False
+        found = found or bool(infos)
+    return found
+
+
+def _folders_in_order(files: Files) -> Iterator[str]:
+    """Manifests first: a join that has ended has one, and it is the last file that is always written."""
+    yield from (MANIFESTS, STARTS, RECEIPTS)
+    yield from (f"{RUNS}/{name}" for name in files.under(RUNS).folders())

@@ -4,25 +4,64 @@ Everything above speaks to a `Files`: relative paths in, bytes and buffers out. 
 `publish` creates a file whole or not at all and never replaces one: it is the only point where two tasks
 can race, and what makes a manifest the single truth of its batch. `map` gives the bytes of a run without
 copying them into private memory: mapped from disk, or from a local copy of a remote file.
+
+On a filesystem `publish` writes a draft and hard-links it to its name, which is atomic and fails if the name is taken,
+over NFS too. Where links are missing there is no substitute:
+
+- `O_EXCL` creates the name first and fills it afterwards: readers see half a manifest, and a crash leaves it for ever;
+- `rename` replaces what another task has published;
+- `renameat2(RENAME_NOREPLACE)` is right, but NFS does not have it, nor do the FUSE mounts of object stores (s3fs,
+  gcsfuse, /dbfs), whose rename copies and then removes. Where it exists, hard links nearly always do too.
+
+So such storage is refused when the join is built (`log/probe.py`), and object stores are used by their own protocol.
+
+A state directory that does not exist is made with mode 0700, or `Storage.mode`. It protects all that is inside, where
+files and folders follow the umask. A directory that exists is left as it is.
 """
 
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import re
 import shutil
 import uuid
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Protocol
 
 import pyarrow as pa
 
 from watersmeet import failpoints
+from watersmeet.credentials import hide
 from watersmeet.errors import ConfigError, StateError
 from watersmeet.log.codec import checksum
+from watersmeet.log.names import draft_of
+
+# A new state directory: rows are in it, so nobody else gets in unless the user says so.
+STATE_MODE = 0o700
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class Storage:
+    """Where state is and how it is opened there. `uri` may hold a credential; as text it is blanked out.
+
+    `cache` and `cache_bytes` are for remote state, `fsync` and `mode` for a local directory.
+
+    >>> str(Storage("s3://key:secret@bucket/state"))
+    's3://***@bucket/state'
+    """
+
+    uri: str
+    cache: str | None = None
+    cache_bytes: int | None = None
+    fsync: bool = False
+    mode: int = STATE_MODE
+
+    def __repr__(self) -> str:
+        return hide(self.uri) if _SCHEME.match(self.uri) else self.uri
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,12 +85,25 @@ class Stored:
         return Stored(f"{stem}-{mark}.arrow", content.size, mark)
 
 
+class StorageUnreachable(ConfigError):
+    """The storage cannot be reached from this machine: it may be from another."""
+
+
 class Files(Protocol):
     """A directory of immutable files."""
 
     @property
     def place(self) -> str:
-        """The directory as the user wrote it, for messages."""
+        """The directory as the user wrote it, for messages: without its credentials."""
+        ...
+
+    @property
+    def storage(self) -> Storage:
+        """What opens this directory again, also in another process."""
+        ...
+
+    def make(self) -> None:
+        """Make the directory if it is missing and somebody else is about to write there."""
         ...
 
     def under(self, *parts: str) -> Files: ...
@@ -68,6 +120,10 @@ class Files(Protocol):
         """Drop a local copy of a remote file, if there can be one: the next `map` fetches it anew."""
         ...
 
+    def has_copy(self, path: str) -> bool:
+        """Whether the file's bytes are on this machine, so that `map` need not fetch them."""
+        ...
+
     def write(self, stem: str, schema: pa.Schema, batches: Sequence[pa.RecordBatch]) -> Stored:
         """Write record batches as an Arrow IPC file named `<stem>-<checksum>.arrow`: the same rows twice
         are the same file.
@@ -77,6 +133,8 @@ class Files(Protocol):
     def publish(self, path: str, content: bytes) -> bool:
         """Create the file, whole, unless it is there already. True if this call created it."""
         ...
+
+    def exists(self, path: str) -> bool: ...
 
     def entries(self, folder: str) -> list[FileInfo]:
         """The files in a folder, in order of their names; empty if the folder does not exist."""
@@ -97,9 +155,15 @@ class Files(Protocol):
 _SCHEME = re.compile(r"^[A-Za-z][A-Za-z0-9+.-]+:")
 
 
-def open_files(place: str | os.PathLike[str], *, cache: str | None = None, fsync: bool = False) -> Files:
-    """The files at a path or a URI. A URI with a scheme other than `file` goes through `pyarrow.fs`."""
-    text = os.fspath(place)
+def open_files(
+    place: Storage | str | os.PathLike[str], *, cache: str | None = None, fsync: bool = False
+) -> Files:
+    """The files at a path or a URI. A URI with a scheme other than `file` goes through `pyarrow.fs`.
+
+    The keywords are for a path or URI; a `Storage` has its own.
+    """
+    storage = place if isinstance(place, Storage) else Storage(os.fspath(place), cache=cache, fsync=fsync)
+    text = storage.uri
     if not text:
         raise ConfigError("state= is empty: give a directory or a URI that every executor can reach")
     if text.startswith("file:"):
@@ -107,31 +171,46 @@ def open_files(place: str | os.PathLike[str], *, cache: str | None = None, fsync
     if _SCHEME.match(text):
         from watersmeet.log.remote import open_remote
 
-        return open_remote(text, cache=cache)
-    return LocalFiles(Path(text).absolute(), fsync=fsync)
+        return open_remote(storage)
+    root = Path(text).absolute()
+    return LocalFiles(root, fsync=storage.fsync, mode=storage.mode, top=root)
 
 
 @dataclass(frozen=True)
 class LocalFiles:
     root: Path
     fsync: bool = False
+    mode: int = STATE_MODE
+    # The state directory, which gets the mode if it is made.
+    top: Path | None = None
 
     @property
     def place(self) -> str:
         return str(self.root)
 
+    @property
+    def storage(self) -> Storage:
+        return Storage(str(self.root), fsync=self.fsync, mode=self.mode)
+
     def under(self, *parts: str) -> LocalFiles:
-        return LocalFiles(self.root.joinpath(*parts), self.fsync)
+        return replace(self, root=self.root.joinpath(*parts), top=self._top)
+
+    def make(self) -> None:
+        self._make_folder(self.root)
 
     def read(self, path: str) -> bytes:
-        return (self.root / path).read_bytes()
+        with _reading(self.root / path):
+            return (self.root / path).read_bytes()
 
     def map(self, path: str) -> pa.Buffer:
-        with pa.memory_map(str(self.root / path)) as source:
+        with _reading(self.root / path), pa.memory_map(str(self.root / path)) as source:
             return source.read_buffer()
 
     def forget_copy(self, path: str) -> bool:
         return False
+
+    def has_copy(self, path: str) -> bool:
+        return True
 
     def write(self, stem: str, schema: pa.Schema, batches: Sequence[pa.RecordBatch]) -> Stored:
         draft = f"{stem}-{uuid.uuid4().hex}.arrow"
@@ -147,6 +226,7 @@ class LocalFiles:
                     writer.write_batch(batch)
             self._settle(target)
             stored = Stored.as_named(stem, self.map(draft))
+            failpoints.reach("run-unnamed")
             target.rename(self.root / stored.path)
             self._settle(target.parent)
         except OSError as error:
@@ -159,18 +239,23 @@ class LocalFiles:
 
     def publish(self, path: str, content: bytes) -> bool:
         target = self._prepared(path)
-        draft = target.with_name(f".{target.name}.{uuid.uuid4().hex}")
+        draft = target.with_name(draft_of(target.name, uuid.uuid4().hex))
+        kind = path.partition("/")[0].removesuffix("s")
         try:
             with draft.open("wb") as sink:
-                if failpoints.reach(half := f"{path.partition('/')[0].removesuffix('s')}-half-written"):
+                if failpoints.reach(half := f"{kind}-half-written"):
                     sink.write(content[: len(content) // 2])
                     sink.flush()
                     failpoints.act(half)
                 sink.write(content)
             self._settle(draft)
-            os.link(draft, target)
+            _link(draft, target)
+            failpoints.reach(f"{kind}-linked")
             self._settle(target.parent)
         except FileExistsError:
+            # Whoever created it may have died before its name was forced to the disk.
+            with _reading(target.parent):
+                self._settle(target.parent)
             return False
         except OSError as error:
             raise _explain(error, target) from error
@@ -179,9 +264,13 @@ class LocalFiles:
                 draft.unlink()
         return True
 
+    def exists(self, path: str) -> bool:
+        with _reading(self.root / path):
+            return (self.root / path).exists()
+
     def entries(self, folder: str) -> list[FileInfo]:
         try:
-            with os.scandir(self.root / folder) as entries:
+            with _reading(self.root / folder), os.scandir(self.root / folder) as entries:
                 found = [_info(entry) for entry in entries if entry.is_file()]
         except FileNotFoundError:
             return []
@@ -189,25 +278,66 @@ class LocalFiles:
 
     def folders(self) -> list[str]:
         try:
-            with os.scandir(self.root) as entries:
+            with _reading(self.root), os.scandir(self.root) as entries:
                 return sorted(entry.name for entry in entries if entry.is_dir())
         except FileNotFoundError:
             return []
 
     def delete(self, path: str) -> None:
-        (self.root / path).unlink(missing_ok=True)
+        try:
+            (self.root / path).unlink(missing_ok=True)
+        except OSError as error:
+            raise _explain(error, self.root / path) from error
 
     def delete_folder(self, name: str) -> None:
         shutil.rmtree(self.root / name, ignore_errors=True)
 
     def _prepared(self, path: str) -> Path:
         target = self.root / path
-        if not target.parent.is_dir():
-            try:
-                target.parent.mkdir(parents=True, exist_ok=True)
-            except OSError as error:
-                raise _explain(error, target.parent) from error
+        if self.fsync or not target.parent.is_dir():
+            self._make_folder(target.parent)
         return target
+
+    @property
+    def _top(self) -> Path:
+        return self.top or self.root
+
+    def _make_folder(self, folder: Path) -> None:
+        try:
+            made = [self._make_one(path) for path in reversed(list(_missing(folder)))]
+            self._settle_folder(folder, made)
+        except OSError as error:
+            raise _explain(error, folder) from error
+
+    def _make_one(self, folder: Path) -> Path:
+        private = folder == self._top
+        try:
+            os.mkdir(folder, 0o700 if private else 0o777)
+        except FileExistsError:
+            if not folder.is_dir():
+                raise
+        else:
+            # By itself, since the umask takes bits away from what mkdir is told.
+            if private and self.mode != 0o700:
+                os.chmod(folder, self.mode)
+        return folder
+
+    def _settle_folder(self, folder: Path, made: Sequence[Path]) -> None:
+        """Force the names of folders to the disk: those just made, and once in a process all of the state.
+
+        Another process may have made a folder without having come to this point yet.
+        """
+        if not self.fsync or (not made and folder in _SETTLED):
+            return
+        for path in made:
+            self._settle(path.parent)
+        for path in (folder, *folder.parents):
+            if not path.is_relative_to(self._top):
+                break
+            # The folder above the state may be one that may be passed through, but not read.
+            with contextlib.suppress(PermissionError):
+                self._settle(path.parent)
+        _SETTLED.add(folder)
 
     def _settle(self, path: Path) -> None:
         if self.fsync:
@@ -218,6 +348,43 @@ class LocalFiles:
                 os.close(handle)
 
 
+# Folders whose names are known to be on the disk.
+_SETTLED: set[Path] = set()
+
+
+def _missing(folder: Path) -> Iterator[Path]:
+    """The folders that must be made for this one to exist, the lowest first."""
+    for path in (folder, *folder.parents):
+        if path.is_dir():
+            return
+        yield path
+
+
+def _link(draft: Path, target: Path) -> None:
+    try:
+        os.link(draft, target)
+    except OSError as error:
+        if error.errno in NO_LINKS:
+            raise StateError(
+                f"cannot write state to {target}: a hard link is refused ({error.strerror}). {LINK_ADVICE}"
+            ) from error
+        raise
+
+
+@contextlib.contextmanager
+def _reading(path: Path) -> Iterator[None]:
+    """Name the file that cannot be read. A missing one is for the caller to judge."""
+    try:
+        yield
+    except FileNotFoundError:
+        raise
+    except OSError as error:
+        raise StateError(
+            f"cannot read state from {path}: {error.strerror or error}. Nothing that was committed is touched; check "
+            "the disk or the server that it is on, then start the query again"
+        ) from error
+
+
 def _info(entry: os.DirEntry[str]) -> FileInfo | None:
     try:
         stat = entry.stat()
@@ -226,8 +393,36 @@ def _info(entry: os.DirEntry[str]) -> FileInfo | None:
     return FileInfo(entry.name, stat.st_size, stat.st_mtime)
 
 
+# What a filesystem without hard links says to one.
+NO_LINKS = frozenset(
+    {errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS, errno.EXDEV, errno.EMLINK, errno.EINVAL}
+)
+
+LINK_ADVICE = (
+    "State needs a filesystem with hard links and an atomic rename, such as ext4, XFS or NFS. A mounted object store "
+    '(s3fs, gcsfuse, /dbfs) has neither: give its own URI instead, such as state="s3://bucket/path"'
+)
+
+_ADVICE = {
+    errno.ENOSPC: "free space",
+    errno.EDQUOT: "free space or raise the quota",
+    errno.EROFS: "mount it for writing",
+    errno.EACCES: "let the executors' user write there",
+    errno.EPERM: "let the executors' user write there",
+    errno.EIO: "check the disk or the server that it is on",
+    errno.ESTALE: "mount the network filesystem anew",
+    errno.ENOTDIR: "remove the file that stands where a directory must be",
+    errno.EEXIST: "remove the file that stands where a directory must be",
+    errno.ENOENT: "see who removed the directory meanwhile",
+    errno.ENAMETOOLONG: "choose a shorter name= or state=",
+    errno.EMFILE: "raise the limit of open files (ulimit -n)",
+    errno.ENFILE: "raise the limit of open files (ulimit -n)",
+}
+
+
 def _explain(error: OSError, path: Path) -> StateError:
+    advice = _ADVICE.get(error.errno or 0, "see why it cannot be written to")
     return StateError(
         f"cannot write state to {path}: {error.strerror or error}. Nothing that was committed is touched; "
-        "free space or make the directory writable, then start the query again"
+        f"{advice}, then start the query again"
     )

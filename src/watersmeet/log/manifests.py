@@ -1,35 +1,24 @@
-"""Manifests: which one is the parent of a batch, and how all tasks come to use the same one.
+"""Manifests: their names, and how all tasks of a batch come to use the same one.
 
-A manifest is named `<run sequence>-<batch>-<run id>.json`. The run sequence grows with every start of the
-query (`log/starts.py`). The parent of batch b is the newest manifest older than b of the same run; in the first
-batch of a run it is the one with the highest (run sequence, batch) of all that are older than b:
-
-- a crash between publishing b and Spark's commit of b: the new run replays b, and every b of the old run is
-  not older than b;
-- a batch that did not reach the operator left no manifest: the one before it is the highest;
-- a checkpoint rolled back by hand to b, even several times: the old runs' manifests of b and later are not
-  older than b; from b + 1 on the new run has its own, and no other run has a sequence as high;
-- a zombie of an old run that publishes late took its sequence before the new run began, so it is lower.
-
-Not guaranteed: anything, if somebody edits the directory by hand.
+A manifest is named `<number of the start>-<batch>-<run id>.json`. Tasks know all three, so they open it by name and
+never depend on a listing, which may be late on a shared filesystem. Which manifest is the parent of a batch is decided
+in `log/parents.py`.
 """
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable
 from dataclasses import dataclass
 
 from watersmeet import failpoints
-from watersmeet.errors import CorruptFile, StateBehind, StateInUse, StateMissing
+from watersmeet.errors import CorruptFile, StateInUse
 from watersmeet.log.codec import decode_checked, encode_checked
 from watersmeet.log.files import Files
-from watersmeet.model.facts import BatchId, Manifest, Receipt
+from watersmeet.log.names import manifest_parts, receipt_part
+from watersmeet.model.facts import BatchId, Manifest, Receipt, Start
 
 MANIFESTS = "manifests"
 RECEIPTS = "receipts"
-
-_NAME = re.compile(r"^(\d+)-(\d+)-(.+)\.json$")
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -45,56 +34,56 @@ class ManifestName:
 
 def list_manifests(files: Files) -> list[ManifestName]:
     """All published manifests, ascending by run sequence, then batch."""
-    matches = (_NAME.match(info.name) for info in files.entries(MANIFESTS))
-    return sorted(ManifestName(int(m[1]), int(m[2]), m[3]) for m in matches if m)
+    found = (manifest_parts(info.name) for info in files.entries(MANIFESTS))
+    return sorted(ManifestName(*parts) for parts in found if parts)
 
 
 def read_manifest(files: Files, name: ManifestName) -> Manifest:
-    where = f"manifest {name.path} of batch {name.batch} in {files.place}"
+    found = read_if_there(files, name)
+    if found is None:
+        raise CorruptFile(f"{_where(files, name)} is missing")
+    return found
+
+
+def _where(files: Files, name: ManifestName) -> str:
+    return f"manifest {name.path} of batch {name.batch} in {files.place}"
+
+
+def read_if_there(files: Files, name: ManifestName) -> Manifest | None:
+    """A manifest, opened by name: a listing may not show it yet."""
     try:
-        return decode_checked(Manifest, files.read(name.path), where)
-    except FileNotFoundError as error:
-        raise CorruptFile(f"{where} is missing") from error
-
-
-def choose_parent(names: list[ManifestName], batch: int, run: str | None = None) -> ManifestName | None:
-    """The newest manifest that batch `batch` can build on: one of its own run, if there is any."""
-    older = [name for name in names if name.batch < batch]
-    return max([name for name in older if name.run == run] or older, default=None)
-
-
-def published(names: list[ManifestName], batch: BatchId) -> ManifestName | None:
-    return next((name for name in names if name.batch == batch.number and name.run == batch.run), None)
+        content = files.read(name.path)
+    except FileNotFoundError:
+        return None
+    return decode_checked(Manifest, content, _where(files, name))
 
 
 def agree(
     files: Files,
     batch: BatchId,
+    start: Start,
     instance: str,
+    find_parent: Callable[[], Manifest | None],
     decide: Callable[[Manifest | None], Manifest],
-    *,
-    accept_gap: bool = False,
 ) -> Manifest:
     """The one manifest of this batch: the published one, or else the one that this call publishes.
 
     `decide` turns the parent into the manifest of this batch; it must be a pure function of committed
     facts, but even if two tasks decide differently only one of the two is ever used.
     """
-    names = list_manifests(files)
-    mine = published(names, batch)
-    if mine is None:
-        parent = find_parent(files, names, batch, accept_gap=accept_gap)
+    name = ManifestName(start.number, batch.number, batch.run)
+    manifest = read_if_there(files, name)
+    if manifest is None:
+        parent = find_parent()
         if parent is not None and parent.batch.run == batch.run:
             _check_instance(files, parent, instance)
         manifest = decide(parent)
-        name = ManifestName(manifest.run_seq, batch.number, batch.run)
         failpoints.reach("manifest-before-write")
         if files.publish(name.path, encode_checked(manifest)):
             failpoints.reach("manifest-written")
             return manifest
         failpoints.reach("manifest-lost")
-        mine = name
-    manifest = read_manifest(files, mine)
+        manifest = read_manifest(files, name)
     _check_instance(files, manifest, instance)
     return manifest
 
@@ -108,43 +97,18 @@ def _check_instance(files: Files, manifest: Manifest, instance: str) -> None:
         )
 
 
-def find_parent(
-    files: Files, names: list[ManifestName], batch: BatchId, *, accept_gap: bool
-) -> Manifest | None:
-    """The parent's manifest, after checking that the state is neither missing nor behind the checkpoint."""
-    chosen = choose_parent(names, batch.number, batch.run)
-    if chosen is None:
-        if batch.number > 0 and not accept_gap:
-            raise StateMissing(
-                f"the checkpoint is at batch {batch.number}, but there is no state of an earlier batch in "
-                f"{files.place}. Restore the state directory that belongs to this checkpoint, or start with "
-                "a new checkpoint. If this join has had no input so far in this query, set "
-                "spark.watersmeet.acceptGap to true for one start"
-            )
-        return None
-    parent = read_manifest(files, chosen)
-    missed = batch.number - 1 - chosen.batch
-    if missed > 0 and chosen.run != batch.run and not parent.skips_batches and not accept_gap:
-        raise StateBehind(
-            f"the checkpoint is at batch {batch.number}, but the newest state in {files.place} is of batch "
-            f"{chosen.batch}: {missed} batch(es) are missing. Restore the state directory that belongs to this "
-            "checkpoint, or start with a new checkpoint. If this join had no input in those batches, set "
-            "spark.watersmeet.acceptGap to true for one start"
-        )
-    return parent
-
-
 def publish_receipt(files: Files, receipt: Receipt, attempt: str) -> None:
     files.publish(f"{RECEIPTS}/{receipt.merge}.{receipt.part:05d}.{attempt}.json", encode_checked(receipt))
+    failpoints.reach("receipt-written")
 
 
 def read_receipts(files: Files, wanted: Callable[[str, int], bool]) -> list[Receipt]:
     """The receipts of parts that are still wanted: one for each part, the first by name."""
     found: dict[tuple[str, int], Receipt] = {}
     for name in list_receipts(files):
-        merge, part = receipt_part(name)
-        if (merge, part) not in found and wanted(merge, part) and (receipt := _read_receipt(files, name)):
-            found[merge, part] = receipt
+        key = receipt_part(name)
+        if key and key not in found and wanted(*key) and (receipt := _read_receipt(files, name)):
+            found[key] = receipt
     return list(found.values())
 
 
@@ -163,10 +127,5 @@ def _read_receipt(files: Files, name: str) -> Receipt | None:
 
 
 def list_receipts(files: Files) -> list[str]:
-    """The names of all receipts; drafts that a dead process left begin with a dot and are not receipts."""
-    return [info.name for info in files.entries(RECEIPTS) if not info.name.startswith(".")]
-
-
-def receipt_part(name: str) -> tuple[str, int]:
-    merge, part, _, _ = name.split(".")
-    return merge, int(part)
+    """The names of all receipts: no drafts that a dead process left, no files of others."""
+    return [info.name for info in files.entries(RECEIPTS) if receipt_part(info.name)]

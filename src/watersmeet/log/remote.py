@@ -1,48 +1,59 @@
 """State behind `pyarrow.fs`: S3, GCS, Azure, with a local copy of every run that is read.
 
-Runs are downloaded whole into a cache directory shared by the processes of a machine, checked, and mapped
-from there: private memory stays small, and a run that is read in twenty batches is fetched once.
+Runs are downloaded whole into a cache directory shared by the processes of a machine (`log/cache.py`), checked, and
+mapped from there: private memory stays small, and a run that is read in twenty batches is fetched once.
 
 `pyarrow.fs` reads and lists, but cannot create a file only if it is absent; `obstore` does that with a
 conditional put, which is also whole or not at all. Everything is written that way: a manifest so that two tasks
 cannot each believe in one of their own, a run so that a second attempt, killed half-way, cannot damage what
 the first one wrote under the same name. A filesystem without it is refused: HDFS is one, because Arrow's
 rename there replaces an existing file.
+
+Credentials come from the environment or the platform. Those in an S3 URI (`s3://KEY:SECRET@bucket/...`) are used, too,
+but Spark ships them to its executors with the query; they are blanked out in messages, other libraries' included.
 """
 
 from __future__ import annotations
 
 import contextlib
-import os
-import shutil
-import tempfile
+import datetime
+import threading
 import uuid
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
+from urllib.parse import parse_qs, unquote, urlsplit
 
 import pyarrow as pa
 import xxhash
 from pyarrow import fs
 
 from watersmeet import failpoints
-from watersmeet.errors import ConfigError
-from watersmeet.log.files import FileInfo, Stored
+from watersmeet.credentials import hide, scrub
+from watersmeet.errors import ConfigError, StateError
+from watersmeet.log.cache import Cache, CacheFull, open_cache
+from watersmeet.log.files import FileInfo, Storage, StorageUnreachable, Stored
+from watersmeet.log.names import PROBE
 
 Publish = Callable[[str, bytes], bool]
 
 _OBJECT_STORES = ("s3", "s3a", "gs", "gcs", "az", "abfs", "abfss")
 
-# The local copies of one machine: beyond this the least recently read go first.
-CACHE_BYTES = 16 << 30
+# Bytes that are fetched at a time.
+_CHUNK_BYTES = 8 << 20
+
+# A driver that cannot reach the store must not keep its user waiting: the tasks will say so.
+_PROBE_S = datetime.timedelta(seconds=5)
 
 
-def open_remote(uri: str, *, cache: str | None) -> RemoteFiles:
-    """The files behind a URI. Credentials come from the environment or the platform, never from us."""
+def open_remote(storage: Storage) -> RemoteFiles:
+    """The files behind a URI."""
+    uri = storage.uri
     scheme = uri.partition(":")[0].lower()
     if scheme not in _OBJECT_STORES:
         raise ConfigError(
-            f"state={uri!r}: no way is known to create a file atomically on {scheme}:// — use a local path, "
+            f"state={hide(uri)!r}: no way is known to create a file atomically on {scheme}:// — use a local path, "
             "s3://, gs:// or abfss://"
         )
     # Hadoop says s3a where everybody else says s3.
@@ -50,143 +61,268 @@ def open_remote(uri: str, *, cache: str | None) -> RemoteFiles:
     try:
         filesystem, base = fs.FileSystem.from_uri(plain)
     except (pa.ArrowInvalid, OSError) as error:
-        raise ConfigError(f"state={uri!r} cannot be opened: {error}") from error
-    root = _cache_root(cache)
-    copies = root / xxhash.xxh3_64_hexdigest(uri.encode())
-    return RemoteFiles(uri.rstrip("/"), filesystem, base.rstrip("/"), _publisher(plain), root, copies)
-
-
-def _cache_root(cache: str | None) -> Path:
-    """The cache of this machine and user; nobody else may read the rows in it."""
-    root = Path(cache) if cache else Path(tempfile.gettempdir()) / f"watersmeet-cache-{os.getuid()}"
-    root.mkdir(mode=0o700, parents=True, exist_ok=True)
-    return root
+        # Without the error itself: it repeats the URI.
+        kind = StorageUnreachable if isinstance(error, OSError) else ConfigError
+        raise kind(f"state={hide(uri)!r} cannot be opened: {scrub(str(error), uri)}") from None
+    cache = open_cache(storage.cache, storage.cache_bytes).under(xxhash.xxh3_64_hexdigest(uri.encode()))
+    return RemoteFiles(storage, filesystem, base.rstrip("/"), _publisher(plain), cache)
 
 
 @dataclass(frozen=True)
 class RemoteFiles:
-    place: str
+    storage: Storage
     filesystem: fs.FileSystem
     base: str
     put_if_absent: Publish
-    cache_root: Path
-    cache: Path
+    cache: Cache
     prefix: str = ""
+
+    @property
+    def place(self) -> str:
+        return hide(self.storage.uri).rstrip("/")
 
     def under(self, *parts: str) -> RemoteFiles:
         below = "/".join(parts)
         return RemoteFiles(
-            f"{self.place}/{below}",
+            replace(self.storage, uri=_below(self.storage.uri, below)),
             self.filesystem,
             f"{self.base}/{below}",
             self.put_if_absent,
-            self.cache_root,
-            self.cache / below,
+            self.cache.under(below),
             f"{self.prefix}{below}/",
         )
 
+    def make(self) -> None:
+        """An object store has no directories."""
+
     def read(self, path: str) -> bytes:
-        with self.filesystem.open_input_stream(f"{self.base}/{path}") as source:
+        with self._reading(path), self.filesystem.open_input_stream(f"{self.base}/{path}") as source:
             return bytes(source.read())
 
     def map(self, path: str) -> pa.Buffer:
-        copy = self.cache / path
-        if not copy.exists():
-            self._fetch(path, copy)
-        with contextlib.suppress(OSError):
-            os.utime(copy)
-        with pa.memory_map(str(copy)) as source:
-            return source.read_buffer()
+        content = self.cache.map(path)
+        return self._fetch(path) if content is None else content
 
     def forget_copy(self, path: str) -> bool:
-        (self.cache / path).unlink(missing_ok=True)
+        self.cache.forget(path)
         return True
+
+    def has_copy(self, path: str) -> bool:
+        return self.cache.has(path)
 
     def write(self, stem: str, schema: pa.Schema, batches: Sequence[pa.RecordBatch]) -> Stored:
         failpoints.reach("run-before-write")
-        draft = f"{stem}-{uuid.uuid4().hex}.arrow"
-        copy = self.cache / draft
-        copy.parent.mkdir(parents=True, exist_ok=True)
-        _make_room(self.cache_root, CACHE_BYTES)
-        with pa.OSFile(str(copy), "wb") as sink, pa.ipc.new_file(sink, schema) as writer:
-            for batch in batches:
-                writer.write_batch(batch)
-        content = self.map(draft)
-        stored = Stored.as_named(stem, content)
-        copy.rename(self.cache / stored.path)
-        self.put_if_absent(self.prefix + stored.path, content.to_pybytes())
+
+        def fill(sink: Any) -> None:
+            with pa.ipc.new_file(sink, schema) as writer:
+                for batch in batches:
+                    writer.write_batch(batch)
+
+        size = sum(batch.nbytes for batch in batches)
+        try:
+            draft = self.cache.draft(f"{stem}.arrow", size, lambda path: _to_file(path, fill))
+        except CacheFull:
+            return self._write_without_copy(stem, fill)
+        try:
+            with pa.memory_map(str(draft)) as source:
+                stored = self._put(stem, source.read_buffer())
+            self.cache.keep(draft, stored.path)
+        finally:
+            draft.unlink(missing_ok=True)
         failpoints.reach("run-written")
         return stored
 
+    def _write_without_copy(self, stem: str, fill: Callable[[Any], None]) -> Stored:
+        sink = pa.BufferOutputStream()
+        fill(sink)
+        stored = self._put(stem, sink.getvalue())
+        failpoints.reach("run-written")
+        return stored
+
+    def _put(self, stem: str, content: pa.Buffer) -> Stored:
+        stored = Stored.as_named(stem, content)
+        with self._scrubbed():
+            self.put_if_absent(self.prefix + stored.path, content.to_pybytes())
+        return stored
+
     def publish(self, path: str, content: bytes) -> bool:
-        return self.put_if_absent(self.prefix + path, content)
+        with self._scrubbed():
+            return self.put_if_absent(self.prefix + path, content)
+
+    def exists(self, path: str) -> bool:
+        with self._scrubbed():
+            return bool(self.filesystem.get_file_info(f"{self.base}/{path}").is_file)
 
     def entries(self, folder: str) -> list[FileInfo]:
         chosen = fs.FileSelector(f"{self.base}/{folder}", allow_not_found=True)
-        found = [info for info in self.filesystem.get_file_info(chosen) if info.is_file]
+        with self._scrubbed():
+            found = [info for info in self.filesystem.get_file_info(chosen) if info.is_file]
         return sorted((FileInfo(i.base_name, i.size, i.mtime_ns / 1e9) for i in found), key=lambda i: i.name)
 
     def folders(self) -> list[str]:
         chosen = fs.FileSelector(self.base, allow_not_found=True)
-        return sorted(
-            i.base_name for i in self.filesystem.get_file_info(chosen) if i.type == fs.FileType.Directory
-        )
+        with self._scrubbed():
+            found = self.filesystem.get_file_info(chosen)
+        return sorted(i.base_name for i in found if i.type == fs.FileType.Directory)
 
     def delete(self, path: str) -> None:
         self.forget_copy(path)
-        with contextlib.suppress(FileNotFoundError):
+        with contextlib.suppress(FileNotFoundError), self._scrubbed():
             self.filesystem.delete_file(f"{self.base}/{path}")
 
     def delete_folder(self, name: str) -> None:
-        shutil.rmtree(self.cache / name, ignore_errors=True)
-        with contextlib.suppress(FileNotFoundError):
+        self.cache.forget_folder(name)
+        with contextlib.suppress(FileNotFoundError), self._scrubbed():
             self.filesystem.delete_dir(f"{self.base}/{name}")
 
-    def _fetch(self, path: str, copy: Path) -> None:
-        """Download under another name first, so that a half copy is never taken for a whole one."""
-        copy.parent.mkdir(parents=True, exist_ok=True)
-        _make_room(self.cache_root, CACHE_BYTES)
-        draft = copy.with_name(f".{copy.name}.{uuid.uuid4().hex}")
+    def replaces_objects(self) -> bool:
+        """Whether a conditional put replaces an object: tried out, in three requests.
+
+        False also if it cannot be tried from here: for want of credentials, of a network or of `obstore`.
+        """
         try:
-            with self.filesystem.open_input_stream(f"{self.base}/{path}") as source, draft.open("wb") as sink:
-                while chunk := source.read(8 << 20):
-                    sink.write(chunk)
-            draft.rename(copy)
+            import obstore
+            from obstore.exceptions import AlreadyExistsError, BaseError, NotSupportedError
+        except ImportError:
+            return False
+        uri = self.storage.uri
+        key = f"{PROBE}{uuid.uuid4().hex}"
+        try:
+            store = _store("s3" + uri[3:] if uri.startswith("s3a:") else uri, quick=True)
+            obstore.put(store, key, b"first", mode="create")
+        except (NotSupportedError, NotImplementedError):
+            return True
+        except (BaseError, OSError, ValueError):
+            return False
+        try:
+            obstore.put(store, key, b"second", mode="create")
+        except AlreadyExistsError:
+            return False
+        except BaseError:
+            return False
         finally:
-            draft.unlink(missing_ok=True)
+            with contextlib.suppress(BaseError):
+                obstore.delete(store, key)
+        return True
+
+    def _fetch(self, path: str) -> pa.Buffer:
+        failpoints.reach("fetch-before")
+        with self._reading(path), self.filesystem.open_input_file(f"{self.base}/{path}") as source:
+
+            def fill(target: str) -> None:
+                source.seek(0)
+                with Path(target).open("wb") as sink:
+                    while chunk := source.read(_CHUNK_BYTES):
+                        if failpoints.reach("fetch-half-written"):
+                            sink.write(chunk[: len(chunk) // 2])
+                            sink.flush()
+                            failpoints.act("fetch-half-written")
+                        sink.write(chunk)
+
+            content = self.cache.add(path, source.size(), fill)
+        failpoints.reach("fetch-done")
+        return content
+
+    @contextlib.contextmanager
+    def _reading(self, path: str) -> Iterator[None]:
+        """Tell an object that was removed meanwhile: Arrow asks for its size first, and then for its bytes."""
+        with self._scrubbed():
+            try:
+                yield
+            except FileNotFoundError:
+                raise
+            except OSError as error:
+                if self.exists(path):
+                    raise
+                raise FileNotFoundError(f"{path} is missing in {self.place}") from error
+
+    @contextlib.contextmanager
+    def _scrubbed(self) -> Iterator[None]:
+        """Errors of other libraries, without the credentials of the URI."""
+        try:
+            yield
+        except FileNotFoundError:
+            raise
+        except OSError as error:
+            said = scrub(str(error), self.storage.uri)
+            if said == str(error):
+                raise
+            raise OSError(said) from None
 
 
-def _make_room(cache: Path, limit: int) -> None:
-    """Unlink the least recently read copies beyond the limit; a process that has one mapped keeps it."""
-    copies = []
-    for path in cache.rglob("*.arrow"):
-        with contextlib.suppress(FileNotFoundError):
-            stat = path.stat()
-            copies.append((stat.st_mtime, stat.st_size, path))
-    excess = sum(size for _, size, _ in copies) - limit
-    for _, size, path in sorted(copies):
-        if excess <= 0:
-            break
-        path.unlink(missing_ok=True)
-        excess -= size
+def _to_file(path: str, fill: Callable[[Any], None]) -> None:
+    with pa.OSFile(path, "wb") as sink:
+        fill(sink)
+
+
+def _below(uri: str, path: str) -> str:
+    """The URI of something inside: its parameters stay at the end."""
+    place, mark, parameters = uri.partition("?")
+    return f"{place.rstrip('/')}/{path}{mark}{parameters}"
+
+
+def _store(uri: str, *, quick: bool = False) -> Any:
+    """What `obstore` knows the URI's bucket by, with the credentials and parameters that `pyarrow.fs` takes from it."""
+    from obstore.store import from_url
+
+    config, client = _s3_config(uri) if uri.startswith("s3:") else ({}, {})
+    retries: Any = {"max_retries": 1, "retry_timeout": _PROBE_S} if quick else None
+    # Client options hide those of the environment, such as a proxy: none are given unless the URI asks for them.
+    return from_url(uri, config=config or None, client_options=client or None, retry_config=retries)
+
+
+def _s3_config(uri: str) -> tuple[Any, Any]:
+    parts = urlsplit(uri)
+    given = {name: values[-1] for name, values in parse_qs(parts.query).items()}
+    config, client = {}, {}
+    if parts.username and parts.password:
+        config["access_key_id"], config["secret_access_key"] = (
+            unquote(parts.username),
+            unquote(parts.password),
+        )
+    if "region" in given:
+        config["region"] = given["region"]
+    if "endpoint_override" in given:
+        endpoint = given["endpoint_override"]
+        if "://" not in endpoint:
+            endpoint = f"{given.get('scheme', 'https')}://{endpoint}"
+        config["endpoint"] = endpoint
+        client = {"allow_http": True} if endpoint.startswith("http:") else {}
+    return config, client
 
 
 def _publisher(uri: str) -> Publish:
-    try:
-        import obstore
-        from obstore.exceptions import AlreadyExistsError
-        from obstore.store import from_url
-    except ImportError as error:
-        raise ConfigError(
-            f"state={uri!r} is on an object store: install obstore (pip install 'watersmeet[object-store]')"
-        ) from error
-    store = from_url(uri)
+    """Puts objects that are absent. What it needs is looked for at the first put: a reader does without."""
+    stores: list[Any] = []
 
     def publish(path: str, content: bytes) -> bool:
         try:
-            obstore.put(store, path, content, mode="create")
+            import obstore
+            from obstore.exceptions import AlreadyExistsError, BaseError
+        except ImportError as error:
+            raise ConfigError(
+                f"state={hide(uri)!r} is on an object store: install obstore "
+                "(pip install 'watersmeet[object-store]')"
+            ) from error
+        if not stores:
+            stores.append(_store(uri))
+        failpoints.reach("put-before-write")
+        if failpoints.reach("put-half-written"):
+            threading.Thread(
+                target=obstore.put, args=(stores[0], path, content), kwargs={"mode": "create"}
+            ).start()
+            failpoints.act("put-half-written")
+        try:
+            obstore.put(stores[0], path, content, mode="create")
         except AlreadyExistsError:
             return False
+        except BaseError as error:
+            # Without the error itself: it repeats addresses.
+            raise StateError(
+                f"cannot write {path} to the state in {hide(uri)}: {scrub(str(error), uri)}. Nothing that was "
+                "committed is touched; start the query again when the storage can be written to"
+            ) from None
+        failpoints.reach("put-written")
         return True
 
     return publish

@@ -22,6 +22,7 @@ import pyarrow as pa
 
 from watersmeet.errors import CorruptFile
 from watersmeet.kernel.sorted import ORDER, Keys, Sorted, open_sorted
+from watersmeet.log.cache import CacheFull
 from watersmeet.log.codec import checksum
 from watersmeet.log.files import Files
 from watersmeet.model.facts import KeyRange, Run
@@ -107,11 +108,6 @@ def _marks(parts: Sequence[Sorted]) -> tuple[int, ...]:
     return tuple(keys[np.linspace(0, len(keys) - 1, MARK_SHARES + 1).astype(int)].tolist())
 
 
-def batch_of(name: str) -> int:
-    """The batch that a run's file name carries."""
-    return int(name.rpartition("/")[2].partition("-")[0])
-
-
 class RunReader:
     """Verified, mapped runs, kept open between batches. One per process and state directory."""
 
@@ -139,9 +135,9 @@ class RunReader:
         return self._whole(run)[0].keys
 
     def forget_all_but(self, paths: Iterable[str]) -> None:
-        """Unmap what is no longer live, so that its disk space can be given back."""
+        """Unmap what is no longer live, and what has left the cache: its disk space comes back only then."""
         alive = frozenset(paths)
-        for path in [p for p in self._open if p not in alive]:
+        for path in [p for p in self._open if p not in alive or not self._files.has_copy(p)]:
             del self._open[path]
 
     def _whole(self, run: Run) -> dict[int, Sorted]:
@@ -162,10 +158,18 @@ class RunReader:
         numbers = [number for number, rows in enumerate(run.sections) if rows] or [0]
         return {number: open_sorted(file.get_batch(place)) for place, number in enumerate(numbers)}
 
+    def _mapped(self, path: str) -> pa.Buffer:
+        try:
+            return self._files.map(path)
+        except CacheFull:
+            # Copies that were dropped take up space as long as they are mapped here. Those in use stay.
+            self._open.clear()
+        return self._files.map(path)
+
     def _checked(self, run: Run) -> pa.Buffer | str:
         """The run's bytes if they are the ones written, else what is wrong with them."""
         try:
-            content = self._files.map(run.path)
+            content = self._mapped(run.path)
         except FileNotFoundError:
             return "is missing"
         if content.size != run.bytes:

@@ -1,56 +1,184 @@
-"""Which start of the query is the newer one: every start claims the next number, once.
+"""Starts of the query: each claims the next number, once, and records the first batch that reached the operator.
 
-The number is the run sequence of all manifests of that start. It is claimed by the first ingest task to
-run, with the same atomic creation that publishes manifests; all other tasks of the start find the claim.
-So two starts never share a number, not even if both replay the same batch, and a checkpoint rolled back by
-hand twice still finds the right parent.
+The number is the run sequence of all manifests of the start. The first ingest task to run claims it, with the same
+atomic creation that publishes manifests, and sends it to the join tasks in its descriptor. A join task claims only if
+it received no descriptor: a late task of an old start must not come out as the newest one.
 
-Not guaranteed: the order of two starts whose first tasks run at the same moment. The driver of the older
-one would have to be gone before its first task began, and the new driver up, in less than that.
+A start takes one more than the highest number in `starts` and in the names of the manifests, so that a lost folder
+`starts` does not make an old manifest look newer than a new one. Numbers are consecutive. So a claim is found by name,
+one above the other, also where a listing does not show it yet.
+
+Not guaranteed: the order of two starts whose first tasks run at the same moment, or of a start that hung before its
+claim. The latter takes a higher number than the live one and is refused before it publishes anything, if the live one
+has done later batches meanwhile (`parents.check_not_overtaken`). The live one ends too; its next start goes on.
 """
 
 from __future__ import annotations
 
-from watersmeet.errors import StateInUse
+import itertools
+import re
+from collections.abc import Iterator, Sequence
+
+from watersmeet import failpoints
+from watersmeet.errors import CorruptFile, StateInUse
+from watersmeet.log.codec import decode_checked, encode_checked
 from watersmeet.log.files import Files
+from watersmeet.log.manifests import ManifestName, list_manifests
+from watersmeet.log.names import start_number
+from watersmeet.model.facts import Start
 
 STARTS = "starts"
 
+# A claim is kept for a day although no retained manifest belongs to its start: a late task that finds its own claim
+# does not make another. No task lives that long.
+KEPT_CLAIM_S = 86_400.0
+# A query that crashes as it starts, again and again, makes many claims in a day. A new start reads all that are kept.
+KEPT_CLAIMS = 100
 
-def claim_sequence(files: Files, run: str) -> int:
-    """The run sequence of this start of the query: the one it has, or the next free one."""
-    claimed = {int(info.name): info.name for info in files.entries(STARTS) if info.name.isdigit()}
-    for number, name in sorted(claimed.items(), reverse=True):
-        if files.read(f"{STARTS}/{name}").decode() == run:
-            return number
-    number = max(claimed, default=-1) + 1
-    while not files.publish(_path(number), run.encode()):
-        if files.read(_path(number)).decode() == run:
-            return number
-        number += 1
-    return number
+# Format 3 and older: nothing but the run id.
+_BARE_RUN = re.compile(rb"[\w.-]+")
 
 
-def check_newest(files: Files, sequence: int) -> None:
+def find_start(files: Files, run: str) -> Start | None:
+    """The start that this run of the query has claimed, if it has."""
+    return _search(files, run)[0]
+
+
+def _search(files: Files, run: str) -> tuple[Start | None, int]:
+    """The start of a run, if it has claimed one; and the highest number that a listing showed."""
+    names = list_manifests(files)
+    numbers = _numbers(files)
+    highest = _highest(numbers, names)
+    # A late listing of claims beside one of manifests that is up to date.
+    unlisted = range(max((*numbers, highest - KEPT_CLAIMS, -1)) + 1, highest + 1)
+    for number in sorted({*numbers, *unlisted}, reverse=True):
+        if (found := _read_if_whole(files, number, run, names, highest)) and found.run == run:
+            return found, highest
+    return next((found for found in _above(files, highest) if found.run == run), None), highest
+
+
+def claim_start(files: Files, run: str, batch: int) -> Start:
+    """The start of this run: the one that it has claimed, or the next number with `batch` as its first batch."""
+    found, highest = _search(files, run)
+    if found is not None:
+        return found
+    # Each number above those that were searched is tried, so that the claim of another task of this start is met.
+    for number in itertools.count(highest + 1):
+        mine = Start(number, run, batch)
+        if files.publish(path_of(number), encode_checked(mine)):
+            failpoints.reach("start-written")
+            return mine
+        # Another task of this start was faster, or another start, or the listing was late.
+        other = read_start(files, number)
+        if other is not None and other.run == run:
+            return other
+    raise AssertionError("numbers do not end")
+
+
+def next_number(files: Files) -> int:
+    """One more than the highest number of a start, also of one that a late listing does not show."""
+    listed = _highest(_numbers(files), list_manifests(files))
+    return listed + 1 + sum(1 for _ in _above(files, listed))
+
+
+def read_start(files: Files, number: int) -> Start | None:
+    """A claim by its number; None if there is none. CorruptFile if it is damaged."""
+    path = path_of(number)
+    try:
+        content = files.read(path)
+    except FileNotFoundError:
+        return None
+    if _BARE_RUN.fullmatch(content):
+        return Start(number, content.decode(), None)
+    found = decode_checked(Start, content, f"the claim {path} of a start in {files.place}")
+    if found.number != number:
+        raise CorruptFile(f"the claim {path} in {files.place} is the one of start {found.number}. {_ADVICE}")
+    return found
+
+
+def check_current(files: Files, start: Start) -> None:
     """Refuse to go on if a later start of the same query has taken over: it may be at the same batch.
 
     Two drivers on one checkpoint would otherwise both publish, and the next start could build on the one
-    that Spark did not commit.
+    that Spark did not commit. The claims are opened by name: a listing may be late.
     """
-    later = [info.name for info in files.entries(STARTS) if info.name.isdigit() and int(info.name) > sequence]
-    if later:
+    mine = read_start(files, start.number)
+    if mine is None:
+        raise CorruptFile(
+            f"the claim {path_of(start.number)} of this start is missing in {files.place}: somebody changed the "
+            "state directory while the query ran. Start the query again"
+        )
+    if mine.run != start.run or next(_above(files, start.number), None) is not None:
         raise StateInUse(
             f"another start of this query has taken over its state in {files.place}: two drivers must not run on "
             "one checkpoint. Stop this one, or stop the other and start again"
         )
 
 
-def forget_starts_before(files: Files, number: int) -> None:
-    """Drop the claims of starts that no retained manifest belongs to."""
+def forget_starts_before(files: Files, number: int, now_s: float) -> None:
+    """Drop old claims of starts that no retained manifest belongs to."""
     for info in files.entries(STARTS):
-        if info.name.isdigit() and int(info.name) < number:
-            files.delete(f"{STARTS}/{info.name}")
+        claimed = start_number(info.name)
+        if claimed is not None and claimed < number:
+            aged = info.modified_s < now_s - KEPT_CLAIM_S
+            if aged or claimed < number - KEPT_CLAIMS:
+                files.delete(f"{STARTS}/{info.name}")
+                failpoints.reach("clean-start-removed")
 
 
-def _path(number: int) -> str:
+def starts_before(files: Files, number: int, names: Sequence[ManifestName]) -> Iterator[Start]:
+    """The starts below a number, newest first: by their claims, or by their manifests where a claim is lost."""
+    runs = {name.run_seq: name.run for name in names}
+    oldest = min(runs, default=number)
+    for below in range(number - 1, -1, -1):
+        try:
+            found = read_start(files, below)
+        except CorruptFile:
+            found = None
+        if found is None and below in runs:
+            found = Start(below, runs[below], None)
+        if found is not None:
+            yield found
+        elif below < oldest:
+            return
+
+
+def path_of(number: int) -> str:
     return f"{STARTS}/{number:06d}"
+
+
+def _numbers(files: Files) -> list[int]:
+    found = (start_number(info.name) for info in files.entries(STARTS))
+    return [number for number in found if number is not None]
+
+
+def _highest(numbers: Sequence[int], names: Sequence[ManifestName]) -> int:
+    return max((*numbers, *(name.run_seq for name in names)), default=-1)
+
+
+def _above(files: Files, number: int) -> Iterator[Start]:
+    """The claims above a number, by name, up to the first that is not there."""
+    for later in itertools.count(number + 1):
+        found = read_start(files, later)
+        if found is None:
+            return
+        yield found
+
+
+def _read_if_whole(
+    files: Files, number: int, run: str, names: Sequence[ManifestName], highest: int
+) -> Start | None:
+    """A claim; None if it is gone, or damaged and certainly not the one of this run.
+
+    The manifests of a start name its run. Without any the claim may be ours only if no later start has come.
+    """
+    try:
+        return read_start(files, number)
+    except CorruptFile:
+        runs = {name.run for name in names if name.run_seq == number}
+        if run in runs or (not runs and number == highest):
+            raise
+        return None
+
+
+_ADVICE = "Make sure that no driver of this query runs, remove the file and start the query again"

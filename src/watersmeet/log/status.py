@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from watersmeet.errors import CorruptFile, StateError
 from watersmeet.log.files import FileInfo, Files, open_files
 from watersmeet.log.manifests import MANIFESTS, RECEIPTS, ManifestName, list_manifests, read_manifest
+from watersmeet.log.names import is_join_folder
 from watersmeet.log.runs import RUNS
 from watersmeet.log.starts import STARTS
 from watersmeet.log.status_cube import BicliqueStatus, CubeStatus, biclique_status, cube_status
@@ -113,8 +114,8 @@ class JoinStatus:
     """One join in one query. `batch` is None before the first batch; `age_s` is the time since it was written.
 
     `pending_rows` (an estimate) and `pending_parts` are the merging debt. `disk_bytes` counts every file,
-    also those that no batch needs any more and that are not removed yet. `grid`, `hypercube`, `biclique` and
-    `table` are None for other strategies.
+    also those that no batch needs any more and that are not removed yet. `gaps` are batches whose rows may be missing
+    because acceptGap named them. `grid`, `hypercube`, `biclique` and `table` are None for other strategies.
     """
 
     name: str
@@ -136,6 +137,7 @@ class JoinStatus:
     hypercube: CubeStatus | None = None
     biclique: BicliqueStatus | None = None
     table: TableStatus | None = None
+    gaps: tuple[str, ...] = ()
 
     @property
     def rows(self) -> int:
@@ -165,8 +167,9 @@ def read_status(state: str | os.PathLike[str], *, clock: Callable[[], float] = t
         joins = [
             join_status(files, name, query, now_s=clock())
             for name in files.folders()
+            if is_join_folder(name)
             for query in files.under(name).folders()
-            if _FOLDERS & set(files.under(name, query).folders())
+            if is_join_folder(query) and _FOLDERS & set(files.under(name, query).folders())
         ]
     except OSError as error:
         raise StateError(f"cannot read the state in {files.place}: {error.strerror or error}") from error
@@ -183,6 +186,7 @@ def join_status(files: Files, name: str, query: str, *, now_s: float, verify: bo
     runs = {folder: mine.entries(f"{RUNS}/{folder}") for folder in mine.under(RUNS).folders()}
     if verify:
         damage += _damaged_manifests(mine, names, newest)
+        damage += _lost_manifests(mine, names, newest)
         damage += _damaged_runs(mine, newest, runs)
     written_ms = newest.written_ms if newest else None
     return JoinStatus(
@@ -207,6 +211,7 @@ def join_status(files: Files, name: str, query: str, *, now_s: float, verify: bo
         hypercube=_cube(newest) if newest else None,
         biclique=biclique_status(newest.plan.biclique) if newest and newest.plan.biclique else None,
         table=_table(newest.plan.pages) if newest and newest.plan.pages else None,
+        gaps=tuple(map(str, newest.gaps)) if newest else (),
     )
 
 
@@ -311,6 +316,24 @@ def _damaged_manifests(files: Files, names: list[ManifestName], newest: Manifest
     return [problem for name in older if (problem := _read(files, name)[1])]
 
 
+def _lost_manifests(files: Files, names: list[ManifestName], newest: Manifest | None) -> list[str]:
+    """The batches of the newest start that left no manifest: the checkpoint cannot be rolled back to the next one."""
+    if newest is None:
+        return []
+    batches = {name.batch for name in names if name.run_seq == newest.run_seq}
+    absent = [
+        ManifestName(newest.run_seq, number, newest.batch.run)
+        for number in range(min(batches, default=0), newest.batch.number)
+        if number not in batches and not any(number in gap for gap in newest.gaps)
+    ]
+    # Asked by name: it may have come while the folder was listed.
+    return [
+        f"manifest {name.path} of batch {name.batch} in {files.place} is missing"
+        for name in absent
+        if not files.exists(name.path)
+    ]
+
+
 def _damaged_runs(files: Files, manifest: Manifest | None, found: dict[str, list[FileInfo]]) -> list[str]:
     sizes = {f"{RUNS}/{folder}/{info.name}": info.bytes for folder, infos in found.items() for info in infos}
     damage = []
@@ -353,7 +376,7 @@ def _bytes(*listings: Iterable[FileInfo]) -> int:
 
 
 def _nothing_found(files: Files) -> str:
-    folders = files.folders()
+    folders = [name for name in files.folders() if is_join_folder(name)]
     if not folders:
         return f"there is no state in {files.place}: the directory is missing or empty"
     above = any(_FOLDERS & set(files.under(folder).folders()) for folder in folders) or _FOLDERS & set(

@@ -17,7 +17,7 @@ from watersmeet.model.window import Window
 KEY_SPACE = 1 << 64
 
 # The format of manifests and runs. Raised when an older reader would misread; unknown formats are refused.
-FORMAT = 3
+FORMAT = 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,6 +27,33 @@ class BatchId:
     query: str
     run: str
     number: int
+
+
+@dataclass(frozen=True, slots=True)
+class Start:
+    """One start of the query: its number, which grows with every start, and the first batch that reached the operator.
+
+    From that batch on every batch of the start leaves a manifest. The first batch is None where an older format did not
+    record it.
+    """
+
+    number: int
+    run: str
+    first_batch: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class BatchSpan:
+    """Batches from `first` to `last`, both included."""
+
+    first: int
+    last: int
+
+    def __contains__(self, batch: int) -> bool:
+        return self.first <= batch <= self.last
+
+    def __str__(self) -> str:
+        return str(self.first) if self.first == self.last else f"{self.first}-{self.last}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -206,7 +233,9 @@ class Layout:
 class JoinSignature:
     """What must stay the same between restarts, because the history was written under it.
 
-    `sides` says from which expressions the order keys are made, in their order; the first format did not.
+    `sides` says from which expressions the order keys are made, in their order; the first format did not. `zone` is
+    the session's time zone if what is stored of a row depends on it; empty if not, and in states that do not say.
+    `code` is the fingerprint of a condition in Python: another one is worth a warning, and no more.
     """
 
     inputs: tuple[InputSpec, ...]
@@ -216,6 +245,8 @@ class JoinSignature:
     layout: Layout | None = None
     sides: tuple[str, ...] = ()
     window: Window | None = None
+    zone: str = ""
+    code: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -237,7 +268,9 @@ class InputTotals:
 class Descriptor:
     """What one ingest task says of its partition: the runs that it wrote and the rows that it dropped.
 
-    `watermark` is the one that it judged rows late by, `table` the version of the table that it located keys in.
+    `watermark` is the one that it judged rows late by, `table` the version of the table that it located keys in. `start`
+    tells the join tasks which start this is, so that none of them has to claim one. `digest` is that of all rows that
+    arrived, in a batch join.
     """
 
     input: str
@@ -248,6 +281,8 @@ class Descriptor:
     watermark: int | None = None
     absent_rows: int = 0
     table: str = ""
+    start: Start | None = None
+    digest: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -256,7 +291,8 @@ class Manifest:
 
     `arrived` counts the rows that each input brought, those with null keys and late ones included. `newest` is the
     latest window time that each input has shown up to and including this batch; `watermark`, which never falls,
-    is the one that the rows of the next batch will be judged by.
+    is the one that the rows of the next batch will be judged by. `gaps` are the batches whose rows are missing because
+    the user accepted their loss.
     """
 
     batch: BatchId
@@ -270,7 +306,7 @@ class Manifest:
     plan: Plan
     totals: dict[str, InputTotals] = field(default_factory=dict)
     arrived: dict[str, int] = field(default_factory=dict)
-    skips_batches: bool = False
+    gaps: tuple[BatchSpan, ...] = ()
     written_ms: int = 0
     newest: dict[str, int] = field(default_factory=dict)
     watermark: int | None = None

@@ -8,6 +8,7 @@ from dataclasses import replace
 from watersmeet.errors import StateError
 from watersmeet.model.facts import (
     BatchId,
+    BatchSpan,
     Descriptor,
     InputTotals,
     JoinSignature,
@@ -87,7 +88,7 @@ def plan_batch(
         plan=Plan(()),
         totals=totals,
         arrived=count_arrived(descriptors),
-        skips_batches=skips(parent, batch),
+        gaps=gaps_after(parent, batch),
         written_ms=now_ms,
         newest=newest,
         watermark=watermark,
@@ -96,7 +97,8 @@ def plan_batch(
     weighed = reachable(drafted) if isinstance(strategy, CubeStrategy | RangeStrategy) else history
     before = _plan_before(parent, history, signature)
     plan = place_batch(strategy, before, weighed, fresh, (left, right), tasks, batch.number, keys_of)
-    assignments = plan_assignments(merges, live, fresh_rows, tasks)
+    tried = parent.plan.assignments if parent else ()
+    assignments = plan_assignments(merges, live, fresh_rows, tasks, tried)
     return replace(drafted, plan=replace(plan, assignments=assignments))
 
 
@@ -134,11 +136,14 @@ def check_arrived(manifest: Manifest, descriptors: Sequence[Descriptor]) -> None
             )
 
 
-def skips(parent: Manifest | None, batch: BatchId) -> bool:
-    """Whether this query is known to have batches that leave no manifest. Once accepted, a gap is no surprise."""
-    if parent is None:
-        return batch.number > 0
-    return parent.skips_batches or parent.batch.number < batch.number - 1
+def gaps_after(parent: Manifest | None, batch: BatchId) -> tuple[BatchSpan, ...]:
+    """The batches whose rows are missing: those of the parent, and those between it and this batch.
+
+    That the user accepted the last ones was checked when the parent was found (log/parents.py).
+    """
+    before = parent.gaps if parent else ()
+    first = parent.batch.number + 1 if parent else 0
+    return before if first == batch.number else (*before, BatchSpan(first, batch.number - 1))
 
 
 def _totals(

@@ -2,7 +2,8 @@
 
 Safe: another number of tasks (where rows are cut for cells or units, as long as these are cut alike), another spelling
 of the predicate, another `select` that needs no column that the history lacks, columns in another order, another
-lateness. Everything else would mix rows of two meanings and is refused.
+lateness, another session time zone where nothing that is stored depends on it. Everything else would mix rows of two
+meanings and is refused.
 """
 
 from __future__ import annotations
@@ -25,6 +26,12 @@ def check_compatible(old: JoinSignature, new: JoinSignature) -> None:
         _refuse("its keys were compared as", (*old.key_types, old.scheme), (*new.key_types, new.scheme))
     if old.sides and old.sides != new.sides:
         _refuse("its rows are sorted by", old.sides, new.sides)
+    if old.zone and new.zone and old.zone != new.zone:
+        raise StateMismatch(
+            f"a key, or a condition on one input, depends on the session's time zone, and the state was written under "
+            f"{old.zone}, now it is {new.zone}. Set spark.sql.session.timeZone to {old.zone} before the join is built, "
+            "or start with a new checkpoint to begin with fresh state"
+        )
     if old.layout != new.layout:
         _check_layout(old.layout, new.layout)
     _check_window(old, new)

@@ -28,7 +28,7 @@ from watersmeet.model.facts import (
 )
 from watersmeet.model.lookup import NEVER, Arrival, PagePlan, TableVersion, batches_of, stretches_of
 from watersmeet.model.pages import PAGE_SHIFT
-from watersmeet.plan.batch import count_arrived, skips
+from watersmeet.plan.batch import count_arrived, gaps_after
 from watersmeet.plan.census import Keys, KeysOf
 from watersmeet.plan.compatible import check_compatible
 from watersmeet.plan.pages import OrdersOf, PagePolicy, choose_pages, count_pages, share_pages
@@ -53,11 +53,26 @@ class TableFacts:
     reads_all: bool = False
 
 
-def table_before(parent: Manifest | None, instance: str, given: TableVersion) -> TableVersion:
+def decisions_of(attempt: Manifest | None) -> PagePlan | None:
+    """What a replay must repeat of an earlier attempt at its batch: which rows wait depends on the clock.
+
+    Results of the attempt may have reached the sink. If the replay emitted other rows, a sink that is idempotent by
+    batch would lose those that only the replay has. Where no row can wait there is nothing to repeat.
+    """
+    pages = attempt.plan.pages if attempt else None
+    return pages if pages is not None and pages.after else None
+
+
+def table_before(
+    parent: Manifest | None, instance: str, given: TableVersion, repeated: PagePlan | None = None
+) -> TableVersion:
     """The version that the rows of the batch after `parent` are located in.
 
-    A query that was started again has looked at the table anew; but what waits is first answered as it was located.
+    A query that was started again has looked at the table anew; but what waits is first answered as it was located, and
+    a replay uses the version of the attempt that it repeats.
     """
+    if repeated is not None:
+        return repeated.table
     if parent is None or parent.plan.pages is None:
         return given
     if parent.instance != instance and not parent.plan.pages.waiting_rows:
@@ -79,14 +94,19 @@ def plan_lookup(
     tasks: int,
     now_ms: int,
     keys_of: KeysOf,
+    repeated: PagePlan | None = None,
 ) -> Manifest:
-    """Rows that wait take at most `waiting_bytes`, as far as the mean size of a row tells."""
+    """Rows that wait take at most `waiting_bytes`, as far as the mean size of a row tells.
+
+    A replay of an attempt that may have reached the sink gets its decisions as `repeated`, and reads the same pages.
+    """
     _check_version(descriptors, table.version)
     before = _before(parent, table.version)
     arrivals = (
         {one.batch: one.at_ms for one in parent.plan.pages.arrivals} if parent and parent.plan.pages else {}
     )
-    arrivals[batch.number] = now_ms
+    came = {one.batch: one.at_ms for one in repeated.arrivals} if repeated else {}
+    arrivals[batch.number] = came.get(batch.number, now_ms)
     history: tuple[Run, ...] = ()
     if parent is not None:
         check_compatible(parent.signature, signature)
@@ -101,7 +121,11 @@ def plan_lookup(
     )
     changes = table.newest != table.version
     policy = replace(policy, budget_rows=waiting_bytes // _row_bytes(live))
-    read = choose_pages(counts, policy, now_ms=now_ms, table_pages=table.version.pages, all_due=changes)
+    # Nothing may wait beyond a change of the table, also where a replay brings rows that the attempt did not have.
+    if repeated is not None and not changes:
+        read = counts.pages[batches_of(repeated.after)[counts.pages] == batch.number]
+    else:
+        read = choose_pages(counts, policy, now_ms=now_ms, table_pages=table.version.pages, all_due=changes)
     chosen = np.isin(counts.pages, read)
     after = before.copy()
     after[read] = batch.number
@@ -110,7 +134,7 @@ def plan_lookup(
     if table.reads_all:
         inside = np.arange(table.version.pages)
     # Also where rows wait no longer, since a start without a delay: of the runs that they came in some are answered.
-    waits = policy.max_delay_ms > 0 or bool(history)
+    waits = policy.max_delay_ms > 0 or bool(history) or repeated is not None
     # Of others no row can wait any more; the list would grow with every batch.
     still = {run.batch for run in live}
     pages = PagePlan(
@@ -143,7 +167,7 @@ def plan_lookup(
         ),
         totals=_totals(parent, descriptors, signature),
         arrived=count_arrived(descriptors),
-        skips_batches=skips(parent, batch),
+        gaps=gaps_after(parent, batch),
         written_ms=now_ms,
     )
 

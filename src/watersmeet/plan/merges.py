@@ -166,17 +166,31 @@ def _merge(input_name: str, tier: int, batch: int, runs: list[Run], tasks: int, 
 
 
 def plan_assignments(
-    merges: Sequence[Merge], runs: Sequence[Run], fresh_rows: int, tasks: int
+    merges: Sequence[Merge],
+    runs: Sequence[Run],
+    fresh_rows: int,
+    tasks: int,
+    before: Sequence[Assignment] = (),
 ) -> tuple[Assignment, ...]:
-    """Hand pending parts to the least loaded task, small merges first, within the batch's budget."""
+    """Hand pending parts to the least loaded tasks, small merges first, within the batch's budget.
+
+    `before` are the parent's assignments. A part among them that is still pending was not done: its task was killed,
+    or never ran because the consumer stopped early. It goes to the first and the last task in turn: `limit` and `show`
+    run the first, `tail` the last. One task at a time: where listings are late a part may also be done already.
+    """
     tiers = {tier_of(run.rows) for run in runs}
     budget = MIN_BUDGET_ROWS + fresh_rows * max(2, len(tiers))
+    tried = {(job.merge, job.part): job.task for job in before}
     load = [0] * tasks
     assigned: list[Assignment] = []
     for merge in sorted(merges, key=lambda m: (m.rows, m.id)):
         for number, part in enumerate(merge.parts):
             if part.output is None and budget > 0:
-                task = min(range(tasks), key=lambda t: (load[t], t))
+                last = tried.get((merge.id, number))
+                if last is None:
+                    task = min(range(tasks), key=lambda t: (load[t], t))
+                else:
+                    task = tasks - 1 if last == 0 else 0
                 assigned.append(Assignment(task, merge.id, number))
                 load[task] += part.rows
                 budget -= part.rows

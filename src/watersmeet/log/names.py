@@ -1,0 +1,101 @@
+"""The names of all files and folders of a state: one pattern for each kind, in one place.
+
+A state directory holds files of others: `.nfs0001` while a removed file is still open somewhere, `.DS_Store`, the
+`_SUCCESS` of a Spark job, `lost+found`, `.snapshot`. A name that fits no pattern is not ours: it is neither read nor
+removed, and it stops nothing.
+
+    starts/000003                                          start_number
+    manifests/000003-000000000017-RUN.json                 manifest_parts
+    receipts/MERGE.00000.ATTEMPT.json                      receipt_part
+    runs/INPUT/0000000017-LABEL-CHECKSUM.arrow             run_batch
+    tables/FINGERPRINT, tables/frame-ID                    is_table_folder
+    tables/FINGERPRINT/{table.json, pages-, part-, used-}  is_table_file
+    .NAME.ID                                               is_draft: NAME must fit its folder's pattern
+    CACHE/HASH/.../NAME.arrow                              is_copy_folder, is_copy, is_copy_draft
+
+A draft is a file on its way to its name. A run's draft has a longer ID where the run has its checksum.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+
+# What is tried out on storage (`log/probe.py`).
+PROBE = ".watersmeet-probe-"
+
+_HASH = r"[0-9a-f]{16}"
+_ID = r"[0-9a-f]{32}"
+
+_JOIN = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*")
+_START = re.compile(r"[0-9]{6,}")
+_MANIFEST = re.compile(r"([0-9]{6,})-([0-9]{12,})-([\w.-]+)\.json")
+_RECEIPT = re.compile(r"([\w-]+)\.([0-9]{5,})\.([\w-]+)\.json")
+_RUN = re.compile(rf"([0-9]{{10,}})-[\w.-]+-(?:{_HASH}|{_ID})\.arrow")
+_TABLE_FOLDER = re.compile(rf"{_HASH}|frame-[0-9a-f]+")
+_TABLE_FILE = re.compile(rf"table\.json|pages-{_HASH}\.arrow|part-[0-9]{{5,}}-{_HASH}\.arrows|used-[0-9a-f]+")
+_COPY = re.compile(r"[\w.-]+\.arrows?")
+_DRAFT = re.compile(rf"\.(.+)\.{_ID}")
+
+
+def draft_of(name: str, unique: str) -> str:
+    """The name under which a file is written before it gets its own; `unique` has 32 hexadecimal digits."""
+    return f".{name}.{unique}"
+
+
+def is_join_folder(name: str) -> bool:
+    """Whether a join or a query may have this name. Names with a dot in front, or `lost+found`, are none."""
+    return _JOIN.fullmatch(name) is not None
+
+
+def start_number(name: str) -> int | None:
+    return int(name) if _START.fullmatch(name) else None
+
+
+def manifest_parts(name: str) -> tuple[int, int, str] | None:
+    """Run sequence, batch and run of a manifest."""
+    found = _MANIFEST.fullmatch(name)
+    return (int(found[1]), int(found[2]), found[3]) if found else None
+
+
+def receipt_part(name: str) -> tuple[str, int] | None:
+    """The merge and the number of the part that a receipt is for."""
+    found = _RECEIPT.fullmatch(name)
+    return (found[1], int(found[2])) if found else None
+
+
+def run_batch(name: str) -> int | None:
+    """The batch of a run, also of a run's draft."""
+    found = _RUN.fullmatch(name)
+    return int(found[1]) if found else None
+
+
+def is_table_folder(name: str) -> bool:
+    return _TABLE_FOLDER.fullmatch(name) is not None
+
+
+def is_table_file(name: str) -> bool:
+    """A file of a table's folder, or the draft of one."""
+    found = _DRAFT.fullmatch(name)
+    return _TABLE_FILE.fullmatch(found[1] if found else name) is not None
+
+
+def is_draft(name: str, kind: Callable[[str], object]) -> bool:
+    """Whether this is the draft of a file of some kind: `start_number`, `manifest_parts` or `receipt_part`."""
+    found = _DRAFT.fullmatch(name)
+    return found is not None and kind(found[1]) is not None
+
+
+def is_copy_folder(name: str) -> bool:
+    """Whether a folder of the cache may hold copies."""
+    return re.fullmatch(_HASH, name) is not None
+
+
+def is_copy(name: str) -> bool:
+    """Whether this is a local copy of a run, or of a part or the index of a table."""
+    return _COPY.fullmatch(name) is not None
+
+
+def is_copy_draft(name: str) -> bool:
+    found = _DRAFT.fullmatch(name)
+    return found is not None and is_copy(found[1])

@@ -1,0 +1,214 @@
+"""The parent of a batch: the manifest whose state it builds on. A wrong one would lose rows without an error.
+
+Within a start every batch leaves a manifest, also one in which no input brought a row. So from the second batch on that
+reached the operator the parent of batch b is b - 1 of the same start. It is opened by name: a listing may be late (NFS
+keeps directories for up to a minute), and a manifest that is not there means that the rows of its batch are lost.
+
+The first batch of a start builds on an earlier start. Its parent is, of all manifests older than the batch, the one
+with the highest start, then the highest batch:
+
+- a crash between publishing b and Spark's commit of b: the new start replays b, and the b of the old start is not older
+  than b;
+- a sink that has already committed b skips the replay of b without evaluating it: the first batch is b + 1, and its
+  parent the b of the old start;
+- a checkpoint rolled back by hand to b, even several times: the old starts' manifests of b and later are not older than
+  b; from b + 1 on the new start has its own, and no other start has a number as high;
+- a start that ended before it published anything has no manifest: the search goes on below it;
+- a zombie of an old start that publishes late has a lower number than the new one.
+
+Here too the expected manifest is opened by name: the claims say which start it must belong to. Only where the expected
+one is not there does the listing matter, and then the batch is refused, unless the user accepted just these batches.
+
+Not guaranteed: anything, if somebody edits the directory by hand.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from watersmeet.errors import StateBehind, StateError, StateInUse, StateMissing
+from watersmeet.log.files import Files
+from watersmeet.log.manifests import MANIFESTS, ManifestName, list_manifests, read_if_there, read_manifest
+from watersmeet.log.starts import starts_before
+from watersmeet.model.facts import BatchId, BatchSpan, Manifest, Start
+
+ACCEPT_GAP = "spark.watersmeet.acceptGap"
+
+
+def find_parent(
+    files: Files, batch: BatchId, start: Start, accepted: Sequence[BatchSpan] = ()
+) -> Manifest | None:
+    """The parent's manifest; None for a query that begins. Raises if a batch between the two is missing."""
+    first = batch.number if start.first_batch is None else start.first_batch
+    if batch.number < first:
+        raise StateError(
+            f"a task of batch {batch.number} came after the first batch of this start, {first}, in {files.place}: it "
+            "is a late one, and its results are not used"
+        )
+    for number in range(batch.number - 1, first - 1, -1):
+        name = ManifestName(start.number, number, start.run)
+        found = read_if_there(files, name) or _read_after_listing(files, name)
+        if found is not None:
+            return found
+        if not _is_accepted(number, accepted):
+            raise StateBehind(_lost_in_start(files, name, batch))
+    return _parent_of_first(files, first, start, accepted)
+
+
+def find_attempt(files: Files, batch: BatchId, start: Start, parent: Manifest | None) -> Manifest | None:
+    """What an earlier start published for this very batch on the same parent, if this is a replay.
+
+    Results of that attempt may have reached the sink. Decisions that depend on the clock must come out alike.
+    """
+    if batch.number != start.first_batch:
+        return None
+    for earlier in starts_before(files, start.number, list_manifests(files)):
+        found = read_if_there(files, ManifestName(earlier.number, batch.number, earlier.run))
+        if found is not None and found.parent == (None if parent is None else parent.batch):
+            return found
+        if earlier.first_batch is None or earlier.first_batch < batch.number:
+            # Starts before this one could have this batch only on another parent.
+            return None
+    return None
+
+
+def check_not_overtaken(files: Files, batch: BatchId, start: Start, built_ms: int) -> None:
+    """Refuse a start whose first task hung while another start did later batches: it would take over their state.
+
+    Such a start claims its number late, so that it looks like the newest one. What tells it from a checkpoint that
+    was rolled back by hand is that the later batches were done after its join was built.
+    """
+    if batch.number != start.first_batch:
+        return
+    names = list_manifests(files)
+    later = {name for name in names if name.batch > batch.number and name.run_seq < start.number}
+    for earlier in starts_before(files, start.number, names):
+        later.add(ManifestName(earlier.number, batch.number + 1, earlier.run))
+        if earlier.first_batch is None or earlier.first_batch <= batch.number:
+            break
+    for name in sorted(later, reverse=True):
+        found = read_if_there(files, name)
+        if found is not None and found.written_ms > built_ms:
+            raise StateInUse(
+                f"another start of this query has done batch {name.batch} in {files.place} since this join was built, "
+                f"and this one is at batch {batch.number}: two drivers must not run on one checkpoint. If you rolled "
+                "the checkpoint back by hand, call wm.join again and start that"
+            )
+        if found is not None:
+            return
+
+
+def choose_parent(names: Sequence[ManifestName], batch: int) -> ManifestName | None:
+    """The manifest that a start which begins with this batch would build on, of those that are listed."""
+    return max((name for name in names if name.batch < batch), default=None)
+
+
+def _parent_of_first(
+    files: Files, batch: int, start: Start, accepted: Sequence[BatchSpan]
+) -> Manifest | None:
+    names = list_manifests(files)
+    for earlier in starts_before(files, start.number, names):
+        found = _newest_of(files, earlier, batch, names, accepted)
+        if found is not None:
+            return found
+    missing = _not_accepted(0, batch, accepted)
+    if missing is not None:
+        raise StateMissing(
+            f"the checkpoint is at batch {batch}, but there is no state of an earlier batch in {files.place}. Restore "
+            "the state directory that belongs to this checkpoint, or start with a new checkpoint. If the join may go "
+            f"on without the rows of those batches, set {ACCEPT_GAP}={BatchSpan(0, batch - 1)}"
+        )
+    return None
+
+
+def _newest_of(
+    files: Files, start: Start, batch: int, names: Sequence[ManifestName], accepted: Sequence[BatchSpan]
+) -> Manifest | None:
+    """The newest manifest of a start before a batch; None if the start published none."""
+    if start.first_batch is not None and start.first_batch >= batch:
+        return None
+    expected = read_if_there(files, ManifestName(start.number, batch - 1, start.run))
+    if expected is not None:
+        return expected
+    newest = _newest_before(files, start, batch - 1, names)
+    if newest is None:
+        return None
+    missing = _not_accepted(newest.batch + 1, batch, accepted)
+    if missing is not None:
+        raise StateBehind(_behind(files, batch, start, newest, names, missing))
+    return read_manifest(files, newest)
+
+
+def _newest_before(
+    files: Files, start: Start, batch: int, names: Sequence[ManifestName]
+) -> ManifestName | None:
+    """The newest manifest of a start before a batch. By name, as far as the claim says where the start began."""
+    listed = max(
+        (name for name in names if name.run_seq == start.number and name.batch < batch), default=None
+    )
+    first = start.first_batch if listed is None else listed.batch + 1
+    if first is not None:
+        for number in range(batch - 1, first - 1, -1):
+            name = ManifestName(start.number, number, start.run)
+            if files.exists(name.path):
+                return name
+    return listed
+
+
+def _read_after_listing(files: Files, name: ManifestName) -> Manifest | None:
+    """Look once more: a filesystem that remembers that a name was absent asks again once its folder was listed."""
+    list_manifests(files)
+    return read_if_there(files, name)
+
+
+def _is_accepted(batch: int, accepted: Sequence[BatchSpan]) -> bool:
+    return any(batch in span for span in accepted)
+
+
+def _not_accepted(first: int, behind: int, accepted: Sequence[BatchSpan]) -> BatchSpan | None:
+    """All batches from `first` up to, not including, `behind`, if one of them is not accepted."""
+    if all(_is_accepted(number, accepted) for number in range(first, behind)):
+        return None
+    return BatchSpan(first, behind - 1)
+
+
+def _lost_in_start(files: Files, name: ManifestName, batch: BatchId) -> str:
+    return (
+        f"batch {name.batch} left no manifest, so batch {batch.number} would lose its rows: {name.path} is missing in "
+        f"{files.place}. Likely causes: a foreachBatch function did not evaluate its DataFrame in that batch, or an "
+        "evaluation that Spark cuts short, such as limit(0); a shared filesystem shows new files late; or the file "
+        "was deleted. Remove the cause and start again: if the file is there by then, nothing is lost. If not, "
+        f"{_remedy(name.batch, BatchSpan(name.batch, name.batch))}"
+    )
+
+
+def _behind(
+    files: Files,
+    batch: int,
+    start: Start,
+    newest: ManifestName,
+    names: Sequence[ManifestName],
+    missing: BatchSpan,
+) -> str:
+    older = max((n for n in names if n.run_seq < start.number and n.batch == batch - 1), default=None)
+    if older is not None:
+        # A driver that came late looks like the newest start. To go on without its batches would lose rows.
+        return (
+            f"the checkpoint is at batch {batch}, but the newest start in {files.place}, {start.number}, ended with "
+            f"batch {newest.batch}, while start {older.run_seq} did batch {older.batch}. If two drivers ran on this "
+            f"checkpoint, and the results of start {older.run_seq} are the ones that count, move the manifests of "
+            f"start {start.number} ({MANIFESTS}/{start.number:06d}-*) out of the way and start "
+            f"again. If not, {_remedy(newest.batch + 1, missing)}"
+        )
+    return (
+        f"the checkpoint is at batch {batch}, but the newest state in {files.place} is of batch {newest.batch}: "
+        f"{batch - 1 - newest.batch} batch(es) are missing. Restore the state directory that belongs to this "
+        f"checkpoint, or start with a new checkpoint. If the batches left no state, {_remedy(newest.batch + 1, missing)}"
+    )
+
+
+def _remedy(batch: int, missing: BatchSpan) -> str:
+    return (
+        f"roll the checkpoint back to batch {batch} and start again: Spark brings its rows once more. Only if the join "
+        f"may go on without them, set {ACCEPT_GAP}={missing}"
+    )

@@ -1,0 +1,88 @@
+"""A consumer that stops early (`limit`, `show`, `tail`) must not stop merging and clean-up.
+
+Spark drops a task's generator once it has enough rows, and does not start the tasks that it does not need. Here
+each batch takes one result of some of the tasks. The state must stay as small as under a consumer that takes all, and
+the last batch, taken whole, must join all rows.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+from watersmeet.engine.spec import Settings
+from watersmeet.local.join import LocalJoin
+from watersmeet.log.files import LocalFiles
+from watersmeet.log.manifests import list_manifests, read_manifest
+from watersmeet.model.facts import BatchId, Manifest
+
+TASKS = 4
+BATCHES = 150
+# Under a consumer that takes all: below FAN_IN runs a tier, of two tiers and two inputs, and some that wait.
+MOST_RUNS = 40
+
+
+def opened(state: Path) -> LocalJoin:
+    schema = pa.schema({"k": pa.int64(), "x": pa.int64()})
+    settings = Settings(state=str(state), tasks=TASKS, retain_batches=4, grace_s=0)
+    return LocalJoin(
+        {"l": schema, "r": schema},
+        on="l.k = r.k",
+        select=["l.x", "r.x AS y"],
+        state=str(state),
+        tasks=TASKS,
+        settings=settings,
+        strategy="hash",
+    )
+
+
+def rows(number: int) -> dict[str, pa.Table]:
+    """Every key meets every task's share sooner or later; each batch has a result in every task."""
+    keys = list(range(40))
+    return {
+        "l": pa.table({"k": keys, "x": [100 * number + key for key in keys]}),
+        "r": pa.table({"k": keys, "x": [number] * len(keys)}),
+    }
+
+
+def take_one(join: LocalJoin, tasks: Iterable[int]) -> None:
+    """Run a batch in these tasks only, and of each take one result."""
+    batch = BatchId(join.query, join.run, join.number)
+    descriptors = [join.ingest(batch, name, table) for name, table in rows(join.number).items()]
+    for task in tasks:
+        assert next(join.operator.join(batch, task, descriptors)).num_rows
+    join.number += 1
+
+
+def newest(state: Path) -> Manifest:
+    files = LocalFiles(state / "join" / "local")
+    return read_manifest(files, list_manifests(files)[-1])
+
+
+@pytest.mark.parametrize(
+    "tasks",
+    [
+        pytest.param(range(TASKS), id="limit-in-every-task"),
+        pytest.param([0], id="show-runs-the-first-task"),
+        pytest.param([TASKS - 1], id="tail-runs-the-last-task"),
+    ],
+)
+def test_runs_are_merged_and_removed_whatever_the_consumer_takes(tmp_path, tasks):
+    join = opened(tmp_path)
+    for _ in range(BATCHES):
+        take_one(join, tasks)
+    assert len(newest(tmp_path).live) <= MOST_RUNS
+    files = [path for path in tmp_path.rglob("*.arrow") if path.is_file()]
+    # What is retained for a rollback, and what waits for the next clean-up, comes on top.
+    assert len(files) <= 4 * MOST_RUNS
+    assert len(list_manifests(LocalFiles(tmp_path / "join" / "local"))) <= 4 + 2 * 16 + 1
+
+    # Keys 0 to 9 again on one side only: each meets its row of every batch so far.
+    again = pa.table({"k": list(range(10)), "x": [-1] * 10})
+    results = join.batch(l=again).to_pylist()
+    expected = Counter((-1, number) for number in range(BATCHES) for _ in range(10))
+    assert Counter((row["x"], row["y"]) for row in results) == expected

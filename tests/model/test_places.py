@@ -1,0 +1,139 @@
+"""Every failpoint is reached: a name that no run comes by would be a place that no crash test covers."""
+
+from __future__ import annotations
+
+import os
+import re
+import time
+import uuid
+from pathlib import Path
+
+import boto3
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+import watersmeet
+from tests.s3 import environment, s3_server
+from watersmeet import failpoints, table
+from watersmeet.engine.operator import _KEPT
+from watersmeet.engine.spec import Settings
+from watersmeet.local.join import LocalJoin
+from watersmeet.log.clean import remove_stale_batches
+from watersmeet.log.files import LocalFiles
+from watersmeet.log.names import draft_of
+
+SCHEMA = pa.schema({"k": pa.int64(), "x": pa.int64()})
+WEEK_S = 7 * 86_400.0
+
+# Files that `publish` creates: its points are named after the folder.
+_PUBLISHED = ("start", "manifest", "receipt", "table")
+
+
+def test_the_list_of_names_is_complete():
+    source = "".join(path.read_text() for path in Path(watersmeet.__file__).parent.rglob("*.py"))
+    found = set(re.findall(r'reach\("([a-z-]+)"\)', source))
+    templates = set(re.findall(r'reach\((?:half := )?f"\{kind\}-([a-z-]+)"\)', source))
+    assert templates == {"half-written", "linked"}
+    found |= {f"{kind}-{template}" for kind in _PUBLISHED for template in templates}
+    assert found == set(failpoints.NAMES)
+
+
+@pytest.fixture
+def reached(monkeypatch):
+    """The names that were reached, and what to do when one is reached first."""
+    seen: dict[str, object] = {}
+
+    def reach(name: str) -> bool:
+        first, seen[name] = seen.get(name), True
+        if callable(first):
+            first()
+        return False
+
+    monkeypatch.setattr(failpoints, "reach", reach)
+    monkeypatch.setattr("watersmeet.plan.merges.FAN_IN", 2)
+    monkeypatch.setattr("watersmeet.engine.operator.CLEAN_EVERY_BATCHES", 2)
+    monkeypatch.setattr("watersmeet.kernel.pairs.OUTPUT_ROWS", 5)
+    return seen
+
+
+def rows(seed: int, count: int = 20) -> pa.Table:
+    return pa.table({"k": [(seed + n) % 7 for n in range(count)], "x": range(count)}, schema=SCHEMA)
+
+
+def join(place, how=SCHEMA, **more) -> LocalJoin:
+    settings = Settings(
+        state=str(place), tasks=2, grace_s=-1.0, retain_batches=1, cache=more.pop("cache", None)
+    )
+    return LocalJoin(
+        {"l": SCHEMA, "r": how}, on="l.k = r.k", select=["l.x"], state=str(place), settings=settings, **more
+    )
+
+
+def test_every_named_place_is_reached(tmp_path, monkeypatch, reached):
+    _live_and_restart(tmp_path / "streams")
+    _lose_a_race(tmp_path / "race", reached)
+    _prepare_and_drop_tables(tmp_path / "tables", monkeypatch)
+    _forget_batch_joins(tmp_path / "batches")
+    _use_a_bucket(tmp_path / "cache", monkeypatch)
+    assert set(reached) == set(failpoints.NAMES)
+
+
+def _live_and_restart(place: Path) -> None:
+    running = join(place)
+    for number in range(6):
+        running.batch(l=rows(number), r=rows(number + 1))
+    newest = max((place / "join" / "local" / "manifests").iterdir())
+    newest.with_name(draft_of(newest.name, uuid.uuid4().hex)).touch()
+    running = running.restarted()
+    for number in range(6):
+        running.batch(l=rows(number), r=rows(number + 1))
+
+
+def _lose_a_race(place: Path, reached: dict[str, object]) -> None:
+    one, other = join(place, run="a"), join(place, run="a")
+    reached["manifest-before-write"] = lambda: other.batch(l=rows(0))
+    one.batch(l=rows(0))
+
+
+def _prepare_and_drop_tables(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    place.mkdir()
+    products = place / "products.parquet"
+    later = {"clock": lambda: time.time() + WEEK_S}
+    for number in range(2):
+        pq.write_table(rows(number, 30 + number), products)
+        running = join(
+            place / "state", table(products, key="k", page_rows=4, in_place=False), name=f"j{number}", **later
+        )
+        running.batch(l=rows(0))
+    # The second table's folder has a file that a killed preparation left; the first table's query is gone.
+    used = running.operator.spec.table
+    assert used is not None
+    orphan = place / "state" / used.given.folder / f"part-00009-{'0' * 16}.arrows"
+    orphan.touch()
+    os.utime(orphan, (1, 1))
+    LocalFiles(place / "state").delete_folder("j0")
+    running = running.restarted()
+    for _ in range(3):
+        running.batch(l=rows(0))
+    _KEPT.clear()
+
+
+def _forget_batch_joins(place: Path) -> None:
+    old = place / "batch-1" / "manifests" / "x"
+    old.parent.mkdir(parents=True)
+    old.touch()
+    assert remove_stale_batches(LocalFiles(place), time.time() + WEEK_S) == 1
+
+
+def _use_a_bucket(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with s3_server() as endpoint:
+        for name, value in environment(endpoint).items():
+            monkeypatch.setenv(name, value)
+        bucket = f"bucket-{uuid.uuid4().hex}"
+        boto3.client("s3", endpoint_url=endpoint).create_bucket(Bucket=bucket)
+        running = join(f"s3://{bucket}/state", cache=str(cache / "one"))
+        running.batch(l=rows(0))
+        _KEPT.clear()
+        join(f"s3://{bucket}/state", cache=str(cache / "two"), number=1).batch(r=rows(0))
+        _KEPT.clear()
