@@ -1,6 +1,6 @@
 """Watersmeet joins streams on Apache Spark."""
 
-from watersmeet.api import explain, join, status
+from watersmeet.api import explain, foreach_batch, join, status
 from watersmeet.errors import (
     ConfigError,
     CorruptFile,
@@ -32,6 +32,7 @@ __all__ = [
     "WatersmeetError",
     "__version__",
     "explain",
+    "foreach_batch",
     "join",
     "status",
     "table",

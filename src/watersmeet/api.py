@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, cast
 
 from watersmeet.errors import UsageError
+from watersmeet.log.names import is_join_folder
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -19,8 +20,6 @@ if TYPE_CHECKING:
 
 # An input's name is an alias in SQL and a folder in the state.
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
-# An operator's name is a folder in the state.
-_FOLDER = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*")
 # Prepared tables are in a folder of that name.
 _TABLES = "tables"
 
@@ -81,8 +80,8 @@ def join(
             fewer pages are read. By default every batch is answered completely.
         memory: with a table, what a task may keep of it between batches, in bytes or such as `"64 MB"`, and as much
             for rows that wait. Default: 64 MB.
-        options: the other settings, for platforms that do not let a session have them: `{"fsync": True}` is
-            `spark.watersmeet.fsync`.
+        options: the other settings, for platforms that do not let a session have them or do not tell them:
+            `{"fsync": True}` is `spark.watersmeet.fsync`, `{"ansi": False}` says what `spark.sql.ansi.enabled` is.
 
     Returns:
         An ordinary DataFrame, streaming if an input is.
@@ -99,7 +98,7 @@ def join(
 
     tables = _check_inputs(inputs)
     _check_condition(on)
-    if name is not None and (not _FOLDER.fullmatch(name) or name == _TABLES):
+    if name is not None and (not is_join_folder(name) or name == _TABLES):
         raise UsageError(f"name={name!r} cannot be a folder name: use letters, digits, '-', '_' and '.'")
     if select is not None and isinstance(select, str):
         raise UsageError(f'select must be a list of columns, such as ["{select}"], not one string')
@@ -140,6 +139,7 @@ def explain(
     within: Length | None = None,
     time: Mapping[str, str] | None = None,
     lateness: Length | None = None,
+    options: Mapping[str, object] | None = None,
 ) -> str:
     """Which strategy `wm.join` would take for these inputs, and why, in one line. Nothing is read.
 
@@ -157,7 +157,9 @@ def explain(
     _check_condition(on)
     if tables:
         return explain_lookup(strategy)
-    request = Request(on, strategy=strategy, state=state, within=within, time=time, lateness=lateness)
+    request = Request(
+        on, strategy=strategy, state=state, within=within, time=time, lateness=lateness, options=options
+    )
     parsed = parse_join(cast("Mapping[str, DataFrame]", inputs), request)
     text = f"{parsed.choice.name}: {parsed.choice.why}"
     if parsed.compiled.signature.window is not None:
@@ -165,6 +167,27 @@ def explain(
     if parsed.compiled.spark_checks and parsed.choice.name != "spark":
         text += "; Spark then checks the predicate, since a part of it cannot be evaluated on Arrow exactly"
     return text
+
+
+def foreach_batch(
+    function: Callable[[DataFrame, int], object], *, query_name: str | None = None
+) -> Callable[[DataFrame, int], None]:
+    """Wrap a `foreachBatch` function so that it can evaluate the results of a join on Spark Connect.
+
+    With a classic session it changes nothing, and is not needed.
+
+    Args:
+        function: the function of a DataFrame and a batch number, as `foreachBatch` takes it.
+        query_name: the name that `writeStream.queryName` gives to the query. Needed only where an error says that
+            several active queries cannot be told apart.
+
+    Example:
+        >>> import watersmeet as wm
+        >>> writer = joined.writeStream.foreachBatch(wm.foreach_batch(save))    # doctest: +SKIP
+    """
+    from watersmeet.spark.foreach_batch import wrap
+
+    return wrap(function, query_name)
 
 
 def status(state: str | os.PathLike[str]) -> Status:

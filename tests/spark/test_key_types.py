@@ -11,10 +11,12 @@ from dataclasses import dataclass
 from decimal import Decimal
 from typing import Any
 
+import pyarrow as pa
 import pytest
 from pyspark.sql import functions as F
 
 import watersmeet as wm
+from watersmeet.local.join import LocalJoin
 from watersmeet.testing import assert_same_rows
 
 NAN = float("nan")
@@ -257,3 +259,33 @@ def test_batch_inputs_take_sparks_own_join_in_the_same_shape(sides):
     expected = left.alias("l").join(right.alias("r"), F.expr("l.a = r.a")).selectExpr("l.x", "r.x AS y")
     assert_same_rows(joined.collect(), expected.collect())
     assert wm.join({"l": left, "r": right}, on="l.a = r.a").columns == ["l", "r"]
+
+
+@pytest.mark.parametrize("ansi", [True, False])
+@pytest.mark.parametrize("right", ["double", "float"])
+def test_integers_that_no_float_holds_join_locally_as_in_spark(spark, tmp_path, right, ansi):
+    """Spark compares them as floats: all that become the same one are equal."""
+    integers = [2**53 - 1, 2**53, 2**53 + 1, 2**53 + 2, 2**53 + 3, 2**63 - 1, -(2**63), 16_777_217, 5, None]
+    floats = [None if value is None else float(value) for value in integers]
+    before = spark.conf.get("spark.sql.ansi.enabled")
+    spark.conf.set("spark.sql.ansi.enabled", str(ansi).lower())
+    try:
+        left_frame = spark.createDataFrame([(value,) for value in integers], "k bigint")
+        right_frame = spark.createDataFrame([(value,) for value in floats], f"k {right}")
+        joined = left_frame.alias("l").join(right_frame.alias("r"), F.expr("l.k = r.k"))
+        expected = joined.select("l.k", F.col("r.k").alias("other")).collect()
+    finally:
+        spark.conf.set("spark.sql.ansi.enabled", before)
+    kinds = {"l": pa.int64(), "r": pa.float64() if right == "double" else pa.float32()}
+    join = LocalJoin(
+        {name: pa.schema({"k": kind}) for name, kind in kinds.items()},
+        on="l.k = r.k",
+        select=["l.k", "r.k AS other"],
+        state=str(tmp_path),
+        ansi=ansi,
+    )
+    found = join.batch(
+        l=pa.table({"k": pa.array(integers, kinds["l"])}), r=pa.table({"k": pa.array(floats, kinds["r"])})
+    )
+    assert len(expected) > len(integers) - 1
+    assert_same_rows([tuple(row.values()) for row in found.to_pylist()], [tuple(row) for row in expected])

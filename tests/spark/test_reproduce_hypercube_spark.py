@@ -51,7 +51,9 @@ def test_every_operator_gives_all_results(spark, tmp_path):
         assert len(run.seconds) == 2 and run.total_s == sum(run.seconds) > 0
 
 
-def test_exhibits_are_made_in_as_many_steps_as_were_announced(spark, tmp_path):
+def test_exhibits_are_made_in_as_many_steps_as_were_announced(spark, tmp_path, monkeypatch):
+    # Inputs this small take as long as others: on a busy machine the difference may be below zero.
+    monkeypatch.setattr("watersmeet.reproduce.hypercube.measure.handing_cost", lambda joins: 1e-7)
     reproduction, steps, armed = Hypercube(TINY), Steps(), []
     (exhibit,) = reproduction.run(
         ["fig7"], tmp_path / "data", tmp_path, watch=steps, stop=Event(), arm=lambda: armed.append(True)

@@ -5,10 +5,12 @@ Refused means before the first batch: not a single file is written.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
+import pyarrow.compute as pc
 import pytest
 
 import watersmeet as wm
@@ -155,3 +157,29 @@ def test_a_column_that_was_dropped_does_not_come_back(spark, tmp_path):
         script.stop()
         Definition().start(script).add(r=[(1, 3)])
         assert "input l: column k is needed now" in failure(script.process)
+
+
+def test_the_changed_code_of_a_condition_is_a_warning_on_the_driver(spark, tmp_path, caplog):
+    """Its name is the same, so the query goes on: under the new rule for new pairs."""
+    caplog.set_level(logging.WARNING, "watersmeet")
+
+    def build(rule: Callable[..., Any]) -> Callable[..., Any]:
+        def condition(left, right):
+            return rule(left["k"], right["k"])
+
+        def joined(**streams):
+            return wm.join(
+                streams, on=condition, select=["l.x", "r.y"], state=str(tmp_path / "state"), name="join"
+            )
+
+        return joined
+
+    with StreamScript(spark, tmp_path, **SCHEMAS) as script:
+        script.start(build(pc.less)).batch(l=[(1, 10, "a"), (2, 20, "b")])
+        script.restart(build(pc.less)).batch(r=[(2, 5)])
+        assert caplog.messages == []
+        script.restart(build(pc.less_equal)).batch(r=[(2, 6)])
+        [message] = caplog.messages
+        assert "condition" in message
+        assert "has changed since batch 1 of query" in message
+        assert_same_rows(script.results(), [(10, 5), (10, 6), (20, 6)])

@@ -46,7 +46,7 @@ BAD: list[Any] = [
     pytest.param(
         {"max_delay": 5, "of": {"in_place": True}},
         wm.UsageError,
-        "in_place=True does not go with max_delay: files that change while rows wait",
+        "in_place=True cannot be combined with max_delay: files that change while rows wait",
         id="waiting in place",
     ),
     pytest.param({"memory": "much"}, wm.UsageError, "memory", id="memory"),

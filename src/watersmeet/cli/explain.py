@@ -7,6 +7,7 @@ from rich.table import Table
 from rich.text import Text
 
 from watersmeet.cli.outcome import say
+from watersmeet.credentials import hide
 from watersmeet.jobs.model import AvailableNow, Every, Job, Options, Sink, Source, TableSource
 from watersmeet.jobs.runner import Prepared
 from watersmeet.jobs.secrets import shown
@@ -33,8 +34,8 @@ def explain(console: Console, prepared: Prepared) -> None:
     )
     grid.add_row("sink", Text("\n".join(_sink(job.sink))))
     grid.add_row("trigger", _trigger(job))
-    grid.add_row("checkpoint", Text(job.checkpoint))
-    grid.add_row("state", Text(job.state))
+    grid.add_row("checkpoint", Text(hide(job.checkpoint)))
+    grid.add_row("state", Text(hide(job.state)))
     say(console, "job ", (job.name, "bold"), f"  {job.file}")
     console.print(grid)
     say(console, _begin(prepared))
@@ -47,7 +48,7 @@ def _table(source: TableSource) -> list[str]:
 
 
 def _source(source: Source, columns: str, spec: InputSpec) -> list[str]:
-    lines = [f"{source.format} {source.path or ''}".rstrip()]
+    lines = [f"{source.format} {hide(source.path or '')}".rstrip()]
     lines += [f"where {source.where}"] if source.where else []
     lines += [
         f"columns {columns}",
@@ -67,7 +68,7 @@ def _join(prepared: Prepared) -> list[str]:
 
 
 def _sink(sink: Sink) -> list[str]:
-    return [f"{sink.format} {sink.path or ''}".rstrip(), *_options(sink.options)]
+    return [f"{sink.format} {hide(sink.path or '')}".rstrip(), *_options(sink.options)]
 
 
 def _options(options: Options) -> list[str]:

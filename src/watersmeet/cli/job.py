@@ -18,8 +18,10 @@ from watersmeet.cli.outcome import say
 from watersmeet.cli.run_panel import RunPanel
 from watersmeet.cli.signals import StopRequest
 from watersmeet.cli.views import View, choose_view, is_watched
+from watersmeet.credentials import hide
 from watersmeet.jobs.failure import QueryError
 from watersmeet.jobs.model import Job
+from watersmeet.jobs.preflight import storage_of
 from watersmeet.jobs.progress import Batches
 from watersmeet.jobs.runner import Prepared, Running, prepare
 from watersmeet.jobs.secrets import expand_all
@@ -92,9 +94,9 @@ def prepared_job(job: Job, log: Path, console: Console, *, plain: bool) -> Itera
 
 def _log_file(job: Job) -> Path:
     """Where Spark's own messages go: beside the state if that is local. The last start's log is kept, too."""
-    files = open_files(job.state)
+    files = open_files(storage_of(job, os.environ))
     folder = files.root if isinstance(files, LocalFiles) else Path(tempfile.mkdtemp(prefix="watersmeet-"))
-    folder.mkdir(parents=True, exist_ok=True)
+    files.make()
     log = folder / f"spark-{re.sub(r'[^A-Za-z0-9_.-]', '_', job.name)}.log"
     if log.exists():
         log.replace(log.with_suffix(".log.1"))
@@ -103,11 +105,12 @@ def _log_file(job: Job) -> Path:
 
 def _first_words(prepared: Prepared) -> str:
     job = prepared.job
+    state, checkpoint = hide(job.state), hide(job.checkpoint)
     if prepared.checkpoint is None:
-        return f"{job.name}: starts from the checkpoint {job.checkpoint}, state in {job.state}"
+        return f"{job.name}: starts from the checkpoint {checkpoint}, state in {state}"
     if prepared.checkpoint.fresh:
-        return f"{job.name}: starts afresh, state in {job.state}"
-    return f"{job.name}: goes on with batch {prepared.checkpoint.next_batch}, state in {job.state}"
+        return f"{job.name}: starts afresh, state in {state}"
+    return f"{job.name}: goes on with batch {prepared.checkpoint.next_batch}, state in {state}"
 
 
 def _last_words(meters: Meters, *, stopped: bool) -> str:

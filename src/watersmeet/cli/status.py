@@ -79,6 +79,8 @@ def status(
       age_s            seconds since then
       live_bytes       what the join reads
       disk_bytes       all files, also those not yet removed
+      gaps             batches whose rows are missing because acceptGap named
+                       them, such as "17-19"
       damage           what is wrong, as texts; empty if nothing is
 
     Exit code: 0; 1 if damage was found; 2 if there is no state.
@@ -145,6 +147,8 @@ def _heading(join: JoinStatus) -> RenderableType:
     text.append(f"batch {join.batch}, started {join.starts} time{'s' if join.starts > 1 else ''}")
     if join.written_ms is not None and join.age_s is not None:
         text.append(f", last batch {age(join.age_s)} ({moment(join.written_ms)})")
+    if join.gaps:
+        text.append(f"\nwithout the rows of batches {', '.join(join.gaps)} (acceptGap)")
     if join.strategy is not None:
         text.append(f"\n{_strategy(join)}")
     if join.window is not None:

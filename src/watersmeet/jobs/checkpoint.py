@@ -37,7 +37,7 @@ def read_checkpoint(place: str) -> Checkpoint:
         query = str(json.loads(content)["id"])
     except (ValueError, KeyError, TypeError) as error:
         raise StateError(
-            f"the checkpoint {place} has a damaged metadata file: restore it, or start with a new checkpoint"
+            f"the checkpoint {files.place} has a damaged metadata file: restore it, or start with a new checkpoint"
         ) from error
     planned, done = _last(files, "offsets"), _last(files, "commits")
     return Checkpoint(query, planned if planned > done else done + 1)

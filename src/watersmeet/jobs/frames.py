@@ -19,6 +19,7 @@ from watersmeet.jobs.failure import plain_message
 from watersmeet.jobs.model import AvailableNow, Job, Source, TableSource
 from watersmeet.jobs.progress import METRIC, ROWS_OUT
 from watersmeet.jobs.secrets import expand, expand_all
+from watersmeet.spark.heartbeat import NO_AVAILABLE_NOW, beat_source
 from watersmeet.tables.spec import Table
 
 # Formats whose files say their columns and types; a stream of them takes the schema of what is there.
@@ -97,6 +98,8 @@ def arguments_of(job: Job) -> dict[str, Any]:
 
 
 def start_query(job: Job, joined: DataFrame, env: Mapping[str, str]) -> StreamingQuery:
+    if isinstance(job.trigger, AvailableNow) and job.join.max_delay is not None and beat_source() is None:
+        raise ConfigError(f"{job.file.name}: [job]: {NO_AVAILABLE_NOW}")
     counted = joined.observe(METRIC, F.count(F.lit(1)).alias(ROWS_OUT))
     writer = (
         counted.writeStream.format(job.sink.format)

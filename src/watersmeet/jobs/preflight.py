@@ -11,14 +11,16 @@ from collections.abc import Mapping
 
 from pyspark.sql import DataFrame, SparkSession
 
-from watersmeet.config import read_settings
+from watersmeet.config import read_settings, session_lookup
 from watersmeet.errors import WatersmeetError
 from watersmeet.jobs.checkpoint import Checkpoint, read_checkpoint
 from watersmeet.jobs.frames import arguments_of
 from watersmeet.jobs.model import Job
-from watersmeet.log.files import open_files
-from watersmeet.log.manifests import find_parent, list_manifests
-from watersmeet.model.facts import BatchId, JoinSignature
+from watersmeet.jobs.secrets import expand_all
+from watersmeet.log.files import Storage, open_files
+from watersmeet.log.parents import find_parent
+from watersmeet.log.starts import next_number
+from watersmeet.model.facts import BatchId, JoinSignature, Start
 from watersmeet.plan.compatible import check_compatible
 from watersmeet.spark.lookup import plan_lookup_join
 from watersmeet.spark.operator import parse_join, specify
@@ -27,6 +29,12 @@ from watersmeet.tables.spec import Table
 
 # A place that Spark reaches through Hadoop and `pyarrow.fs` may not know.
 _REMOTE = re.compile(r"(?!file:)[A-Za-z][A-Za-z0-9+.-]+:")
+
+
+def storage_of(job: Job, env: Mapping[str, str]) -> Storage:
+    """Where the job's state is, opened as its file says."""
+    given = expand_all(job.spark, env, f"{job.file.name}: [spark]")
+    return read_settings(given.get, state=job.state, tasks=1).storage
 
 
 def signature_of(job: Job, inputs: Mapping[str, DataFrame | Table]) -> JoinSignature:
@@ -52,10 +60,11 @@ def check_state(spark: SparkSession, job: Job, signature: JoinSignature, checkpo
     """Raise StateMissing, StateBehind, StateMismatch or CorruptFile if the query could not go on."""
     if checkpoint.query is None:
         return
-    settings = read_settings(lambda key: spark.conf.get(key, None), state=job.state, tasks=job.join.tasks)
-    files = open_files(job.state, cache=settings.cache).under(job.join.name, checkpoint.query)
+    settings = read_settings(session_lookup(spark), state=job.state, tasks=job.join.tasks)
+    files = open_files(settings.storage).under(job.join.name, checkpoint.query)
     # The run is not known before the start; it is a new one, so no manifest can carry its name.
     batch = BatchId(checkpoint.query, run="", number=checkpoint.next_batch)
-    parent = find_parent(files, list_manifests(files), batch, accept_gap=settings.accept_gap)
+    start = Start(next_number(files), batch.run, batch.number)
+    parent = find_parent(files, batch, start, settings.accept_gap)
     if parent is not None:
         check_compatible(parent.signature, signature)

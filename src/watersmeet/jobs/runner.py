@@ -23,7 +23,7 @@ from watersmeet.jobs.checkpoint import Checkpoint
 from watersmeet.jobs.failure import QueryError, plain_message
 from watersmeet.jobs.frames import join_inputs, read_inputs, start_query
 from watersmeet.jobs.model import Job
-from watersmeet.jobs.preflight import check_state, find_checkpoint, signature_of
+from watersmeet.jobs.preflight import check_state, find_checkpoint, signature_of, storage_of
 from watersmeet.jobs.progress import Batches, read_new
 from watersmeet.log.files import open_files
 from watersmeet.log.status import JoinStatus, join_status
@@ -71,7 +71,7 @@ class Running:
 
     def __init__(self, prepared: Prepared, env: Mapping[str, str]):
         self.job = prepared.job
-        self._files = open_files(self.job.state)
+        self._files = open_files(storage_of(self.job, env))
         self._seen = -1
         self.query: StreamingQuery = start_query(prepared.job, prepared.joined, env)
 

@@ -8,10 +8,9 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 
+from watersmeet.credentials import HIDDEN, hide, secrets_in
 from watersmeet.errors import ConfigError
 from watersmeet.jobs.model import Job, Source
-
-HIDDEN = "***"
 
 _VARIABLE = re.compile(r"(?<!\$)\$\{([A-Za-z_][A-Za-z0-9_]*)\}")
 _ESCAPED = re.compile(r"\$(\$\{[A-Za-z_][A-Za-z0-9_]*\})")
@@ -22,8 +21,6 @@ _SECRET_KEY = re.compile(
     r"secret|passw|pwd|passphrase|token|credential|jaas|auth|(access|api|private|account|shared|encryption)[._-]?key",
     re.IGNORECASE,
 )
-# The user part of a URL: scheme://user:password@host.
-_USER_INFO = re.compile(r"(?<=://)[^/@\s]+(?=@)")
 
 # Shorter values are words like "true" or "1", which would be blanked out all over a message.
 _MIN_SECRET_CHARS = 5
@@ -58,15 +55,16 @@ def shown(key: str, value: str) -> str:
     """An option's value as it may be printed. Variables stay unexpanded, so they can be shown."""
     if looks_secret(key) and not _VARIABLE.fullmatch(value):
         return HIDDEN
-    return _USER_INFO.sub(HIDDEN, value)
+    return hide(value)
 
 
 def secrets_of(job: Job, env: Mapping[str, str]) -> frozenset[str]:
-    """What must not appear in a message: values under secret-looking keys, and what variables stand for.
+    """What must not appear in a message: values under secret-looking keys, what variables stand for, and the
+    credentials in the places of state and checkpoint.
 
     Tables keep theirs by themselves (tables/address.py).
     """
-    found: set[str] = set()
+    found = secrets_in(job.state) | secrets_in(job.checkpoint)
     sources = [source for source in job.inputs if isinstance(source, Source)]
     for options in (*(source.options for source in sources), job.sink.options, job.spark):
         for key, value in options.items():

@@ -6,11 +6,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
 from pyspark.errors import AnalysisException
-from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.types import StructField, StructType
 
-from watersmeet.config import Lookup
 from watersmeet.engine.compile import HASHED, ROW, Compiled, CompiledJoin, HashedKeys
 from watersmeet.engine.compile_lookup import CompiledLookup
 from watersmeet.engine.spec import JoinSpec
@@ -51,10 +50,6 @@ def schema_of(name: str, frame: DataFrame) -> Schema:
     if twice:
         raise UsageError(f"input {name} has several columns named {', '.join(sorted(twice))}: rename them")
     return {f.name: parse_type(f.dataType.simpleString()) for f in fields}
-
-
-def lookup_in(spark: SparkSession) -> Lookup:
-    return lambda key: spark.conf.get(key, None)
 
 
 def _arriving(frame: DataFrame, name: str, compiled: Compiled) -> DataFrame:

@@ -4,39 +4,40 @@
                                                                                            │
                                                                        pages of the table ─┘
 
-The table is opened, checked and, if need be, brought into order here, on the driver, before the query starts. With
-`max_delay` a source of one empty row a second runs beside the stream: without it Spark has no batch, and rows that
-wait would wait for the next ones.
+The table is opened, checked and, if need be, sorted here, on the driver, before the query starts. With
+`max_delay` a source without rows runs beside the stream (`spark/heartbeat.py`): without it Spark has no batch while
+the stream is idle, and rows that wait would wait for the next ones.
 """
 
 from __future__ import annotations
 
+import time
 import uuid
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import cast
 
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql import functions as F
 from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.types import StructField, StructType
 
-from watersmeet.config import read_memory, read_settings
+from watersmeet.config import read_memory, read_settings, read_sql_settings, session_lookup
 from watersmeet.engine.compile_lookup import CompiledLookup, TableSide, columns_needed, compile_lookup
 from watersmeet.engine.kept_table import HYBRID, INDEX, MESH, TableSpec, kept_while_rows_wait
 from watersmeet.engine.spec import JoinSpec, Settings
 from watersmeet.engine.strategy import choose_lookup
 from watersmeet.errors import UsageError
 from watersmeet.log.files import open_files
+from watersmeet.log.probe import probe
 from watersmeet.model.expression import Selected
 from watersmeet.model.lookup import TableVersion
 from watersmeet.model.types import Schema, parse_type
 from watersmeet.plan.pages import READ_ROWS, PagePolicy
-from watersmeet.predicate import is_fixed_zone, parse_predicate, parse_select
-from watersmeet.spark.frames import ingested, joined, lookup_in, schema_of
+from watersmeet.predicate import is_fixed_zone, normal_zone, parse_predicate, parse_select
+from watersmeet.spark.frames import ingested, joined, schema_of
+from watersmeet.spark.heartbeat import heartbeat
 from watersmeet.spark.request import Request
 from watersmeet.spark.table_frames import Frames, shown_progress
-from watersmeet.spark.tasks import DESCRIPTOR_SCHEMA
 from watersmeet.tables.prepare import prepare
 from watersmeet.tables.source import Source
 from watersmeet.tables.spec import Table, read_seconds
@@ -69,12 +70,12 @@ def join_table(inputs: Mapping[str, DataFrame | Table], request: Request) -> Dat
     plan = plan_lookup_join(inputs, request)
     descriptors = ingested(plan.stream, plan.stream_name, plan.compiled, plan.spec)
     if plan.spec.table and plan.spec.table.policy.max_delay_ms:
-        descriptors = descriptors.unionByName(_heartbeat(plan.stream.sparkSession))
+        descriptors = descriptors.unionByName(heartbeat(plan.stream.sparkSession))
     return joined(descriptors, plan.spec, plan.compiled, plan.schemas, plan.selected, plan.on)
 
 
 def plan_lookup_join(inputs: Mapping[str, DataFrame | Table], request: Request) -> PlannedLookup:
-    """Open and check all that a join with a table needs; the table is brought into order if need be."""
+    """Open and check all that a join with a table needs; the table is sorted if need be."""
     table_name = next(name for name, given in inputs.items() if isinstance(given, Table))
     stream_name = next(name for name in inputs if name != table_name)
     table, stream = cast("Table", inputs[table_name]), cast("DataFrame", inputs[stream_name])
@@ -82,7 +83,7 @@ def plan_lookup_join(inputs: Mapping[str, DataFrame | Table], request: Request) 
     choice = choose_lookup(request.strategy)
     _refuse_windows(request)
     spark = stream.sparkSession
-    lookup = lookup_in(spark)
+    lookup = session_lookup(spark)
     settings = read_settings(lookup, state=request.state, tasks=request.tasks, options=request.options)
     delay_ms = 0 if request.max_delay is None else int(1000 * read_seconds("max_delay", request.max_delay))
     if not stream.isStreaming:
@@ -90,14 +91,15 @@ def plan_lookup_join(inputs: Mapping[str, DataFrame | Table], request: Request) 
         delay_ms = 0
     if delay_ms:
         table = kept_while_rows_wait(table)
+    probe(settings.storage)
     opened = _open(table, settings, spark)
     frames = {stream_name: stream.schema, table_name: opened.schema}
     frames = {name: frames[name] for name in inputs}
     schemas: dict[str, Schema] = {
         name: schema_of(name, stream) if name == stream_name else _schema(opened.schema) for name in inputs
     }
-    ansi = spark.conf.get("spark.sql.ansi.enabled", "true") == "true"
-    case_sensitive = spark.conf.get("spark.sql.caseSensitive", "false") == "true"
+    sql = read_sql_settings(lookup, request.options)
+    ansi, case_sensitive = sql.ansi, sql.case_sensitive
     if not isinstance(request.on, str):
         raise UsageError(
             "a table is found by its key: give the predicate as text, such as 's.product = p.id'"
@@ -107,13 +109,19 @@ def plan_lookup_join(inputs: Mapping[str, DataFrame | Table], request: Request) 
         schemas,
         ansi=ansi,
         case_sensitive=case_sensitive,
-        fixed_zone=is_fixed_zone(spark.conf.get("spark.sql.session.timeZone") or ""),
+        fixed_zone=is_fixed_zone(sql.zone),
     )
     selected = None
     if request.select is not None:
         selected = parse_select(request.select, schemas, ansi=ansi, case_sensitive=case_sensitive)
     compiled = compile_lookup(
-        predicate, selected, schemas, TableSide(table_name, table.keys), left=left, ansi=ansi
+        predicate,
+        selected,
+        schemas,
+        TableSide(table_name, table.keys),
+        left=left,
+        ansi=ansi,
+        zone=normal_zone(sql.zone),
     )
     memory = read_memory(lookup, request.memory, request.options)
     spec = JoinSpec(
@@ -123,6 +131,7 @@ def plan_lookup_join(inputs: Mapping[str, DataFrame | Table], request: Request) 
         join=compiled.join,
         settings=settings,
         streaming=stream.isStreaming,
+        built_ms=int(time.time() * 1000),
         table=TableSpec(
             name=table_name,
             keys=table.keys,
@@ -168,7 +177,7 @@ def _refuse_windows(request: Request) -> None:
 
 
 def _open(table: Table, settings: Settings, spark: SparkSession) -> _Opened:
-    files = open_files(settings.state, cache=settings.cache, fsync=settings.fsync)
+    files = open_files(settings.storage)
     with shown_progress() as report:
         source = prepare(table, files, Frames(spark), report, cache=settings.cache)
     opened = source.open()
@@ -186,10 +195,3 @@ def _schema(fields: StructType) -> Schema:
 
 def _nullable(schema: StructType) -> StructType:
     return StructType([StructField(field.name, field.dataType, True) for field in schema.fields])
-
-
-def _heartbeat(spark: SparkSession) -> DataFrame:
-    beats = spark.readStream.format("rate").option("rowsPerSecond", 1).load()
-    empty = beats.where(F.lit(False))
-    columns = (part.split() for part in DESCRIPTOR_SCHEMA.split(", "))
-    return empty.select(*(F.lit(None).cast(kind).alias(name) for name, kind in columns))

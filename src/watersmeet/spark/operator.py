@@ -10,6 +10,7 @@ which Spark's optimiser takes apart again when only some fields are used.
 
 from __future__ import annotations
 
+import time
 import uuid
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -20,18 +21,20 @@ from pyspark.errors import AnalysisException
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
-from watersmeet.config import has_place, read_grid_policy, read_settings
+from watersmeet.config import has_place, read_grid_policy, read_settings, read_sql_settings, session_lookup
 from watersmeet.engine.compile import CompiledJoin, compile_callable, compile_join
+from watersmeet.engine.fingerprint import warn_if_code_changed
 from watersmeet.engine.spec import JoinSpec
 from watersmeet.engine.strategy import SPARK, Choice, check_arguments, choose, settle
 from watersmeet.engine.window import add_window
 from watersmeet.errors import UsageError
 from watersmeet.kernel.theta import Condition
+from watersmeet.log.probe import probe
 from watersmeet.model.expression import Selected
 from watersmeet.model.facts import JoinSignature
 from watersmeet.model.window import DATE, FARTHEST, TIMESTAMP, TIMESTAMP_NTZ
-from watersmeet.predicate import is_fixed_zone, parse_predicate, parse_select, parse_window
-from watersmeet.spark.frames import ingested, joined, lookup_in, quoted, refused, schema_of
+from watersmeet.predicate import is_fixed_zone, normal_zone, parse_predicate, parse_select, parse_window
+from watersmeet.spark.frames import ingested, joined, quoted, refused, schema_of
 from watersmeet.spark.request import Request
 
 
@@ -50,6 +53,7 @@ def join_frames(inputs: Mapping[str, DataFrame], request: Request) -> DataFrame:
         check_arguments(parsed.choice, request.cells, request.mapping, request.groups)
         return _join_batches(inputs, str(request.on), parsed)
     spec, compiled = specify(inputs, parsed, request)
+    warn_if_code_changed(spec)
     left, right = (ingested(frame, name, compiled, spec) for name, frame in inputs.items())
     schemas = {name: frame.schema for name, frame in inputs.items()}
     return joined(left.unionByName(right), spec, compiled, schemas, parsed.selected, str(request.on))
@@ -60,8 +64,9 @@ def specify(
 ) -> tuple[JoinSpec, CompiledJoin]:
     """The join as its tasks run it."""
     first = next(iter(inputs.values()))
-    lookup = lookup_in(first.sparkSession)
+    lookup = session_lookup(first.sparkSession)
     settings = read_settings(lookup, state=request.state, tasks=request.tasks, options=request.options)
+    probe(settings.storage)
     compiled, strategy = settle(
         parsed.choice,
         parsed.compiled,
@@ -78,6 +83,7 @@ def specify(
         join=compiled.join,
         settings=settings,
         streaming=first.isStreaming,
+        built_ms=int(time.time() * 1000),
         strategy=strategy,
     )
     return spec, compiled
@@ -85,25 +91,24 @@ def specify(
 
 def parse_join(inputs: Mapping[str, DataFrame], request: Request) -> ParsedJoin:
     first = next(iter(inputs.values()))
-    spark = first.sparkSession
+    lookup = session_lookup(first.sparkSession)
     schemas = {name: schema_of(name, frame) for name, frame in inputs.items()}
-    ansi = spark.conf.get("spark.sql.ansi.enabled", "true") == "true"
-    case_sensitive = spark.conf.get("spark.sql.caseSensitive", "false") == "true"
+    sql = read_sql_settings(lookup, request.options)
+    ansi, case_sensitive = sql.ansi, sql.case_sensitive
     predicate = None
     if isinstance(request.on, str):
-        zone = spark.conf.get("spark.sql.session.timeZone")
         predicate = parse_predicate(
             request.on,
             schemas,
             ansi=ansi,
             case_sensitive=case_sensitive,
-            fixed_zone=is_fixed_zone(zone or ""),
+            fixed_zone=is_fixed_zone(sql.zone),
         )
     selected = None
     if request.select is not None:
         selected = parse_select(request.select, schemas, ansi=ansi, case_sensitive=case_sensitive)
     if predicate is not None:
-        compiled = compile_join(predicate, selected, schemas, ansi=ansi)
+        compiled = compile_join(predicate, selected, schemas, ansi=ansi, zone=normal_zone(sql.zone))
     else:
         compiled = compile_callable(_sendable(cast("Condition", request.on)), selected, schemas)
     window = parse_window(
@@ -116,7 +121,7 @@ def parse_join(inputs: Mapping[str, DataFrame], request: Request) -> ParsedJoin:
     )
     if window is not None:
         compiled = add_window(compiled, *window, schemas)
-    known = has_place(lookup_in(spark), request.state)
+    known = has_place(lookup, request.state)
     choice = choose(request.strategy, compiled, streaming=first.isStreaming, has_place=known)
     return ParsedJoin(tuple(inputs), selected, compiled, choice)
 

@@ -18,6 +18,7 @@ from pyspark.sql import DataFrame, SparkSession
 from watersmeet.errors import TableError
 from watersmeet.log.codec import checksum
 from watersmeet.tables.address import Address
+from watersmeet.tables.logs import log_above
 from watersmeet.tables.parquet_files import DataFile, place_of
 from watersmeet.tables.source import Progress, Report, no_report
 
@@ -38,8 +39,9 @@ class Frames:
         """By its plan and the files that it is read from, with their sizes and times of change.
 
         One whose rows are in memory is known to this process only. New each time is one whose files cannot be looked
-        at from here, one that is read from elsewhere, such as a database, and one whose plan depends on chance; and
-        all through Spark Connect, which has no plan to look at. Not seen: changes of other sources that are read beside
+        at from here, one that is read from elsewhere, such as a database, one of a table with a log, which may delete
+        rows without a change to its files, and one whose plan depends on chance; and all through Spark Connect, which
+        has no plan to look at. Not seen: changes of other sources that are read beside
         files, and of Python functions.
         """
         given = cast("DataFrame", frame)
@@ -77,8 +79,8 @@ def _checksum(*what: object) -> str:
 
 
 def _look_at(uris: Sequence[str]) -> list[DataFile] | None:
-    """Sizes and times of files by their URIs as Spark writes them; None where one cannot be had."""
-    found = []
+    """Sizes and times of files by their URIs as Spark writes them; None where they cannot be had or do not tell."""
+    found: list[DataFile] = []
     for _, group in groupby(uris, lambda uri: urlsplit(uri)[:2]):
         some = list(group)
         try:
@@ -86,7 +88,10 @@ def _look_at(uris: Sequence[str]) -> list[DataFile] | None:
             # Spark leaves letters beyond ASCII as they are, which Arrow takes for no URI.
             filesystem, first = place_of(Address(quote(some[0], safe=string.punctuation)))
             root = first.removesuffix(unquote(urlsplit(some[0]).path))
-            infos = filesystem.get_file_info([root + unquote(urlsplit(uri).path) for uri in some])
+            paths = [root + unquote(urlsplit(uri).path) for uri in some]
+            if log_above(filesystem, paths) is not None:
+                return None
+            infos = filesystem.get_file_info(paths)
         except (TableError, OSError, pa.ArrowException):
             return None
         if not all(info.is_file and info.mtime_ns for info in infos):
@@ -97,7 +102,7 @@ def _look_at(uris: Sequence[str]) -> list[DataFile] | None:
 
 @contextmanager
 def shown_progress() -> Iterator[Report]:
-    """A bar on the terminal while a table is brought into order; nothing where there is no terminal."""
+    """A bar on the terminal while a table is sorted; nothing where there is no terminal."""
     if not sys.stderr.isatty():
         yield no_report
         return

@@ -14,14 +14,18 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark import TaskContext
 
+from watersmeet.engine.batch_join import id_for_ingest, id_for_join
 from watersmeet.engine.operator import Operator
 from watersmeet.engine.spec import JoinSpec
-from watersmeet.errors import WatersmeetError
-from watersmeet.log.clean import BATCH_FOLDER
+from watersmeet.errors import ConfigError, WatersmeetError
 from watersmeet.log.codec import decode_checked, encode_checked
 from watersmeet.model.facts import BatchId, Descriptor
 from watersmeet.spark.garbage import keep_modules
+from watersmeet.spark.micro_batch import micro_batch
 from watersmeet.spark.sockets import acknowledge_at_once
+
+# A setting of a query's own session: why its tasks must not run. Spark hands settings that begin with "spark" to tasks.
+REFUSAL = "spark.watersmeet.refusal"
 
 DESCRIPTOR_SCHEMA = "task int, descriptor binary"
 _DESCRIPTORS = pa.schema({"task": pa.int32(), "descriptor": pa.binary()})
@@ -37,8 +41,14 @@ class IngestTask:
     def __call__(self, incoming: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         keep_modules()
         context = _context()
+        _raise_refusal(context)
         operator = Operator(self.spec, time.time)
-        descriptor = operator.ingest(_batch(self.spec, context), self.input, context.partitionId(), incoming)
+        batch = (
+            micro_batch(context.getLocalProperty)
+            if self.spec.streaming
+            else id_for_ingest(self.spec.instance)
+        )
+        descriptor = operator.ingest(batch, self.input, context.partitionId(), incoming)
         tasks = self.spec.settings.tasks
         columns = [pa.array(range(tasks), pa.int32()), pa.array([encode_checked(descriptor)] * tasks)]
         yield pa.RecordBatch.from_arrays(columns, schema=_DESCRIPTORS)
@@ -53,14 +63,18 @@ class JoinTask:
     def __call__(self, descriptors: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         keep_modules()
         acknowledge_at_once()
+        _raise_refusal(_context())
         received = pa.Table.from_batches(descriptors, _DESCRIPTORS)
-        batch = _batch(self.spec, _context())
         operator = Operator(self.spec, time.time)
         for task in self._tasks(received):
             mine = received.filter(pc.equal(received.column("task"), task))
-            yield from operator.join(
-                batch, task, [_decode(row) for row in mine.column("descriptor").to_pylist()]
-            )
+            told = [_decode(row) for row in mine.column("descriptor").to_pylist()]
+            yield from operator.join(self._batch(told), task, told)
+
+    def _batch(self, descriptors: list[Descriptor]) -> BatchId:
+        if self.spec.streaming:
+            return micro_batch(_context().getLocalProperty)
+        return id_for_join(self.spec.instance, descriptors)
 
     def _tasks(self, received: pa.Table) -> list[int]:
         """The tasks that this partition stands for; the rows say it, since Spark may put several into one.
@@ -76,25 +90,14 @@ def _decode(content: bytes) -> Descriptor:
     return decode_checked(Descriptor, content, "a descriptor in the shuffle")
 
 
+def _raise_refusal(context: TaskContext) -> None:
+    reason = context.getLocalProperty(REFUSAL)
+    if reason:
+        raise ConfigError(reason)
+
+
 def _context() -> TaskContext:
     context = TaskContext.get()
     if context is None:
         raise WatersmeetError("a Watersmeet task was called outside Spark")
     return context
-
-
-def _batch(spec: JoinSpec, context: TaskContext) -> BatchId:
-    """Which micro-batch this task belongs to. A batch join is a batch of its own, whatever it runs in."""
-    if not spec.streaming:
-        execution = context.getLocalProperty("spark.sql.execution.id") or "0"
-        return BatchId(query=f"{BATCH_FOLDER}{spec.instance}-{execution}", run="batch", number=0)
-    number = context.getLocalProperty("streaming.sql.batchId")
-    query = context.getLocalProperty("sql.streaming.queryId")
-    run = context.getLocalProperty("spark.jobGroup.id")
-    if not number or not query or not run:
-        raise WatersmeetError(
-            "Spark did not say which micro-batch this task belongs to. If a foreachBatch function evaluates its "
-            "DataFrame in a thread of its own, start that thread as pyspark.InheritableThread, or persist the "
-            "DataFrame first"
-        )
-    return BatchId(query=query, run=run, number=int(number))

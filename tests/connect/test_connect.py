@@ -1,0 +1,200 @@
+"""Joins through Spark Connect: streams, tables, Python conditions, `foreachBatch`, restarts.
+
+Functions are nested, so that they are pickled by value: the server cannot import this file.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pyarrow.compute as pc
+import pytest
+from pyspark.errors import PySparkException
+
+import watersmeet as wm
+from watersmeet.log.files import LocalFiles
+from watersmeet.log.manifests import list_manifests
+from watersmeet.testing import assert_same_rows
+
+# Spark gives the process of a foreachBatch function ten seconds to start, which a busy machine may not keep.
+START_ATTEMPTS = 5
+
+
+class Streams:
+    """Two streams of JSON files with columns k and x, and a query over them."""
+
+    def __init__(self, spark, folder: Path):
+        self.spark, self.folder = spark, folder
+        self.rows: dict[str, list[tuple[int, int]]] = {"l": [], "r": []}
+        for name in self.rows:
+            (folder / name).mkdir()
+
+    def add(self, **rows: list[tuple[int, int]]) -> None:
+        for name, new in rows.items():
+            self.rows[name] += new
+            text = "\n".join(json.dumps({"k": k, "x": x}) for k, x in new)
+            draft = self.folder / f"draft-{name}"
+            draft.write_text(text)
+            draft.rename(self.folder / name / f"{len(self.rows[name]):05d}.json")
+
+    def stream(self, name: str):
+        return self.spark.readStream.schema("k int, x int").json(str(self.folder / name))
+
+    def join(self, on: Any = "l.k = r.k"):
+        inputs = {"l": self.stream("l"), "r": self.stream("r")}
+        state = str(self.folder / "state")
+        return wm.join(inputs, on=on, select=["l.x", "r.x AS y"], state=state, tasks=2)
+
+    def start(self, writer, checkpoint: str = "checkpoint", name: str | None = None):
+        writer = writer.option("checkpointLocation", str(self.folder / checkpoint))
+        if name is not None:
+            writer = writer.queryName(name)
+        for attempt in range(START_ATTEMPTS):
+            try:
+                return writer.start()
+            except PySparkException as error:
+                if "failed to connect back" not in str(error) or attempt == START_ATTEMPTS - 1:
+                    raise
+        raise AssertionError
+
+    def expected(self, matches: Callable[[int, int], bool] = lambda k, j: k == j) -> list[tuple[int, int]]:
+        return [(x, y) for k, x in self.rows["l"] for j, y in self.rows["r"] if matches(k, j)]
+
+    def manifests(self, query) -> list[tuple[int, int, str]]:
+        found = list_manifests(LocalFiles(self.folder / "state" / "l-r" / str(query.id)))
+        return [(name.run_seq, name.batch, name.run) for name in found]
+
+
+@pytest.fixture
+def streams(spark, tmp_path) -> Streams:
+    return Streams(spark, tmp_path)
+
+
+def saved(spark, folder: Path) -> list[tuple]:
+    """The rows that `save` wrote, by batch: one that Spark runs again replaces its first attempt."""
+    return [
+        tuple(row) for batch in sorted(folder.iterdir()) for row in spark.read.parquet(str(batch)).collect()
+    ]
+
+
+@pytest.mark.parametrize(
+    "on, matches",
+    [
+        pytest.param("l.k = r.k", lambda k, j: k == j, id="equality"),
+        pytest.param(None, lambda k, j: abs(k - j) <= 1, id="function"),
+    ],
+)
+def test_a_stream_with_a_restart(spark, streams, tmp_path, on, matches):
+    def near(left, right):
+        return pc.less_equal(pc.abs(pc.subtract(left["k"], right["k"])), 1)
+
+    def run():
+        writer = streams.join(on or near).writeStream.format("parquet").option("path", str(tmp_path / "out"))
+        query = streams.start(writer.trigger(availableNow=True))
+        assert query.awaitTermination(120)
+        return query
+
+    streams.add(l=[(1, 10), (2, 11)], r=[(1, 20), (3, 21)])
+    first = run()
+    streams.add(l=[(3, 12)], r=[(2, 22)])
+    second = run()
+    assert_same_rows(spark.read.parquet(str(tmp_path / "out")).collect(), streams.expected(matches))
+    assert streams.manifests(second) == [(0, 0, str(first.runId)), (1, 1, str(second.runId))]
+
+
+def test_a_stream_against_tables_from_a_file_and_from_a_dataframe(spark, streams, tmp_path):
+    products = spark.createDataFrame([(1, "one"), (2, "two")], "id int, name string")
+    products.coalesce(1).write.parquet(str(tmp_path / "products"))
+    streams.add(l=[(1, 10), (2, 11), (9, 12)])
+    tables = {"file": wm.table(str(tmp_path / "products"), key="id"), "frame": wm.table(products, key="id")}
+    for kind, table in tables.items():
+        joined = wm.join(
+            {"s": streams.stream("l"), "p": table},
+            on="s.k = p.id",
+            select=["s.x", "p.name"],
+            how="left",
+            state=str(tmp_path / f"state-{kind}"),
+            tasks=2,
+        )
+        writer = joined.writeStream.format("parquet").option("path", str(tmp_path / f"out-{kind}"))
+        query = streams.start(writer.trigger(availableNow=True), f"checkpoint-{kind}")
+        assert query.awaitTermination(120)
+        results = spark.read.parquet(str(tmp_path / f"out-{kind}")).collect()
+        assert_same_rows(results, [(10, "one"), (11, "two"), (12, None)])
+
+
+def test_foreach_batch_with_restarts_gives_every_result_once(spark, streams, tmp_path):
+    """In every batch the DataFrame is evaluated twice, the second time in another thread."""
+    out = str(tmp_path / "out")
+
+    def save(frame, number):
+        from pyspark import InheritableThread
+
+        frame.write.mode("overwrite").parquet(f"{out}/{number:03d}")
+        counted = []
+        session = frame.sparkSession
+        thread = InheritableThread(target=lambda: counted.append(frame.count()), session=session)
+        thread.start()
+        thread.join()
+        assert counted == [session.read.parquet(f"{out}/{number:03d}").count()]
+
+    def start():
+        return streams.start(streams.join().writeStream.foreachBatch(wm.foreach_batch(save)))
+
+    runs = []
+    for new in ({"l": [(1, 10), (2, 11)], "r": [(1, 20)]}, {"r": [(2, 21), (1, 22)]}, {"l": [(2, 12)]}):
+        query = start()
+        for name, rows in new.items():
+            streams.add(**{name: rows})
+            query.processAllAvailable()
+        runs.append((str(query.id), str(query.runId)))
+        query.stop()
+    assert_same_rows(saved(spark, tmp_path / "out"), streams.expected())
+    assert len({query_id for query_id, _ in runs}) == 1
+    starts = {run: place for place, (_, run) in enumerate(runs)}
+    manifests = streams.manifests(query)
+    # Every batch once, in order, each under the run id of its start.
+    assert [batch for _, batch, _ in manifests] == list(range(len(manifests)))
+    assert all(sequence == starts[run] for sequence, _, run in manifests)
+    assert {run for _, _, run in manifests} == set(starts)
+
+
+def test_foreach_batch_without_the_wrapper_is_refused_by_name(streams):
+    def save(frame, number):
+        frame.collect()
+
+    streams.add(l=[(1, 10)], r=[(1, 20)])
+    query = streams.start(streams.join().writeStream.foreachBatch(save))
+    with pytest.raises(PySparkException, match="wm.foreach_batch"):
+        query.processAllAvailable()
+
+
+def test_several_queries_of_one_session_are_told_apart(spark, streams, tmp_path):
+    """By their plans, two of the same DataFrame too; or by a name."""
+    streams.add(l=[(1, 10)], r=[(1, 20)])
+    joined = streams.join()
+
+    def start(name, **how):
+        out = str(tmp_path / f"out-{name}")
+
+        def save(frame, number):
+            frame.write.mode("overwrite").parquet(f"{out}/{number:03d}")
+
+        return streams.start(joined.writeStream.foreachBatch(wm.foreach_batch(save, **how)), name, name)
+
+    queries = {
+        "first": start("first"),
+        "second": start("second"),
+        "third": start("third", query_name="third"),
+    }
+    for query in queries.values():
+        query.processAllAvailable()
+    streams.add(l=[(1, 11)])
+    for name, query in queries.items():
+        query.processAllAvailable()
+        query.stop()
+        assert_same_rows(saved(spark, tmp_path / f"out-{name}"), streams.expected())
+        assert {run for _, _, run in streams.manifests(query)} == {str(query.runId)}
