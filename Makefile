@@ -33,6 +33,10 @@ unit: ## The tests that need no Spark
 faults: ## Tests that kill real processes (long)
 	@$(RUN) pytest tests/faults $(ARGS)
 
+.PHONY: chaos
+chaos: ## Kills, flipped bits, races, power losses and failing disks on the local driver (half an hour)
+	@$(RUN_PLAIN) python -m tests.chaos $(ARGS)
+
 .PHONY: bench
 bench: ## The benchmarks against Spark: equality, band and skewed joins, and tables (two to three hours)
 	@failed=; for suite in equality band skew tables; do \

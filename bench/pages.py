@@ -30,7 +30,7 @@ from bench.data import cache_dir, input_dir, stream_file
 from bench.report import LOOKUPS
 from bench.workloads import CORES, TableWorkload, by_name
 from watersmeet.local.join import LocalJoin
-from watersmeet.log.files import open_files
+from watersmeet.log.files import Storage, open_files
 from watersmeet.log.manifests import list_manifests, read_manifest
 from watersmeet.model.pages import PageIndex
 from watersmeet.tables.source import OpenTable, Source
@@ -54,7 +54,7 @@ class NotedSource:
         return self.inner.folder
 
     @property
-    def place(self) -> str:
+    def place(self) -> Storage | str:
         return self.inner.place
 
     @property

@@ -26,7 +26,8 @@ from tests.faults.harness import (
     waiting_rows,
 )
 from watersmeet.log.manifests import list_manifests, list_receipts, read_manifest, read_receipts
-from watersmeet.log.runs import RUNS, RunReader, batch_of
+from watersmeet.log.names import run_batch
+from watersmeet.log.runs import RUNS, RunReader
 from watersmeet.model.facts import FULL_RANGE, Manifest
 from watersmeet.testing import assert_same_rows
 
@@ -139,6 +140,12 @@ def check_traces(scene: Scene, point: Point) -> None:
         check_cleaned(scene)
 
 
+def _batch_of(path: str) -> int:
+    batch = run_batch(path.rpartition("/")[2])
+    assert batch is not None, path
+    return batch
+
+
 def check_cleaned(scene: Scene) -> None:
     """Old manifests are gone, and with them every run that only they named.
 
@@ -146,7 +153,7 @@ def check_cleaned(scene: Scene) -> None:
     """
     last = list_manifests(scene.files)[-1].batch
     cleaned = last - (last + 1) % 16
-    left = [path for path in orphans(scene) if batch_of(path) < cleaned and "-p0" in path]
+    left = [path for path in orphans(scene) if _batch_of(path) < cleaned and "-p0" in path]
     assert not left, f"not removed: {left}"
     assert min(name.batch for name in list_manifests(scene.files)) >= cleaned - 2
     used = [name for name in list_receipts(scene.files) if int(name.split("-")[1]) < cleaned - 2]

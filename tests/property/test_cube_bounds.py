@@ -115,6 +115,39 @@ def test_a_task_reads_no_more_than_its_share_of_the_rows_and_the_root_of_its_sha
     assert stream.rows_read().max() <= LOAD * load_bound(left, right, tasks) + hidden
 
 
+# Sides within a factor of two of the desired ones: as far off as can be, one is twice as long and the other half. Where
+# a side would be shorter than one part, the other one has all cells, and twice the load if the first is doubled.
+CUT, CUT_AT_THE_END = 1.25, 2.0
+
+
+def best_cell(cells: int, left: int, right: int) -> tuple[float, bool]:
+    """The least that a cell must read of a key in any grid of so many cells, and whether a side is one part there."""
+    side = math.sqrt(left * cells / right)
+    held = min(max(side, 1.0), float(cells))
+    return left / held + right * held / cells, side != held
+
+
+@MANY
+@given(st.data(), st.sampled_from([1, 4, 16, 48]), st.integers(1, 3))
+def test_a_heavy_key_is_cut_by_its_rows_of_both_inputs(data, tasks, batches):
+    """2.2: sides in proportion to |R| and |S| make cells that read the least. A square cut of 1 : 100 reads five times that."""
+    left, right = data.draw(inputs(tasks))
+    stream = Stream(tasks)
+    for batch in range(batches):
+        stream.add(order(left[batch::batches]), order(right[batch::batches]))
+    brought = set(order([*left[batches - 1 :: batches], *right[batches - 1 :: batches]]).tolist())
+    counts = [
+        dict(zip(*(a.tolist() for a in np.unique(order(s), return_counts=True)), strict=True))
+        for s in (left, right)
+    ]
+    for one in stream.cube.heavy:
+        if one.key in brought:
+            rows, others = (max(1, count.get(one.key, 0)) for count in counts)
+            best, at_the_end = best_cell(one.shape.cells, rows, others)
+            cell = rows / one.shape.rows + others / one.shape.cols
+            assert cell <= (CUT_AT_THE_END if at_the_end else CUT) * best * (1 + 1e-9)
+
+
 @st.composite
 def turns(draw) -> list[tuple[np.ndarray, np.ndarray]]:
     """One key a batch, each with all of the batch's work and then with none until it is its turn again."""

@@ -249,6 +249,34 @@ def test_ranges_cover_the_keys_once_and_hold_what_there_is_room_for(points, room
         assert np.all(np.abs(np.cumsum(light_load(light, ranges)) - wanted) <= largest / 2 + 1e-6)
 
 
+some_lots = st.lists(
+    st.tuples(st.integers(1, 4), st.integers(1, 4), st.floats(1, 100)), min_size=1, max_size=5
+)
+
+
+@MANY
+@given(some_lots, st.integers(1, 8), st.floats(0, 3))
+def test_light_keys_even_out_what_the_cells_leave_uneven(drawn, tasks, factor):
+    """No task ends above the level that the light work would rise to as water, but for the keys across its two bounds."""
+    lots = [Lot(place, GridShape(rows, cols), work, 0, 0) for place, (rows, cols, work) in enumerate(drawn)]
+    kept = [np.full((lot.shape.rows, lot.shape.cols), NOBODY) for lot in lots]
+    cells = sum(lot.cell_work * lot.shape.cells for lot in lots)
+    count = 2_000
+    keys = (np.arange(count, dtype=np.uint64) + np.uint64(1)) * np.uint64(KEY_SPACE // (count + 2))
+    light = Profile(keys, np.full(count, cells * factor / count))
+    found = allot_anew(lots, kept, light, tasks)
+    held = np.zeros(tasks)
+    for lot, owners in zip(lots, found.owners, strict=True):
+        held += np.bincount(owners.reshape(-1), minlength=tasks) * lot.cell_work
+    most, low, high = MOST_LIGHT * light.total / tasks, 0.0, held.max() + light.total
+    for _ in range(100):
+        level = (low + high) / 2
+        low, high = (level, high) if np.clip(level - held, 0, most).sum() < light.total else (low, level)
+    total = held + light_load(light, found.ranges)
+    across = 2 * float(light.work.max()) + 1e-6 * cells
+    assert np.all(total <= np.maximum(held, level) + across)
+
+
 def test_work_that_is_lost_in_rounding_is_cut_evenly():
     light = Profile(np.array([5, 6], np.uint64), np.array([1.0, 1.0]))
     with np.errstate(all="raise"):

@@ -118,6 +118,33 @@ def test_with_padding_the_bound_is_1_875_however_far_apart(cells, script):
             assert ratio(plan) <= Fraction(5, 4) * (1 + Fraction(1, cells))
 
 
+@given(
+    st.sampled_from([2, 4, 16, 64]),
+    st.lists(st.tuples(st.sampled_from("lr"), st.integers(1, 90)), min_size=1, max_size=8),
+    epsilons,
+)
+def test_with_padding_decisions_are_logarithmic_however_far_apart(cells, segments, epsilon):
+    """Between two decisions a padded size grows by the factor 1 + e; it begins with a row's part of a cell or more.
+
+    Without padding every row is a decision while the other input has none.
+    """
+    policy = dynamic(epsilon=epsilon)
+    plan = start_grid(cells, policy)
+    decisions = 0
+    for side, count in segments:
+        one = (Amount(1, 1), Amount()) if side == "l" else (Amount(), Amount(1, 1))
+        for _ in range(count):
+            before = plan
+            plan, _ = advance(plan, *one, policy)
+            decisions += (plan.decided_left, plan.decided_right) != (
+                before.decided_left,
+                before.decided_right,
+            )
+    rows = sum(count for _, count in segments)
+    # A size of less than 1 / e rows grows by a whole row at a time, so by more than the factor.
+    assert decisions <= 1 + 2 * math.log(cells * rows) / math.log(1 + epsilon)
+
+
 @MANY
 @given(powers, batches, st.integers(1, 1000), st.integers(1, 1000))
 def test_with_tuple_sizes_the_bound_holds_in_bytes(cells, script, left_bytes, right_bytes):

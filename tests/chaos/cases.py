@@ -1,0 +1,179 @@
+"""The joins that chaos befalls: every strategy, window and table, with the rows of a life and the right answer.
+
+The answer is DuckDB's, over all rows of the life at once. It knows nothing of batches, runs or manifests; what a window
+takes is said in SQL too. Rows are small and keys few, so that a few dozen rows meet in many ways.
+"""
+
+from __future__ import annotations
+
+import itertools
+import random
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+Row = tuple[Any, ...]
+
+# `id` is unique, `n` counts the rows of an input in their order of arrival, `b` is the batch.
+SCHEMA = pa.schema(
+    {"k": pa.int64(), "x": pa.int64(), "t": pa.int64(), "id": pa.int64(), "n": pa.int64(), "b": pa.int64()}
+)
+TABLE_SCHEMA = pa.schema({"k": pa.int64(), "y": pa.int64()})
+
+KEYS = 6
+TABLE_ROWS = 40
+DELAY_S = 5.0
+
+# A window over time: a batch moves on by up to STRIDE, a row lies up to SPREAD around it, and some are too late.
+WIDTH, LATENESS, STRIDE, SPREAD = 6, 3, 4, 4
+WINDOW_ROWS = 15
+
+
+def _unequal(l: pa.RecordBatch, r: pa.RecordBatch) -> pa.Array:
+    return pc.greater(pc.abs(pc.subtract(l["k"], r["k"])), 1)
+
+
+@dataclass(frozen=True)
+class Case:
+    """A join and its condition in DuckDB's words. `how` are arguments of `LocalJoin`."""
+
+    name: str
+    on: Any
+    sql: str
+    how: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def window(self) -> str | None:
+        return None if "within" not in self.how else "time" if "time" in self.how else "rows"
+
+    @property
+    def has_table(self) -> bool:
+        return "how" in self.how
+
+    @property
+    def waits(self) -> bool:
+        """Whether the batch in which a row is answered depends on the clock."""
+        return bool(self.how.get("max_delay_s"))
+
+
+_STRATEGIES = [
+    Case("hash", "l.k = r.k", "l.k = r.k", {"strategy": "hash"}),
+    Case("hypercube", "l.k = r.k AND l.x <= r.x", "l.k = r.k AND l.x <= r.x", {"strategy": "hypercube"}),
+    Case("biclique", "l.k = r.k", "l.k = r.k", {"strategy": "biclique", "groups": 1}),
+    Case("range", "abs(l.k - r.k) <= 1", "abs(l.k - r.k) <= 1", {"strategy": "range"}),
+    Case("grid", "l.k < r.k OR l.x = r.x", "l.k < r.k OR l.x = r.x", {"strategy": "grid", "cells": 3}),
+    Case("python", _unequal, "abs(l.k - r.k) > 1", {"cells": 2}),
+]
+_WINDOWS: dict[str, dict[str, Any]] = {
+    "time": {"within": WIDTH, "time": {"l": "t", "r": "t"}, "lateness": LATENESS},
+    "rows": {"within": f"{WINDOW_ROWS} rows"},
+}
+_TABLES = [
+    Case(
+        f"table-{how}{'-wait' if delay else ''}", "s.k = t.k", "s.k = t.k", {"how": how, "max_delay_s": delay}
+    )
+    for how in ("inner", "left")
+    for delay in (0.0, DELAY_S)
+]
+
+STREAMS = [
+    *_STRATEGIES,
+    *(
+        Case(f"{case.name}-{name}", case.on, case.sql, {**case.how, **window})
+        for case in _STRATEGIES
+        for name, window in _WINDOWS.items()
+    ),
+]
+CASES = {case.name: case for case in [*STREAMS, *_TABLES]}
+
+# By side, the partitions of a batch.
+Batch = dict[str, list[list[Row]]]
+
+
+def make_batches(case: Case, seed: int, count: int) -> list[Batch]:
+    """The rows of a life; the last batches of rows that may wait bring nothing, so that all are answered."""
+    rng = random.Random(seed)
+    ids, numbers = itertools.count(), {side: itertools.count() for side in "lrs"}
+    moment = 0
+    batches = []
+    for number in range(count):
+        moment += rng.randint(0, STRIDE)
+        idle = case.waits and number >= count - 3
+        batch: Batch = {}
+        for side in ("s",) if case.has_table else ("l", "r"):
+            partitions = 0 if idle or rng.random() < 0.1 else rng.randint(1, 2)
+            batch[side] = [
+                [
+                    (
+                        _key(rng, case),
+                        rng.randint(0, 3),
+                        moment + rng.randint(-SPREAD, SPREAD),
+                        next(ids),
+                        next(numbers[side]),
+                        number,
+                    )
+                    for _ in range(rng.randint(0, 8))
+                ]
+                for _ in range(partitions)
+            ]
+        batches.append(batch)
+    return batches
+
+
+def _key(rng: random.Random, case: Case) -> int | None:
+    # Rows without a key do not count in a window: there they would only make the oracle harder to read.
+    if case.window is None and rng.random() < 0.05:
+        return None
+    return rng.randint(0, KEYS * 3 if case.has_table else KEYS)
+
+
+def make_table(seed: int) -> pa.Table:
+    rng = random.Random(f"table {seed}")
+    return to_table([(rng.randint(0, KEYS * 3), number) for number in range(TABLE_ROWS)], TABLE_SCHEMA)
+
+
+def to_table(rows: list[Row], schema: pa.Schema = SCHEMA) -> pa.Table:
+    columns = list(zip(*rows, strict=True)) or [()] * len(schema)
+    return pa.table([pa.array(c, f.type) for c, f in zip(columns, schema, strict=True)], schema=schema)
+
+
+def expected(case: Case, batches: list[Batch], seed: int) -> Counter[Row]:
+    """The results of all batches together."""
+    import duckdb
+
+    with duckdb.connect(config={"threads": 1}) as connection:
+        for side in batches[0]:
+            rows = [row for batch in batches for part in batch[side] for row in part]
+            connection.register(side, to_table(rows))
+        if case.has_table:
+            connection.register("t", make_table(seed))
+        return Counter(connection.execute(_query(case)).fetchall())
+
+
+def _query(case: Case) -> str:
+    if case.has_table:
+        return f"SELECT s.id, t.y FROM s {case.how['how']} JOIN t ON {case.sql}"
+    if case.window is None:
+        return f"SELECT l.id, r.id FROM l JOIN r ON {case.sql}"
+    if case.window == "rows":
+        # Of a row that came in an earlier batch: one of the last of its input before the other row's batch.
+        near = f"""CASE WHEN l.b < r.b THEN l.n >= (SELECT count(*) FROM l m WHERE m.b < r.b) - {WINDOW_ROWS}
+                        WHEN r.b < l.b THEN r.n >= (SELECT count(*) FROM r m WHERE m.b < l.b) - {WINDOW_ROWS}
+                        ELSE true END"""
+        return f"SELECT l.id, r.id FROM l JOIN r ON ({case.sql}) AND {near}"
+    # The watermark before a batch: the input that is behind, less the lateness. A late row moves it not.
+    return f"""
+        WITH mark AS (
+            SELECT b, least((SELECT max(t) FROM l WHERE l.b < batch.b), (SELECT max(t) FROM r WHERE r.b < batch.b)) AS t,
+                   (SELECT count(*) FROM l WHERE l.b < batch.b) AS lefts,
+                   (SELECT count(*) FROM r WHERE r.b < batch.b) AS rights
+            FROM (SELECT b FROM l UNION SELECT b FROM r) batch
+        ),
+        passed AS (SELECT b, CASE WHEN lefts > 0 AND rights > 0 THEN t - {LATENESS} END AS t FROM mark)
+        SELECT l.id, r.id
+        FROM l JOIN passed pl ON pl.b = l.b JOIN r ON ({case.sql}) JOIN passed pr ON pr.b = r.b
+        WHERE abs(l.t - r.t) <= {WIDTH} AND coalesce(l.t >= pl.t, true) AND coalesce(r.t >= pr.t, true)"""

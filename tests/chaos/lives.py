@@ -1,0 +1,310 @@
+"""A life: the batches of one query, its state, its sink and its checkpoint, over any number of starts.
+
+The driver is the local one. The sink is idempotent by batch: it keeps the rows that it got for a batch first. A batch
+is committed after that. A start goes on with the first batch that is not committed, as Spark does. The life is right if
+the rows of all batches in the sink are those of one big join.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import gc
+import importlib
+import os
+import pickle
+import random
+import shutil
+import time
+import uuid
+from collections import Counter
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from tests.chaos.cases import CASES, SCHEMA, Batch, Case, Row, expected, make_batches, make_table, to_table
+from tests.chaos.server import make_bucket
+from watersmeet import failpoints, table
+from watersmeet.engine import operator
+from watersmeet.engine.spec import Settings
+from watersmeet.local.join import LocalJoin
+from watersmeet.log.files import Files
+from watersmeet.model.facts import BatchId
+
+BATCHES = 9
+WEEK_S = 7 * 86_400.0
+# The driver's own places, beside those of the state.
+SINK_BEFORE, SINK_WRITTEN = "sink-before-write", "sink-written"
+
+# So that a few dozen rows go through several runs a partition, merges in parts, clean-up and many result batches.
+TINY: dict[str, Any] = {
+    "watersmeet.plan.merges.FAN_IN": 2,
+    "watersmeet.plan.merges.MIN_PART_ROWS": 3,
+    "watersmeet.plan.merges.MIN_REWRITE_ROWS": 2,
+    "watersmeet.plan.merges.MIN_BUDGET_ROWS": 8,
+    "watersmeet.engine.merge.PART_ROWS": 6,
+    "watersmeet.engine.operator.CLEAN_EVERY_BATCHES": 2,
+    "watersmeet.engine.operator.OUTPUT_ROWS": 8,
+    "watersmeet.kernel.pairs.PIECE_ROWS": 4,
+    "watersmeet.kernel.pairs.OUTPUT_ROWS": 8,
+    "watersmeet.kernel.cross.HEAVY_PAIRS": 4,
+    "watersmeet.plan.hypercube.LEAST_LISTED_ROWS": 1,
+    "watersmeet.local.join.READ_ROWS": 3,
+}
+
+
+# Imported late by what we call, half a second each time: once before the forks is enough.
+WARM = (
+    "boto3",
+    "duckdb",
+    "obstore",
+    "obstore.store",
+    "pandas",
+    "pyarrow.dataset",
+    "pyarrow.fs",
+    "watersmeet.log.remote",
+)
+
+
+def make_ready() -> None:
+    """Lower the thresholds of this process and its children, and import what they need."""
+    for name in WARM:
+        importlib.import_module(name)
+    for name, value in TINY.items():
+        module, _, attribute = name.rpartition(".")
+        found = importlib.import_module(module)
+        assert hasattr(found, attribute), f"{name} has gone: tests/chaos/lives.py lowers it"
+        setattr(found, attribute, value)
+    # What is there now stays: collecting it in a child would copy all its pages.
+    gc.freeze()
+
+
+@dataclass
+class Life:
+    """`state` is a path or a URI; `began_s` is the time when the life began, by every clock in it."""
+
+    folder: Path
+    case_name: str
+    seed: int
+    state: str
+    tasks: int = 2
+    batches: int = BATCHES
+    fsync: bool = False
+    grace_s: float = 600.0
+    retain: int = 2
+    cache_name: str = "cache"
+    # A batch join over the same rows at each start, and a table that no query reads: both leave garbage.
+    batch_joins: bool = False
+    spare_tables: bool = False
+    began_s: float = field(default_factory=time.time)
+
+    @property
+    def case(self) -> Case:
+        return CASES[self.case_name]
+
+    @cached_property
+    def rows(self) -> list[Batch]:
+        return make_batches(self.case, self.seed, self.batches)
+
+    @property
+    def is_remote(self) -> bool:
+        return "://" in self.state
+
+    @property
+    def root(self) -> Path:
+        """The state's directory, where it is one."""
+        return Path(self.state)
+
+    def prepare(self) -> None:
+        for name in ("sink", "commits"):
+            (self.folder / name).mkdir(parents=True, exist_ok=True)
+        if self.case.has_table:
+            pq.write_table(make_table(self.seed), self.folder / "table.parquet")
+        if self.is_remote:
+            make_bucket(self.state)
+
+    # --- what a start does, in a child ---------------------------------------------------------------------------
+
+    def drive(self, until: int | None = None, *, run: str | None = None, jitter_s: float = 0.0) -> None:
+        """Start the query and process what is not committed, up to batch `until`."""
+        self.spare()
+        join = self.join(run=run, jitter_s=jitter_s)
+        for number in range(self.committed(), self.batches if until is None else until):
+            self.commit(number, self.results(join, number))
+
+    def spare(self) -> None:
+        """Leave garbage for the clean-up: a table without a query, the state of a batch join."""
+        if self.spare_tables:
+            other = self.folder / f"table-{uuid.uuid4().hex}.parquet"
+            pq.write_table(make_table(random.randrange(1 << 30)), other)
+            self.join(source=other)
+        if self.batch_joins:
+            whole = {
+                side: [[row for batch in self.rows for part in batch[side] for row in part]]
+                for side in self.rows[0]
+            }
+            batch_join = self.join(query=f"batch-{uuid.uuid4().hex}")
+            found = Counter(self.results(batch_join, 0, whole))
+            assert found == self.expected(), "a batch join over all rows is wrong"
+
+    def join(
+        self,
+        *,
+        run: str | None = None,
+        jitter_s: float = 0.0,
+        query: str = "local",
+        source: Path | None = None,
+        state: str | None = None,
+    ) -> LocalJoin:
+        """One start. Clocks of two starts differ: `jitter_s` is what this one's is ahead."""
+        state = state or self.state
+        settings = Settings(
+            state=state,
+            tasks=self.tasks,
+            cache=str(self.folder / self.cache_name),
+            fsync=self.fsync,
+            run_rows=4,
+            grace_s=self.grace_s,
+            retain_batches=self.retain,
+        )
+        if self.case.has_table:
+            path = source or self.folder / "table.parquet"
+            inputs: dict[str, Any] = {"s": SCHEMA, "t": table(path, key="k", page_rows=4, in_place=False)}
+            select = ["s.id AS a", "t.y AS b"]
+        else:
+            inputs, select = {"l": SCHEMA, "r": SCHEMA}, ["l.id AS a", "r.id AS b"]
+        ready = False
+        begins = self.furthest()
+        join = LocalJoin(
+            inputs,
+            on=self.case.on,
+            select=select,
+            state=state,
+            tasks=self.tasks,
+            settings=settings,
+            run=run or uuid.uuid4().hex,
+            query=query,
+            clock=lambda: self._now_s(join.number if ready else begins) + jitter_s,
+            **self.case.how,
+        )
+        ready = True
+        return join
+
+    def files(self) -> Files:
+        """The files of the query, as its tasks open them."""
+        return operator._kept(self.join().operator.spec, "local").files
+
+    def _now_s(self, number: int) -> float:
+        """Two seconds a batch; then enough for every row that waits."""
+        return self.began_s + 2 * number + 10 * max(0, number - (self.batches - 4))
+
+    def results(self, join: LocalJoin, number: int, rows: Batch | None = None) -> list[Row]:
+        batch = BatchId(join.query, join.run, number)
+        join.number = number
+        descriptors = ingest_all(join, batch, rows or self.rows[number])
+        return [row for task in range(join.tasks) for row in task_rows(join, batch, task, descriptors)]
+
+    def commit(self, number: int, rows: list[Row]) -> None:
+        """Hand rows to the sink, then commit the batch. The first to do either wins."""
+        failpoints.reach(SINK_BEFORE)
+        create_whole(self.folder / "sink" / f"{number:06d}", pickle.dumps(rows))
+        failpoints.reach(SINK_WRITTEN)
+        create_whole(self.folder / "commits" / f"{number:06d}", b"")
+        self.went_to(number + 1)
+
+    # --- what the outside sees -----------------------------------------------------------------------------------
+
+    def furthest(self) -> int:
+        """The batch that follows the last one ever committed, also where commits were taken back since."""
+        path = self.folder / "furthest"
+        return max(self.committed(), int(path.read_text()) if path.exists() else 0)
+
+    def went_to(self, number: int) -> None:
+        """A start may be built at any later time: clocks do not go back with the commits."""
+        draft = self.folder / f"furthest-{uuid.uuid4().hex}"
+        draft.write_text(str(max(self.furthest(), number)))
+        draft.rename(self.folder / "furthest")
+
+    def committed(self) -> int:
+        names = sorted(os.listdir(self.folder / "commits"))
+        return int(names[-1]) + 1 if names else 0
+
+    def collected(self) -> Counter[Row]:
+        files = sorted((self.folder / "sink").iterdir())
+        return Counter(row for path in files for row in pickle.loads(path.read_bytes()))  # noqa: S301
+
+    def expected(self) -> Counter[Row]:
+        return expected(self.case, self.rows, self.seed)
+
+    def difference(self) -> str:
+        """What the sink has too little or too much, in words; empty if it is right."""
+        return explain_difference(self.collected(), self.expected())
+
+    def age(self) -> None:
+        """A week passes, in which no process touched the state: no grace period protects anything any more."""
+        for path in self.root.rglob("*"):
+            if path.is_file():
+                at = path.stat().st_mtime - WEEK_S
+                os.utime(path, (at, at))
+
+    def remove(self) -> None:
+        shutil.rmtree(self.folder, ignore_errors=True)
+
+
+def ingest_all(join: LocalJoin, batch: BatchId, rows: Batch) -> list[Any]:
+    return [
+        join.ingest(batch, side, to_table(part), partition)
+        for side, parts in rows.items()
+        for partition, part in enumerate(parts)
+    ]
+
+
+def task_rows(join: LocalJoin, batch: BatchId, task: int, descriptors: Iterable[Any]) -> list[Row]:
+    found: list[Row] = []
+    for result in join.operator.join(batch, task, list(descriptors)):
+        found += rows_of(result)
+    return found
+
+
+def rows_of(result: pa.RecordBatch) -> list[Row]:
+    return list(zip(*(column.to_pylist() for column in result.columns), strict=True))
+
+
+def explain_difference(found: Counter[Row], wanted: Counter[Row]) -> str:
+    if found == wanted:
+        return ""
+    missing, surplus = wanted - found, found - wanted
+    return (
+        f"{missing.total()} results are missing, {surplus.total()} too many, of {wanted.total()}: "
+        f"missing {sorted(missing.elements(), key=repr)[:5]}, too many {sorted(surplus.elements(), key=repr)[:5]}"
+    )
+
+
+def create_whole(path: Path, content: bytes) -> bool:
+    """Create a file with all its content, unless it is there already."""
+    draft = path.with_name(f".{path.name}.{uuid.uuid4().hex}")
+    # Outside the folder, whose files are counted.
+    draft = path.parent.parent / draft.name
+    draft.write_bytes(content)
+    try:
+        os.link(draft, path)
+    except FileExistsError:
+        return False
+    finally:
+        with contextlib.suppress(OSError):
+            draft.unlink()
+    return True
+
+
+Hook = Callable[[str], bool]
+
+
+def hook(reach: Hook, act: Callable[[str], None] | None = None) -> None:
+    """Let `reach` decide what happens at every failpoint of this process."""
+    setattr(failpoints, "reach", reach)  # noqa: B010
+    if act is not None:
+        setattr(failpoints, "act", act)  # noqa: B010

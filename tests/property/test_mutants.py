@@ -1,0 +1,303 @@
+"""Rules broken on purpose: the properties that carry a theorem must notice.
+
+A mutant replaces one named function or constant by a version that breaks its rule. A property that a mutant survives
+says less than its name does. To add a rule: give it a property, and a mutant here that the property kills.
+
+Each property runs with a fixed seed and without shrinking, so a mutant dies or survives every time, and in seconds.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import Phase, settings
+
+from tests.property import (
+    test_cube_bounds,
+    test_cube_counts,
+    test_cube_pairs,
+    test_cube_plan,
+    test_grid_bounds,
+    test_grid_pairs,
+    test_kernel,
+    test_sim_epochs,
+    test_sim_progress,
+)
+from watersmeet.kernel import pairs
+from watersmeet.kernel.pairs import Piece, Side
+from watersmeet.model.facts import Run
+from watersmeet.model.grid import GridGroup, GridPlan, GridShape
+from watersmeet.plan import shares
+from watersmeet.plan.grid import GridPolicy
+from watersmeet.plan.hypercube import Sides
+from watersmeet.sim.messages import LEFT, Ack
+
+
+@dataclass(frozen=True)
+class Mutant:
+    """`broken` maps the dotted name of a function or constant to its replacement; `killers` must all fail then."""
+
+    name: str
+    broken: dict[str, Any]
+    killers: tuple[Callable[..., None], ...]
+    arguments: tuple[Any, ...] = ()
+
+
+def fails(check: Callable[..., None], arguments: tuple[Any, ...], patch: pytest.MonkeyPatch) -> bool:
+    """Whether a test fails; one of Hypothesis as soon as it has found an example."""
+    if hasattr(check, "hypothesis"):
+        own = getattr(check, "_hypothesis_internal_use_settings", None) or settings()
+        quick = settings(
+            own,
+            derandomize=True,
+            database=None,
+            phases=(Phase.explicit, Phase.generate),
+            report_multiple_bugs=False,
+        )
+        # What @settings sets; applied twice it would refuse.
+        patch.setattr(check, "_hypothesis_internal_use_settings", quick)
+    try:
+        check(*arguments)
+    except AssertionError:
+        return True
+    return False
+
+
+def unscaled(self: Any, message: Any) -> None:
+    """Controller.receive that counts only its own rows."""
+    if isinstance(message, Ack):
+        self._acknowledge(message)
+        return
+    self._seen[message.side != LEFT] += 1
+    if not self._acks_missing:
+        self._decide()
+    self.route(message)
+
+
+def squarest(cells: int, left_size: int, right_size: int, **_: Any) -> GridShape:
+    """The mapping with the least longest side, whatever the sizes."""
+    rows = 1 << (cells.bit_length() - 1) // 2
+    return GridShape(rows, cells // rows)
+
+
+def only_larger(cells: int, left_size: int, right_size: int, **_: Any) -> GridShape:
+    """All cells along the larger input."""
+    return GridShape(cells, 1) if left_size > right_size else GridShape(1, cells)
+
+
+def due_at_three_times(plan: GridPlan, policy: GridPolicy) -> bool:
+    now = plan.left.bytes, plan.right.bytes
+    then = plan.decided_left.bytes, plan.decided_right.bytes
+    return any(new - old >= 2 * policy.epsilon * old for new, old in zip(now, then, strict=True))
+
+
+def reshaped_by_the_highest_bit(self: GridGroup, shape: GridShape) -> GridGroup:
+    """Any other bit than the lowest gives the cells new parts of both inputs."""
+    rows, cols = self.row_bits, self.col_bits
+    while (1 << len(rows)) > shape.rows:
+        rows, cols = rows[1:], (*cols, rows[0])
+    while (1 << len(rows)) < shape.rows:
+        rows, cols = (*rows, cols[0]), cols[1:]
+    return GridGroup(rows, cols)
+
+
+def square_cut(left: int, right: int, heavy_output: float, workers: int) -> Sides:
+    side = math.sqrt(left * right * workers / heavy_output)
+    return Sides(side, side)
+
+
+def stepped_by_four(parts: int, wanted: float) -> int:
+    while parts > 4 * wanted and parts > 1:
+        parts //= 2
+    while parts < wanted / 4:
+        parts *= 2
+    return parts
+
+
+def nearest_power(parts: int, wanted: float) -> int:
+    """No hysteresis: a side follows every change."""
+    return 1 << max(0, round(math.log2(wanted)))
+
+
+def equal_room(load: np.ndarray, light: float) -> np.ndarray:
+    """Light keys in equal shares, whatever cells the tasks have already."""
+    return np.full(len(load), light / len(load))
+
+
+def in_turn(lots: Any, kept: Any, tasks: int) -> tuple[list[np.ndarray], np.ndarray]:
+    """All cells without an owner to the first task, whatever it has already."""
+    load = np.zeros(tasks)
+    filled = [np.where(owners < 0, 0, owners) for owners in kept]
+    for lot, owners in zip(lots, filled, strict=True):
+        load += np.bincount(owners.reshape(-1), minlength=tasks) * lot.cell_work
+    return filled, load
+
+
+def without_fresh_pairs(left: Side, right: Side) -> Iterator[tuple[Piece, Piece]]:
+    """The delta rule without fresh x fresh."""
+    left_fresh, right_fresh = pairs.gather(left.fresh), pairs.gather(right.fresh)
+    left_old, right_old = ([Piece(s.keys, s.rows) for s in side.history if len(s)] for side in (left, right))
+    yield from ((new, old) for new in left_fresh for old in right_old)
+    yield from ((old, new) for new in right_fresh for old in left_old)
+
+
+def overlapping_parts(run: Run, count: int, parts: tuple[int, int], of: int) -> tuple[int, int]:
+    """Both ends rounded outwards."""
+    return count * parts[0] // of, -(-count * parts[1] // of)
+
+
+def only_own_group(sections: Callable[..., Any]) -> Callable[..., Any]:
+    """Fresh rows are read in the cell's own group only."""
+    return lambda parts, width, groups: sections(parts, width, list(groups)[:1])
+
+
+# The grid decides by the one; the simulation compares loads with the other.
+DECIDED = "watersmeet.plan.grid.optimal_mapping"
+COMPARED = "watersmeet.sim.hash.optimal_mapping"
+
+MUTANTS = [
+    Mutant(
+        "Algorithm 1 without scaling",
+        {"watersmeet.sim.reshuffler.Controller.receive": unscaled},
+        (test_sim_epochs.test_algorithm_1_the_controller_scales_what_it_sees_to_all_that_arrives,),
+    ),
+    Mutant(
+        "one migrated row for a new one in the protocol",
+        {"watersmeet.sim.joiner.MIGRATED_PER_NEW": 1},
+        (test_sim_epochs.test_theorem_4_4_a_migration_is_over_before_an_input_has_grown_by_half,),
+    ),
+    Mutant(
+        "one migrated row for a new one in the cost model",
+        {"watersmeet.sim.grid.MIGRATED_PER_NEW": 1},
+        (test_sim_progress.test_theorem_4_4_a_joiner_takes_one_new_row_for_two_migrated_ones,),
+    ),
+    Mutant(
+        "no padding",
+        {"watersmeet.plan.grid._padded": lambda left, right, cells: (cells * left, cells * right)},
+        (test_grid_bounds.test_with_padding_decisions_are_logarithmic_however_far_apart,),
+    ),
+    Mutant(
+        "a grid that ignores the load: the squarest",
+        {DECIDED: squarest},
+        (
+            test_grid_bounds.test_theorem_4_1_the_load_is_at_most_a_quarter_above_the_optimum,
+            test_grid_bounds.test_theorem_4_1_tuple_at_a_time,
+            test_grid_bounds.test_with_padding_the_bound_is_1_875_however_far_apart,
+            test_sim_progress.test_theorem_4_4_the_load_stays_within_a_quarter_of_the_optimum,
+            test_sim_progress.test_static_grids_hold_what_their_mapping_says,
+        ),
+    ),
+    Mutant(
+        "a grid that ignores by how much an input is larger",
+        {DECIDED: only_larger},
+        (
+            test_grid_bounds.test_theorem_4_1_the_load_is_at_most_a_quarter_above_the_optimum,
+            test_sim_progress.test_theorem_4_4_the_load_stays_within_a_quarter_of_the_optimum,
+        ),
+    ),
+    Mutant(
+        "a simulated optimum that ignores the load: the squarest",
+        {COMPARED: squarest},
+        (
+            test_sim_progress.test_the_simulation_takes_the_least_load_of_any_mapping_for_the_optimum,
+            test_sim_progress.test_static_grids_hold_what_their_mapping_says,
+        ),
+    ),
+    Mutant(
+        "a simulated optimum that ignores by how much an input is larger",
+        {COMPARED: only_larger},
+        (test_sim_progress.test_the_simulation_takes_the_least_load_of_any_mapping_for_the_optimum,),
+    ),
+    Mutant(
+        "a decision at three times instead of twice the size",
+        {"watersmeet.plan.grid.is_due": due_at_three_times},
+        (
+            test_grid_bounds.test_theorem_4_1_the_load_is_at_most_a_quarter_above_the_optimum,
+            test_grid_bounds.test_with_epsilon_the_bound_is_3_plus_2e_by_3_plus_e,
+        ),
+    ),
+    Mutant(
+        "a migration that does not keep what cells have",
+        {"watersmeet.model.grid.GridGroup.reshaped": reshaped_by_the_highest_bit},
+        (test_grid_bounds.test_lemma_4_4_a_step_brings_each_cell_one_part_more,),
+    ),
+    Mutant(
+        "a square cut instead of one by |R| and |S|",
+        {"watersmeet.plan.hypercube.desired_sides": square_cut},
+        (test_cube_bounds.test_a_heavy_key_is_cut_by_its_rows_of_both_inputs,),
+    ),
+    Mutant(
+        "a factor of four instead of two",
+        {"watersmeet.plan.hypercube._stepped": stepped_by_four},
+        (test_cube_plan.test_a_side_moves_by_powers_of_two_to_within_a_factor_of_two_and_no_further,),
+    ),
+    Mutant(
+        "sides without hysteresis",
+        {"watersmeet.plan.hypercube._stepped": nearest_power},
+        (test_cube_plan.test_a_side_moves_by_powers_of_two_to_within_a_factor_of_two_and_no_further,),
+    ),
+    Mutant(
+        "idle keys keep their grids",
+        {"watersmeet.plan.hypercube.IDLE_EXCESS": 1 << 30},
+        (test_cube_bounds.test_many_keys_in_turn_do_not_end_up_on_every_task,),
+        (16,),
+    ),
+    Mutant(
+        "light ranges that ignore the load of the cells",
+        {"watersmeet.plan.allot._room": equal_room},
+        (test_cube_counts.test_light_keys_even_out_what_the_cells_leave_uneven,),
+    ),
+    Mutant(
+        "cells that ignore the load of the tasks",
+        {"watersmeet.plan.allot._fill": in_turn},
+        (
+            test_cube_bounds.test_a_task_reads_no_more_than_its_share_of_the_rows_and_the_root_of_its_share_of_the_results,
+            test_cube_bounds.test_no_task_has_much_more_to_do_than_the_mean,
+        ),
+    ),
+    Mutant(
+        "the delta rule without two fresh rows",
+        {"watersmeet.kernel.equi.owed_pieces": without_fresh_pairs},
+        (
+            test_kernel.test_each_pair_with_a_fresh_row_meets_once,
+            test_cube_pairs.test_each_pair_meets_once_under_any_sequence_of_plans,
+        ),
+    ),
+    Mutant(
+        "parts of a heavy key that overlap",
+        {"watersmeet.engine.task.positions": overlapping_parts},
+        (test_cube_pairs.test_each_pair_meets_once_under_any_sequence_of_plans,),
+    ),
+    Mutant(
+        "fresh rows that meet their own group only",
+        {"watersmeet.plan.shares._sections": only_own_group(shares._sections)},
+        (
+            test_grid_pairs.test_each_pair_meets_once_across_mappings_groups_and_growth,
+            test_grid_pairs.test_each_pair_meets_once_while_the_grid_adapts,
+        ),
+    ),
+]
+CASES = [
+    pytest.param(mutant, killer, id=f"{mutant.name}: {killer.__name__.removeprefix('test_')}")
+    for mutant in MUTANTS
+    for killer in mutant.killers
+]
+
+
+@pytest.mark.parametrize(("mutant", "killer"), CASES)
+def test_a_broken_rule_is_noticed(mutant, killer, monkeypatch):
+    for name, replacement in mutant.broken.items():
+        monkeypatch.setattr(name, replacement)
+    assert fails(killer, mutant.arguments, monkeypatch), f"{killer.__name__} holds although: {mutant.name}"
+
+
+def test_a_rule_that_is_whole_is_not_noticed(monkeypatch):
+    """So it is the mutant that fails, not the way in which it is run."""
+    check = test_grid_bounds.test_with_padding_decisions_are_logarithmic_however_far_apart
+    assert not fails(check, (), monkeypatch)
+    assert not fails(test_cube_counts.test_work_that_is_lost_in_rounding_is_cut_evenly, (), monkeypatch)
