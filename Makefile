@@ -11,7 +11,7 @@ ARGS ?=
 
 .PHONY: help
 help: ## List the targets
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-9s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 .PHONY: setup
 setup: ## Make .venv and find Java, installing what is missing
@@ -27,7 +27,7 @@ test: ## Unit, property, model and Spark tests
 
 .PHONY: unit
 unit: ## The tests that need no Spark
-	@$(RUN_PLAIN) pytest tests/unit tests/property tests/model $(ARGS)
+	@$(RUN_PLAIN) pytest tests/unit tests/property tests/model tests/papers --ignore-glob='*_spark.py' $(ARGS)
 
 .PHONY: faults
 faults: ## Tests that kill real processes (long)
@@ -42,6 +42,10 @@ bench: ## The benchmarks against Spark: equality, band and skewed joins, and tab
 	@failed=; for suite in equality band skew tables; do \
 		$(RUN) python -m bench $$suite $(ARGS) || failed="$$failed $$suite"; done; \
 	[ -z "$$failed" ] || { echo "a demand is not met:$$failed"; exit 1; }
+
+.PHONY: reproduce
+reproduce: ## The experiments of a paper: PAPER=adaptive, hypercube or hybrid (five to ten minutes)
+	@$(RUN) python -m papers $(PAPER) $(ARGS)
 
 .PHONY: lint
 lint: ## Check format and rules
@@ -63,5 +67,6 @@ format: ## Format the code and fix what can be fixed
 .PHONY: clean
 clean: ## Remove .venv, caches and generated data
 	rm -rf .venv .benchmarks .mypy_cache .pytest_cache .ruff_cache .hypothesis build dist bench/.data examples/out
+	rm -rf reproduce-adaptive reproduce-hypercube reproduce-hybrid
 	rm -rf spark-warehouse metastore_db derby.log artifacts
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -26,13 +26,14 @@ from rich.table import Table
 from bench.data import cache_dir
 from bench.memory import Sampler
 from bench.report import NOISY_SHARE, Finding
+from papers.adaptive.operators import DYNAMIC, STATICOPT
+from papers.adaptive.spark_run import Setting, SparkRun, run_on_spark
+from papers.adaptive.trials import SKEWED, UNIFORM, Size, Trial, batch_ends
+from papers.shared.arrival import write_streams
+from papers.shared.queries import B_CI, FLUCT, QUERIES, Inputs, materialise
+from papers.shared.timed import CORES, SETTINGS
+from papers.shared.tpch import tables
 from watersmeet.jobs.session import spark_session
-from watersmeet.reproduce.operators import DYNAMIC, STATICOPT
-from watersmeet.reproduce.queries import B_CI, FLUCT, QUERIES, Inputs, materialise
-from watersmeet.reproduce.spark_run import Setting, SparkRun, run_on_spark
-from watersmeet.reproduce.streams import write_streams
-from watersmeet.reproduce.tpch import tables
-from watersmeet.reproduce.trials import CORES, SETTINGS, SKEWED, UNIFORM, Size, Trial, batch_ends
 
 OPERATORS = (DYNAMIC, STATICOPT)
 # The demands: times of STATICOPT in time and in rows read; results a second of B_CI.

@@ -18,7 +18,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from bench.workloads import AnyWorkload, TableWorkload, Workload
-from watersmeet.reproduce.zipf import rank_shares
+from papers.shared.zipf import rank_shares
 
 # Part of the fingerprint: raise it when the generator changes, so that no old file is reused.
 GENERATOR_VERSION = 1

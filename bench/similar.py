@@ -28,9 +28,9 @@ from rich.console import Console
 from rich.table import Table
 
 import watersmeet as wm
+from papers.hypercube.histograms import as_matrix, close_pairs, histograms
 from watersmeet.local.join import LocalJoin
 from watersmeet.similar import Buckets
-from watersmeet.testing.histograms import as_matrix, close_pairs, histograms
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

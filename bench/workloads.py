@@ -11,7 +11,7 @@ import math
 from dataclasses import dataclass, replace
 from typing import ClassVar, TypeAlias
 
-from watersmeet.reproduce.zipf import rank_shares
+from papers.shared.zipf import rank_shares
 
 SEED = 20_260_101
 # Spark's cores, shuffle partitions and our join tasks.

@@ -5,30 +5,33 @@ import sys
 import tempfile
 from pathlib import Path
 
+import numpy as np
+import pyarrow as pa
 import pyarrow.parquet as pq
 from pyspark.sql import SparkSession
 
 import watersmeet as wm
-from watersmeet.testing import products, sales
 
 # Spark's workers shall be this Python, whatever `python3` is on the path.
 os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
 
 PRODUCTS = 500_000
+rng = np.random.default_rng(7)
+products = pa.table({"id": np.arange(PRODUCTS), "price": rng.uniform(1, 1000, PRODUCTS).round(2)})
+# A few products are sold most of the time (Zipf's law), and some are not in the table.
+sold = np.exp(rng.uniform(0, np.log(1.1 * PRODUCTS), 800)).astype(np.int64)
+sales = pa.table({"product": sold, "quantity": rng.integers(1, 10, 800, dtype=np.int32)})
 spark = SparkSession.builder.master("local[2]").config("spark.ui.enabled", "false").getOrCreate()
 
 with tempfile.TemporaryDirectory() as folder:
-    pq.write_table(products(PRODUCTS), f"{folder}/products.parquet")
+    pq.write_table(products, f"{folder}/products.parquet", row_group_size=5_000)
     Path(folder, "sales").mkdir()
-    # Some sales are of products that the table does not have.
-    sold = sales(800, products=PRODUCTS + 50_000)
-    for start in range(0, len(sold), 200):
-        pq.write_table(sold.slice(start, 200), f"{folder}/sales/{start:05}.parquet")
-    stream = spark.readStream.schema("product BIGINT, at TIMESTAMP, quantity INT")
-
+    for start in range(0, len(sales), 200):
+        pq.write_table(sales.slice(start, 200), f"{folder}/sales/{start:05}.parquet")
+    stream = spark.readStream.schema("product BIGINT, quantity INT").option("maxFilesPerTrigger", 1)
     priced = wm.join(
         {
-            "s": stream.option("maxFilesPerTrigger", 1).parquet(f"{folder}/sales"),
+            "s": stream.parquet(f"{folder}/sales"),
             "p": wm.table(f"{folder}/products.parquet", key="id"),
         },
         on="s.product = p.id",

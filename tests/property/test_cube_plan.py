@@ -14,6 +14,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from papers.shared.zipf import rank_shares
 from tests.property.cube_helpers import Keys, Stream, order
 from watersmeet.model.cube import CubePlan
 from watersmeet.model.facts import KEY_SPACE, Plan
@@ -29,7 +30,6 @@ from watersmeet.plan.hypercube import (
     next_shape,
     workers_of,
 )
-from watersmeet.reproduce.zipf import rank_shares
 
 MANY = settings(max_examples=max(150, settings().max_examples))
 

@@ -9,7 +9,7 @@ Each property runs with a fixed seed and without shrinking, so a mutant dies or 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -25,8 +25,6 @@ from tests.property import (
     test_grid_bounds,
     test_grid_pairs,
     test_kernel,
-    test_sim_epochs,
-    test_sim_progress,
 )
 from watersmeet.kernel import pairs
 from watersmeet.kernel.pairs import Piece, Side
@@ -35,7 +33,6 @@ from watersmeet.model.grid import GridGroup, GridPlan, GridShape
 from watersmeet.plan import shares
 from watersmeet.plan.grid import GridPolicy
 from watersmeet.plan.hypercube import Sides
-from watersmeet.sim.messages import LEFT, Ack
 
 
 @dataclass(frozen=True)
@@ -68,15 +65,19 @@ def fails(check: Callable[..., None], arguments: tuple[Any, ...], patch: pytest.
     return False
 
 
-def unscaled(self: Any, message: Any) -> None:
-    """Controller.receive that counts only its own rows."""
-    if isinstance(message, Ack):
-        self._acknowledge(message)
-        return
-    self._seen[message.side != LEFT] += 1
-    if not self._acks_missing:
-        self._decide()
-    self.route(message)
+def cases(mutants: Sequence[Mutant]) -> list[Any]:
+    """Each mutant with each of its killers."""
+    return [
+        pytest.param(mutant, killer, id=f"{mutant.name}: {killer.__name__.removeprefix('test_')}")
+        for mutant in mutants
+        for killer in mutant.killers
+    ]
+
+
+def is_noticed(mutant: Mutant, killer: Callable[..., None], patch: pytest.MonkeyPatch) -> bool:
+    for name, replacement in mutant.broken.items():
+        patch.setattr(name, replacement)
+    return fails(killer, mutant.arguments, patch)
 
 
 def squarest(cells: int, left_size: int, right_size: int, **_: Any) -> GridShape:
@@ -156,26 +157,9 @@ def only_own_group(sections: Callable[..., Any]) -> Callable[..., Any]:
     return lambda parts, width, groups: sections(parts, width, list(groups)[:1])
 
 
-# The grid decides by the one; the simulation compares loads with the other.
 DECIDED = "watersmeet.plan.grid.optimal_mapping"
-COMPARED = "watersmeet.sim.hash.optimal_mapping"
 
 MUTANTS = [
-    Mutant(
-        "Algorithm 1 without scaling",
-        {"watersmeet.sim.reshuffler.Controller.receive": unscaled},
-        (test_sim_epochs.test_algorithm_1_the_controller_scales_what_it_sees_to_all_that_arrives,),
-    ),
-    Mutant(
-        "one migrated row for a new one in the protocol",
-        {"watersmeet.sim.joiner.MIGRATED_PER_NEW": 1},
-        (test_sim_epochs.test_theorem_4_4_a_migration_is_over_before_an_input_has_grown_by_half,),
-    ),
-    Mutant(
-        "one migrated row for a new one in the cost model",
-        {"watersmeet.sim.grid.MIGRATED_PER_NEW": 1},
-        (test_sim_progress.test_theorem_4_4_a_joiner_takes_one_new_row_for_two_migrated_ones,),
-    ),
     Mutant(
         "no padding",
         {"watersmeet.plan.grid._padded": lambda left, right, cells: (cells * left, cells * right)},
@@ -188,30 +172,12 @@ MUTANTS = [
             test_grid_bounds.test_theorem_4_1_the_load_is_at_most_a_quarter_above_the_optimum,
             test_grid_bounds.test_theorem_4_1_tuple_at_a_time,
             test_grid_bounds.test_with_padding_the_bound_is_1_875_however_far_apart,
-            test_sim_progress.test_theorem_4_4_the_load_stays_within_a_quarter_of_the_optimum,
-            test_sim_progress.test_static_grids_hold_what_their_mapping_says,
         ),
     ),
     Mutant(
         "a grid that ignores by how much an input is larger",
         {DECIDED: only_larger},
-        (
-            test_grid_bounds.test_theorem_4_1_the_load_is_at_most_a_quarter_above_the_optimum,
-            test_sim_progress.test_theorem_4_4_the_load_stays_within_a_quarter_of_the_optimum,
-        ),
-    ),
-    Mutant(
-        "a simulated optimum that ignores the load: the squarest",
-        {COMPARED: squarest},
-        (
-            test_sim_progress.test_the_simulation_takes_the_least_load_of_any_mapping_for_the_optimum,
-            test_sim_progress.test_static_grids_hold_what_their_mapping_says,
-        ),
-    ),
-    Mutant(
-        "a simulated optimum that ignores by how much an input is larger",
-        {COMPARED: only_larger},
-        (test_sim_progress.test_the_simulation_takes_the_least_load_of_any_mapping_for_the_optimum,),
+        (test_grid_bounds.test_theorem_4_1_the_load_is_at_most_a_quarter_above_the_optimum,),
     ),
     Mutant(
         "a decision at three times instead of twice the size",
@@ -282,18 +248,11 @@ MUTANTS = [
         ),
     ),
 ]
-CASES = [
-    pytest.param(mutant, killer, id=f"{mutant.name}: {killer.__name__.removeprefix('test_')}")
-    for mutant in MUTANTS
-    for killer in mutant.killers
-]
 
 
-@pytest.mark.parametrize(("mutant", "killer"), CASES)
+@pytest.mark.parametrize(("mutant", "killer"), cases(MUTANTS))
 def test_a_broken_rule_is_noticed(mutant, killer, monkeypatch):
-    for name, replacement in mutant.broken.items():
-        monkeypatch.setattr(name, replacement)
-    assert fails(killer, mutant.arguments, monkeypatch), f"{killer.__name__} holds although: {mutant.name}"
+    assert is_noticed(mutant, killer, monkeypatch)
 
 
 def test_a_rule_that_is_whole_is_not_noticed(monkeypatch):

@@ -92,11 +92,11 @@ def test_the_job_files(spark, examples):
         (
             "sales_products.py",
             [
-                "800 sales, 6 of them of products that the table does not have",
-                " of 115 pages",
+                "800 sales, 5 of them of products that the table does not have",
+                " of 100 pages",
             ],
         ),
-        ("similar_images.py", ["6,941 pairs found of 7,217 within 0.05: 96.2%", "0 of them further apart"]),
+        ("similar_images.py", ["18,171 pairs found of 19,151 within 0.05: 94.9%", "0 of them further apart"]),
     ],
 )
 def test_the_scripts(spark, examples, capsys, script, printed):

@@ -7,10 +7,10 @@ import math
 import pytest
 
 import watersmeet as wm
+from papers.hypercube.histograms import as_matrix, close_pairs, histograms
 from watersmeet.errors import UsageError
 from watersmeet.similar import Buckets
-from watersmeet.testing import StreamScript, assert_same_rows, close_pairs, histograms
-from watersmeet.testing.histograms import as_matrix
+from watersmeet.testing import StreamScript, assert_same_rows
 
 pytestmark = pytest.mark.spark
 

@@ -173,7 +173,7 @@ def read_sales(workload) -> list[pa.Table]:
 
 @pytest.mark.parametrize("by_id", [True, False], ids=["popular ids first", "popularity scattered"])
 def test_sales_follow_zipfs_law(by_id):
-    from watersmeet.reproduce.zipf import rank_shares
+    from papers.shared.zipf import rank_shares
 
     workload = table_workload(by_id=by_id)
     sales = pa.concat_tables(read_sales(workload))

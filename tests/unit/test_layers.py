@@ -16,6 +16,7 @@ import pytest
 import watersmeet
 
 PACKAGE = Path(watersmeet.__file__).parent
+ROOT = Path(__file__).parents[2]
 
 # For each layer (a package or a module below watersmeet/), what it may import besides itself. Lower ones first.
 ALLOWED: dict[str, set[str]] = {
@@ -27,8 +28,6 @@ ALLOWED: dict[str, set[str]] = {
     "predicate": {"errors", "model"},
     "plan": {"errors", "model"},
     "kernel": {"errors", "model"},
-    # Planners under simulated clusters: nothing that runs on Spark needs it.
-    "sim": {"errors", "model", "plan", "kernel"},
     # A run file holds a `Sorted`: the log writes and maps it, and knows no other part of the kernel.
     "log": {"errors", "failpoints", "credentials", "model", "kernel.sorted"},
     # Where tables come from. Named so, because `watersmeet.table` is the function.
@@ -46,19 +45,19 @@ ALLOWED: dict[str, set[str]] = {
     # `import watersmeet` itself: the public names.
     "__init__": {"errors", "api", "tables"},
     "jobs": {"errors", "credentials", "model", "plan", "log", "tables", "config", "spark", "__init__"},
-    # Runs published experiments: the joins on Spark through the public verbs, the planner in the simulation, and
-    # more tasks than there are cores in one process, each counted and timed by itself.
-    "reproduce": {
-        *("errors", "model", "plan", "log", "engine.task", "local"),
-        # What the step machines of `local` are told to join and to give out.
-        *("kernel.lookup", "kernel.pairs"),
-        *("sim", "jobs", "similar", "testing", "__init__"),
-    },
-    "cli": {"errors", "credentials", "model", "log", "tables", "jobs", "reproduce", "__init__"},
+    "cli": {"errors", "credentials", "model", "log", "tables", "jobs", "__init__"},
     "__main__": {"cli"},
 }
 
-PURE = ("model", "predicate", "plan", "kernel", "sim")
+# The simulated clusters of a paper are pure too: a run follows from its seed.
+SIMULATION = "papers.adaptive.sim"
+PURE = ("model", "predicate", "plan", "kernel", SIMULATION)
+
+# What each room of papers/ may import of the others: no paper needs another.
+ROOMS: dict[str, set[str]] = {
+    "shared": set(),
+    **{paper: {"shared"} for paper in ("adaptive", "hypercube", "hybrid")},
+}
 
 # What a pure layer may import from outside, each for a reason: everything else is a file, a clock, a generator,
 # a process, a thread or an engine until shown otherwise.
@@ -83,6 +82,9 @@ IMPURE_BUILTINS = {"open", "print", "input", "hash", "exec", "eval"}
 
 
 def sources(layer: str) -> list[Path]:
+    """The files of a layer, or of a dotted name from the root of the repository."""
+    if "." in layer:
+        return sorted(ROOT.joinpath(*layer.split(".")).rglob("*.py"))
     module = PACKAGE / f"{layer}.py"
     return [module] if module.exists() else sorted((PACKAGE / layer).rglob("*.py"))
 
@@ -130,7 +132,7 @@ def test_the_table_has_no_circle():
 @pytest.mark.parametrize("layer", ALLOWED)
 def test_imports_point_downwards(layer):
     wrong = [
-        f"{path.relative_to(PACKAGE)}:{line} imports {module}"
+        f"{path.relative_to(ROOT)}:{line} imports {module}"
         for path in sources(layer)
         for line, module in imported(ast.parse(path.read_text()))
         if module.split(".")[0] == "watersmeet" and not is_allowed(module, layer)
@@ -138,13 +140,41 @@ def test_imports_point_downwards(layer):
     assert not wrong, "\n".join(wrong)
 
 
+@pytest.mark.parametrize("layer", ALLOWED)
+def test_the_package_knows_neither_papers_nor_benchmarks(layer):
+    wrong = [
+        f"{path.relative_to(ROOT)}:{line} imports {module}"
+        for path in sources(layer)
+        for line, module in imported(ast.parse(path.read_text()))
+        if module.split(".")[0] in ("papers", "bench", "tests")
+    ]
+    assert not wrong, "\n".join(wrong)
+
+
+def test_every_paper_is_in_the_table():
+    assert {path.name for path in (ROOT / "papers").iterdir() if any(path.glob("*.py"))} == set(ROOMS)
+
+
+@pytest.mark.parametrize("room", ROOMS)
+def test_a_paper_imports_what_all_share_and_no_other_paper(room):
+    wrong = [
+        f"{path.relative_to(ROOT)}:{line} imports {module}"
+        for path in sources(f"papers.{room}")
+        for line, module in imported(ast.parse(path.read_text()))
+        if module.split(".")[0] in ("papers", "bench", "tests")
+        and not any(module.startswith(f"papers.{other}") for other in ROOMS[room] | {room})
+    ]
+    assert not wrong, "\n".join(wrong)
+
+
 @pytest.mark.parametrize("layer", PURE)
 def test_pure_layers_import_no_engine_file_clock_or_chance(layer):
     wrong = [
-        f"{path.relative_to(PACKAGE)}:{line} imports {module}"
+        f"{path.relative_to(ROOT)}:{line} imports {module}"
         for path in sources(layer)
         for line, module in imported(ast.parse(path.read_text()))
-        if module.split(".")[0] not in {"watersmeet", *OUTSIDE} or module in IMPURE_CALLS
+        if module in IMPURE_CALLS
+        or not (module.split(".")[0] in {"watersmeet", *OUTSIDE} or module.startswith(f"{SIMULATION}."))
     ]
     assert not wrong, "\n".join(wrong)
 
@@ -158,23 +188,23 @@ def test_pure_layers_call_nothing_impure(layer):
                 isinstance(node, ast.Attribute)
                 and ".".join(ast.unparse(node).split(".")[-2:]) in IMPURE_CALLS
             ):
-                wrong.append(f"{path.relative_to(PACKAGE)}:{node.lineno} uses {ast.unparse(node)}")
+                wrong.append(f"{path.relative_to(ROOT)}:{node.lineno} uses {ast.unparse(node)}")
             elif (
                 isinstance(node, ast.Call)
                 and isinstance(node.func, ast.Name)
                 and node.func.id in IMPURE_BUILTINS
             ):
-                wrong.append(f"{path.relative_to(PACKAGE)}:{node.lineno} calls {node.func.id}()")
+                wrong.append(f"{path.relative_to(ROOT)}:{node.lineno} calls {node.func.id}()")
     assert not wrong, "\n".join(wrong)
 
 
 @pytest.mark.parametrize(
     "layer",
-    [layer for layer in ALLOWED if layer not in ("spark", "jobs", "reproduce", "testing", "api", "similar")],
+    [layer for layer in ALLOWED if layer not in ("spark", "jobs", "testing", "api", "similar")],
 )
 def test_only_the_drivers_know_spark(layer):
     wrong = [
-        f"{path.relative_to(PACKAGE)}:{line} imports {module}"
+        f"{path.relative_to(ROOT)}:{line} imports {module}"
         for path in sources(layer)
         for line, module in imported(ast.parse(path.read_text()))
         if module.split(".")[0] in ("pyspark", "py4j")
@@ -197,7 +227,8 @@ def modules_after(statement: str) -> set[str]:
 
 
 def all_modules(layer: str) -> list[str]:
-    dotted = [path.relative_to(PACKAGE.parent).with_suffix("").parts for path in sources(layer)]
+    root = ROOT if "." in layer else PACKAGE.parent
+    dotted = [path.relative_to(root).with_suffix("").parts for path in sources(layer)]
     return [".".join(parts[:-1] if parts[-1] == "__init__" else parts) for parts in dotted]
 
 
@@ -231,7 +262,7 @@ def test_a_worker_loads_no_parser_and_no_pandas():
 
 HELP = """
 from typer.testing import CliRunner
-from watersmeet.cli.main import app
+from {module} import app
 done = CliRunner().invoke(app, {arguments})
 assert done.exit_code == 0 and "Usage" in done.output, done.output
 """
@@ -244,12 +275,18 @@ assert done.exit_code == 0 and "Usage" in done.output, done.output
         ["demo", "--help"],
         ["run", "--help"],
         ["status", "--help"],
-        ["reproduce", "adaptive", "--help"],
-        ["reproduce", "hypercube", "--help"],
-        ["reproduce", "hybrid", "--help"],
     ],
 )
 def test_help_loads_nothing_heavy(arguments):
-    loaded = modules_after(HELP.format(arguments=arguments))
+    check_help("watersmeet.cli.main", arguments)
+
+
+@pytest.mark.parametrize("paper", sorted(set(ROOMS) - {"shared"}))
+def test_help_of_a_paper_loads_nothing_heavy(paper):
+    check_help("papers.__main__", [paper, "--help"])
+
+
+def check_help(module: str, arguments: list[str]) -> None:
+    loaded = modules_after(HELP.format(module=module, arguments=arguments))
     assert "typer" in loaded
     assert not loaded & {"pyspark", "py4j", "pyarrow", "duckdb"}

@@ -8,12 +8,11 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
+from papers.hypercube.histograms import as_matrix, close_pairs, histograms
 from watersmeet.errors import UsageError
 from watersmeet.kernel.vectors import VectorLengths
 from watersmeet.local.join import LocalJoin
 from watersmeet.similar import Buckets
-from watersmeet.testing import close_pairs, histograms
-from watersmeet.testing.histograms import as_matrix, as_table
 
 
 def met(buckets: Buckets, one: np.ndarray, other: np.ndarray) -> np.ndarray:
@@ -156,30 +155,3 @@ def test_a_vector_of_another_length_is_refused():
 def test_arguments_are_checked(wrong):
     with pytest.raises(UsageError, match=next(iter(wrong))):
         Buckets(**{"radius": 1.0, "dimensions": 2, **wrong})
-
-
-def test_histograms_are_histograms():
-    vectors = as_matrix(histograms(2_000))
-    assert vectors.shape == (2_000, 64) and vectors.min() >= 0
-    assert np.allclose(vectors.sum(axis=1), 1, atol=1e-5)
-    assert (vectors == as_matrix(histograms(2_000))).all()
-    assert (vectors != as_matrix(histograms(2_000, seed=8))).any()
-
-
-def test_buckets_are_the_more_skewed_the_larger_the_radius():
-    vectors = as_matrix(histograms(4_000))
-    fullest = [
-        np.unique(Buckets(r, 64).codes(vectors), return_counts=True)[1].max() for r in (0.01, 0.05, 0.2)
-    ]
-    assert 4 * fullest[0] < fullest[1] and 4 * fullest[1] < fullest[2] and fullest[2] > 4_000 / 4
-
-
-def test_close_pairs_are_those_of_plain_loops():
-    vectors = as_matrix(histograms(120, clusters=3))
-    distances = np.sqrt(((vectors[:, None].astype(float) - vectors[None]) ** 2).sum(axis=2)).astype(
-        np.float32
-    )
-    expected = [(i, j) for i in range(120) for j in range(i + 1, 120) if distances[i, j] <= 0.05]
-    assert [tuple(pair) for pair in sorted(close_pairs(vectors, 0.05).tolist())] == expected
-    assert 10 < len(expected) < 7_000
-    assert len(close_pairs(as_matrix(as_table(vectors[:1])), 0.05)) == 0

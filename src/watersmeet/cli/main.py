@@ -1,4 +1,4 @@
-"""The command line: `watersmeet status`, `watersmeet run`, `watersmeet demo`, `watersmeet reproduce`.
+"""The command line: `watersmeet status`, `watersmeet run`, `watersmeet demo`.
 
 Nothing here or in the command modules imports Spark, DuckDB or Arrow at the top: `--help` must be there at once.
 Exit codes: 0 done or stopped on request; 1 the query failed, results differ or state is damaged; 2 refused
@@ -14,7 +14,6 @@ import typer
 from watersmeet import __version__
 from watersmeet.cli.demo.command import demo
 from watersmeet.cli.help import help_text
-from watersmeet.cli.reproduce import app as reproduce
 from watersmeet.cli.run import run
 from watersmeet.cli.status import status
 
@@ -46,4 +45,3 @@ def main(
 
 for _command in (demo, run, status):
     app.command(help=help_text(_command))(_command)
-app.add_typer(reproduce, name="reproduce")

@@ -1,0 +1,195 @@
+"""`python -m papers adaptive`: the experiments of a paper, run again on this machine.
+
+`make reproduce PAPER=adaptive` runs the same with everything installed. As in `watersmeet.cli`, nothing heavy is
+imported at the top: `--help` must be there at once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from watersmeet.cli.help import help_text
+from watersmeet.cli.outcome import BROKEN_OFF, reported, say_error
+from watersmeet.cli.signals import BrokenOff, StopRequest
+
+if TYPE_CHECKING:
+    from papers.shared.reproduction import Reproduction
+
+app = typer.Typer(
+    no_args_is_help=True,
+    add_completion=False,
+    rich_markup_mode="rich",
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+    help="Run the experiments of a paper again and show them next to the published figures.",
+)
+
+_Out = Annotated[Path, typer.Option("--out", metavar="DIR", help="Where page, pictures and figures go.")]
+_Data = Annotated[
+    Path | None,
+    typer.Option(
+        "--data", metavar="DIR", help="Keep the TPC-H tables here. \\[default: data in DIR of --out]"
+    ),
+]
+_Plain = Annotated[bool, typer.Option("--plain", help="Plain lines instead of the live display.")]
+_Debug = Annotated[bool, typer.Option("--debug", help="Show the traceback of an error.")]
+
+
+def adaptive(
+    out: _Out = Path("reproduce-adaptive"),
+    scale: Annotated[
+        float | None,
+        typer.Option(
+            "--scale", metavar="SF", help="TPC-H scale factor on Spark. \\[default: 0.5, quick: 0.05]"
+        ),
+    ] = None,
+    quick: Annotated[
+        bool, typer.Option("--quick", help="Under two minutes: less data, two skews; times prove nothing.")
+    ] = False,
+    only: Annotated[
+        list[str] | None,
+        typer.Option("--only", metavar="NAME", help="Only this one, repeatable: table2, fig5a to fig5l."),
+    ] = None,
+    data: _Data = None,
+    plain: _Plain = False,
+    debug: _Debug = False,
+) -> None:
+    """Run Table 2 and Figures 5a to 5l of "Scalable and Adaptive Online Joins" (VLDB 2014).
+
+    Times are measured on Spark, on two cores, over TPC-H data with skew. What needs 16 machines and more is
+    simulated at the paper's sizes, with the planner that also runs on Spark. Every table stands next to the
+    published figures, with a line on what agrees and what does not. Takes about five minutes on two cores.
+    Needs: pip install -e '.[spark,papers]'
+
+    Examples:
+
+      python -m papers adaptive --quick
+      python -m papers adaptive --out results --scale 1
+      python -m papers adaptive --only fig5k --only fig5l
+
+    Exit code: 0, whether the figures agree or not; 1 a query failed; 2 refused; 130 broken off.
+    """
+
+    def prepared() -> Reproduction:
+        from papers.adaptive.figures import adaptive
+
+        return adaptive(scale, quick=quick)
+
+    _run(prepared, out, only or [], data, plain=plain, debug=debug)
+
+
+def hypercube(
+    out: _Out = Path("reproduce-hypercube"),
+    quick: Annotated[
+        bool, typer.Option("--quick", help="Under two minutes: less data, fewer points; times prove nothing.")
+    ] = False,
+    only: Annotated[
+        list[str] | None,
+        typer.Option("--only", metavar="NAME", help="Only this one, repeatable: fig3 to fig7."),
+    ] = None,
+    data: _Data = None,
+    plain: _Plain = False,
+    debug: _Debug = False,
+) -> None:
+    """Run Figures 3 to 7 of "Streaming HyperCube" (EDBT 2019).
+
+    Hash join, join-biclique and hypercube side by side: timed on Spark with two tasks, and task by task with the
+    paper's 48, run one after the other in this process. The paper prints curves without numbers: what it says of
+    them stands next to what came out here, with a line on what agrees and what does not. Takes about eight
+    minutes on two cores. Needs: pip install -e '.[spark,papers]'
+
+    Examples:
+
+      python -m papers hypercube --quick
+      python -m papers hypercube --out results
+      python -m papers hypercube --only fig3
+
+    Exit code: 0, whether the figures agree or not; 1 a query failed; 2 refused; 130 broken off.
+    """
+
+    def prepared() -> Reproduction:
+        from papers.hypercube.figures import FULL, QUICK, Hypercube
+
+        return Hypercube(QUICK if quick else FULL)
+
+    _run(prepared, out, only or [], data, plain=plain, debug=debug)
+
+
+def hybrid(
+    out: _Out = Path("reproduce-hybrid"),
+    quick: Annotated[
+        bool,
+        typer.Option("--quick", help="Under 90 seconds: a quarter of rows and memory; times prove nothing."),
+    ] = False,
+    only: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--only",
+            metavar="NAME",
+            help="Only this one, repeatable: fig3, fig6, fig8, fig9, fig10a to fig11.",
+        ),
+    ] = None,
+    data: Annotated[
+        Path | None,
+        typer.Option(
+            "--data", metavar="DIR", help="Keep the relations here. \\[default: data in DIR of --out]"
+        ),
+    ] = None,
+    plain: _Plain = False,
+    debug: _Debug = False,
+) -> None:
+    """Run Figures 3, 6, 8, 9, 10a to 10d and 11 of "HYBRIDJOIN for Near Real-time Data Warehousing" (2010).
+
+    HYBRIDJOIN, MESHJOIN and index nested loop side by side, in one process without Spark, under the paper's memory budget:
+    a bursty stream with Zipf keys against relations of up to 8 million rows in SQLite. The paper prints its curves without
+    numbers: what it says of them stands next to what came out here, with a line on what agrees and what does not. Takes
+    about seven minutes on two cores and 2 GB of disk. Needs: pip install -e '.[papers]'
+
+    Examples:
+
+      python -m papers hybrid --quick
+      python -m papers hybrid --out results
+      python -m papers hybrid --only fig10c --only fig11
+
+    Exit code: 0, whether the figures agree or not; 1 a run failed; 2 refused; 130 broken off.
+    """
+
+    def prepared() -> Reproduction:
+        from papers.hybrid.figures import FULL, QUICK, Hybrid
+
+        return Hybrid(QUICK if quick else FULL)
+
+    _run(prepared, out, only or [], data, plain=plain, debug=debug)
+
+
+def _run(
+    prepared: Callable[[], Reproduction],
+    out: Path,
+    only: list[str],
+    data: Path | None,
+    *,
+    plain: bool,
+    debug: bool,
+) -> None:
+    """`prepared` is called late: a reproduction loads Spark, which `--help` must not."""
+    try:
+        with StopRequest() as stop, reported(debug=debug):
+            from papers.shared.show import show
+
+            done = show(prepared(), out=out, only=only, data=data, plain=plain, stop=stop)
+    except (BrokenOff, KeyboardInterrupt):
+        done = False
+    if not done:
+        say_error("broken off; no page was written")
+        raise typer.Exit(BROKEN_OFF)
+
+
+for _command in (adaptive, hypercube, hybrid):
+    app.command(name=_command.__name__, help=help_text(_command))(_command)
+
+if __name__ == "__main__":
+    app(prog_name="python -m papers")

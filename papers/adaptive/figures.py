@@ -1,0 +1,92 @@
+"""Table 2 and Figures 5a to 5l of Elseidy et al. 2014: choose, run, write.
+
+Times of wm.join are measured on Spark; 16 machines and more are simulated. Each exhibit says which is which.
+"""
+
+from __future__ import annotations
+
+import platform
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from threading import Event
+
+from papers.adaptive import paper
+from papers.adaptive.fluctuation import fig5k, fig5l
+from papers.adaptive.mappings import fig5g, fig5h
+from papers.adaptive.performance import fig5a, fig5b, fig5c, fig5d, fig5e, fig5f
+from papers.adaptive.scaling import fig5i, fig5j
+from papers.adaptive.table2 import table2
+from papers.adaptive.trials import FULL, QUICK, Measured, Size, Trial, run_trials, trials_for
+from papers.shared.exhibit import Exhibit
+from papers.shared.plots import require_matplotlib
+from papers.shared.queries import SEED
+from papers.shared.reproduction import Stopped, Watch
+from papers.shared.tpch import find_generator
+from watersmeet import __version__
+from watersmeet.errors import UsageError
+
+EXHIBITS: dict[str, Callable[[Measured, Size], Exhibit]] = {
+    make.__name__: make
+    for make in (table2, fig5a, fig5b, fig5c, fig5d, fig5e, fig5f, fig5g, fig5h, fig5i, fig5j, fig5k, fig5l)
+}
+# Memory: lineitem is held whole while inputs are made, some 100 bytes a row.
+MAX_SCALE = 10.0
+
+
+@dataclass(frozen=True, slots=True)
+class Adaptive:
+    size: Size
+    title = paper.TITLE
+    exhibits = tuple(EXHIBITS)
+
+    @property
+    def facts(self) -> Sequence[str]:
+        return [
+            "Times are measured on Spark on two cores; what needs 16 machines and more is simulated, by the same planner.",
+            f"Watersmeet {__version__}, Python {platform.python_version()}, TPC-H scale {self.size.scale:g}, seed {SEED}.",
+        ]
+
+    def require(self, names: Sequence[str]) -> None:
+        require_matplotlib()
+        if self._trials(names):
+            find_generator()
+
+    def count_steps(self, names: Sequence[str]) -> int:
+        trials = self._trials(names)
+        data = {(t.query, t.z, t.cells, t.k) for t in trials}
+        return len(names) + (len(trials) + len(data) + 3 if trials else 0)
+
+    def run(
+        self,
+        names: Sequence[str],
+        data: Path,
+        scratch: Path,
+        *,
+        watch: Watch,
+        stop: Event,
+        arm: Callable[[], None],
+    ) -> list[Exhibit]:
+        measured = run_trials(self._trials(names), self.size, data, scratch, watch, stop, arm)
+        exhibits = []
+        for name in names:
+            if stop.is_set():
+                raise Stopped("stopped")
+            watch.step(f"{name}: simulating")
+            exhibits.append(EXHIBITS[name](measured, self.size))
+        return exhibits
+
+    def _trials(self, names: Sequence[str]) -> set[Trial]:
+        return {trial for name in names for trial in trials_for(name, self.size)}
+
+
+def adaptive(scale: float | None, *, quick: bool) -> Adaptive:
+    """At the size that was asked for."""
+    size = QUICK if quick else FULL
+    if scale is None:
+        return Adaptive(size)
+    if not 0 < scale <= MAX_SCALE:
+        raise UsageError(
+            f"--scale {scale:g}: a scale factor above 0 and at most {MAX_SCALE:g}; 1 is about 1 GB"
+        )
+    return Adaptive(replace(size, scale=scale))

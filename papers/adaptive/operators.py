@@ -1,0 +1,30 @@
+"""The four operators of the evaluation, as strategies of `wm.join`.
+
+Source: Elseidy et al. 2014, section 5. DYNAMIC starts with a square grid and adapts; STATICMID keeps the
+square; STATICOPT is told the final sizes; SHJ sends equal keys to one joiner.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from papers.shared.queries import Inputs
+from watersmeet.plan.grid import optimal_mapping
+
+DYNAMIC, STATICMID, STATICOPT, SHJ = "DYNAMIC", "STATICMID", "STATICOPT", "SHJ"
+OPERATORS = (SHJ, STATICMID, DYNAMIC, STATICOPT)
+
+
+def arguments(operator: str, inputs: Inputs, cells: int) -> dict[str, Any]:
+    """What `wm.join` is called with. SHJ needs an equality."""
+    if operator == SHJ:
+        return {"strategy": "hash"}
+    if operator == DYNAMIC:
+        return {"strategy": "grid", "cells": cells}
+    expected = (1, 1) if operator == STATICMID else inputs.bytes
+    shape = optimal_mapping(cells, *expected)
+    return {"strategy": "grid", "mapping": (shape.rows, shape.cols)}
+
+
+def runs_with(operator: str, *, equality: bool) -> bool:
+    return equality or operator != SHJ

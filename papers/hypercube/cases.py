@@ -1,0 +1,171 @@
+"""What is joined: one case for each point on the x axis of Figures 4 to 7.
+
+Zipf, both inputs over the same 100,000 keys with the same ranks, so that a key is heavy in both; TPC-H's EQ5, where it
+is heavy in lineitem alone; points in buckets of similar ones, joined with themselves. The paper gives neither rows nor
+the alpha of Figure 5 nor the values of r: these are ours, chosen so that tens of millions of results come out at most.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from papers.hypercube.histograms import as_matrix, histograms
+from papers.hypercube.operators import JB1, JB6, THREE, Operator
+from papers.shared.queries import EQ5, SEED, Inputs, Query, materialise
+from papers.shared.zipf import draw_keys
+from watersmeet.similar import Buckets
+
+KEYS = 100_000
+# The skew at which Figure 5 varies the input, and at which the groups of JB are compared.
+ALPHA = 1.0
+
+ZIPF = Query(
+    "Zipf",
+    "R(A, B) x S(B, C), B by Zipf's law",
+    {"r": "", "s": ""},
+    "r.b = s.b",
+    ("r.a", "r.b", "s.c"),
+    key="b",
+)
+
+SIMILAR = Query(
+    "Similar",
+    "points that share a bucket, joined with themselves",
+    {"l": "", "r": ""},
+    "l.bucket = r.bucket",
+    ("l.id", "r.id AS other"),
+    key="bucket",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Size:
+    """How much is run: rows of both inputs together for Zipf, the TPC-H scale, points, and the values of each x axis.
+
+    `one_key_rows` are those of the two joins that tell what a result costs on Spark, in each input.
+    """
+
+    zipf_rows: int
+    alphas: tuple[float, ...]
+    inputs: tuple[int, ...]
+    scale: float
+    tpch_alphas: tuple[float, ...]
+    points: int
+    radii: tuple[float, ...]
+    batches: int
+    rounds: int
+    one_key_rows: tuple[int, int]
+
+
+@dataclass(frozen=True, slots=True)
+class Axis:
+    """What a figure varies: its sign in sentences, its name, how its values are written, and its scale."""
+
+    sign: str
+    name: str
+    form: str = "{:g}"
+    log: bool = False
+
+    def value(self, x: float) -> str:
+        return self.form.format(x)
+
+    def text(self, x: float) -> str:
+        return f"{self.sign} = {self.value(x)}"
+
+
+AXES = {
+    "fig4": Axis("alpha", "alpha of Zipf's law"),
+    "fig5": Axis("IN", "rows of both inputs", "{:,.0f}"),
+    "fig6": Axis("alpha", "alpha of Zipf's law"),
+    "fig7": Axis("r", "distance r (log)", log=True),
+}
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Case:
+    """One point of a figure."""
+
+    figure: str
+    x: float
+
+    @property
+    def text(self) -> str:
+        return f"{self.figure}, {AXES[self.figure].text(self.x)}"
+
+
+def cases_for(figure: str, size: Size) -> list[Case]:
+    values: dict[str, tuple[float, ...]] = {
+        "fig4": size.alphas,
+        "fig5": size.inputs,
+        "fig6": size.tpch_alphas,
+        "fig7": size.radii,
+    }
+    return [Case(figure, x) for x in values.get(figure, ())]
+
+
+# Where the groups of JB are compared, and which Figure 6 is compared with: a key is heavy in both inputs.
+MANY_MANY = Case("fig4", ALPHA)
+
+
+def operators_of(case: Case) -> tuple[Operator, ...]:
+    """Those that run with 48 tasks; with two, JB has one group whatever it is told."""
+    if case.figure == "fig6" or case == MANY_MANY:
+        return (*THREE, JB6, JB1)
+    return THREE
+
+
+def make_inputs(case: Case, size: Size, home: Path) -> Inputs:
+    """The rows of a case; `home` has the TPC-H tables."""
+    if case.figure == "fig4":
+        return zipf_inputs(size.zipf_rows, case.x)
+    if case.figure == "fig5":
+        return zipf_inputs(round(case.x), ALPHA)
+    if case.figure == "fig6":
+        return materialise(home, EQ5, case.x)
+    return similar_inputs(size.points, case.x)
+
+
+def zipf_inputs(rows: int, alpha: float) -> Inputs:
+    """So many rows in all, half of them in each input."""
+    rng = np.random.default_rng((SEED, round(100 * alpha), rows))
+    # One draw for both, since a draw also says which key has which rank.
+    return _zipf(*np.split(draw_keys(np.arange(KEYS), rows // 2 * 2, alpha, rng), 2))
+
+
+def one_key_inputs(rows: int) -> Inputs:
+    """So many rows in each input, of one key: one task of PHJ gives out all results."""
+    return _zipf(np.zeros(rows, np.int64), np.zeros(rows, np.int64))
+
+
+def _zipf(left: npt.NDArray[np.int64], right: npt.NDArray[np.int64]) -> Inputs:
+    return Inputs(
+        ZIPF,
+        {
+            "r": pa.table({"b": left, "a": np.arange(len(left))}),
+            "s": pa.table({"b": right, "c": np.arange(len(right))}),
+        },
+    )
+
+
+def similar_inputs(points: int, radius: float) -> Inputs:
+    """Generated histograms, once for each table of buckets, against themselves.
+
+    A pair that shares the buckets of several tables comes out for each of them, as often as the codes are equal.
+    """
+    vectors = as_matrix(histograms(points, seed=SEED))
+    codes = Buckets(radius, dimensions=vectors.shape[1], seed=SEED).codes(vectors)
+    rows = pa.table(
+        {
+            "bucket": codes.reshape(-1),
+            "id": np.repeat(np.arange(points), codes.shape[1]),
+        }
+    )
+    orders = (np.random.default_rng((SEED, place)).permutation(len(rows)) for place in range(2))
+    return Inputs(
+        SIMILAR, {side: rows.take(order) for side, order in zip(SIMILAR.sides, orders, strict=True)}
+    )

@@ -1,0 +1,114 @@
+"""Figures 3 to 7 of Qiu, Papadias, Yi 2019: choose, run.
+
+The paper prints curves without numbers, so what is compared are the sentences of its section 4.3. What counts as
+agreement is our choice, beside each of them.
+"""
+
+from __future__ import annotations
+
+import platform
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from threading import Event
+
+from papers.hypercube import paper
+from papers.hypercube.cases import MANY_MANY, Case, Size, cases_for
+from papers.hypercube.curves import fig4, fig5, fig6, fig7
+from papers.hypercube.example import fig3
+from papers.hypercube.measure import Measured, count_steps, measure
+from papers.hypercube.operators import TASKS
+from papers.shared.exhibit import Exhibit
+from papers.shared.plots import require_matplotlib
+from papers.shared.queries import SEED
+from papers.shared.reproduction import Stopped, Watch
+from papers.shared.timed import CORES
+from papers.shared.tpch import find_generator
+from watersmeet import __version__
+
+EXHIBITS: dict[str, Callable[[Measured, Size], Exhibit]] = {
+    make.__name__: make for make in (fig3, fig4, fig5, fig6, fig7)
+}
+
+# Few batches: what each of them costs Spark by itself, some 0.3 s, is the same for all operators and hides the join.
+FULL = Size(
+    zipf_rows=30_000,
+    alphas=(0.0, 0.5, 1.0, 1.5, 2.0),
+    inputs=(30_000, 60_000, 120_000),
+    scale=0.2,
+    tpch_alphas=(0.0, 0.5, 1.0, 1.5, 2.0),
+    points=15_000,
+    radii=(0.01, 0.02, 0.04, 0.08),
+    batches=4,
+    rounds=2,
+    one_key_rows=(1_000, 7_000),
+)
+QUICK = Size(
+    zipf_rows=10_000,
+    alphas=(0.0, 1.0, 2.0),
+    inputs=(10_000, 30_000),
+    scale=0.02,
+    tpch_alphas=(1.0, 2.0),
+    points=5_000,
+    radii=(0.01, 0.08),
+    batches=2,
+    rounds=1,
+    one_key_rows=(1_000, 4_000),
+)
+
+_COMPUTED = (
+    f"{TASKS} workers, the paper's p: computed, from {TASKS} tasks of the same operator that ran one after the other in one "
+    "process without Spark. The time is that of as many workers side by side: in each batch the plan, then the slowest "
+    "task, with what Spark takes for each of its results (measured on Spark, by a join of one key with three columns); without "
+    "ingest, network and Spark's other parts. What the join takes by itself is shown beside it."
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Hypercube:
+    size: Size
+    title = paper.TITLE
+    exhibits = tuple(EXHIBITS)
+
+    @property
+    def facts(self) -> Sequence[str]:
+        return [
+            f"On Spark: measured, {CORES} tasks on {CORES} cores, the fastest of {self.size.rounds} runs in turns.",
+            _COMPUTED,
+            f"Balance: the work of the busiest of {TASKS} tasks against the mean, work being rows looked up and results given out.",
+            f"Watersmeet {__version__}, Python {platform.python_version()}, {self.size.batches} micro-batches, seed {SEED}.",
+        ]
+
+    def require(self, names: Sequence[str]) -> None:
+        require_matplotlib()
+        if "fig6" in names:
+            find_generator()
+
+    def count_steps(self, names: Sequence[str]) -> int:
+        return len(names) + count_steps(self._cases(names), self.size)
+
+    def run(
+        self,
+        names: Sequence[str],
+        data: Path,
+        scratch: Path,
+        *,
+        watch: Watch,
+        stop: Event,
+        arm: Callable[[], None],
+    ) -> list[Exhibit]:
+        measured = measure(self._cases(names), self.size, data, scratch, watch, stop, arm)
+        exhibits = []
+        for name in names:
+            if stop.is_set():
+                raise Stopped("stopped")
+            watch.step(f"{name}: statements")
+            exhibits.append(EXHIBITS[name](measured, self.size))
+        return exhibits
+
+    def _cases(self, names: Sequence[str]) -> list[Case]:
+        cases = {case for name in names for case in cases_for(name, self.size)}
+        if "fig6" in names:
+            # Its statement on many-to-many joins compares with these.
+            cases |= {MANY_MANY, Case("fig4", self.size.tpch_alphas[-1])}
+        return sorted(cases)

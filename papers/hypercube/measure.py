@@ -1,0 +1,188 @@
+"""Running the cases: data, streams, one Spark session for all, the operators in turns.
+
+In each round every operator runs a case once, and another one begins: what drifts while a sitting lasts falls on all
+of them. Of several rounds the fastest counts, since what disturbs a run only adds to it. A first run of each operator is
+thrown away: it starts Python workers and compiles Spark's code.
+"""
+
+from __future__ import annotations
+
+import functools
+import shutil
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from threading import Event
+
+from pyspark.sql import SparkSession
+
+from papers.hypercube.cases import Case, Size, make_inputs, one_key_inputs, operators_of
+from papers.hypercube.many import TaskRun, fastest, handing_cost, run_tasks
+from papers.hypercube.operators import PHJ, TASKS, THREE, Operator
+from papers.shared.arrival import cut, steady, write_streams
+from papers.shared.queries import Inputs
+from papers.shared.reproduction import Watch
+from papers.shared.timed import CORES, SETTINGS, remove, run_timed
+from papers.shared.tpch import tables
+from watersmeet.jobs.session import spark_session
+
+
+@dataclass(frozen=True, slots=True)
+class CaseRun:
+    """One case: rows, results, the share of all rows that the heaviest key has; seconds on Spark, 48 tasks."""
+
+    rows: tuple[int, int]
+    results: int
+    heaviest: float
+    spark_s: dict[Operator, float]
+    tasks: dict[Operator, TaskRun]
+
+
+Measured = dict[Case, CaseRun]
+
+
+def count_steps(cases: Sequence[Case], size: Size) -> int:
+    """How often `Watch.step` will be called."""
+    if not cases:
+        return 0
+    runs = sum(len(THREE) + len(operators_of(case)) for case in cases)
+    handing = len(size.one_key_rows) * (1 + len(THREE) + size.rounds)
+    return 1 + handing + _needs_tables(cases) + len(cases) + size.rounds * runs
+
+
+def measure(
+    cases: Sequence[Case],
+    size: Size,
+    data: Path,
+    scratch: Path,
+    watch: Watch,
+    stop: Event,
+    arm: Callable[[], None],
+) -> Measured:
+    """Run all of them. `arm` is called when the session is there: from then on `stop` is listened to."""
+    if not cases:
+        return {}
+    home = data
+    if _needs_tables(cases):
+        watch.step(f"TPC-H tables, scale factor {size.scale:g}")
+        home = tables(data, size.scale)
+    watch.step("starting Spark")
+    with spark_session("watersmeet reproduce", SETTINGS, scratch / "spark.log") as session:
+        arm()
+        place = _Place(session.spark, size, scratch, watch, stop)
+        handing_s = _measure_handing(place)
+        return {
+            case: _measure_case(
+                _Sitting(place, case.text, functools.partial(make_inputs, case, size, home)),
+                operators_of(case),
+                handing_s,
+            )
+            for case in cases
+        }
+
+
+def _needs_tables(cases: Sequence[Case]) -> bool:
+    return any(case.figure == "fig6" for case in cases)
+
+
+def _measure_handing(place: _Place) -> float:
+    """Seconds that a result costs on Spark: of two joins of one key, whose results one task gives out.
+
+    They differ in a few thousand rows too, which take a few milliseconds. The first run of each is thrown away.
+    """
+    sittings = [
+        _Sitting(place, f"one key, {rows:,} rows", functools.partial(one_key_inputs, rows), f"one-key-{rows}")
+        for rows in place.size.one_key_rows
+    ]
+    for sitting in sittings:
+        sitting.warm_up()
+    seconds = [[sitting.on_spark(PHJ) for sitting in sittings] for _ in range(place.size.rounds)]
+    best = [min(times) for times in zip(*seconds, strict=True)]
+    return handing_cost(
+        [(sitting.inputs.count_results(), s) for sitting, s in zip(sittings, best, strict=True)]
+    )
+
+
+def _measure_case(sitting: _Sitting, operators: Sequence[Operator], handing_s: float) -> CaseRun:
+    spark_s: dict[Operator, list[float]] = {}
+    runs: dict[Operator, list[TaskRun]] = {}
+    for turn in range(sitting.place.size.rounds):
+        for operator in _turned(THREE, turn):
+            spark_s.setdefault(operator, []).append(sitting.on_spark(operator))
+    for turn in range(sitting.place.size.rounds):
+        for operator in _turned(operators, turn):
+            runs.setdefault(operator, []).append(sitting.in_tasks(operator, handing_s))
+    return CaseRun(
+        sitting.inputs.rows,
+        sitting.inputs.count_results(),
+        sitting.inputs.heaviest_share(),
+        {operator: min(seconds) for operator, seconds in spark_s.items()},
+        {operator: fastest(found) for operator, found in runs.items()},
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class _Place:
+    """Where everything runs."""
+
+    spark: SparkSession
+    size: Size
+    scratch: Path
+    watch: Watch
+    stop: Event
+
+
+class _Sitting:
+    """All runs over the same rows."""
+
+    def __init__(self, place: _Place, text: str, make: Callable[[], Inputs], folder: str = "case"):
+        place.watch.step(f"{text}: data")
+        self.place, self.inputs = place, make()
+        self._text = text
+        self._ends = cut(steady(*self.inputs.rows), place.size.batches)
+        self._files = place.scratch / "files" / folder
+        shutil.rmtree(self._files, ignore_errors=True)
+        write_streams(self.inputs, self._ends, self._files)
+
+    def warm_up(self) -> None:
+        for operator in THREE:
+            self.place.watch.step(f"{self._text}, {operator.name}: warming up")
+            self._stream(operator)
+
+    def on_spark(self, operator: Operator) -> float:
+        self.place.watch.step(f"{self._text}, {operator.name} on Spark")
+        return self._stream(operator)
+
+    def _stream(self, operator: Operator) -> float:
+        run = self.place.scratch / "run"
+        remove(run)
+        try:
+            return run_timed(
+                self.place.spark,
+                self.inputs,
+                self._files,
+                run,
+                operator.arguments(CORES),
+                stop=self.place.stop,
+                watch=functools.partial(self.place.watch.batch, of=len(self._ends)),
+            ).total_s
+        finally:
+            remove(run)
+
+    def in_tasks(self, operator: Operator, handing_s: float) -> TaskRun:
+        self.place.watch.step(f"{self._text}, {operator.name}, {TASKS} tasks")
+        return run_tasks(
+            operator,
+            TASKS,
+            self.inputs,
+            self._ends,
+            self.place.scratch / "run",
+            handing_s=handing_s,
+            stop=self.place.stop,
+            watch=functools.partial(self.place.watch.batch, of=len(self._ends)),
+        )
+
+
+def _turned(operators: Sequence[Operator], turn: int) -> Sequence[Operator]:
+    start = turn % len(operators)
+    return [*operators[start:], *operators[:start]]

@@ -1,0 +1,1 @@
+"""What the papers share: exhibits and their display, TPC-H data, timed runs on Spark."""

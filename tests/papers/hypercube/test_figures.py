@@ -1,0 +1,283 @@
+"""The reproduction of Streaming HyperCube: its example, its data, tasks run one by one, what it says of the paper."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from pathlib import Path
+from threading import Event
+
+import duckdb
+import numpy as np
+import pytest
+from typer.testing import CliRunner
+
+from papers.__main__ import app
+from papers.hypercube.cases import (
+    ALPHA,
+    MANY_MANY,
+    Case,
+    cases_for,
+    one_key_inputs,
+    operators_of,
+    similar_inputs,
+    zipf_inputs,
+)
+from papers.hypercube.curves import fig4, fig6
+from papers.hypercube.example import fig3, plan_step
+from papers.hypercube.figures import FULL, QUICK, Hypercube
+from papers.hypercube.many import TaskRun, fastest, handing_cost, run_tasks
+from papers.hypercube.measure import CaseRun
+from papers.hypercube.operators import JB, JB1, JB6, PHJ, SHC, TASKS, THREE
+from papers.shared.arrival import cut, steady
+from papers.shared.queries import Inputs
+from papers.shared.reproduction import Stopped
+from watersmeet.errors import WatersmeetError
+from watersmeet.model.grid import GridShape
+
+# Figure 3
+
+
+@pytest.mark.parametrize(
+    "rows, output, b1, b2",
+    [
+        pytest.param({"b1": (100, 100), "b2": (50, 200)}, 20_000, (2, 2), (1, 4), id="before"),
+        pytest.param({"b1": (100, 300), "b2": (50, 200)}, 40_000, (2, 4), (1, 4), id="after"),
+    ],
+)
+def test_the_example_is_planned_as_in_the_paper(rows, output, b1, b2):
+    before = {"b1": GridShape(2, 2), "b2": GridShape(1, 4)}
+    step = plan_step(rows, before)
+    assert step.output == output
+    assert step.shapes == {"b1": GridShape(*b1), "b2": GridShape(*b2)}
+    for key, (left, right) in rows.items():
+        assert step.desired[key].rows == pytest.approx(left / math.sqrt(output) * math.sqrt(8))
+        assert step.desired[key].cols == pytest.approx(right / math.sqrt(output) * math.sqrt(8))
+
+
+def test_all_numbers_of_the_example_agree_but_the_sentence_that_does_not_fit_them():
+    verdicts = fig3({}, FULL).verdicts
+    assert [v.paper for v in verdicts if not v.agrees] == ["300 more tuples of S(b1) arrive"]
+    said = " ".join(v.ours for v in verdicts)
+    assert all(number in said for number in ("20,000", "40,000", "1.414 and 4.243", "0.707 and 2.828"))
+
+
+# Data
+
+
+def test_a_key_is_heavy_in_both_inputs_of_zipf_and_draws_follow_the_seed():
+    inputs, again = zipf_inputs(20_000, 1.5), zipf_inputs(20_000, 1.5)
+    assert inputs.rows == (10_000, 10_000)
+    heaviest = [np.bincount(inputs.keys(side)).argmax() for side in ("r", "s")]
+    assert heaviest[0] == heaviest[1]
+    assert all(inputs.tables[side].equals(again.tables[side]) for side in ("r", "s"))
+    # 1 / zeta(1.5)
+    assert inputs.heaviest_share() == pytest.approx(0.383, abs=0.02)
+
+
+def test_results_of_zipf_are_counted_as_duckdb_counts_them():
+    inputs = zipf_inputs(4000, 1.0)
+    with duckdb.connect() as connection:
+        for side, table in inputs.tables.items():
+            connection.register(side, table)
+        found = connection.execute("SELECT count(*) FROM r JOIN s ON r.b = s.b").fetchone()
+    assert inputs.count_results() == found[0] > 0
+
+
+@pytest.mark.parametrize("size", [FULL, QUICK], ids=["full", "quick"])
+def test_every_figure_has_the_points_that_its_statements_need(size):
+    assert {MANY_MANY, Case("fig4", size.tpch_alphas[-1])} <= set(cases_for("fig4", size))
+    assert Case("fig6", ALPHA) in cases_for("fig6", size)
+    assert all(len(cases_for(figure, size)) >= 2 for figure in ("fig4", "fig5", "fig6", "fig7"))
+    assert {JB, JB6, JB1} <= set(operators_of(Case("fig6", 0.0)))
+
+
+def test_points_meet_themselves_and_larger_buckets_bring_more_of_them_together():
+    small, large = (similar_inputs(500, radius) for radius in (0.01, 0.1))
+    # Two tables of buckets: every point stands twice in either input, and meets itself in both.
+    assert small.rows == (1000, 1000)
+    assert 1000 <= small.count_results() < large.count_results() <= 1000 * 1000
+    assert small.heaviest_share() < large.heaviest_share()
+    left, right = (
+        small.tables[side].sort_by([("id", "ascending"), ("bucket", "ascending")]) for side in ("l", "r")
+    )
+    assert left.equals(right) and not small.tables["l"].equals(small.tables["r"])
+
+
+# Operators
+
+
+@pytest.mark.parametrize(
+    "operator, groups", [(JB, {48: 24, 2: 1}), (JB6, {48: 6, 2: 1}), (JB1, {48: 1, 2: 1})]
+)
+def test_groups_are_in_proportion_to_the_tasks(operator, groups):
+    for tasks, wanted in groups.items():
+        assert operator.arguments(tasks) == {"strategy": "biclique", "tasks": tasks, "groups": wanted}
+    assert PHJ.arguments(2) == {"strategy": "hash", "tasks": 2}
+
+
+# Tasks one by one
+
+
+def task_run(seconds, probed=((1,),), emitted=((1,),), plan_s=(0.0,), shapes=(), handing_s=0.0):
+    arrays = (np.array(values, np.float64) for values in (plan_s, seconds, probed, emitted))
+    return TaskRun(*arrays, tuple(shapes), handing_s)
+
+
+def test_parallel_time_is_the_plan_and_the_slowest_task_of_each_batch():
+    run = task_run([[1, 3], [5, 2]], [[10, 0], [0, 10]], [[0, 30], [10, 40]], [0.5, 0.25])
+    assert run.parallel_s == 0.5 + 3 + 0.25 + 5
+    # Work of 20 and 80.
+    assert run.balance == pytest.approx(80 / 50)
+    assert run.rows_probed == 20
+
+
+def test_a_worker_also_waits_until_spark_has_its_results():
+    run = task_run([[1, 3], [5, 2]], emitted=[[0, 30], [10, 40]], plan_s=[0.5, 0.25], handing_s=0.1)
+    # In the second batch it is the one that joins faster.
+    assert run.parallel_s == pytest.approx(0.5 + (3 + 3) + 0.25 + max(5 + 1, 2 + 4))
+    assert replace(run, handing_s=0.2).parallel_s == pytest.approx(0.5 + (3 + 6) + 0.25 + (2 + 8))
+    assert run.join_s == 0.5 + 3 + 0.25 + 5
+
+
+def test_what_a_result_costs_is_told_by_two_joins_unless_more_took_no_longer():
+    assert handing_cost([(100, 1.0), (1100, 3.0)]) == 0.002
+    with pytest.raises(WatersmeetError, match="too busy"):
+        handing_cost([(100, 1.0), (1100, 0.9)])
+    few, many = (one_key_inputs(rows).count_results() for rows in (10, 40))
+    assert (few, many) == (100, 1600)
+
+
+def test_of_several_runs_each_task_counts_with_its_best_time():
+    runs = [task_run([[1, 9]], plan_s=[2], handing_s=0.5), task_run([[4, 3]], plan_s=[1], handing_s=0.5)]
+    best = fastest(runs)
+    assert best.seconds.tolist() == [[1, 3]] and best.plan_s.tolist() == [1] and best.handing_s == 0.5
+
+
+def tasks_of(operator, inputs, scratch, tasks=6, **more):
+    return run_tasks(operator, tasks, inputs, cut(steady(*inputs.rows), 2), scratch / "run", **more)
+
+
+@pytest.mark.parametrize("operator", [*THREE, JB1], ids=lambda operator: operator.name)
+def test_tasks_give_all_results_and_leave_nothing(operator, tmp_path):
+    inputs = zipf_inputs(4000, 1.5)
+    run = tasks_of(operator, inputs, tmp_path, tasks=TASKS if operator is JB else 6)
+    assert run.emitted.sum() == inputs.count_results()
+    assert run.seconds.shape == run.emitted.shape == (2, TASKS if operator is JB else 6)
+    assert (run.seconds > 0).all() and run.parallel_s >= run.seconds.max(axis=1).sum()
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_hash_join_looks_up_each_row_once_and_is_held_back_by_one_key(tmp_path):
+    inputs = zipf_inputs(4000, 1.5)
+    hashed, cubed = (tasks_of(operator, inputs, tmp_path) for operator in (PHJ, SHC))
+    assert hashed.rows_probed == 4000 < cubed.rows_probed
+    assert hashed.balance > 4 and cubed.balance < 1.5
+    assert not hashed.shapes and max(shape.cells for shape in cubed.shapes) > 1
+
+
+def test_missing_results_are_an_error(tmp_path, monkeypatch):
+    inputs = zipf_inputs(1000, 1.0)
+    count = inputs.count_results()
+    monkeypatch.setattr(Inputs, "count_results", lambda self: count + 1)
+    with pytest.raises(WatersmeetError, match=f"PHJ gave {count:,} results of {count + 1:,}"):
+        tasks_of(PHJ, inputs, tmp_path)
+
+
+def test_a_stopped_run_of_tasks_leaves_nothing(tmp_path):
+    stop = Event()
+    stop.set()
+    with pytest.raises(Stopped):
+        tasks_of(PHJ, zipf_inputs(1000, 1.0), tmp_path, stop=stop)
+    assert not (tmp_path / "run").exists()
+
+
+# Statements
+
+
+def case_run(spark, many, heaviest=0.1, shapes=()):
+    """Seconds of PHJ, JB and SHC on Spark and with 48 tasks; the JBs with fewer groups take what `many` has more."""
+    operators = (*THREE, JB6, JB1)
+    tasks = {o: task_run([[s]], shapes=shapes) for o, s in zip(operators, many, strict=False)}
+    return CaseRun((10, 10), 100, heaviest, dict(zip(THREE, spark, strict=True)), tasks)
+
+
+def verdicts_of(exhibit):
+    return {(v.paper, v.ours.split(":")[0]): v.agrees for v in exhibit.verdicts}
+
+
+def fig4_of(last_spark, last_many):
+    cases = cases_for("fig4", FULL)
+    measured = {case: case_run((1, 1, 1), (1, 1, 1, 1, 1)) for case in cases}
+    measured[cases[-1]] = case_run(last_spark, last_many)
+    return verdicts_of(fig4(measured, FULL))
+
+
+def test_equal_times_without_skew_and_clearly_better_ones_with_it_agree():
+    found = fig4_of((2, 1.1, 1), (9, 3, 1))
+    paper = "SHC clearly outperforms {} in execution time, with skew, alpha >= 1"
+    assert found[paper.format("PHJ"), "Spark, 2 tasks"] and found[paper.format("PHJ"), "48 workers"]
+    assert found[paper.format("JB"), "48 workers"]
+    assert not found[paper.format("JB"), "Spark, 2 tasks"]
+    assert not found[
+        paper.format("PHJ").replace("with skew, alpha >=", "with less skew, alpha <"), "48 workers"
+    ]
+
+
+def test_the_reason_speaks_of_the_points_where_the_paper_is_not_confirmed():
+    cases = cases_for("fig4", FULL)
+    measured = {case: case_run((1, 1, 1), (1, 1, 1, 1, 1)) for case in cases}
+    measured[MANY_MANY] = case_run((1, 1, 1), (1, 2, 2, 1, 1))
+    measured[cases[-1]] = case_run((1, 1, 1), (4, 4, 1, 1, 1))
+    why = {(v.paper, v.ours.split(":")[0]): v.why for v in fig4(measured, FULL).verdicts}
+    reason = why["SHC clearly outperforms PHJ in execution time, with skew, alpha >= 1", "48 workers"]
+    assert reason.startswith("alpha = 1: few results")
+
+
+def test_statements_on_keys_of_one_input():
+    measured = {
+        case: case_run((1, 2, 1.2), (1, 4, 1.2, 3, 2), shapes=[GridShape(1, 8)])
+        for case in cases_for("fig6", FULL)
+    }
+    strongest = Case("fig4", FULL.tpch_alphas[-1])
+    measured |= {case: case_run((2, 2, 1), (2, 2, 1, 1, 1)) for case in (MANY_MANY, strongest)}
+    assert all(v.agrees for v in fig6(measured, FULL).verdicts)
+    measured[cases_for("fig6", FULL)[-1]] = case_run(
+        (1, 2, 0.5), (9, 4, 1.2, 9, 20), shapes=[GridShape(2, 4)]
+    )
+    assert not any(v.agrees for v in fig6(measured, FULL).verdicts)
+
+
+# The command
+
+
+def test_the_command_writes_page_pictures_and_figures(tmp_path):
+    out = tmp_path / "out"
+    done = CliRunner().invoke(app, ["hypercube", "--only", "fig3", "--out", str(out)])
+    assert done.exit_code == 0, done.output
+    assert "7 of 8 statements agree" in done.output
+    assert sorted(path.name for path in out.iterdir()) == ["fig3.png", "figures.json", "index.html"]
+    page = (out / "index.html").read_text()
+    assert "ran one after the other" in page and "Figure 3" in page
+
+
+def test_an_exhibit_that_is_not_there_is_refused_before_anything_is_done(tmp_path):
+    done = CliRunner().invoke(app, ["hypercube", "--only", "fig8", "--out", str(tmp_path / "out")])
+    assert done.exit_code == 2
+    assert "there is no such exhibit; use fig3" in " ".join((done.output + done.stderr).split())
+    assert not (tmp_path / "out").exists()
+
+
+def test_figure_3_needs_neither_spark_nor_data():
+    class Watch:
+        steps = 0
+
+        def step(self, text):
+            self.steps += 1
+
+        def batch(self, done, of):
+            pass
+
+    reproduction, watch = Hypercube(QUICK), Watch()
+    reproduction.run(["fig3"], Path("none"), Path("none"), watch=watch, stop=Event(), arm=lambda: None)
+    assert watch.steps == reproduction.count_steps(["fig3"]) == 1
