@@ -8,6 +8,8 @@ RUN := scripts/run
 RUN_PLAIN := scripts/run --without-java
 # More arguments: make test ARGS="-k merge -x".
 ARGS ?=
+# Of make reproduce: adaptive, hypercube or hybrid.
+PAPER ?=
 
 .PHONY: help
 help: ## List the targets

@@ -1,6 +1,6 @@
 """The operators at the paper's sizes, simulated: 10 GB and more on 16 to 128 machines.
 
-The mappings and decisions are those of plan/grid.py, the very code that runs on Spark; sim/ turns them into loads
+The mappings and decisions are those of watersmeet.plan.grid, the very code that runs on Spark; sim/ turns them into loads
 and times. Three constants of the machines are taken from the paper, one is assumed; everything else that the
 exhibits show follows from them:
 

@@ -1,4 +1,4 @@
-"""What the step machines of `local.lookup` share: the protocol, the counters, the table's side, the taking of rows."""
+"""What the step machines of `joins.py` share: the protocol, the counters, the table's side, the taking of rows."""
 
 from __future__ import annotations
 

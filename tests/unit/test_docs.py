@@ -47,7 +47,7 @@ def test_the_readme_has_the_extras_that_texts_and_messages_name():
     project = (ROOT / "pyproject.toml").read_text().partition("[project.optional-dependencies]")[2]
     extras = set(re.findall(r"^([a-z-]+) = \[", project.partition("[project.scripts]")[0], re.MULTILINE))
     readme = set(re.findall(r"^\| `([a-z-]+)` \|", (ROOT / "README.md").read_text(), re.MULTILINE))
-    assert readme == extras - {"bench", "dev"}
+    assert readme == extras - {"bench", "dev", "papers"}
     for path in (*DOCUMENTS, *(ROOT / "src").rglob("*.py")):
         for named in re.findall(r"watersmeet\[([a-z,-]+)\]", path.read_text()):
             assert set(named.split(",")) <= readme, path
