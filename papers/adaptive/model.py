@@ -1,7 +1,7 @@
 """The operators at the paper's sizes, simulated: 10 GB and more on 16 to 128 machines.
 
-The mappings and decisions are those of watersmeet.plan.grid, the very code that runs on Spark; sim/ turns them into loads
-and times. Three constants of the machines are taken from the paper, one is assumed; everything else that the
+Mappings and decisions come from watersmeet.plan.grid, the code that runs on Spark; sim/ turns them into loads and
+times. Three constants of the machines are taken from the paper, one is assumed; everything else that the
 exhibits show follows from them:
 
 - a row takes what makes STATICMID's load in Figure 5a grow by 14 MB for each 1 % of the input;

@@ -101,7 +101,7 @@ def run_trials(
     home = tables(data, size.scale)
     measured: Measured = {}
     watch.step("starting Spark")
-    with spark_session("watersmeet reproduce", SETTINGS, scratch / "spark.log") as session:
+    with spark_session("watersmeet papers", SETTINGS, scratch / "spark.log") as session:
         arm()
         is_warm = False
         for _, group in itertools.groupby(todo, key=lambda t: (t.query, t.z, t.cells, t.k)):

@@ -13,7 +13,7 @@ Where they differ from the paper: a row is located among the pages before it wai
 it can hold and no others, and a row whose key is in no page is answered at once. A key whose rows fill several pages
 is answered by all of them in one step, or in MeshJoin as they come by.
 
-Every row is answered exactly once: with its matches, or in a left join with nulls. Not guaranteed: an order.
+Every row is answered exactly once: with its matches, or in a left join with nulls. The order of the results is not guaranteed.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Running the cases: relations, calibration, then each run that the chosen figures need, once.
 
-In a case the algorithms are read at the same time, in slices by turns, so that what drifts falls on all of them.
+In a case the algorithms run at the same time, in slices by turns, so that drift falls on all of them.
 """
 
 from __future__ import annotations
@@ -100,21 +100,21 @@ def measure(names: Sequence[str], size: Size, data: Path, watch: Watch, stop: Ev
     slow: dict[int, dict[str, Slow]] = {}
     use, slow_input = None, 0
     if needs_relation(names):
-        sitting = _Sitting(size, data, watch, stop)
+        session = _Session(size, data, watch, stop)
         cases = cases_of(names, size)
-        sitting.make_relations(sorted({size.rows, _calibration_rows(size), *(case.rows for case in cases)}))
-        sitting.calibrate()
-        services = {case: sitting.serve(case) for case in cases}
+        session.make_relations(sorted({size.rows, _calibration_rows(size), *(case.rows for case in cases)}))
+        session.calibrate()
+        services = {case: session.serve(case) for case in cases}
         if "fig6" in names:
             for page_rows in size.pages:
-                pages[page_rows] = sitting.serve_page(page_rows)
-                read_s[page_rows] = sitting.time_page(page_rows, cold=False)
-                cold_read_s[page_rows] = sitting.time_page(page_rows, cold=True)
+                pages[page_rows] = session.serve_page(page_rows)
+                read_s[page_rows] = session.time_page(page_rows, cold=False)
+                cold_read_s[page_rows] = session.time_page(page_rows, cold=True)
         if "fig10b" in names:
-            slow = {rate: sitting.wait(rate) for rate in size.rates}
-            slow_input = sitting.mesh_input()
+            slow = {rate: session.wait(rate) for rate in size.rates}
+            slow_input = session.mesh_input()
         if "fig3" in names:
-            use = sitting.watch_use()
+            use = session.watch_use()
     return Measured(services, pages, read_s, cold_read_s, slow, slow_input, use)
 
 
@@ -122,7 +122,7 @@ def _calibration_rows(size: Size) -> int:
     return size.rows // _CALIBRATION_PART
 
 
-class _Sitting:
+class _Session:
     """All runs of one reproduction, over the same files."""
 
     def __init__(self, size: Size, data: Path, watch: Watch, stop: Event):

@@ -7,8 +7,8 @@ stays on or off for up to 2^i steps, so that the flow varies by as much as the t
 Everything follows from a seed; time is virtual. Differs from Figure 7 as printed: a source that switches is due again after
 a random time from the moment it was due (there the whole sum is multiplied, which would grow without bounds), each source
 has its own switch (there all share one), all that are due in a step switch, and the sources start in the middle of their
-lives, so that the first steps are like all others. Not guaranteed: self-similarity beyond the longest source, 1,024 steps
-with ten of them; over longer times the flow evens out.
+lives, so that the first steps are like all others. The flow is not self-similar beyond the longest source, 1,024
+steps with ten of them: over longer times it evens out.
 """
 
 from __future__ import annotations

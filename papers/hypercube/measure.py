@@ -1,7 +1,7 @@
 """Running the cases: data, streams, one Spark session for all, the operators in turns.
 
-In each round every operator runs a case once, and another one begins: what drifts while a sitting lasts falls on all
-of them. Of several rounds the fastest counts, since what disturbs a run only adds to it. A first run of each operator is
+In each round every operator runs a case once, and each round starts with another operator: drift falls on all of them.
+Of several rounds the fastest counts, since a disturbance only adds to a run's time. A first run of each operator is
 thrown away: it starts Python workers and compiles Spark's code.
 """
 
@@ -67,13 +67,13 @@ def measure(
         watch.step(f"TPC-H tables, scale factor {size.scale:g}")
         home = tables(data, size.scale)
     watch.step("starting Spark")
-    with spark_session("watersmeet reproduce", SETTINGS, scratch / "spark.log") as session:
+    with spark_session("watersmeet papers", SETTINGS, scratch / "spark.log") as session:
         arm()
         place = _Place(session.spark, size, scratch, watch, stop)
         handing_s = _measure_handing(place)
         return {
             case: _measure_case(
-                _Sitting(place, case.text, functools.partial(make_inputs, case, size, home)),
+                _Workload(place, case.text, functools.partial(make_inputs, case, size, home)),
                 operators_of(case),
                 handing_s,
             )
@@ -90,32 +90,34 @@ def _measure_handing(place: _Place) -> float:
 
     They differ in a few thousand rows too, which take a few milliseconds. The first run of each is thrown away.
     """
-    sittings = [
-        _Sitting(place, f"one key, {rows:,} rows", functools.partial(one_key_inputs, rows), f"one-key-{rows}")
+    workloads = [
+        _Workload(
+            place, f"one key, {rows:,} rows", functools.partial(one_key_inputs, rows), f"one-key-{rows}"
+        )
         for rows in place.size.one_key_rows
     ]
-    for sitting in sittings:
-        sitting.warm_up()
-    seconds = [[sitting.on_spark(PHJ) for sitting in sittings] for _ in range(place.size.rounds)]
+    for workload in workloads:
+        workload.warm_up()
+    seconds = [[workload.on_spark(PHJ) for workload in workloads] for _ in range(place.size.rounds)]
     best = [min(times) for times in zip(*seconds, strict=True)]
     return handing_cost(
-        [(sitting.inputs.count_results(), s) for sitting, s in zip(sittings, best, strict=True)]
+        [(workload.inputs.count_results(), s) for workload, s in zip(workloads, best, strict=True)]
     )
 
 
-def _measure_case(sitting: _Sitting, operators: Sequence[Operator], handing_s: float) -> CaseRun:
+def _measure_case(workload: _Workload, operators: Sequence[Operator], handing_s: float) -> CaseRun:
     spark_s: dict[Operator, list[float]] = {}
     runs: dict[Operator, list[TaskRun]] = {}
-    for turn in range(sitting.place.size.rounds):
+    for turn in range(workload.place.size.rounds):
         for operator in _turned(THREE, turn):
-            spark_s.setdefault(operator, []).append(sitting.on_spark(operator))
-    for turn in range(sitting.place.size.rounds):
+            spark_s.setdefault(operator, []).append(workload.on_spark(operator))
+    for turn in range(workload.place.size.rounds):
         for operator in _turned(operators, turn):
-            runs.setdefault(operator, []).append(sitting.in_tasks(operator, handing_s))
+            runs.setdefault(operator, []).append(workload.in_tasks(operator, handing_s))
     return CaseRun(
-        sitting.inputs.rows,
-        sitting.inputs.count_results(),
-        sitting.inputs.heaviest_share(),
+        workload.inputs.rows,
+        workload.inputs.count_results(),
+        workload.inputs.heaviest_share(),
         {operator: min(seconds) for operator, seconds in spark_s.items()},
         {operator: fastest(found) for operator, found in runs.items()},
     )
@@ -132,7 +134,7 @@ class _Place:
     stop: Event
 
 
-class _Sitting:
+class _Workload:
     """All runs over the same rows."""
 
     def __init__(self, place: _Place, text: str, make: Callable[[], Inputs], folder: str = "case"):

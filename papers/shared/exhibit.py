@@ -1,4 +1,4 @@
-"""What a reproduction shows: tables, pictures as plain numbers, and the paper's statements next to ours.
+"""The exhibits of a reproduction: tables, pictures as plain numbers, and the paper's statements next to ours.
 
 Nothing here draws or prints: the terminal, the pictures and the page are made from the same facts.
 """

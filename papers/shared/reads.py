@@ -4,8 +4,8 @@ A joiner is a cell of the grid, or a task where there is no grid. `fresh` is wha
 arrived, batch by batch; each of them is stored by exactly the joiners that read it, until the mapping changes.
 `held` is what it holds after a batch under the mapping of that batch: the input-load factor, in rows.
 
-Not known for tasks without a grid: how many rows fall on each. Manifests do not say which keys are heavy, so
-these figures are averages.
+For tasks without a grid these figures are averages: manifests do not say which keys are heavy, and so not how many
+rows fall on each task.
 """
 
 from __future__ import annotations

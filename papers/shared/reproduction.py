@@ -1,4 +1,4 @@
-"""What the command line needs of a reproduction, and what all of them do alike: choose exhibits, write the page."""
+"""A reproduction as the command line sees it, and the steps that all of them share: choose exhibits, write the page."""
 
 from __future__ import annotations
 

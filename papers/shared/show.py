@@ -1,4 +1,4 @@
-"""The course of a reproduction on the terminal: progress, then tables and verdicts."""
+"""A reproduction on the terminal: progress, then tables and verdicts."""
 
 from __future__ import annotations
 
