@@ -224,7 +224,7 @@ def print_findings(console: Console, results: Results, findings: Sequence[Findin
 
 RUN_COLUMNS = (
     "workload", "competitor", "runs", "s/batch", "min-max", "CPU s/batch", "last s", "cold s/batch", "first s",
-    "JVM MB", "Python MB", "disk MB", "others' CPU",
+    "JVM MB", "Python MB", "disk MB", "background load",
 )  # fmt: skip
 
 
@@ -292,12 +292,12 @@ def markdown(
         f"pyarrow {facts['pyarrow']}, numpy {facts['numpy']}, {facts['cores']} cores, seed {SEED}."
     )
     warm = (
-        " Runs with a `cold` figure did the stream twice in one JVM: that is the first time, as are `first s` and `JVM MB`; "
-        "others' CPU is the larger of both, and the rest the second time."
+        " Runs with a `cold` figure ran the stream twice in one JVM. `cold s/batch`, `first s` and `JVM MB` are of the "
+        "first time, the background load is the larger of both, and all other figures are of the second time."
     )
     legend = (
-        "Seconds per batch from the third batch on, median of the runs; memory and disk are maxima; the "
-        "last column is the share of the machine that other processes took."
+        "Seconds per batch from the third batch on, median of the runs. Memory and disk are maxima. The background "
+        "load is the share of the machine's CPU that other processes used."
         + (warm if any(COLD in r for r in results.runs) else "")
     )
     parts = [

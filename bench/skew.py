@@ -116,7 +116,7 @@ def tables(results: Results) -> list[str]:
         if (run := results.balance(workload.name, name))
     ]
     legend = (
-        "Busiest task / mean, by rows looked up and results given out: over the whole run, in the worst batch in "
+        "Busiest task / mean, by rows looked up and results emitted: over the whole run, in the worst batch in "
         "brackets. Exact counts, without Spark."
     )
     return [legend, markdown_table(head, rows)] if rows else []

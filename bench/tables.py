@@ -90,9 +90,9 @@ def _preparation(results: Results) -> list[str]:
         if (runs := results.timed(workload, name))
     ]
     legend = (
-        "Before the first batch: seconds until the query can be started. Ours brings the table into its form, once for "
-        "all queries that use it; `spark-static-cached` puts it into Spark's cache, in every start. `spark-static` "
-        "prepares nothing: its time is what Spark takes to start, and is in all others too."
+        "Before the first batch: seconds until the query can start. Ours writes the sorted copy of the table, once for "
+        "all queries that use it. `spark-static-cached` puts the table into Spark's cache, at every start. "
+        "`spark-static` prepares nothing: its time is Spark's own start, which is in all others too."
     )
     return [legend, markdown_table(("workload", "competitor", "ready after s"), rows)] if rows else []
 
@@ -105,9 +105,9 @@ def _pages(results: Results) -> list[str]:
         if (batches := results.paging(workload, name))
     ]
     legend = (
-        "Pages in a batch, smallest and largest number. Exact counts, without Spark: those that hold keys of the "
-        "batch, those that the status says it needed, and those that were read, since they were not among the pages "
-        f"kept from earlier batches (at most {PAGE_MEMORY / MB:.0f} MB)."
+        "Pages per batch, smallest and largest number. Exact counts, without Spark: pages that hold keys of the batch, "
+        "pages that the status reports as needed, and pages that were read because they were not kept from earlier "
+        f"batches (at most {PAGE_MEMORY / MB:.0f} MB are kept)."
     )
     head = ("workload", "strategy", "pages", "with keys", "needed", "MB needed", "read", "without a key")
     return [legend, markdown_table(head, rows)] if rows else []

@@ -111,6 +111,19 @@ def test_the_changelog_knows_this_version():
     assert f"## [{__version__}]" in (ROOT / "CHANGELOG.md").read_text()
 
 
+def test_the_summary_of_the_benchmarks_has_the_figures_of_its_sections():
+    text = (ROOT / "docs" / "benchmarks.md").read_text()
+    sections = dict(re.findall(r"^## (.+?)\n(.*?)(?=^## |\Z)", text, re.MULTILINE | re.DOTALL))
+    anchored = {heading.lower().replace(" ", "-"): body for heading, body in sections.items()}
+    rows = re.findall(
+        r"^\| .+ \| ([\d.]+) s \| ([\d.]+) s \| ([\d.]+) \| \[.+\]\(#(.+)\) \|$", text, re.MULTILINE
+    )
+    assert rows
+    for ours, sparks, ratio, anchor in rows:
+        assert f"| {ours} |" in anchored[anchor] and f"| {sparks} |" in anchored[anchor]
+        assert float(ratio) == pytest.approx(float(sparks) / float(ours), abs=0.01)
+
+
 def test_the_glossary_has_no_word_twice():
     words = re.findall(r"^\| \*\*(.+?)\*\* \|", (ROOT / "docs" / "glossary.md").read_text(), re.MULTILINE)
     assert words
