@@ -26,17 +26,25 @@ def check_compatible(old: JoinSignature, new: JoinSignature) -> None:
         _refuse("its keys were compared as", (*old.key_types, old.scheme), (*new.key_types, new.scheme))
     if old.sides and old.sides != new.sides:
         _refuse("its rows are sorted by", old.sides, new.sides)
-    if old.zone and new.zone and old.zone != new.zone:
-        raise StateMismatch(
-            f"a key, or a condition on one input, depends on the session's time zone, and the state was written under "
-            f"{old.zone}, now it is {new.zone}. Set spark.sql.session.timeZone to {old.zone} before the join is built, "
-            "or start with a new checkpoint to begin with fresh state"
-        )
+    if old.zone and old.zone != new.zone:
+        _refuse_zone(old.zone, new.zone)
     if old.layout != new.layout:
         _check_layout(old.layout, new.layout)
     _check_window(old, new)
     for before, after in zip(old.inputs, new.inputs, strict=True):
         _check_columns(before, after)
+
+
+def _refuse_zone(old: str, new: str) -> None:
+    """An unknown zone is refused too: it would replace the recorded one, and then any zone would pass."""
+    found, remedy = f"it is {new}", f"Set spark.sql.session.timeZone to {old} before the join is built"
+    if not new:
+        found = "it is unknown, because this platform does not tell the setting"
+        remedy = f'If it is still {old}, pass options={{"timeZone": "{old}"}}'
+    raise StateMismatch(
+        f"a key, or a condition on one input, depends on the session's time zone, and the state was written under "
+        f"{old}, now {found}. {remedy}, or start with a new checkpoint to begin with fresh state"
+    )
 
 
 def _check_window(old: JoinSignature, new: JoinSignature) -> None:
