@@ -39,27 +39,27 @@ def _header(version: int, body: bytes) -> bytes:
     return json.dumps({_MAGIC: version, "bytes": len(body), "xxh3": checksum(content)}).encode()
 
 
-def decode_checked(kind: type[T], content: bytes, path: str) -> T:
-    """Verify, then parse. `path` names the file in errors."""
+_ADVICE = "Restore the file from a copy; or roll the checkpoint back to an earlier batch; or start afresh"
+
+
+def decode_checked(kind: type[T], content: bytes, path: str, advice: str = _ADVICE) -> T:
+    """Verify, then parse. In errors `path` names the file, and `advice` is what to do if it is damaged."""
     head, _, body = content.partition(b"\n")
     try:
         header = json.loads(head)
         version, size = int(header[_MAGIC]), int(header["bytes"])
     except (ValueError, KeyError, TypeError) as error:
-        raise CorruptFile(f"{path} is damaged: its header cannot be read. {_ADVICE}") from error
+        raise CorruptFile(f"{path} is damaged: its header cannot be read. {advice}") from error
     # First: how a newer format is checked is not known here.
     if version > FORMAT:
         raise CorruptFile(
             f"{path} has format {version}, this version of watersmeet reads up to {FORMAT}: install a newer one"
         )
     if len(body) != size:
-        raise CorruptFile(f"{path} is truncated or padded: {len(body)} bytes instead of {size}. {_ADVICE}")
+        raise CorruptFile(f"{path} is truncated or padded: {len(body)} bytes instead of {size}. {advice}")
     if head != _header(version, body) or version < 1:
-        raise CorruptFile(f"{path} is damaged: its checksum is not the one written. {_ADVICE}")
+        raise CorruptFile(f"{path} is damaged: its checksum is not the one written. {advice}")
     return from_plain(kind, json.loads(body))
-
-
-_ADVICE = "Restore the file from a copy; or roll the checkpoint back to an earlier batch; or start afresh"
 
 
 def to_plain(fact: Any) -> Any:

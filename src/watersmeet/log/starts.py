@@ -90,7 +90,7 @@ def read_start(files: Files, number: int) -> Start | None:
         return None
     if _BARE_RUN.fullmatch(content):
         return Start(number, content.decode(), None)
-    found = decode_checked(Start, content, f"the claim {path} of a start in {files.place}")
+    found = decode_checked(Start, content, f"the claim {path} of a start in {files.place}", _ADVICE)
     if found.number != number:
         raise CorruptFile(f"the claim {path} in {files.place} is the one of start {found.number}. {_ADVICE}")
     return found
