@@ -12,7 +12,7 @@ from watersmeet.errors import CorruptFile, StateBehind, StateError, StateInUse, 
 from watersmeet.log.codec import checksum, to_plain
 from watersmeet.log.files import LocalFiles
 from watersmeet.log.manifests import list_manifests, read_manifest
-from watersmeet.log.parents import check_not_overtaken, find_attempt, find_parent
+from watersmeet.log.parents import HIDDEN_MANIFESTS, check_not_overtaken, find_attempt, find_parent
 from watersmeet.log.runs import write_run
 from watersmeet.log.starts import claim_start
 from watersmeet.model.facts import BatchId, BatchSpan, Start
@@ -103,6 +103,37 @@ def test_state_that_is_behind_is_an_error_after_a_restart(files):
     commit(files, 0, "run-a")
     with pytest.raises(StateBehind, match="newest state .* is of batch 0: 3 batch.*acceptGap=1-3"):
         commit(files, 4, "run-b")
+
+
+class CountingFiles(LateFiles):
+    """Counts how often a name is looked up."""
+
+    looked_up = 0
+
+    def exists(self, path: str) -> bool:
+        self.looked_up += 1
+        return self._files.exists(path)
+
+
+@pytest.mark.parametrize("lost", [pytest.param(False, id="behind"), pytest.param(True, id="missing")])
+def test_a_checkpoint_far_ahead_of_the_state_is_refused_after_few_look_ups(files, lost):
+    commit(files, 0, "run-a")
+    if lost:
+        lose(files, 0)
+    counting = CountingFiles(files)
+    with pytest.raises(StateMissing if lost else StateBehind, match=r"acceptGap=[01]-199999$"):
+        commit(counting, 200_000, "run-b")
+    assert HIDDEN_MANIFESTS <= counting.looked_up <= 2 * HIDDEN_MANIFESTS
+
+
+@pytest.mark.parametrize("hidden", [3, HIDDEN_MANIFESTS, 5_000 - HIDDEN_MANIFESTS, 4_998])
+def test_a_manifest_that_a_listing_hides_is_found_near_the_newest_one_and_near_the_checkpoint(files, hidden):
+    late = LateFiles(files)
+    commit(files, 0, "run-a")
+    assert len(list_manifests(late)) == 1
+    commit(files, hidden, "run-a", accepted=(BatchSpan(1, hidden - 1),))
+    with pytest.raises(StateBehind, match=f"is of batch {hidden}: "):
+        commit(late, 5_000, "run-b")
 
 
 def test_the_newest_start_counts_although_an_older_one_has_the_batch_before(files):

@@ -34,6 +34,11 @@ from watersmeet.model.facts import BatchId, BatchSpan, Manifest, Start
 
 ACCEPT_GAP = "spark.watersmeet.acceptGap"
 
+# A late listing hides the newest manifests only: those of a minute on NFS, and a batch takes a tenth of a second or
+# more. So many names are tried above the newest one that is listed, and as many below the checkpoint's batch. Without
+# a bound a checkpoint far ahead of the state would cost a request for each batch between them.
+HIDDEN_MANIFESTS = 1_000
+
 
 def find_parent(
     files: Files, batch: BatchId, start: Start, accepted: Sequence[BatchSpan] = ()
@@ -142,13 +147,15 @@ def _newest_of(
 def _newest_before(
     files: Files, start: Start, batch: int, names: Sequence[ManifestName]
 ) -> ManifestName | None:
-    """The newest manifest of a start before a batch. By name, as far as the claim says where the start began."""
+    """The newest manifest of a start before a batch. By name, where a late listing may hide one."""
     listed = max(
         (name for name in names if name.run_seq == start.number and name.batch < batch), default=None
     )
     first = start.first_batch if listed is None else listed.batch + 1
     if first is not None:
-        for number in range(batch - 1, first - 1, -1):
+        unlisted = range(batch - 1, first - 1, -1)
+        below, above = unlisted[:HIDDEN_MANIFESTS], unlisted[HIDDEN_MANIFESTS:][-HIDDEN_MANIFESTS:]
+        for number in (*below, *above):
             name = ManifestName(start.number, number, start.run)
             if files.exists(name.path):
                 return name
