@@ -29,6 +29,13 @@ def lose(files: LocalFiles, *batches: int) -> None:
             files.delete(name.path)
 
 
+def assert_names_causes_and_remedy(message: str, batches: str) -> None:
+    assert f"a foreachBatch function did not evaluate its DataFrame in batch {batches}," in message
+    assert "limit(0)" in message and "shows new files late" in message and "deleted" in message
+    assert f"roll the checkpoint back to batch {batches.split('-')[0]} and start again" in message
+    assert message.endswith(f"spark.watersmeet.acceptGap={batches}")
+
+
 def test_a_listing_that_misses_the_newest_manifest_does_no_harm(files):
     late = LateFiles(files)
     fresh = [write_run(files, "l", number, "p00000", rows(number)) for number in range(6)]
@@ -58,9 +65,7 @@ def test_a_batch_that_left_no_manifest_is_an_error_within_a_start(files):
         commit(files, 2)
     message = str(caught.value)
     assert message.startswith("batch 1 left no manifest, so batch 2 would lose its rows")
-    assert "foreachBatch" in message and "limit(0)" in message and "deleted" in message
-    assert "roll the checkpoint back to batch 1" in message
-    assert "spark.watersmeet.acceptGap=1" in message
+    assert_names_causes_and_remedy(message, "1")
 
 
 def test_a_manifest_that_was_deleted_while_the_query_runs_is_missed(files):
@@ -95,14 +100,27 @@ def test_a_late_task_of_an_earlier_batch_is_refused(files):
 
 
 def test_state_that_is_missing_is_an_error(files):
-    with pytest.raises(StateMissing, match="checkpoint is at batch 5.*acceptGap=0-4"):
+    with pytest.raises(StateMissing, match="checkpoint is at batch 5") as caught:
         commit(files, 5)
+    assert_names_causes_and_remedy(str(caught.value), "0-4")
+
+
+def test_a_first_batch_that_was_not_evaluated_is_named_as_a_likely_cause(files):
+    """The query's first batch, and the first one after a restart."""
+    with pytest.raises(StateMissing) as caught:
+        commit(files, 1, "run-a")
+    assert_names_causes_and_remedy(str(caught.value), "0")
+    commit(files, 0, "run-b")
+    with pytest.raises(StateBehind) as caught:
+        commit(files, 2, "run-c")
+    assert_names_causes_and_remedy(str(caught.value), "1")
 
 
 def test_state_that_is_behind_is_an_error_after_a_restart(files):
     commit(files, 0, "run-a")
-    with pytest.raises(StateBehind, match="newest state .* is of batch 0: 3 batch.*acceptGap=1-3"):
+    with pytest.raises(StateBehind, match="newest state .* is of batch 0: 3 batch") as caught:
         commit(files, 4, "run-b")
+    assert_names_causes_and_remedy(str(caught.value), "1-3")
 
 
 class CountingFiles(LateFiles):
@@ -267,6 +285,7 @@ def test_a_late_start_that_published_is_named_and_no_loss_is_advised(files):
     message = str(caught.value)
     assert "the newest start in" in message and "ended with batch 0, while start 0 did batch 2" in message
     assert "move the manifests of start 1 (manifests/000001-*) out of the way" in message
+    assert_names_causes_and_remedy(message, "1-2")
     for name in list_manifests(files):
         if name.run_seq == 1:
             files.delete(name.path)

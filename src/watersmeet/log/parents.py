@@ -119,9 +119,8 @@ def _parent_of_first(
     missing = _not_accepted(0, batch, accepted)
     if missing is not None:
         raise StateMissing(
-            f"the checkpoint is at batch {batch}, but there is no state of an earlier batch in {files.place}. Restore "
-            "the state directory that belongs to this checkpoint, or start with a new checkpoint. If the join may go "
-            f"on without the rows of those batches, set {ACCEPT_GAP}={BatchSpan(0, batch - 1)}"
+            f"the checkpoint is at batch {batch}, but there is no state of an earlier batch in {files.place}. "
+            f"{_OTHER_DIRECTORY} {_causes_and_remedy(missing)}"
         )
     return None
 
@@ -182,10 +181,7 @@ def _not_accepted(first: int, behind: int, accepted: Sequence[BatchSpan]) -> Bat
 def _lost_in_start(files: Files, name: ManifestName, batch: BatchId) -> str:
     return (
         f"batch {name.batch} left no manifest, so batch {batch.number} would lose its rows: {name.path} is missing in "
-        f"{files.place}. Likely causes: a foreachBatch function did not evaluate its DataFrame in that batch, or an "
-        "evaluation that Spark cuts short, such as limit(0); a shared filesystem shows new files late; or the file "
-        "was deleted. Remove the cause and start again: if the file is there by then, nothing is lost. If not, "
-        f"{_remedy(name.batch, BatchSpan(name.batch, name.batch))}"
+        f"{files.place}. {_causes_and_remedy(BatchSpan(name.batch, name.batch))}"
     )
 
 
@@ -205,17 +201,22 @@ def _behind(
             f"batch {newest.batch}, while start {older.run_seq} did batch {older.batch}. If two drivers ran on this "
             f"checkpoint, and the results of start {older.run_seq} are the ones that count, move the manifests of "
             f"start {start.number} ({MANIFESTS}/{start.number:06d}-*) out of the way and start "
-            f"again. If not, {_remedy(newest.batch + 1, missing)}"
+            f"again. If not: {_causes_and_remedy(missing)}"
         )
     return (
         f"the checkpoint is at batch {batch}, but the newest state in {files.place} is of batch {newest.batch}: "
-        f"{batch - 1 - newest.batch} batch(es) are missing. Restore the state directory that belongs to this "
-        f"checkpoint, or start with a new checkpoint. If the batches left no state, {_remedy(newest.batch + 1, missing)}"
+        f"{batch - 1 - newest.batch} batch(es) are missing. {_OTHER_DIRECTORY} {_causes_and_remedy(missing)}"
     )
 
 
-def _remedy(batch: int, missing: BatchSpan) -> str:
+_OTHER_DIRECTORY = "If this is not the state directory that belongs to the checkpoint, restore that one, or start with a new checkpoint."
+
+
+def _causes_and_remedy(missing: BatchSpan) -> str:
     return (
-        f"roll the checkpoint back to batch {batch} and start again: Spark brings its rows once more. Only if the join "
-        f"may go on without them, set {ACCEPT_GAP}={missing}"
+        f"Likely causes: a foreachBatch function did not evaluate its DataFrame in batch {missing}, or an evaluation "
+        "that Spark cuts short, such as limit(0); a shared filesystem shows new files late; or files were deleted. "
+        "Remove the cause and start again: if the files are there by then, nothing is lost. If not, roll the checkpoint "
+        f"back to batch {missing.first} and start again: Spark brings the missing rows once more. Only if the join may "
+        f"go on without them, set {ACCEPT_GAP}={missing}"
     )
