@@ -15,6 +15,7 @@ from watersmeet.local.join import LocalJoin
 from watersmeet.log.files import LocalFiles
 from watersmeet.log.manifests import list_manifests, read_manifest
 from watersmeet.log.runs import NOT_LISTED
+from watersmeet.log.starts import STARTS
 from watersmeet.model.facts import Plan
 from watersmeet.model.grid import GridShape
 
@@ -60,6 +61,22 @@ def test_conditions_may_be_written_in_another_order(tmp_path, one, other):
     want = expected(one, left, right)
     assert want
     assert found(before, after) == want
+
+
+def test_a_start_does_not_read_the_claims_of_all_before_it(tmp_path, monkeypatch):
+    join = start(tmp_path, "l.x = r.x")
+    for seed in range(12):
+        join.batch(l=rows(seed, 5))
+        join = join.restarted()
+    read, claims = LocalFiles.read, []
+
+    def reading(files: LocalFiles, path: str) -> bytes:
+        claims.extend([path] if path.startswith(STARTS) else [])
+        return read(files, path)
+
+    monkeypatch.setattr(LocalFiles, "read", reading)
+    join.batch(l=rows(12, 5))
+    assert f"{STARTS}/000011" in claims and f"{STARTS}/000010" not in claims
 
 
 def test_what_makes_the_order_key_may_not_change(tmp_path):

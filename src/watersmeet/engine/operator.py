@@ -32,7 +32,7 @@ from watersmeet.log.files import Files, open_files
 from watersmeet.log.manifests import agree, read_receipts
 from watersmeet.log.parents import check_not_overtaken, find_attempt, find_parent
 from watersmeet.log.runs import RunReader
-from watersmeet.log.starts import check_current, claim_start, find_start, next_number
+from watersmeet.log.starts import check_current, claim_start, search_start
 from watersmeet.model.facts import BatchId, Descriptor, Manifest, Start
 from watersmeet.model.lookup import PagePlan, TableVersion
 from watersmeet.model.window import over_time
@@ -334,13 +334,13 @@ class Operator:
                 raise StateError(_of_another_batch(batch, f"start {start.number}"))
             kept.starts[batch.run] = start
         if batch.run not in kept.starts:
-            found = find_start(kept.files, batch.run)
+            found, highest = search_start(kept.files, batch.run)
             if found is None:
-                expected = Start(next_number(kept.files), batch.run, batch.number)
+                expected = Start(highest + 1, batch.run, batch.number)
                 parent = find_parent(kept.files, batch, expected, self.spec.settings.accept_gap)
                 if parent is not None:
                     check_compatible(parent.signature, self.spec.signature)
-                found = claim_start(kept.files, batch.run, batch.number)
+                found = claim_start(kept.files, batch.run, batch.number, highest)
             kept.starts[batch.run] = found
         return kept.starts[batch.run]
 
