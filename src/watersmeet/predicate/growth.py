@@ -14,9 +14,9 @@ from typing import Final
 
 from watersmeet.model.expression import Call, Expression, Literal
 
-# Characters that a text may get for each one of a column, or from nothing: more than any key or comparison needs, and
-# little enough that a batch of ten thousand rows of a short text stays within what an executor has.
-MOST_GROWTH: Final = 1 << 20
+# Characters that a text may get for each one of a column, or from nothing: more than any key or comparison needs. Spark
+# sends ten thousand rows at a time: with texts of ten characters they become 1 GB at most, which an executor can hold.
+MOST_GROWTH: Final = 10_000
 
 # Replacements of up to this many characters count as one. They escape or spell out single characters, often in a long
 # chain. A character is rarely replaced twice, so the product of a chain would refuse harmless predicates.
