@@ -123,9 +123,14 @@ class Operator:
     def join(
         self, batch: BatchId, task: int, descriptors: Sequence[Descriptor], tally: Tally | None = None
     ) -> Iterator[pa.RecordBatch]:
-        """Merge and clean up, then yield this task's share of the batch's results.
+        """Merge and clean up, then yield this task's share of the batch's results."""
+        yield from self.results(self.settle(batch, task, descriptors), task, tally)
 
-        Results come last because a consumer may stop early (`limit`, `show`): Spark then drops the generator.
+    def settle(self, batch: BatchId, task: int, descriptors: Sequence[Descriptor]) -> Manifest:
+        """Agree on the batch's manifest, then do this task's merges and clean-up.
+
+        All of it comes before results, because a consumer may stop early (`limit`, `show`): Spark then drops the
+        generator. So where a process does several tasks, it settles all of them before the first result.
         """
         kept = _kept(self.spec, batch.query)
         manifest = self._agree(kept, batch, descriptors, task)
@@ -134,6 +139,11 @@ class Operator:
         merge_assigned(kept.files, kept.reader, manifest, task, self.spec.settings.tasks)
         if _clean_is_due(manifest) and task == _cleaning_task(manifest, self.spec.settings.tasks):
             self._clean(kept, manifest)
+        return manifest
+
+    def results(self, manifest: Manifest, task: int, tally: Tally | None = None) -> Iterator[pa.RecordBatch]:
+        """This task's share of the results of a batch that it has settled."""
+        kept = _kept(self.spec, manifest.batch.query)
         found = self._share(kept, manifest, task, tally or Tally())
         try:
             for result in coalesce(found, OUTPUT_ROWS, OUTPUT_BYTES, alone=OUTPUT_ROWS // 4):
