@@ -43,7 +43,7 @@ from watersmeet.model.expression import (
     conjuncts_of,
 )
 from watersmeet.model.types import INT, Schema, SqlType
-from watersmeet.predicate import check_reads_both, key_reads_zone, reads_zone
+from watersmeet.predicate import check_reads_every_input, key_reads_zone, reads_zone
 
 # Columns that we add ourselves; inputs must not use the prefix.
 RESERVED_PREFIX = "__wm_"
@@ -113,16 +113,16 @@ def compile_join(
 ) -> CompiledJoin:
     """`zone` is the session's time zone, in one spelling; empty if it is not known."""
     check_names(schemas)
-    check_reads_both(predicate)
+    check_reads_every_input(predicate)
     if predicate.keys:
         keys, compiled = predicate.keys, _compile_equality(predicate, selected, schemas, ansi)
-    elif predicate.band is not None:
-        band = predicate.band
-        keys = (KeyPair(band.left, band.right, band.type),)
+    elif predicate.bands:
+        (band,) = predicate.bands
+        keys = (KeyPair((band.left, band.right), band.type),)
         compiled = _compile_band(predicate, band, selected, schemas, ansi)
     else:
         keys, compiled = (), _compile_any(predicate, selected, schemas, ansi)
-    sides = [(side, pair.type) for pair in keys for side in (pair.left, pair.right)]
+    sides = [(side, pair.type) for pair in keys for side in pair.sides]
     recorded = recorded_zone(zone, sides, compiled.guards)
     return replace(compiled, signature=replace(compiled.signature, zone=recorded))
 
@@ -197,9 +197,8 @@ def _compile_band(
 ) -> CompiledJoin:
     kernel, spark = share_residual(band.residual)
     output = output_columns(predicate.inputs, predicate.columns if spark else (), selected, schemas)
-    pair = KeyPair(band.left, band.right, band.type)
-    sides = zip(predicate.inputs, (band.left, band.right), strict=True)
-    keys = {name: settle_key(name, 0, pair, side) for name, side in sides}
+    pair = KeyPair((band.left, band.right), band.type)
+    keys = {side.input: settle_key(side.input, 0, pair, side) for side in pair.sides}
     inputs = tuple(
         input_spec(name, schemas[name], output, kernel, (keys[name],), (), order=facts.BY_VALUE)
         for name in predicate.inputs
@@ -238,6 +237,8 @@ def _compile_any(
 
 
 def check_names(schemas: dict[str, Schema]) -> None:
+    if len(schemas) != 2:
+        raise PredicateError(f"a join has two inputs, got {', '.join(schemas)}", hint="join two at a time")
     for name, schema in schemas.items():
         for column in schema:
             if column.startswith(RESERVED_PREFIX):
@@ -257,7 +258,7 @@ def share_residual(residual: Expression | None) -> tuple[list[Expression], list[
 
 
 def output_columns(
-    inputs: tuple[str, str],
+    inputs: tuple[str, ...],
     checked: Iterable[Column],
     selected: Sequence[Selected] | None,
     schemas: dict[str, Schema],
@@ -287,14 +288,12 @@ def recorded_zone(zone: str, sides: Iterable[tuple[KeySide, SqlType]], guards: I
 
 def sides_of(pairs: Iterable[KeyPair]) -> tuple[str, ...]:
     """What the order keys are made from, as the signature remembers it."""
-    return tuple(f"{pair.left.sql} : {pair.right.sql}" for pair in pairs)
+    return tuple(" : ".join(side.sql for side in pair.sides) for pair in pairs)
 
 
 def _keys_of(predicate: Predicate, name: str) -> tuple[_Key, ...]:
-    first = name == predicate.inputs[0]
     return tuple(
-        settle_key(name, number, pair, pair.left if first else pair.right)
-        for number, pair in enumerate(predicate.keys)
+        settle_key(name, number, pair, pair.side(name)) for number, pair in enumerate(predicate.keys)
     )
 
 
@@ -354,8 +353,8 @@ def arriving_columns(spec: facts.InputSpec, schema: Schema) -> tuple[str, ...]:
 
 def _hashed(predicate: Predicate) -> tuple[HashedKeys, ...]:
     hashed = []
-    for place, name in enumerate(predicate.inputs):
-        sides = [(pair.type, pair.left if place == 0 else pair.right) for pair in predicate.keys]
+    for name in predicate.inputs:
+        sides = [(pair.type, pair.side(name)) for pair in predicate.keys]
         # Nested types need no cast: they are equal but for the names of fields. The rest is hashed as compared.
         sql = tuple(side.sql if kind.nested else f"CAST({side.sql} AS {kind})" for kind, side in sides)
         types = tuple(side.expression.type if kind.nested else kind for kind, side in sides)

@@ -66,11 +66,7 @@ def compile_lookup(
     """`left` keeps stream rows without a partner. `zone` is as in `compile_join`."""
     check_names(schemas)
     stream = next(name for name in predicate.inputs if name != table.name)
-    first = predicate.inputs[0] == stream
-    pairs = [
-        _Pair(pair.left if first else pair.right, pair.right if first else pair.left, pair)
-        for pair in predicate.keys
-    ]
+    pairs = [_Pair(pair.side(stream), pair.side(table.name), pair) for pair in predicate.keys]
     chosen = [_pair_of(key, pairs, table, stream, predicate) for key in table.keys]
     rest = [one.condition for one in pairs if one not in chosen]
     residual = conjunction([*rest, *([predicate.residual] if predicate.residual is not None else [])])
@@ -125,7 +121,7 @@ class _Pair:
 
     @property
     def condition(self) -> Expression:
-        sides = (self.pair.left.expression, self.pair.right.expression)
+        sides = (side.expression for side in self.pair.sides)
         cast = tuple(
             side if side.type == self.pair.type else Call("cast", (side,), self.pair.type) for side in sides
         )

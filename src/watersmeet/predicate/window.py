@@ -1,15 +1,16 @@
-"""`within=`, `time=` and `lateness=` to a `Window`: read, checked against the inputs' columns, in whole numbers.
+"""The arguments `within=`, `time=` and `lateness=` to a `Window`, checked against the columns of the inputs.
 
-timestamp, timestamp_ntz    microseconds    "10 minutes", "1 day 12 hours", a timedelta
-date                        days            "3 days", "1 week", a timedelta of whole days
-any integer                 its own unit    3600
-no time                     rows            "100000 rows"
+Lengths become whole numbers in the unit of the time columns:
+
+    timestamp, timestamp_ntz    microseconds    "10 minutes", "1 day 12 hours", a timedelta
+    date                        days            "3 days", "1 week", a timedelta of whole days
+    any integer                 its own unit    3600
+    no time                     rows            "100000 rows"
 """
 
 from __future__ import annotations
 
 import datetime
-import difflib
 import operator
 import re
 from collections.abc import Mapping
@@ -27,11 +28,11 @@ from watersmeet.model.window import (
     TIMESTAMP_NTZ,
     Window,
 )
-from watersmeet.predicate.intervals import MICROS, YEAR_MONTH, fields_of, interval_text
-from watersmeet.predicate.lex import brief
-from watersmeet.predicate.literals import LiteralError
+from watersmeet.predicate.build import same_names
+from watersmeet.predicate.lex import did_you_mean
+from watersmeet.predicate.literals import MICROS, LiteralError, brief, interval_text, micros_of
 
-# How long a window is, or how late a row may be, as a user says it.
+# The length of a window, or how late a row may be, as a user writes it.
 Length = str | int | datetime.timedelta
 
 _ROWS: Final = re.compile(r"\s*([+-]?[0-9][0-9_]*)\s+rows?\s*", re.IGNORECASE)
@@ -47,7 +48,7 @@ def parse_window(
     streaming: bool = True,
     case_sensitive: bool = False,
 ) -> tuple[Window, dict[str, str]] | None:
-    """The window and the time column of each input; None without a window. UsageError for what makes no sense.
+    """The window and the time column of each input; None without a window.
 
     >>> stream = {"ts": SqlType("timestamp")}
     >>> parse_window("10 minutes", {"l": "ts", "r": "ts"}, None, {"l": stream, "r": stream})
@@ -112,29 +113,27 @@ def _columns(time: object, schemas: Mapping[str, Schema], case_sensitive: bool) 
 def _column(name: str, column: object, schema: Schema, case_sensitive: bool) -> str:
     if not isinstance(column, str):
         raise UsageError(f"time= of input {name} must be the name of a column, not {column!r}")
-    same = [
-        known
-        for known in schema
-        if known == column or (not case_sensitive and known.lower() == column.lower())
-    ]
+    same = same_names(column, schema, case_sensitive)
     if len(same) == 1:
         return same[0]
-    close = difflib.get_close_matches(column.lower(), [known.lower() for known in schema], n=1)
-    guess = next((f"did you mean {known}? " for known in schema if [known.lower()] == close), "")
+    guess = did_you_mean(column, schema)
     raise UsageError(
         f"time=: input {name} has no column {brief(column)}; {guess}its columns are {', '.join(schema)}"
     )
 
 
 def _kind(columns: Mapping[str, str], schemas: Mapping[str, Schema]) -> str:
+    """The type that all time columns share; integers count as one type."""
     kinds = {name: _time_type(name, column, schemas[name][column]) for name, column in columns.items()}
-    (left, one), (right, other) = kinds.items()
-    if one != other:
-        raise UsageError(
-            f"time=: {left}.{columns[left]} is of type {schemas[left][columns[left]]}, {right}.{columns[right]} of "
-            f"type {schemas[right][columns[right]]}: cast one of them, so that both tell time the same way"
-        )
-    return one
+    first, *others = kinds
+    for other in others:
+        if kinds[other] != kinds[first]:
+            one, two = (f"{name}.{columns[name]}" for name in (first, other))
+            raise UsageError(
+                f"time=: {one} is of type {schemas[first][columns[first]]}, {two} of type "
+                f"{schemas[other][columns[other]]}: cast one of them, so that both tell time the same way"
+            )
+    return kinds[first]
 
 
 def _time_type(name: str, column: str, kind: SqlType) -> str:
@@ -193,11 +192,10 @@ def _micros(what: str, text: str) -> int:
             f'{what}={text!r} is no length of time: write numbers and units, such as "10 minutes" or "1 day 12 hours"'
             + (' (or "100000 rows")' if what == "within" else "")
         ) from None
-    family = fields_of(literal.type)
-    if family is not None and family[0] == YEAR_MONTH:
+    micros = micros_of(literal)
+    if micros is None:
         raise UsageError(f"{what}={text!r}: months and years differ in length; give days")
-    assert isinstance(literal.value, int)
-    return literal.value
+    return micros
 
 
 def _example(schemas: Mapping[str, Schema]) -> str:

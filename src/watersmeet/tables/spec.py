@@ -195,8 +195,7 @@ def read_seconds(what: str, given: Span) -> float:
 
 def _read_span(what: str, text: str) -> float:
     # Here, because `import watersmeet` comes by this module and must not load Arrow and a parser of SQL.
-    from watersmeet.predicate.intervals import YEAR_MONTH, fields_of, interval_text
-    from watersmeet.predicate.literals import LiteralError
+    from watersmeet.predicate.literals import YEAR_MONTH, LiteralError, fields_of, interval_text
 
     try:
         literal = interval_text(text)
