@@ -60,12 +60,9 @@ def _widest(args: tuple[Expression, ...], ansi: bool) -> SqlType:
 
 
 def _whole(args: tuple[Expression, ...], ansi: bool) -> SqlType:
-    """ceil and floor: the fraction goes, one digit may come."""
-    type_ = args[0].type
-    if type_.name == "decimal":
-        digits = (type_.precision or 0) - (type_.scale or 0) + 1
-        return decimal(min(digits, MAX_DECIMAL_DIGITS), 0)
-    return BIGINT if type_.integral or type_.floating else UNKNOWN
+    """The type of ceil and floor: the fraction goes, one digit may come."""
+    rounded = _rounded(args, ansi)
+    return BIGINT if rounded.integral or rounded.floating else rounded
 
 
 def _rounded(args: tuple[Expression, ...], ansi: bool) -> SqlType:
@@ -114,35 +111,28 @@ _TABLE: Final[tuple[tuple[str, int, int, SqlType | Rule], ...]] = (
     ("nvl2 if", 3, 3, lambda args, ansi: _widest(args[1:], ansi)),
     ("isnan", 1, 1, BOOLEAN),
     ("nanvl", 2, 2, _widest),
-    ("lower upper trim initcap soundex", 1, 1, STRING),
+    ("lower upper trim initcap soundex chr", 1, 1, STRING),
     ("ltrim rtrim btrim", 1, 2, STRING),
-    ("length char_length octet_length bit_length", 1, 1, INT),
-    ("ascii", 1, 1, INT),
+    ("length char_length octet_length bit_length ascii bit_count", 1, 1, INT),
     ("levenshtein", 2, 3, INT),
     ("concat", 1, MANY, _concatenated),
     ("concat_ws", 2, MANY, STRING),
-    ("substring", 2, 3, _text_or_bytes),
-    ("left right", 2, 2, STRING),
-    ("lpad rpad", 2, 3, _text_or_bytes),
-    ("repeat", 2, 2, STRING),
-    ("replace", 2, 3, STRING),
-    ("translate", 3, 3, STRING),
-    ("substring_index split_part", 3, 3, STRING),
+    ("substring lpad rpad", 2, 3, _text_or_bytes),
+    ("left right repeat", 2, 2, STRING),
+    ("translate substring_index split_part", 3, 3, STRING),
     ("reverse", 1, 1, lambda args, _: args[0].type if args[0].type.name in ("string", "array") else UNKNOWN),
-    ("chr", 1, 1, STRING),
     ("instr", 2, 2, INT),
     ("locate position", 2, 3, INT),
     ("startswith endswith contains regexp_like", 2, 2, BOOLEAN),
-    ("regexp_extract", 2, 3, STRING),
+    ("replace regexp_extract", 2, 3, STRING),
     ("regexp_replace", 3, 4, STRING),
     ("split", 2, 3, SqlType("array", element=STRING)),
     ("hex base64 md5 sha", 1, 1, STRING),
     ("unhex unbase64", 1, 1, BINARY),
-    ("sha2", 2, 2, STRING),
+    ("sha2 get_json_object", 2, 2, STRING),
     ("crc32", 1, 1, BIGINT),
     ("hash", 1, MANY, INT),
     ("xxhash64", 1, MANY, BIGINT),
-    ("get_json_object", 2, 2, STRING),
     ("date_add date_sub add_months next_day trunc", 2, 2, DATE),
     ("last_day date_from_unix_date", 1, 1, DATE),
     ("to_date", 1, 2, DATE),
@@ -165,7 +155,6 @@ _TABLE: Final[tuple[tuple[str, int, int, SqlType | Rule], ...]] = (
     ("array_min array_max", 1, 1, lambda args, _: element_type(args[0].type)),
     ("element_at get", 2, 2, lambda args, _: element_type(args[0].type)),
     ("vector_l2_distance vector_inner_product vector_cosine_similarity", 2, 2, FLOAT),
-    ("bit_count", 1, 1, INT),
 )
 
 # Functions that are only another name for one above.
@@ -203,6 +192,7 @@ TIME_FUNCTIONS: Final = words(
     " year quarter month day dayofweek weekday dayofyear weekofyear hour minute second"
 )
 
+_LATER: Final = "compute it as a column before the join"
 _NO_QUERY: Final = ("a predicate has no queries", "join the other table first")
 _NO_WINDOW: Final = (
     "a predicate sees one pair of rows: no windows, no aggregates",
@@ -212,79 +202,47 @@ _NO_STATEMENT: Final = (
     "a predicate is one expression, not a statement",
     "give a condition such as l.k = r.k",
 )
-_NO_CLOCK: Final = (
-    "a predicate does not read the clock or the session",
-    "compute it as a column before the join",
-)
-# Words that are refused wherever they stand, whether or not brackets follow, with the problem and a hint.
+_NO_CLOCK: Final = ("a predicate does not read the clock or the session", _LATER)
+_NO_LAMBDA: Final = ("a predicate has no lambda functions", _LATER)
+
+# Words that are refused wherever they stand, whether or not brackets follow: the problem and a hint.
 REFUSED_WORDS: Final[dict[str, tuple[str, str]]] = {
-    **dict.fromkeys(
-        words(
-            "SELECT WITH VALUES WHERE GROUP ORDER HAVING LIMIT UNION EXCEPT INTERSECT EXISTS ANY ALL SOME TABLE"
-            " LATERAL JOIN UNNEST FROM DISTINCT"
-        ),
-        _NO_QUERY,
-    ),
+    **dict.fromkeys(words("SELECT WITH VALUES WHERE GROUP ORDER HAVING LIMIT FROM DISTINCT"), _NO_QUERY),
+    **dict.fromkeys(words("UNION EXCEPT INTERSECT EXISTS ANY ALL SOME TABLE LATERAL JOIN UNNEST"), _NO_QUERY),
     **dict.fromkeys(words("OVER PARTITION FILTER WITHIN ROWS RANGE QUALIFY"), _NO_WINDOW),
-    **dict.fromkeys(
-        words(
-            "CREATE DROP INSERT UPDATE DELETE ALTER SET SHOW USE GRANT MERGE TRUNCATE REFRESH CACHE LOAD ADD"
-            " EXPLAIN DESCRIBE CALL EXECUTE BEGIN"
-        ),
-        _NO_STATEMENT,
-    ),
-    **dict.fromkeys(
-        words(
-            "CURRENT_DATE CURRENT_TIMESTAMP CURRENT_TIME CURRENT_USER LOCALTIMESTAMP USER SESSION_USER"
-            " CURRENT_DATABASE CURRENT_CATALOG"
-        ),
-        _NO_CLOCK,
-    ),
+    **dict.fromkeys(words("CREATE DROP INSERT UPDATE DELETE ALTER SET SHOW USE GRANT MERGE"), _NO_STATEMENT),
+    **dict.fromkeys(words("TRUNCATE REFRESH CACHE LOAD ADD EXPLAIN DESCRIBE CALL"), _NO_STATEMENT),
+    **dict.fromkeys(words("EXECUTE BEGIN"), _NO_STATEMENT),
+    **dict.fromkeys(words("CURRENT_DATE CURRENT_TIMESTAMP CURRENT_TIME LOCALTIMESTAMP"), _NO_CLOCK),
+    **dict.fromkeys(words("USER CURRENT_USER SESSION_USER CURRENT_DATABASE CURRENT_CATALOG"), _NO_CLOCK),
     "AS": ("AS is not allowed here", "an alias stands at the end of a selected column only"),
     "ESCAPE": ("ESCAPE is not allowed", "escape with a backslash, or use RLIKE"),
     "COLLATE": ("COLLATE is not allowed", "compare lower(x), or set the column's collation before the join"),
     "INTERVAL": ("not an interval", "write INTERVAL 5 MINUTES or INTERVAL 1 DAY 2 HOURS"),
-    "LAMBDA": ("a predicate has no lambda functions", "compute it as a column before the join"),
+    "LAMBDA": _NO_LAMBDA,
 }
+REFUSED_SYMBOLS: Final = {
+    "*": ("a star is not allowed here", "name the columns one by one"),
+    "->": _NO_LAMBDA,
+    "=>": ("arguments have no names here", "give the arguments in order"),
+    "+": ("a plus sign before a value is not allowed", "leave it out"),
+}
+
+# Functions about which we can say more than that they are not on the list.
 _READS_CLOCK: Final = "reads the clock"
-# Why a function is refused, where we know more than that it is not on the list.
-_REFUSED_FUNCTIONS: Final[dict[str, str]] = {
-    **dict.fromkeys(words("now curdate"), _READS_CLOCK),
-    **dict.fromkeys(
-        words("rand random randn randstr uniform uuid shuffle monotonically_increasing_id"),
-        "gives another value each time",
-    ),
-    **dict.fromkeys(
-        words(
-            "input_file_name input_file_block_start input_file_block_length spark_partition_id version"
-            " current_schema current_timezone"
-        ),
-        "depends on where the row is",
-    ),
-    **dict.fromkeys(
-        words("java_method reflect try_reflect assert_true raise_error"), "runs code or fails on purpose"
-    ),
-    **dict.fromkeys(
-        words(
-            "count sum avg mean min max first last any_value collect_list collect_set stddev variance every"
-            " bool_and bool_or approx_count_distinct percentile median mode max_by min_by corr listagg string_agg"
-        ),
-        "is an aggregate: a predicate sees one pair of rows",
-    ),
-    **dict.fromkeys(
-        words(
-            "row_number rank dense_rank percent_rank cume_dist ntile lag lead nth_value window session_window"
-        ),
-        "is a window function: a predicate sees one pair of rows",
-    ),
-    **dict.fromkeys(
-        words("explode explode_outer posexplode inline stack json_tuple sequence"),
-        "makes rows or needs more than scalars",
-    ),
-    **dict.fromkeys(
-        words("transform forall aggregate reduce zip_with map_filter transform_keys"),
-        "takes a lambda function",
-    ),
+_REFUSED_FUNCTIONS: Final = {
+    _READS_CLOCK: "now curdate",
+    "gives another value each time": "rand random randn randstr uniform uuid shuffle monotonically_increasing_id",
+    "depends on where the row is": "input_file_name input_file_block_start input_file_block_length"
+    " spark_partition_id version current_schema current_timezone",
+    "runs code or fails on purpose": "java_method reflect try_reflect assert_true raise_error",
+    "is an aggregate: a predicate sees one pair of rows": "count sum avg mean min max first last any_value"
+    " collect_list collect_set stddev variance every bool_and bool_or approx_count_distinct percentile median mode"
+    " max_by min_by corr listagg string_agg",
+    "is a window function: a predicate sees one pair of rows": "row_number rank dense_rank percent_rank cume_dist"
+    " ntile lag lead nth_value window session_window",
+    "makes rows or needs more than scalars": "explode explode_outer posexplode inline stack json_tuple sequence",
+    "takes a lambda function": "transform forall aggregate reduce zip_with map_filter transform_keys",
 }
 
 
@@ -294,11 +252,12 @@ def is_known(name: str) -> bool:
 
 def refusal(name: str) -> tuple[str, str]:
     """Why a function is refused, and what to do instead."""
-    if name in _REFUSED_FUNCTIONS:
-        return _not_allowed(name, _REFUSED_FUNCTIONS[name]), "compute it as a column before the join"
+    for reason, names in _REFUSED_FUNCTIONS.items():
+        if name in names.split():
+            return _not_allowed(name, reason), _LATER
     guess = did_you_mean(name, [*FUNCTIONS, *CAST_FUNCTIONS, *OPERATORS]).replace("? ", "()?")
     problem = _not_allowed(brief(name), "is not one of the scalar functions that a predicate may use")
-    return problem, guess or "compute it as a column before the join"
+    return problem, guess or _LATER
 
 
 def _not_allowed(name: str, reason: str) -> str:

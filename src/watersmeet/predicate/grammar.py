@@ -20,7 +20,7 @@ MAX_NESTING deep.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from enum import Enum, auto
+from enum import Enum
 from typing import ClassVar, Final
 
 from sqlglot import exp
@@ -30,7 +30,7 @@ from sqlglot.parsers.spark import SparkParser
 from sqlglot.tokenizer_core import Token, TokenType
 
 from watersmeet.errors import PredicateError
-from watersmeet.predicate.functions import REFUSED_WORDS, is_known, refusal
+from watersmeet.predicate.functions import REFUSED_SYMBOLS, REFUSED_WORDS, is_known, refusal
 from watersmeet.predicate.lex import Kind, Lexeme, words
 from watersmeet.predicate.literals import brief
 
@@ -45,12 +45,6 @@ _FACTORS: Final = frozenset(("*", "/", "%", "DIV"))
 _NEGATABLE: Final = words("IN LIKE ILIKE RLIKE REGEXP BETWEEN")
 _BEFORE_NOT: Final = words("( , AND OR NOT ! WHEN THEN ELSE CASE")
 _CASE_ORDER: Final = {"CASE": ("WHEN",), "WHEN": ("THEN",), "THEN": ("WHEN", "ELSE", "END"), "ELSE": ("END",)}
-_REFUSED_SYMBOLS: Final = {
-    "*": ("a star is not allowed here", "name the columns one by one"),
-    "->": ("a predicate has no lambda functions", "compute it as a column before the join"),
-    "=>": ("arguments have no names here", "give the arguments in order"),
-    "+": ("a plus sign before a value is not allowed", "leave it out"),
-}
 
 
 def parse(lexemes: list[Lexeme], text: str) -> exp.Expr:
@@ -78,22 +72,10 @@ def position_of(node: exp.Expr, lexemes: list[Lexeme]) -> int:
     return min((lexeme_of(leaf, lexemes).start for leaf in leaves), default=0)
 
 
-class _Opened(Enum):
-    """What is open and waits to be closed."""
-
-    TEXT = auto()
-    BRACKET = auto()
-    CALL = auto()
-    IN_LIST = auto()
-    INDEX = auto()
-    CASE = auto()
-
-
+# What is open, and the lexeme that closes it. `TEXT` is the whole text.
+_Opened = Enum("_Opened", "TEXT BRACKET CALL IN_LIST INDEX CASE")
 _CLOSER: Final = {
-    _Opened.TEXT: "",
-    _Opened.BRACKET: ")",
-    _Opened.CALL: ")",
-    _Opened.IN_LIST: ")",
+    **dict.fromkeys((_Opened.BRACKET, _Opened.CALL, _Opened.IN_LIST), ")"),
     _Opened.INDEX: "]",
     _Opened.CASE: "END",
 }
@@ -186,8 +168,8 @@ class _Gate:
     def no_value(self, lexeme: Lexeme) -> PredicateError:
         if lexeme.text in REFUSED_WORDS:
             return self.because(REFUSED_WORDS[lexeme.text], lexeme)
-        if lexeme.text in _REFUSED_SYMBOLS:
-            return self.because(_REFUSED_SYMBOLS[lexeme.text], lexeme)
+        if lexeme.text in REFUSED_SYMBOLS:
+            return self.because(REFUSED_SYMBOLS[lexeme.text], lexeme)
         return self.refused(f"expected a value, found {brief(lexeme.text)}", lexeme)
 
     def prefix(self, lexeme: Lexeme) -> None:
@@ -210,7 +192,7 @@ class _Gate:
         self.wants_value, self.prefixes = True, 0
 
     def close(self, lexeme: Lexeme) -> None:
-        if _CLOSER[self.group.kind] != lexeme.text:
+        if _CLOSER.get(self.group.kind) != lexeme.text:
             raise self.refused(f"this {lexeme.text} closes nothing", lexeme)
         self.close_clause()
         self.groups.pop()

@@ -21,7 +21,7 @@ import difflib
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass
-from enum import Enum, auto
+from enum import Enum
 from typing import Final
 
 from watersmeet.errors import PredicateError
@@ -49,12 +49,12 @@ _PIECE: Final = re.compile(
     r"""
     (?P<space>[ \t\r\n]+)
   | (?P<comment>--|/\*)
-  | (?P<hex>[xX]'[^']*')
-  | (?P<string>[rR](?:'[^']*'|"[^"]*")|'(?:[^'\\]|\\.|'')*'|"(?:[^"\\]|\\.|"")*")
-  | (?P<quoted>`(?:[^`]|``)*`)
-  | (?P<number>(?:\d+(?:\.\d*)?|\.\d+)(?:[eE][+-]?\d+)?(?:[lLsSyYdDfF]|[bB][dD])?(?![A-Za-z0-9_]))
-  | (?P<word>[A-Za-z_][A-Za-z0-9_]*)
-  | (?P<symbol><=>|<>|<=|>=|==|!=|=>|->|\|\||[.,()\[\]+\-*/%=<>!])
+  | (?P<HEX>[xX]'[^']*')
+  | (?P<STRING>[rR](?:'[^']*'|"[^"]*")|'(?:[^'\\]|\\.|'')*'|"(?:[^"\\]|\\.|"")*")
+  | (?P<QUOTED>`(?:[^`]|``)*`)
+  | (?P<NUMBER>(?:\d+(?:\.\d*)?|\.\d+)(?:[eE][+-]?\d+)?(?:[lLsSyYdDfF]|[bB][dD])?(?![A-Za-z0-9_]))
+  | (?P<WORD>[A-Za-z_][A-Za-z0-9_]*)
+  | (?P<SYMBOL><=>|<>|<=|>=|==|!=|=>|->|\|\||[.,()\[\]+\-*/%=<>!])
     """,
     re.VERBOSE | re.DOTALL | re.ASCII,
 )
@@ -84,16 +84,8 @@ def did_you_mean(name: str, known: Iterable[str]) -> str:
     return next((f"did you mean {other}? " for other in names if [other.lower()] == close), "")
 
 
-class PieceKind(Enum):
-    """The groups of `_PIECE` that are kept, and the end of the text."""
-
-    HEX = "hex"
-    STRING = "string"
-    QUOTED = "quoted"
-    NUMBER = "number"
-    WORD = "word"
-    SYMBOL = "symbol"
-    END = "end"
+# The groups of `_PIECE` that are kept, and the end of the text.
+PieceKind = Enum("PieceKind", "HEX STRING QUOTED NUMBER WORD SYMBOL END")
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,7 +128,7 @@ def pieces_of(text: object) -> list[Piece]:
         if match["comment"]:
             raise PredicateError("comments are not allowed", checked, at, "leave the comment out")
         if not match["space"]:
-            pieces.append(Piece(PieceKind(match.lastgroup), match.group(), at, match.end()))
+            pieces.append(Piece(PieceKind[str(match.lastgroup)], match.group(), at, match.end()))
         at = match.end()
     if len(pieces) > MAX_PIECES:
         raise PredicateError(f"the text is too long: {len(pieces)} words and signs, at most {MAX_PIECES}")
@@ -191,17 +183,8 @@ _CAST_TYPE: Final = re.compile(
 )
 
 
-class Kind(Enum):
-    """What a lexeme is. `CALL` is the name of a function, `FIELD` a name after a dot, `TYPE` the type of a cast."""
-
-    LITERAL = auto()
-    TYPE = auto()
-    NAME = auto()
-    CALL = auto()
-    FIELD = auto()
-    WORD = auto()
-    SYMBOL = auto()
-    END = auto()
+# `CALL` is the name of a function, `FIELD` a name after a dot, `TYPE` the type of a cast.
+Kind = Enum("Kind", "LITERAL TYPE NAME CALL FIELD WORD SYMBOL END")
 
 
 @dataclass(frozen=True, slots=True)

@@ -221,20 +221,8 @@ def _scaled_interval(op: str, left: SqlType, right: SqlType) -> SqlType:
     return interval_type(["year", "month"] if span[0] == YEAR_MONTH else ["day", "second"], span[0])
 
 
-class _Family(Enum):
-    """Types that Spark treats alike when it decides whether two sides can be compared."""
-
-    NUMBER = "number"
-    TEXT = "text"
-    MOMENT = "moment"
-    INTERVAL = "interval"
-    BOOLEAN = "boolean"
-    BINARY = "binary"
-    ARRAY = "array"
-    STRUCT = "struct"
-    MAP = "map"
-
-
+# Types that Spark treats alike when it decides whether two sides can be compared.
+_Family = Enum("_Family", "NUMBER TEXT MOMENT INTERVAL BOOLEAN BINARY ARRAY STRUCT MAP")
 # Spark compares text with these by a cast.
 _TEXT_PARTNERS: Final = {_Family.TEXT, _Family.NUMBER, _Family.BOOLEAN, _Family.BINARY, _Family.MOMENT}
 # Families of one type each, named like it. None of them takes part in arithmetic.
@@ -286,4 +274,4 @@ def _family(type_: SqlType) -> _Family | None:
         return _Family.MOMENT
     if type_.name.startswith("interval "):
         return _Family.INTERVAL
-    return next((family for family in _SINGLE if family.value == type_.name), None)
+    return next((family for family in _SINGLE if family.name.lower() == type_.name), None)
