@@ -199,9 +199,9 @@ class Builder:
             exp.And: lambda node: self.connected(node, "and"),
             exp.Or: lambda node: self.connected(node, "or"),
             exp.Not: lambda node: negation(self.condition(node.this)),
-            exp.NullSafeNEQ: lambda node: negation(self.compared("<=>", node, node.this, node.expression)),
-            exp.Neg: self.negative,
-            exp.DPipe: self.concatenated,
+            exp.NullSafeNEQ: lambda node: negation(self.compared("<=>", *self.both(node), node)),
+            exp.Neg: lambda node: self.negated(self.build(node.this), node),
+            exp.DPipe: lambda node: self.applied("concat", self.both(node), node),
             exp.Between: self.between,
             exp.In: self.in_list,
             exp.Is: self.is_test,
@@ -266,13 +266,14 @@ class Builder:
             args += built.args if isinstance(built, Call) and built.op == op else [built]
         return Call(op, tuple(args), BOOLEAN)
 
+    def both(self, node: exp.Expr) -> tuple[Expression, Expression]:
+        """Both operands of a binary operator."""
+        return self.build(node.this), self.build(node.expression)
+
     def comparison(self, node: exp.Expr) -> Expression:
-        return self.compared(_COMPARISONS[type(node)], node, node.this, node.expression)
+        return self.compared(_COMPARISONS[type(node)], *self.both(node), node)
 
-    def compared(self, op: str, node: exp.Expr, left: exp.Expr, right: exp.Expr) -> Call:
-        return self.comparable(op, self.build(left), self.build(right), node)
-
-    def comparable(self, op: str, left: Expression, right: Expression, node: exp.Expr) -> Call:
+    def compared(self, op: str, left: Expression, right: Expression, node: exp.Expr) -> Call:
         for side in (left, right):
             if incomparable(side.type):
                 problem = f"Spark cannot compare or join on {described(side)}"
@@ -283,14 +284,11 @@ class Builder:
         return self.call(op, (left, right), BOOLEAN, node)
 
     def arithmetic(self, node: exp.Expr) -> Expression:
-        op, left, right = _ARITHMETIC[type(node)], self.build(node.this), self.build(node.expression)
-        for side in (left, right):
+        op, sides = _ARITHMETIC[type(node)], self.both(node)
+        for side in sides:
             if not_arithmetic(op, side.type):
                 raise self.refused(f"{op} does not work on {described(side)}", node, "cast it to a number")
-        return self.call(op, (left, right), result_type(op, left, right, self.scope.ansi), node)
-
-    def negative(self, node: exp.Expr) -> Expression:
-        return self.negated(self.build(node.this), node)
+        return self.call(op, sides, result_type(op, *sides, self.scope.ansi), node)
 
     def negated(self, value: Expression, node: exp.Expr) -> Expression:
         if not_arithmetic("neg", value.type):
@@ -298,13 +296,10 @@ class Builder:
         known = value.type.numeric or value.type.name.startswith("interval")
         return Call("neg", (value,), value.type if known else UNKNOWN)
 
-    def concatenated(self, node: exp.Expr) -> Expression:
-        return self.applied("concat", (self.build(node.this), self.build(node.expression)), node)
-
     def between(self, node: exp.Expr) -> Expression:
         operand = self.repeated(node.this)
-        low = self.comparable(">=", operand, self.build(node.args["low"]), node)
-        high = self.comparable("<=", operand, self.build(node.args["high"]), node)
+        low = self.compared(">=", operand, self.build(node.args["low"]), node)
+        high = self.compared("<=", operand, self.build(node.args["high"]), node)
         return Call("and", (low, high), BOOLEAN)
 
     def repeated(self, node: exp.Expr) -> Expression:
@@ -320,7 +315,7 @@ class Builder:
             raise self.refused("IN needs a list of values", node, "write x IN (1, 2)")
         items = tuple(self.build(item) for item in node.expressions)
         for item in items:
-            self.comparable("=", needle, item, node)
+            self.compared("=", needle, item, node)
         return self.call("in", (needle, *items), BOOLEAN, node)
 
     def is_test(self, node: exp.Expr) -> Expression:
@@ -329,11 +324,10 @@ class Builder:
             return Call("is_null", (value,), BOOLEAN)
         if not isinstance(test, exp.Boolean):
             raise self.refused("IS needs NULL, TRUE or FALSE", node)
-        return self.comparable("<=>", value, Literal(bool(test.this), BOOLEAN), node)
+        return self.compared("<=>", value, Literal(bool(test.this), BOOLEAN), node)
 
     def match(self, node: exp.Expr) -> Expression:
-        sides = (self.build(node.this), self.build(node.expression))
-        matched = self.call(_MATCHES[type(node)], sides, BOOLEAN, node)
+        matched = self.call(_MATCHES[type(node)], self.both(node), BOOLEAN, node)
         return negation(matched) if node.args.get("negate") else matched
 
     def case(self, node: exp.Expr) -> Expression:
@@ -343,7 +337,7 @@ class Builder:
             if operand is None:
                 args.append(self.condition(branch.this))
             else:
-                args.append(self.comparable("=", operand, self.build(branch.this), branch))
+                args.append(self.compared("=", operand, self.build(branch.this), branch))
             args.append(self.build(branch.args["true"]))
         default = node.args.get("default")
         args.append(self.build(default) if default else Literal(None, VOID))
@@ -391,9 +385,7 @@ class Builder:
         call = self.call(function.name, args, function.type_of(args, self.scope.ansi), node)
         if function.name in AMPLIFIERS and growth(call) > MOST_GROWTH:
             problem = f"{name}() makes texts of up to {growth(call)} characters, more than the {MOST_GROWTH} allowed"
-            hint = (
-                "executors run out of memory: use a smaller number, or compute it as a column before the join"
-            )
+            hint = "executors run out of memory: use a smaller number, or compute a column before the join"
             raise self.refused(problem, node, hint)
         return call
 
