@@ -195,7 +195,7 @@ TIME_FUNCTIONS: Final = words(
 _LATER: Final = "compute it as a column before the join"
 _NO_QUERY: Final = ("a predicate has no queries", "join the other table first")
 _NO_WINDOW: Final = (
-    "a predicate sees one pair of rows: no windows, no aggregates",
+    "a predicate sees one row of each input: no windows, no aggregates",
     "compute it before the join",
 )
 _NO_STATEMENT: Final = (
@@ -236,10 +236,10 @@ _REFUSED_FUNCTIONS: Final = {
     "depends on where the row is": "input_file_name input_file_block_start input_file_block_length"
     " spark_partition_id version current_schema current_timezone",
     "runs code or fails on purpose": "java_method reflect try_reflect assert_true raise_error",
-    "is an aggregate: a predicate sees one pair of rows": "count sum avg mean min max first last any_value"
+    "is an aggregate: a predicate sees one row of each input": "count sum avg mean min max first last any_value"
     " collect_list collect_set stddev variance every bool_and bool_or approx_count_distinct percentile median mode"
     " max_by min_by corr listagg string_agg",
-    "is a window function: a predicate sees one pair of rows": "row_number rank dense_rank percent_rank cume_dist"
+    "is a window function: a predicate sees one row of each input": "row_number rank dense_rank percent_rank cume_dist"
     " ntile lag lead nth_value window session_window",
     "makes rows or needs more than scalars": "explode explode_outer posexplode inline stack json_tuple sequence",
     "takes a lambda function": "transform forall aggregate reduce zip_with map_filter transform_keys",

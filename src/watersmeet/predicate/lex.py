@@ -175,6 +175,7 @@ _CONSTANTS: Final = {
 }
 _TYPED: Final = ("DATE", "TIMESTAMP", "TIMESTAMP_LTZ", "TIMESTAMP_NTZ")
 _AMOUNTS: Final = (PieceKind.NUMBER, PieceKind.STRING)
+_TYPE_PIECES: Final = (PieceKind.WORD, PieceKind.NUMBER, PieceKind.SYMBOL)
 _VALUE_ENDS: Final = (")", "]", "END", *_CONSTANTS)
 
 _CAST_TYPE: Final = re.compile(
@@ -195,15 +196,19 @@ class Part:
     start: int
 
 
+# A literal, the type of a cast or the parts of a name.
+Value = Literal | SqlType | tuple[Part, ...] | None
+
+
 @dataclass(frozen=True, slots=True)
 class Lexeme:
-    """One unit that the grammar sees; `value` is a literal, the type of a cast or the parts of a name."""
+    """One unit that the grammar sees."""
 
     kind: Kind
     text: str
     start: int
     end: int
-    value: Literal | SqlType | tuple[Part, ...] | None = None
+    value: Value = None
 
     @property
     def ends_value(self) -> bool:
@@ -228,127 +233,108 @@ class _Folder:
 
     def run(self) -> list[Lexeme]:
         while self.at < len(self.pieces):
-            piece = self.pieces[self.at]
+            piece = self.take()
             try:
-                self.step(piece)
+                self.fold(piece)
             except LiteralError as bad:
                 raise self.refused(bad.problem, piece.start, bad.hint) from None
         return self.done
 
-    def step(self, piece: Piece) -> None:
-        """Fold one lexeme, or two where they belong together. `at` moves behind what was read."""
-        if piece.kind is PieceKind.SYMBOL:
-            self.symbol(piece)
-        elif piece.kind is PieceKind.QUOTED or (piece.kind is PieceKind.WORD and self.peek().text == "."):
-            self.name(piece)
-        elif piece.kind is PieceKind.WORD:
-            self.plain_word(piece)
-        else:
-            self.at += 1
-            self.plain_literal(piece)
+    def take(self) -> Piece:
+        self.at += 1
+        return self.pieces[self.at - 1]
 
-    def peek(self, ahead: int = 1) -> Piece:
+    def peek(self, ahead: int = 0) -> Piece:
+        """A piece that is not taken yet."""
         index = self.at + ahead
         return self.pieces[index] if index < len(self.pieces) else self.end
 
-    def add(
-        self, kind: Kind, text: str, start: int, value: Literal | SqlType | tuple[Part, ...] | None = None
-    ) -> None:
+    def add(self, kind: Kind, text: str, start: int, value: Value = None) -> None:
+        """Add a lexeme that ends with the last piece taken."""
         self.done.append(Lexeme(kind, text, start, self.pieces[self.at - 1].end, value))
 
-    def add_operand(self, kind: Kind, first: Piece, value: Literal | tuple[Part, ...]) -> None:
+    def add_operand(self, kind: Kind, first: Piece, value: Value) -> None:
         """Add a literal or a name, with its text as the user wrote it."""
         self.add(kind, self.text[first.start : self.pieces[self.at - 1].end], first.start, value)
 
     def refused(self, problem: str, position: int, hint: str = "") -> PredicateError:
         return PredicateError(problem, self.text, position, hint)
 
-    def plain_literal(self, piece: Piece) -> None:
-        if piece.kind is PieceKind.STRING:
+    def fold(self, piece: Piece) -> None:
+        if piece.kind is PieceKind.SYMBOL:
+            self.symbol(piece)
+        elif piece.kind is PieceKind.QUOTED or (piece.kind is PieceKind.WORD and self.peek().text == "."):
+            self.name(piece)
+        elif piece.kind is PieceKind.WORD:
+            self.word(piece)
+        elif piece.kind is PieceKind.STRING:
             strings = [piece.text]
-            while self.peek(0).kind is PieceKind.STRING:
-                strings.append(self.peek(0).text)
-                self.at += 1
-            value = string_literal(strings)
+            while self.peek().kind is PieceKind.STRING:
+                strings.append(self.take().text)
+            self.add_operand(Kind.LITERAL, piece, string_literal(strings))
         else:
-            value = hex_literal(piece.text) if piece.kind is PieceKind.HEX else number_literal(piece.text)
-        self.add_operand(Kind.LITERAL, piece, value)
+            read = hex_literal if piece.kind is PieceKind.HEX else number_literal
+            self.add_operand(Kind.LITERAL, piece, read(piece.text))
 
     def symbol(self, piece: Piece) -> None:
         """A minus before a number is part of the number, as in Spark: -2147483648 is an int."""
-        after_value = bool(self.done) and self.done[-1].ends_value
-        following = self.peek()
-        if piece.text == "-" and not after_value and following.kind is PieceKind.NUMBER:
-            self.at += 2
-            self.add_operand(Kind.LITERAL, piece, number_literal("-" + following.text))
+        before = self.done[-1] if self.done else None
+        after_value = before is not None and before.ends_value
+        if piece.text == "-" and not after_value and self.peek().kind is PieceKind.NUMBER:
+            self.add_operand(Kind.LITERAL, piece, number_literal("-" + self.take().text))
             return
-        self.brackets(piece)
-        self.at += 1
-        self.add(Kind.SYMBOL, piece.text, piece.start)
-        if piece.text == "." and after_value and following.is_name:
-            self.at += 1
-            self.add(Kind.FIELD, following.name, following.start)
-
-    def brackets(self, piece: Piece) -> None:
         if piece.text == "(":
-            before = self.done[-1] if self.done else None
             self.open.append(before.text.upper() if before and before.kind is Kind.CALL else "")
         elif piece.text == ")" and self.open:
             self.open.pop()
+        self.add(Kind.SYMBOL, piece.text, piece.start)
+        if piece.text == "." and after_value and self.peek().is_name:
+            field = self.take()
+            self.add(Kind.FIELD, field.name, field.start)
 
     def name(self, first: Piece) -> None:
         parts = [Part(first.name, first.start)]
-        self.at += 1
-        while self.peek(0).text == "." and self.peek().is_name:
-            parts.append(Part(self.peek().name, self.peek().start))
-            self.at += 2
-        if self.peek(0).text == "(":
+        while self.peek().text == "." and self.peek(1).is_name:
+            self.take()
+            part = self.take()
+            parts.append(Part(part.name, part.start))
+        if self.peek().text == "(":
             shown = brief(".".join(part.text for part in parts))
-            hint = "call a function by its plain name"
-            raise self.refused(f"{shown} is not a function", first.start, hint)
-        if self.peek(0).text == "." and self.peek().text == "*":
-            raise self.refused("a star is not allowed here", self.peek().start, "name the columns one by one")
+            raise self.refused(f"{shown} is not a function", first.start, "call a function by its plain name")
+        if self.peek().text == "." and self.peek(1).text == "*":
+            place = self.peek(1).start
+            raise self.refused("a star is not allowed here", place, "name the columns one by one")
         self.add_operand(Kind.NAME, first, tuple(parts))
 
-    def plain_word(self, piece: Piece) -> None:
+    def word(self, piece: Piece) -> None:
         word, following = piece.word, self.peek()
         if word in _TYPED and following.kind is PieceKind.STRING:
-            self.at += 2
-            self.add_operand(Kind.LITERAL, piece, typed_literal(word, following.text))
+            self.add_operand(Kind.LITERAL, piece, typed_literal(word, self.take().text))
         elif word == "INTERVAL" and (following.kind in _AMOUNTS or following.text == "-"):
-            self.at += 1
-            value = self.interval(piece)
-            self.add_operand(Kind.LITERAL, piece, value)
+            interval = self.interval(piece)
+            self.add_operand(Kind.LITERAL, piece, interval)
         elif word in _CONSTANTS and not self.after_is():
-            self.at += 1
             self.add_operand(Kind.LITERAL, piece, _CONSTANTS[word])
         elif word == "AS" and self.open and self.open[-1] in _CASTS:
             self.cast_type(piece)
+        elif word in GRAMMAR_WORDS or word in _CONSTANTS:
+            self.add(Kind.WORD, word, piece.start)
+        elif following.text == "(":
+            self.add(Kind.CALL, piece.text.lower(), piece.start)
         else:
-            self.other_word(piece)
+            self.add_operand(Kind.NAME, piece, (Part(piece.text, piece.start),))
 
     def after_is(self) -> bool:
         before = [lexeme.text if lexeme.kind is Kind.WORD else "" for lexeme in self.done[-2:]]
         return before[-1:] == ["IS"] or before == ["IS", "NOT"]
 
-    def other_word(self, piece: Piece) -> None:
-        called = self.peek().text == "("
-        self.at += 1
-        if piece.word in GRAMMAR_WORDS or piece.word in _CONSTANTS:
-            self.add(Kind.WORD, piece.word, piece.start)
-        elif called:
-            self.add(Kind.CALL, piece.text.lower(), piece.start)
-        else:
-            self.add_operand(Kind.NAME, piece, (Part(piece.text, piece.start),))
-
     def interval(self, first: Piece) -> Literal:
         """The interval after the word INTERVAL: one string with its units, or amounts and units."""
-        if self.peek(0).kind is PieceKind.STRING and self.peek().word not in UNIT_WORDS:
-            self.at += 1
-            return interval_text(unquoted(self.peek(-1).text))
+        if self.peek().kind is PieceKind.STRING and self.peek(1).word not in UNIT_WORDS:
+            return interval_text(unquoted(self.take().text))
         parts: list[tuple[str, str]] = []
         while True:
-            negative = self.peek(0).text == "-"
+            negative = self.peek().text == "-"
             amount, unit = self.peek(negative), self.peek(negative + 1)
             if amount.kind not in _AMOUNTS or unit.word not in UNIT_WORDS:
                 break
@@ -360,16 +346,12 @@ class _Folder:
 
     def cast_type(self, word: Piece) -> None:
         """`AS type` becomes `, type`, so that a cast is an ordinary call with two arguments."""
-        self.at += 1
         self.add(Kind.SYMBOL, ",", word.start)
-        place, depth, spelled = self.peek(0).start, 0, ""
-        while self.peek(0).kind in (PieceKind.WORD, PieceKind.NUMBER, PieceKind.SYMBOL):
-            sign = self.peek(0).text
-            if sign == ")" and not depth:
-                break
+        place, depth, spelled = self.peek().start, 0, ""
+        while self.peek().kind in _TYPE_PIECES and (depth or self.peek().text != ")"):
+            sign = self.take().text
             depth += (sign == "(") - (sign == ")")
             spelled += sign.lower()
-            self.at += 1
         if not _CAST_TYPE.fullmatch(spelled):
             problem = f"cannot cast to {brief(spelled) or 'nothing'}"
             raise self.refused(problem, place, "cast to a simple type: bigint, string")

@@ -71,18 +71,17 @@ def _shallow_enough() -> Iterator[None]:
 def check_reads_every_input(predicate: Predicate) -> None:
     """Refuse a condition that leaves an input out, unless it is TRUE or FALSE.
 
-    A condition on one input is a filter; taken for a join it would make every pair of the rows that pass it.
+    A condition on one input is a filter; taken for a join it would combine each row that passes it with all rows of the others.
     """
     read = {column.input for column in predicate.columns}
     if len(read) == len(predicate.inputs):
         return
     if read:
         names = " and ".join(name for name in predicate.inputs if name in read)
-        others = "every pair of rows" if len(predicate.inputs) == 2 else "every combination of rows"
-        hint = f"filter {names} before the join; for {others} join on TRUE"
+        hint = f"filter {names} before the join; for every combination of rows join on TRUE"
         raise PredicateError(f"this condition reads only {names}", predicate.text, hint=hint)
     if predicate.residual is not None and not isinstance(predicate.residual, Literal):
-        hint = "compare their columns, or join on TRUE for every pair of rows"
+        hint = "compare their columns, or join on TRUE for every combination of rows"
         raise PredicateError("this condition reads no input", predicate.text, hint=hint)
 
 

@@ -148,7 +148,9 @@ def _length(what: str, given: object, of: str) -> int:
             raise LiteralError("it is too long")
         return length
     except LiteralError as bad:
-        rows = ' or within="100000 rows"' if what == "within" else ""
+        rows = (
+            ' or, without time=, within="100000 rows"' if what == "within" and isinstance(given, str) else ""
+        )
         problem = f"{what}={given!r}: {bad.problem}; write for example {what}={_EXAMPLES[of]}{rows}"
         raise UsageError(problem) from None
 
