@@ -75,7 +75,7 @@ class _Moved:
 
 
 def find_bands(conjuncts: Sequence[Expression], scope: Scope, fixed_zone: bool) -> Iterator[Band]:
-    """The best band of each two inputs among conjuncts that must all hold; its residual is what it leaves to check."""
+    """The best band between each two inputs, of conjuncts that must all hold."""
     reader = _Reader(scope, fixed_zone)
     groups: dict[tuple[Expression, Expression], list[tuple[int, _Bound]]] = {}
     for place, conjunct in enumerate(conjuncts):
@@ -185,8 +185,9 @@ class _Reader:
 
     def width_of(self, width: Expression, difference: Call) -> Fraction | None:
         """A literal width in the unit of the difference, if Spark compares the two without rounding."""
-        negative = isinstance(width, Call) and width.op == "neg"
-        literal, sign = (width.args[0], -1) if isinstance(width, Call) and negative else (width, 1)
+        literal, sign = width, 1
+        if isinstance(width, Call) and width.op == "neg":
+            literal, sign = width.args[0], -1
         if not isinstance(literal, Literal) or literal.value is None:
             return None
         if difference.op == "-" and not difference.type.numeric:

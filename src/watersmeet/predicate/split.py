@@ -55,7 +55,7 @@ _ZEROS: Final[dict[str, Value]] = {
 
 
 def split(conjuncts: list[Conjunct], scope: Scope, text: str, *, fixed_zone: bool) -> Predicate:
-    """The predicate that all conjuncts of a text hold."""
+    """The predicate of a text whose conjuncts must all hold."""
     parts = [conjunct.expression for conjunct in conjuncts]
     found = [_keys(conjunct, scope, text) for conjunct in conjuncts]
     rest = [
