@@ -11,7 +11,7 @@ from watersmeet.errors import ConfigError
 from watersmeet.jobs.file import load_job, parse_job
 from watersmeet.jobs.model import AvailableNow, Every, Job, Join, Sink, Source, TableSource
 from watersmeet.jobs.secrets import expand_all, looks_secret, scrub, secrets_of, shown
-from watersmeet.tables.address import Address
+from watersmeet.tables.spec import Address
 
 SMALL = """
 [inputs.l]

@@ -24,7 +24,7 @@ from watersmeet.engine.operator import Operator
 from watersmeet.kernel.lookup import Page
 from watersmeet.local.join import LocalJoin
 from watersmeet.model.facts import BatchId
-from watersmeet.tables.sqlite import SQLite
+from watersmeet.tables.dialects import SQLite
 
 pytest.importorskip("adbc_driver_sqlite")
 
@@ -141,7 +141,7 @@ def size_of(page: Page) -> int:
     return sum(buffer.size for buffer in buffers) + page.keys.nbytes
 
 
-@pytest.mark.parametrize("kind", ["form", "in place", "sqlite"])
+@pytest.mark.parametrize("kind", ["sorted copy", "in place", "sqlite"])
 @pytest.mark.parametrize("memory", [FEW, MANY])
 def test_what_is_kept_of_a_table_stays_within_its_memory(tmp_path, kind, memory):
     given = products(tmp_path, kind)
@@ -170,8 +170,8 @@ def test_what_is_kept_of_a_table_stays_within_its_memory(tmp_path, kind, memory)
     kept.close()
     gc.collect()
     freed = before - pa.total_allocated_bytes()
-    # The form is mapped and takes nothing of its own.
-    assert freed == 0 if kind == "form" else 0 < freed <= memory, f"{pages} pages"
+    # The sorted copy is mapped and takes nothing of its own.
+    assert freed == 0 if kind == "sorted copy" else 0 < freed <= memory, f"{pages} pages"
 
 
 @pytest.fixture

@@ -10,8 +10,7 @@ import pytest
 from tests.unit.table_helpers import Frame, travelled
 from watersmeet.credentials import hide
 from watersmeet.errors import TableError, UsageError
-from watersmeet.tables.address import Address
-from watersmeet.tables.spec import table
+from watersmeet.tables.spec import Address, table
 
 
 @pytest.mark.parametrize(

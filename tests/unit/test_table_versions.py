@@ -15,7 +15,7 @@ from watersmeet.engine import lookup
 from watersmeet.engine import operator as engine
 from watersmeet.local.join import LocalJoin
 from watersmeet.log.files import open_files
-from watersmeet.tables import parquet_files
+from watersmeet.tables import parquet
 from watersmeet.tables.catalogue import TABLES
 
 STREAM = pa.schema({"k": pa.int64(), "n": pa.int64()})
@@ -233,7 +233,7 @@ def test_a_place_that_is_away_is_looked_at_again_later(files, tmp_path, monkeypa
     files("b", [7])
     clock.now += 11
     with monkeypatch.context() as patch:
-        patch.setattr(parquet_files, "place_of", lambda _: (Away(), "t"))
+        patch.setattr(parquet, "place_of", lambda _: (Away(), "t"))
         assert answers(join.batch(s=rows((1, 1)))) == [(1, "a1")]
     clock.now += 11
     join.batch(s=rows())

@@ -27,9 +27,8 @@ from watersmeet.plan.buffer import PageBuffer
 from watersmeet.plan.lookup import TableFacts
 from watersmeet.plan.pages import PagePolicy
 from watersmeet.tables.catalogue import TABLES
-from watersmeet.tables.source import NotPrepared, NotSupported, OpenTable, Source
+from watersmeet.tables.source import NotPrepared, NotSupported, OpenTable, TableSource
 from watersmeet.tables.spec import Table
-from watersmeet.tables.versions import source_at
 
 _LOG = logging.getLogger(__name__)
 
@@ -56,7 +55,7 @@ class TableSpec:
     name: str
     keys: tuple[str, ...]
     columns: tuple[str, ...]
-    source: Source
+    source: TableSource
     given: TableVersion
     policy: PagePolicy
     refresh_ms: int | None = None
@@ -89,7 +88,7 @@ class KeptTable:
                 oldest = next(iter(self.opened))
                 self.opened.pop(oldest).table.close()
             found = self.opened[version.version] = Opened(
-                source_at(self.spec.source, version.folder, version.version).open()
+                self.spec.source.at(version.folder, version.version).open()
             )
         return found
 
@@ -167,7 +166,7 @@ class KeptTable:
         except TableError as error:
             _LOG.warning("table %s is kept as it was: %s", self.spec.name, error)
 
-    def _checked(self, newer: Source, schema: pa.Schema) -> TableVersion:
+    def _checked(self, newer: TableSource, schema: pa.Schema) -> TableVersion:
         """The join was built for these types: another one would come out under the wrong name of its type."""
         table = newer.open()
         try:
@@ -240,7 +239,7 @@ class Opened:
         return open_page(number, rows, keys, int(self.homes[number]))
 
 
-def version_of(source: Source) -> TableVersion:
+def version_of(source: TableSource) -> TableVersion:
     opened = source.open()
     try:
         return TableVersion(source.folder, source.version, len(opened.index))

@@ -26,7 +26,7 @@ from watersmeet.errors import ConfigError
 from watersmeet.jobs.model import AvailableNow, Every, Job, Join, Options, Sink, Source, TableSource, Trigger
 from watersmeet.jobs.secrets import expand, expand_all
 from watersmeet.jobs.table import Table, did_you_mean, flatten, refuse_unknown
-from watersmeet.tables.address import Address
+from watersmeet.tables.spec import Address
 
 if sys.version_info >= (3, 11):
     import tomllib

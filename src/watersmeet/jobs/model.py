@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from watersmeet.tables.address import Address
+from watersmeet.tables.spec import Address
 
 Options = dict[str, str]
 

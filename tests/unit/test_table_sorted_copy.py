@@ -24,10 +24,10 @@ from tests.unit.table_helpers import (
 from watersmeet.errors import CorruptFile, TableError
 from watersmeet.kernel.sorted import ORDER
 from watersmeet.log.files import open_files
-from watersmeet.tables import writing
+from watersmeet.tables import sorted_copy
 from watersmeet.tables.catalogue import TABLES, drop_tables
 from watersmeet.tables.prepare import prepare
-from watersmeet.tables.source import Progress
+from watersmeet.tables.source import TableProgress
 from watersmeet.tables.spec import table
 
 
@@ -80,7 +80,7 @@ def test_one_key_may_fill_many_pages(tmp_path):
 
 
 def test_a_page_has_about_the_bytes_asked_for(tmp_path, monkeypatch):
-    monkeypatch.setattr(writing, "PART_BYTES", 100_000)
+    monkeypatch.setattr(sorted_copy, "PART_BYTES", 100_000)
     rows = numbers(20_000)
     opened = form_of(tmp_path, rows, "id", page_bytes=16_384)
     assert 16_000 < np.median(opened.index.bytes) < 24_000
@@ -185,7 +185,7 @@ def test_a_page_is_a_view_of_the_file(tmp_path):
 def test_a_second_start_finds_what_the_first_prepared(tmp_path):
     source = write(tmp_path / "in.parquet", numbers(1_000))
     spec, files = table(source, "id", in_place=False), open_files(tmp_path / "state")
-    reports: list[Progress] = []
+    reports: list[TableProgress] = []
     first = prepare(spec, files, report=reports.append)
     assert [report.stage for report in reports][:1] == ["sorting"]
     assert (reports[-1].stage, reports[-1].rows, reports[-1].rows_in_all) == ("writing", 1_000, 1_000)
@@ -195,7 +195,7 @@ def test_a_second_start_finds_what_the_first_prepared(tmp_path):
     assert travelled(first) == first
 
 
-def test_another_key_page_size_or_content_is_another_form(tmp_path):
+def test_another_key_page_size_or_content_is_another_sorted_copy(tmp_path):
     source = write(tmp_path / "in.parquet", numbers(1_000))
     files = open_files(tmp_path / "state")
     specs = [table(source, "id"), table(source, "x"), table(source, "id", page_rows=7)]
@@ -285,7 +285,7 @@ def test_a_preparation_that_ends_before_it_is_published_does_not_count(tmp_path,
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr(writing, "publish", fail)
+        patch.setattr(sorted_copy, "publish", fail)
         with pytest.raises(KeyboardInterrupt):
             prepare(spec, files)
     assert list((tmp_path / "state").rglob("part-*"))
