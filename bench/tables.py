@@ -90,7 +90,7 @@ def _preparation(results: Results) -> list[str]:
         if (runs := results.timed(workload, name))
     ]
     legend = (
-        "Before the first batch: seconds until the query can be started. Ours brings the table into its form, once for "
+        "Before the first batch: seconds until the query can be started. Ours sorts the table into the state, once for "
         "all queries that use it; `spark-static-cached` puts it into Spark's cache, in every start. `spark-static` "
         "prepares nothing: its time is what Spark takes to start, and is in all others too."
     )

@@ -33,6 +33,17 @@ _PLAIN = {
     pa.time64("ns"): pa.time64("us"),
 }
 
+_KEY_TYPES = (
+    pa.types.is_boolean,
+    pa.types.is_integer,
+    pa.types.is_floating,
+    pa.types.is_decimal,
+    pa.types.is_date32,
+    pa.types.is_timestamp,
+    pa.types.is_string,
+    pa.types.is_binary,
+)
+
 
 def table_type(arrow: pa.DataType) -> pa.DataType:
     """The canonical type in which a column of this type is joined.
@@ -122,25 +133,11 @@ def check_keys(schema: pa.Schema, keys: Sequence[str], label: str) -> None:
     check_columns(schema, keys, label)
     for key in keys:
         arrow = schema.field(key).type
-        if not _can_be_key(arrow):
+        if not any(is_key_type(arrow) for is_key_type in _KEY_TYPES):
             raise TableError(
                 f"{label}: the key {key} is of type {type_of_arrow(arrow)}; a key is a number, a text, a date, a "
                 "timestamp, a boolean or binary: take another column, or convert this one"
             )
-
-
-def _can_be_key(arrow: pa.DataType) -> bool:
-    of_key = (
-        pa.types.is_boolean,
-        pa.types.is_integer,
-        pa.types.is_floating,
-        pa.types.is_decimal,
-        pa.types.is_date32,
-        pa.types.is_timestamp,
-        pa.types.is_string,
-        pa.types.is_binary,
-    )
-    return any(is_one(arrow) for is_one in of_key)
 
 
 def normal_keys(rows: pa.RecordBatch, keys: Sequence[str]) -> pa.RecordBatch:
@@ -168,20 +165,22 @@ def bounds(rows: pa.RecordBatch, keys: Sequence[str]) -> tuple[pa.RecordBatch, p
             for end in ("min", "max")
         )
         return low, high
-    order = _order(found)
-    return found.take(order.slice(0, 1)), found.take(order.slice(len(order) - 1, 1))
+    order = key_order(found.columns)
+    return found.take(pa.array(order[:1])), found.take(pa.array(order[-1:]))
 
 
 def sort_keys(keys: pa.RecordBatch) -> pa.RecordBatch:
     """Normal keys in ascending order, each once."""
-    ordered = keys.take(_order(keys))
+    ordered = keys.take(pa.array(key_order(keys.columns)))
     return ordered.filter(pa.array(first_of_equals(ordered)))
 
 
-def _order(keys: pa.RecordBatch) -> pa.Array:
+def key_order(columns: Sequence[pa.Array]) -> npt.NDArray[np.int64]:
+    """The order that sorts rows of these columns."""
     # By number: Arrow would take a name that begins with a dot for a path.
-    numbers = [str(place) for place in range(keys.num_columns)]
-    return pc.sort_indices(keys.rename_columns(numbers), [(number, "ascending") for number in numbers])
+    names = [str(number) for number in range(len(columns))]
+    rows = pa.RecordBatch.from_arrays(columns, names=names)
+    return pc.sort_indices(rows, [(name, "ascending") for name in names]).to_numpy().astype(np.int64)
 
 
 def first_of_equals(keys: pa.RecordBatch) -> npt.NDArray[np.bool_]:
@@ -192,3 +191,10 @@ def first_of_equals(keys: pa.RecordBatch) -> npt.NDArray[np.bool_]:
         # A page of one row continues if the next one has its key.
         is_new[1:] = ~PageIndex(tuple(keys.schema.names), keys, keys, each, each).continues[:-1]
     return is_new
+
+
+def zero_key(kind: pa.DataType) -> pa.Array:
+    """One value of a key's type: 0, false or empty."""
+    # As long as the widest key type, and as two offsets of text.
+    zeros = pa.py_buffer(bytes(16))
+    return pa.Array.from_buffers(kind, 1, [None, *[zeros] * (kind.num_buffers - 1)])

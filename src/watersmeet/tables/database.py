@@ -52,6 +52,7 @@ from watersmeet.tables.columns import (
     normal_keys,
     select_fields,
     sort_keys,
+    zero_key,
 )
 from watersmeet.tables.dialects import dialect_of
 from watersmeet.tables.source import (
@@ -311,15 +312,9 @@ def _walk(
 
 def _one_page(table: Table, keys: pa.Schema) -> PageIndex:
     """The page of an empty table. Its bound is zero in each type; no query uses it."""
-    bound = pa.RecordBatch.from_arrays([_zero(field.type) for field in keys], names=list(table.keys))
+    bound = pa.RecordBatch.from_arrays([zero_key(field.type) for field in keys], names=list(table.keys))
     none = np.zeros(1, np.int64)
     return PageIndex(table.keys, bound, bound, none, none, gaps=False)
-
-
-def _zero(kind: pa.DataType) -> pa.Array:
-    # As long as the widest key type, and as two offsets of text.
-    zeros = pa.py_buffer(bytes(16))
-    return pa.Array.from_buffers(kind, 1, [None, *[zeros] * (kind.num_buffers - 1)])
 
 
 def _check_order(table: Table, first: pa.RecordBatch) -> None:

@@ -18,7 +18,6 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator, Sequence
-from decimal import Decimal
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote as quote_path
@@ -27,7 +26,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from watersmeet.errors import TableError
-from watersmeet.tables.columns import check_columns, check_keys, table_type
+from watersmeet.tables.columns import check_columns, check_keys, table_type, zero_key
 from watersmeet.tables.spec import POSTGRESQL, SQLITE, Table
 from watersmeet.tables.sql import (
     DatabaseSession,
@@ -46,21 +45,13 @@ _SQLITE_PREFIX = "sqlite://"
 _GUESS_ROWS = 1 << 20
 
 # Words within a declared type; the first that is found counts.
-_DECLARED = (
-    ("BOOL", pa.bool_()),
-    ("INT", pa.int64()),
-    ("CHAR", pa.string()),
-    ("CLOB", pa.string()),
-    ("TEXT", pa.string()),
-    ("DATE", pa.string()),
-    ("TIME", pa.string()),
-    ("BLOB", pa.binary()),
-    ("REAL", pa.float64()),
-    ("FLOA", pa.float64()),
-    ("DOUB", pa.float64()),
-    ("NUM", pa.float64()),
-    ("DEC", pa.float64()),
-)
+_DECLARED = {
+    pa.bool_(): ("BOOL",),
+    pa.int64(): ("INT",),
+    pa.string(): ("CHAR", "CLOB", "TEXT", "DATE", "TIME"),
+    pa.binary(): ("BLOB",),
+    pa.float64(): ("REAL", "FLOA", "DOUB", "NUM", "DEC"),
+}
 _TEXT_AFFINITY = ("CHAR", "CLOB", "TEXT")
 _STORED = {"integer": pa.int64(), "real": pa.float64(), "text": pa.string(), "blob": pa.binary()}
 _TYPED_ROWS = 1_000
@@ -75,6 +66,7 @@ _PG_KEYS = re.compile(
 )
 
 _UUID = "uuid"
+_ANY_UUID = "00000000-0000-0000-0000-000000000000"
 _UUID_TEXT = r"^[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}$"
 
 # A table that is estimated to be smaller is counted: the estimate for one that was never analysed is poor.
@@ -208,7 +200,8 @@ def _sqlite_tables(session: DatabaseSession) -> list[str]:
 
 
 def _declared(declared: str) -> pa.DataType | None:
-    return next((kind for word, kind in _DECLARED if word in declared.upper()), None)
+    words = declared.upper()
+    return next((kind for kind, some in _DECLARED.items() if any(word in words for word in some)), None)
 
 
 def _stored(session: DatabaseSession, table: str, column: str) -> pa.DataType:
@@ -317,8 +310,12 @@ class PostgreSQL(Dialect):
 
     def check_index(self, session: DatabaseSession, relation: SqlTable, keys: pa.Schema) -> None:
         query = relation.rows_between(keys.names, lower=True, upper=False)
+        # Not null: the planner knows that nothing is above null, and looks for no index.
         some = pa.RecordBatch.from_arrays(
-            [_any_value(key, kind) for key, kind in zip(relation.keys, keys.types, strict=True)],
+            [
+                pa.array([_ANY_UUID]) if key.cast else zero_key(kind)
+                for key, kind in zip(relation.keys, keys.types, strict=True)
+            ],
             names=keys.names,
         )
         # PostgreSQL reads small tables whole even with an index; the question is whether one could be used.
@@ -375,19 +372,6 @@ def _check_key(table: Table, key: str, kind: str) -> None:
             f"{table.label}: the key {key} is of type {kind}, which compares in its own way: take another column, or a "
             "view that casts it, with an index on that expression"
         )
-
-
-def _any_value(key: KeyColumn, kind: pa.DataType) -> pa.Array:
-    """Any value but null: the planner knows that nothing is above null, and looks for no index."""
-    if key.cast:
-        return pa.array(["00000000-0000-0000-0000-000000000000"])
-    if pa.types.is_string(kind) or pa.types.is_binary(kind):
-        return pa.array([""]).cast(kind)
-    if pa.types.is_decimal(kind):
-        return pa.array([Decimal(0)], kind)
-    return pa.array(
-        [0], kind if pa.types.is_floating(kind) or pa.types.is_temporal(kind) else pa.int8()
-    ).cast(kind)
 
 
 def _scans(plan: dict[str, Any]) -> Iterator[dict[str, Any]]:

@@ -30,7 +30,6 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from pyarrow import fs
 
@@ -41,7 +40,7 @@ from watersmeet.log.codec import checksum
 from watersmeet.log.files import Files
 from watersmeet.model.pages import PageIndex
 from watersmeet.tables.catalogue import Catalogue
-from watersmeet.tables.columns import bounds, conform, no_rows, select_fields, table_schema
+from watersmeet.tables.columns import bounds, conform, key_order, no_rows, select_fields, table_schema
 from watersmeet.tables.places import log_of, place_of, reading
 from watersmeet.tables.source import OpenTable, TableSource
 from watersmeet.tables.spec import Address
@@ -67,8 +66,8 @@ _READERS = 8
 # Open files of one table in one process; each has its footer in memory.
 _OPEN_FILES = 128
 
-# The place of a page: number of the file, number of the row group in it, size and time of change of the file.
-_PLACE_COLUMNS = ("file", "group", "file_bytes", "file_ns")
+# The place of a page: the numbers of the file and of the row group in it, and the file's size and time of change.
+_PLACES = pa.schema({name: pa.int64() for name in ("file", "group", "file_bytes", "file_ns")})
 
 Ends = tuple[pa.RecordBatch, pa.RecordBatch]
 
@@ -335,32 +334,20 @@ def _index(
     """The index, with the row groups in the order of their keys."""
     none = no_rows(select_fields(schema, keys))
     first, last = (pa.concat_batches([none, *(ends[end] for _, ends in pages)]) for end in (0, 1))
-    both = pa.Table.from_arrays(
-        [*first.columns, *last.columns], names=[f"{end}{key}" for end in ("<", ">") for key in keys]
-    )
-    order = pc.sort_indices(both, [(name, "ascending") for name in both.schema.names]).to_numpy()
+    order = key_order([*first.columns, *last.columns])
     ordered = [pages[at][0] for at in order]
-    index = PageIndex(
-        tuple(keys),
-        take_rows(first, order.astype(np.int64)),
-        take_rows(last, order.astype(np.int64)),
-        np.array([group.rows for group in ordered], np.int64),
-        np.array([group.bytes for group in ordered], np.int64),
-    )
-    return index, ordered
+    rows = np.array([group.rows for group in ordered], np.int64)
+    sizes = np.array([group.bytes for group in ordered], np.int64)
+    return PageIndex(tuple(keys), take_rows(first, order), take_rows(last, order), rows, sizes), ordered
 
 
 def _places(found: ParquetFiles, groups: Sequence[_RowGroup]) -> pa.RecordBatch:
     files = [found.files[group.file] for group in groups]
-    columns = (
-        [group.file for group in groups],
-        [group.number for group in groups],
-        [file.bytes for file in files],
-        [file.modified_ns for file in files],
-    )
-    return pa.RecordBatch.from_arrays(
-        [pa.array(column, pa.int64()) for column in columns], names=list(_PLACE_COLUMNS)
-    )
+    rows = [
+        {"file": group.file, "group": group.number, "file_bytes": file.bytes, "file_ns": file.modified_ns}
+        for group, file in zip(groups, files, strict=True)
+    ]
+    return pa.RecordBatch.from_pylist(rows, _PLACES)
 
 
 def _name(found: ParquetFiles, group: _RowGroup) -> str:
@@ -378,7 +365,7 @@ class OpenParquet(OpenTable):
         self._filesystem, _ = place_of(self._address)
         self._paths = catalogue.entry.parts
         self._file, self._group, self._file_bytes, self._file_ns = (
-            catalogue.places.column(name).to_numpy() for name in _PLACE_COLUMNS
+            catalogue.places.column(name).to_numpy() for name in _PLACES.names
         )
         self._open: OrderedDict[int, pq.ParquetFile] = OrderedDict()
         self._turn = threading.Lock()

@@ -47,8 +47,8 @@ SORT_BYTES = 1 << 30
 # Rows that DuckDB returns at a time.
 _SORTED_ROWS = 16_384
 
-# The place of a page: number of the part, first byte, bytes, checksum.
-_PLACE_COLUMNS = ("part", "start", "bytes", "checksum")
+# The place of a page.
+_PLACES = pa.schema({"part": pa.int64(), "start": pa.int64(), "bytes": pa.int64(), "checksum": pa.uint64()})
 
 
 def _stored_schema(schema: pa.Schema) -> pa.Schema:
@@ -62,7 +62,7 @@ class OpenSortedCopy(OpenTable):
         self._paths = catalogue.entry.parts
         self._stored = _stored_schema(catalogue.schema)
         self._part, self._start, self._bytes, self._checksum = (
-            catalogue.places.column(name).to_numpy() for name in _PLACE_COLUMNS
+            catalogue.places.column(name).to_numpy() for name in _PLACES.names
         )
         self._open: dict[int, pa.Buffer] = {}
         self._is_verified = np.zeros(len(self.index), np.bool_)
@@ -141,30 +141,20 @@ def write_sorted_copy(files: Files, folder: str, table: Table, found: Snapshot, 
     """Sort the rows of a table, write them page by page, and publish the result."""
     counter = _Counter()
     incoming = _counted(found, table, counter, report)
-    parts = _PartWriter(files, folder, _stored_schema(found.schema))
-    bounds = _Bounds(table.keys, found.schema)
+    writer = _PageWriter(files, folder, table.keys, found.schema)
     written = 0
     for page in _pages(_sorted(incoming, found.schema, table), counter, table):
-        bounds.add(page)
-        parts.add(_hashed(page, table.keys, parts.schema))
+        writer.add(page)
         written += page.num_rows
         report(TableProgress(table.label, Stage.WRITING, written, counter.rows))
-    parts.finish()
-    places = parts.places()
-    index = bounds.index(places.column("bytes"))
+    writer.finish()
+    index, places = writer.pages()
     wrong = find_disorder(index)
     if wrong is not None:
         raise TableError(f"{table.label}: page {wrong} came out of the sort in the wrong order")
+    kind, nulls, parts = PagesIn.SORTED_COPY, counter.null_rows, tuple(writer.paths)
     return publish(
-        files,
-        folder,
-        PagesIn.SORTED_COPY,
-        table.label,
-        index,
-        found.schema,
-        places,
-        null_rows=counter.null_rows,
-        parts=tuple(parts.paths),
+        files, folder, kind, table.label, index, found.schema, places, null_rows=nulls, parts=parts
     )
 
 
@@ -197,7 +187,7 @@ def _sorted(rows: Iterator[pa.RecordBatch], schema: pa.Schema, table: Table) -> 
         with duckdb.connect(":memory:", config=settings) as connection:
             # Progress is reported here; DuckDB would draw a bar of its own.
             connection.execute("SET enable_progress_bar = false")
-            reader = pa.RecordBatchReader.from_batches(carried, _carry_all(rows, carried, failures))
+            reader = pa.RecordBatchReader.from_batches(carried, _carried(rows, carried, failures))
             connection.register("incoming", reader)
             try:
                 result = connection.sql(f"SELECT * FROM incoming ORDER BY {order}")
@@ -217,24 +207,20 @@ def _carrier(arrow: pa.DataType) -> pa.DataType:
     return pa.int64() if pa.types.is_duration(arrow) else arrow
 
 
-def _carry_all(
-    rows: Iterator[pa.RecordBatch], carried: pa.Schema, failures: list[Exception]
+def _carried(
+    rows: Iterator[pa.RecordBatch], schema: pa.Schema, failures: list[Exception]
 ) -> Iterator[pa.RecordBatch]:
-    """Keep what goes wrong: DuckDB only says that its input failed."""
+    """Rows in the types of the carriers. What goes wrong is kept: DuckDB only says that its input failed."""
     try:
         for batch in rows:
-            yield _carry(batch, carried)
+            columns = [
+                column.view(pa.int64()) if pa.types.is_duration(column.type) else column
+                for column in batch.columns
+            ]
+            yield pa.RecordBatch.from_arrays(columns, schema=schema)
     except Exception as error:
         failures.append(error)
         raise
-
-
-def _carry(batch: pa.RecordBatch, carried: pa.Schema) -> pa.RecordBatch:
-    columns = [
-        column.view(field.type) if pa.types.is_duration(column.type) else column
-        for column, field in zip(batch.columns, carried, strict=True)
-    ]
-    return pa.RecordBatch.from_arrays(columns, schema=carried)
 
 
 def _pages(rows: Iterator[pa.RecordBatch], counter: _Counter, table: Table) -> Iterator[pa.RecordBatch]:
@@ -258,82 +244,64 @@ def _pages(rows: Iterator[pa.RecordBatch], counter: _Counter, table: Table) -> I
         yield pa.concat_batches(held)
 
 
-def _hashed(page: pa.RecordBatch, keys: Sequence[str], schema: pa.Schema) -> pa.RecordBatch:
-    """The rows of a page sorted by the hash of their key, the hash as first column."""
-    hashes = key_hashes(page.select(list(keys)))
-    order = np.argsort(hashes, kind="stable")
-    rows = take_rows(page, order)
-    return pa.RecordBatch.from_arrays([pa.array(hashes[order]), *rows.columns], schema=schema)
+class _PageWriter:
+    """Write pages into files of bounded size; keep their places and bounds. A file is named by its content, so no two
+    can be confused.
+    """
 
-
-class _PartWriter:
-    """Write pages into files of bounded size. A file is named by its content, so no two can be confused."""
-
-    def __init__(self, files: Files, folder: str, schema: pa.Schema):
-        self.schema = schema
+    def __init__(self, files: Files, folder: str, keys: tuple[str, ...], schema: pa.Schema):
         self.paths: list[str] = []
-        self._schema_bytes = schema.serialize().size
-        self._files, self._folder = files, folder
-        self._places: list[tuple[int, int, int, int]] = []
+        self._files, self._folder, self._keys = files, folder, keys
+        self._stored = _stored_schema(schema)
+        self._schema_bytes = self._stored.serialize().size
+        self._places: list[dict[str, int]] = []
+        self._rows: list[int] = []
+        self._bounds = [no_rows(select_fields(schema, keys))]
         self._begin()
 
     def add(self, page: pa.RecordBatch) -> None:
+        """Write the rows of a page, which are sorted by key."""
         if self._sink.tell() >= PART_BYTES:
             self.finish()
             self._begin()
+        # Copied: a slice would keep the whole page in memory.
+        ends = page.select(list(self._keys)).take(pa.array([0, page.num_rows - 1]))
+        self._bounds.append(normal_keys(ends, self._keys))
+        self._rows.append(page.num_rows)
         # The writer puts the schema before the first page, together with it.
-        self._starts.append(self._sink.tell() or self._schema_bytes)
-        self._writer.write_batch(page)
-        self._ends.append(self._sink.tell())
+        start = self._sink.tell() or self._schema_bytes
+        self._writer.write_batch(self._hashed(page))
+        self._spans.append((start, self._sink.tell()))
+
+    def _hashed(self, page: pa.RecordBatch) -> pa.RecordBatch:
+        """The rows of a page sorted by the hash of their key, the hash as first column."""
+        hashes = key_hashes(page.select(list(self._keys)))
+        order = np.argsort(hashes, kind="stable")
+        columns = [pa.array(hashes[order]), *take_rows(page, order).columns]
+        return pa.RecordBatch.from_arrays(columns, schema=self._stored)
 
     def finish(self) -> None:
         self._writer.close()
         content = self._sink.getvalue().to_pybytes()
         view = memoryview(content)
-        self._places += [
-            (len(self.paths), start, end - start, xxhash.xxh3_64_intdigest(view[start:end]))
-            for start, end in zip(self._starts, self._ends, strict=True)
-        ]
+        for start, end in self._spans:
+            place = (len(self.paths), start, end - start, xxhash.xxh3_64_intdigest(view[start:end]))
+            self._places.append(dict(zip(_PLACES.names, place, strict=True)))
         path = f"{self._folder}/part-{len(self.paths):05d}-{checksum(content)}.arrows"
         self._files.publish(path, content)
         failpoints.reach("table-part-written")
         self.paths.append(path)
 
-    def places(self) -> pa.RecordBatch:
-        """The place of each page, once all parts are finished."""
-        columns = zip(*self._places, strict=True) if self._places else ((),) * len(_PLACE_COLUMNS)
-        types = (pa.int64(), pa.int64(), pa.int64(), pa.uint64())
-        arrays = [pa.array(column, kind) for column, kind in zip(columns, types, strict=True)]
-        return pa.RecordBatch.from_arrays(arrays, names=list(_PLACE_COLUMNS))
+    def pages(self) -> tuple[PageIndex, pa.RecordBatch]:
+        """The index and the place of each page, once all parts are finished."""
+        places = pa.RecordBatch.from_pylist(self._places, _PLACES)
+        bounds = pa.concat_batches(self._bounds)
+        at = np.arange(len(self._rows)) * 2
+        first, last = take_rows(bounds, at), take_rows(bounds, at + 1)
+        sizes = places.column("bytes").to_numpy()
+        return PageIndex(self._keys, first, last, np.array(self._rows, np.int64), sizes), places
 
     def _begin(self) -> None:
         self._sink = pa.BufferOutputStream()
-        self._writer = pa.ipc.new_stream(self._sink, self.schema)
-        self._starts: list[int] = []
-        self._ends: list[int] = []
-
-
-class _Bounds:
-    """First and last key of the pages so far."""
-
-    def __init__(self, keys: tuple[str, ...], schema: pa.Schema):
-        self._keys = keys
-        self._rows: list[int] = []
-        self._ends = [no_rows(select_fields(schema, keys))]
-
-    def add(self, page: pa.RecordBatch) -> None:
-        # Copied: a slice would keep the whole page in memory.
-        ends = page.select(list(self._keys)).take(pa.array([0, page.num_rows - 1]))
-        self._ends.append(normal_keys(ends, self._keys))
-        self._rows.append(page.num_rows)
-
-    def index(self, sizes: pa.Array) -> PageIndex:
-        ends = pa.concat_batches(self._ends)
-        at = np.arange(len(self._rows)) * 2
-        return PageIndex(
-            self._keys,
-            take_rows(ends, at),
-            take_rows(ends, at + 1),
-            np.array(self._rows, np.int64),
-            sizes.to_numpy(),
-        )
+        self._writer = pa.ipc.new_stream(self._sink, self._stored)
+        self._spans: list[tuple[int, int]] = []
