@@ -32,19 +32,19 @@ from bench.workloads import CORES, TableWorkload, by_name
 from watersmeet.local.join import LocalJoin
 from watersmeet.log.files import open_files
 from watersmeet.log.manifests import list_manifests, read_manifest
-from watersmeet.tables.source import OpenTable, TableSource
+from watersmeet.tables.source import OpenTable, PreparedTable
 
 Numbers = npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class NotedSource(TableSource):
+class NotedSource(PreparedTable):
     """A source that notes the pages that are read through it."""
 
     read: list[int] = field(default_factory=list)
 
     def open(self) -> NotedTable:
-        return NotedTable(TableSource.open(self), self.read)
+        return NotedTable(PreparedTable.open(self), self.read)
 
 
 class NotedTable(OpenTable):
@@ -65,7 +65,7 @@ class NotedTable(OpenTable):
     def lookup(self, keys: pa.RecordBatch, columns: Sequence[str]) -> pa.RecordBatch | None:
         return self.inner.lookup(keys, columns)
 
-    def newest(self, *, make: bool = True) -> TableSource | None:
+    def newest(self, *, make: bool = True) -> PreparedTable | None:
         return self.inner.newest(make=make)
 
     def close(self) -> None:
@@ -124,7 +124,7 @@ def measure(competitor: str, workload: TableWorkload, scratch: Path) -> dict[str
         strategy=LOOKUPS[competitor],
     )
     source = note_reads(join)
-    homes = pages_of_ids(TableSource.open(source), workload.key, workload.table_rows)
+    homes = pages_of_ids(PreparedTable.open(source), workload.key, workload.table_rows)
     found = []
     for batch in run_batches(batches, join, source, homes):
         found.append(batch)

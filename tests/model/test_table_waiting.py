@@ -21,7 +21,7 @@ from watersmeet.model.lookup import TableVersion
 from watersmeet.tables.parquet import OpenParquet
 from watersmeet.tables.prepare import prepare
 from watersmeet.tables.sorted_copy import OpenSortedCopy
-from watersmeet.tables.source import TableSource
+from watersmeet.tables.source import PreparedTable
 
 SCHEMA = pa.schema([("k", pa.int64()), ("x", pa.int64())])
 DELAY_S = 5.0
@@ -110,7 +110,7 @@ def looks(monkeypatch: pytest.MonkeyPatch) -> list[bool]:
     made: list[bool] = []
     newest = OpenSortedCopy.newest
 
-    def noted(self: OpenSortedCopy, *, make: bool = True) -> TableSource | None:
+    def noted(self: OpenSortedCopy, *, make: bool = True) -> PreparedTable | None:
         made.append(make)
         return newest(self, make=make)
 

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from tests.unit.table_helpers import check_table
 from watersmeet.log.files import open_files
 from watersmeet.tables.sorted_copy import write_sorted_copy
-from watersmeet.tables.source import TableSource, no_report
+from watersmeet.tables.source import PreparedTable, no_report
 from watersmeet.tables.spec import table
 
 # Few values, so that keys repeat and fill pages; text that agrees in its first bytes.
@@ -60,7 +60,7 @@ def test_every_row_with_a_key_is_in_the_sorted_copy_once(case, page_rows, batch_
     with tempfile.TemporaryDirectory() as place:
         spec = table("t.parquet", keys, page_rows=page_rows)
         entry = write_sorted_copy(open_files(place), "tables/x", spec, Rows(rows, batch_rows), no_report)
-        opened = TableSource(place, "tables/x", entry.version).open()
+        opened = PreparedTable(place, "tables/x", entry.version).open()
         assert entry.rows + entry.null_rows == rows.num_rows
         assert (opened.index.rows <= page_rows).all()
         check_table(opened, rows)

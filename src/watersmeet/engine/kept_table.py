@@ -27,7 +27,7 @@ from watersmeet.plan.buffer import PageBuffer
 from watersmeet.plan.lookup import TableFacts
 from watersmeet.plan.pages import PagePolicy
 from watersmeet.tables.catalogue import TABLES
-from watersmeet.tables.source import NotPrepared, NotSupported, OpenTable, TableSource
+from watersmeet.tables.source import NotPrepared, NotSupported, OpenTable, PreparedTable
 from watersmeet.tables.spec import Table
 
 _LOG = logging.getLogger(__name__)
@@ -55,7 +55,7 @@ class TableSpec:
     name: str
     keys: tuple[str, ...]
     columns: tuple[str, ...]
-    source: TableSource
+    source: PreparedTable
     given: TableVersion
     policy: PagePolicy
     refresh_ms: int | None = None
@@ -166,7 +166,7 @@ class KeptTable:
         except TableError as error:
             _LOG.warning("table %s is kept as it was: %s", self.spec.name, error)
 
-    def _checked(self, newer: TableSource, schema: pa.Schema) -> TableVersion:
+    def _checked(self, newer: PreparedTable, schema: pa.Schema) -> TableVersion:
         """The join was built for these types: another one would come out under the wrong name of its type."""
         table = newer.open()
         try:
@@ -239,7 +239,7 @@ class Opened:
         return open_page(number, rows, keys, int(self.homes[number]))
 
 
-def version_of(source: TableSource) -> TableVersion:
+def version_of(source: PreparedTable) -> TableVersion:
     opened = source.open()
     try:
         return TableVersion(source.folder, source.version, len(opened.index))

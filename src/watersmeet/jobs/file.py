@@ -25,7 +25,7 @@ from typing import Any
 from watersmeet.errors import ConfigError
 from watersmeet.jobs.model import AvailableNow, Every, Job, Join, Options, Sink, Source, TableSource, Trigger
 from watersmeet.jobs.secrets import expand, expand_all
-from watersmeet.jobs.table import Table, did_you_mean, flatten, refuse_unknown
+from watersmeet.jobs.table import TomlTable, did_you_mean, flatten, refuse_unknown
 from watersmeet.tables.spec import Address
 
 if sys.version_info >= (3, 11):
@@ -126,7 +126,7 @@ class _Reader:
     def _input(self, name: str, values: Any) -> Source | TableSource:
         if isinstance(values, dict) and "key" in values:
             return self._table_input(name, values)
-        table = Table(self._name(f"inputs.{name}"), values, _INPUT_KEYS, _INPUT_WORDS)
+        table = TomlTable(self._name(f"inputs.{name}"), values, _INPUT_KEYS, _INPUT_WORDS)
         form, schema = table.text("format"), table.optional_text("schema")
         if form.lower() in _NEED_SCHEMA and schema is None:
             raise ConfigError(
@@ -144,7 +144,7 @@ class _Reader:
         )
 
     def _table_input(self, name: str, values: dict[str, Any]) -> TableSource:
-        table = Table(self._name(f"inputs.{name}"), values, _TABLE_KEYS, _TABLE_WORDS)
+        table = TomlTable(self._name(f"inputs.{name}"), values, _TABLE_KEYS, _TABLE_WORDS)
         keys = table.texts("key") if isinstance(values["key"], list) else (table.text("key"),)
         return TableSource(
             name=name,
@@ -155,7 +155,7 @@ class _Reader:
             in_place=table.flag("in_place"),
         )
 
-    def _place(self, table: Table) -> Address:
+    def _place(self, table: TomlTable) -> Address:
         """A path as others; of a URI the variables are filled in when it is opened, as they may be credentials."""
         text = table.text("path")
         if not _SCHEME.match(text):
@@ -204,16 +204,16 @@ class _Reader:
         expand_all(settings, self._env, where)
         return settings
 
-    def _options(self, table: Table) -> Options:
+    def _options(self, table: TomlTable) -> Options:
         options = table.options("options")
         expand_all(options, self._env, table.where)
         return options
 
-    def _optional_path(self, table: Table) -> str | None:
+    def _optional_path(self, table: TomlTable) -> str | None:
         path = table.optional_text("path")
         return None if path is None else self._path(table, "path", path)
 
-    def _path(self, table: Table, key: str, text: str) -> str:
+    def _path(self, table: TomlTable, key: str, text: str) -> str:
         """Absolute; a URI stays as it is."""
         filled = expand(text, self._env, f"{table.where}, key {key},")
         if _SCHEME.match(filled):
@@ -222,16 +222,16 @@ class _Reader:
 
     def _table(
         self, tables: dict[str, Any], name: str, known: tuple[str, ...], also: Mapping[str, str]
-    ) -> Table:
+    ) -> TomlTable:
         if name not in tables:
             raise ConfigError(f"{self._file.name} lacks the table [{name}]")
-        return Table(self._name(name), tables[name], known, also)
+        return TomlTable(self._name(name), tables[name], known, also)
 
     def _name(self, table: str) -> str:
         return f"{self._file.name}: [{table}]"
 
 
-def _trigger(table: Table) -> Trigger:
+def _trigger(table: TomlTable) -> Trigger:
     text = table.optional_text("trigger") or _AT_ONCE
     word = " ".join(text.lower().split())
     if word in ("once", "available-now"):

@@ -36,7 +36,7 @@ from watersmeet.plan.pages import READ_ROWS, PagePolicy
 from watersmeet.predicate import parse_predicate, parse_select, parse_window
 from watersmeet.predicate.window import Length
 from watersmeet.tables.prepare import prepare
-from watersmeet.tables.source import TableSource
+from watersmeet.tables.source import PreparedTable
 from watersmeet.tables.spec import Table
 
 Rows: TypeAlias = "pa.Table | pa.RecordBatch | Sequence[pa.RecordBatch]"
@@ -145,7 +145,7 @@ class LocalJoin:
         self.operator = Operator(spec, self.clock)
 
     def _table_spec(
-        self, name: str, source: TableSource, schemas: dict[str, Schema], settings: Settings
+        self, name: str, source: PreparedTable, schemas: dict[str, Schema], settings: Settings
     ) -> JoinSpec:
         table = cast("Table", self.schemas[name])
         compiled = compile_lookup(

@@ -39,7 +39,7 @@ from watersmeet.spark.heartbeat import heartbeat
 from watersmeet.spark.request import Request
 from watersmeet.spark.table_frames import Frames, shown_progress
 from watersmeet.tables.prepare import prepare
-from watersmeet.tables.source import TableSource
+from watersmeet.tables.source import PreparedTable
 from watersmeet.tables.spec import Table, read_seconds
 
 INNER, LEFT = "inner", "left"
@@ -47,7 +47,7 @@ INNER, LEFT = "inner", "left"
 
 @dataclass(frozen=True)
 class _Opened:
-    source: TableSource
+    source: PreparedTable
     version: TableVersion
     schema: StructType
 

@@ -7,7 +7,7 @@ in their page without a new walk, and an empty table has one page for all that w
 is in one, since a range of keys cannot cut it. The bounds must ascend in the order of a join, or the table is refused:
 keys would be sought in the wrong page.
 
-Pages are cut anew, at a refresh or a start, when they no longer fit (`is_outgrown`): the table has twice or half the
+Pages are cut anew, at a refresh or a start, when they no longer fit (`_is_outgrown`): the table has twice or half the
 rows, by the same estimate as then, or much of it was added at one end of the key order, as where keys ascend in time
 and old rows are removed. New pages are in the folder that follows the old one. How many rows a page has is learnt from
 each read, so that keys of a page that has grown are looked up from then on.
@@ -58,10 +58,10 @@ from watersmeet.tables.dialects import dialect_of
 from watersmeet.tables.source import (
     NotPrepared,
     OpenTable,
+    PreparedTable,
     Report,
     Stage,
     TableProgress,
-    TableSource,
     no_report,
 )
 from watersmeet.tables.spec import PAGE_BYTES, Table
@@ -83,7 +83,7 @@ _END_GROWN, _END_PART = 4, 1 / 16
 
 
 class OpenDatabase(OpenTable):
-    def __init__(self, source: TableSource, files: Files, catalogue: Catalogue):
+    def __init__(self, source: PreparedTable, files: Files, catalogue: Catalogue):
         super().__init__(source, files, catalogue)
         assert source.origin is not None
         assert source.relation is not None
@@ -107,7 +107,7 @@ class OpenDatabase(OpenTable):
         ]
         return pa.concat_batches([no_rows(select_fields(self.schema, columns)), *found])
 
-    def newest(self, *, make: bool = True) -> TableSource | None:
+    def newest(self, *, make: bool = True) -> PreparedTable | None:
         rows = self._dialect.estimate_rows(self._session, self._relation)
         if not _is_outgrown(self._session, self._relation, self._catalogue, rows):
             return None
@@ -155,7 +155,7 @@ def _wide(given: pa.DataType, kind: pa.DataType) -> pa.DataType:
 
 def prepare_database(
     table: Table, files: Files, report: Report, cache: str | None, *, make: bool = True
-) -> TableSource:
+) -> PreparedTable:
     """Check a table of a database, and find the bounds of its pages in the state or by a walk.
 
     Without `make` there is no walk, but NotPrepared if the state has no bounds that fit.
@@ -167,14 +167,7 @@ def prepare_database(
         check_keys(schema, table.keys, table.label)
         dialect.check_index(session, relation, select_fields(schema, table.keys))
         rows = dialect.estimate_rows(session, relation)
-        folder = folder_of(
-            repr(table.address),
-            table.table,
-            table.keys,
-            table.page_rows,
-            table.page_bytes,
-            schema.to_string(),
-        )
+        folder = folder_of(repr(table.address), table.table, *table.layout, schema.to_string())
         # Each start walks along the same folders, and so finds pages that another one has cut.
         while find_entry(files, folder) is not None and _is_outgrown(
             session, relation, open_catalogue(files, folder), rows
@@ -191,7 +184,7 @@ def prepare_database(
             places = cut.to_places(len(index))
             entry = publish(files, folder, PagesIn.DATABASE, table.label, index, schema, places)
         drop_orphans(files, folder, entry, time.time())
-        return TableSource(files.storage, folder, entry.version, table, cache, relation)
+        return PreparedTable(files.storage, folder, entry.version, table, cache, relation)
     finally:
         session.close()
 

@@ -56,7 +56,6 @@ _TEXT_AFFINITY = ("CHAR", "CLOB", "TEXT")
 _STORED = {"integer": pa.int64(), "real": pa.float64(), "text": pa.string(), "blob": pa.binary()}
 _TYPED_ROWS = 1_000
 
-
 _NUMERIC = re.compile(r"numeric\((\d+),(-?\d+)\)")
 _ANY_NUMERIC = pa.decimal128(38, 18)
 # Types that compare as their Arrow values do. Others have an order of their own (enums, padded text, JSON, domains).
@@ -156,7 +155,7 @@ class SQLite(Dialect):
                     "without a collation, with an index on all of them"
                 )
             raise TableError(
-                f"{session.label} has no index on its key, so that every page would mean looking at all rows: CREATE "
+                f"{session.label} has no index on its key, so every page would scan all rows: CREATE "
                 f"INDEX wm_key ON {relation.name} ({', '.join(compared)})"
             )
 
@@ -327,8 +326,8 @@ class PostgreSQL(Dialect):
         if not all("Index Cond" in scan for scan in _scans(json.loads(plan)[0]["Plan"])):
             columns = ", ".join(key.compared for key in relation.keys)
             raise TableError(
-                f"{session.label} has no index that finds a range of its key, so that every page would mean looking at "
-                f"all rows: CREATE INDEX ON {relation.name} ({columns})"
+                f"{session.label} has no index that finds a range of its key, so every page would scan all "
+                f"rows: CREATE INDEX ON {relation.name} ({columns})"
             )
 
     def estimate_rows(self, session: DatabaseSession, relation: SqlTable) -> int:

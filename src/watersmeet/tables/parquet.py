@@ -42,7 +42,7 @@ from watersmeet.model.pages import PageIndex
 from watersmeet.tables.catalogue import Catalogue
 from watersmeet.tables.columns import bounds, conform, key_order, no_rows, select_fields, table_schema
 from watersmeet.tables.places import log_of, place_of, reading
-from watersmeet.tables.source import OpenTable, TableSource
+from watersmeet.tables.source import OpenTable, PreparedTable
 from watersmeet.tables.spec import Address
 
 if TYPE_CHECKING:
@@ -357,7 +357,7 @@ def _name(found: ParquetFiles, group: _RowGroup) -> str:
 class OpenParquet(OpenTable):
     """Parquet files read in place."""
 
-    def __init__(self, source: TableSource, files: Files, catalogue: Catalogue):
+    def __init__(self, source: PreparedTable, files: Files, catalogue: Catalogue):
         super().__init__(source, files, catalogue)
         assert source.origin is not None
         assert source.origin.address is not None

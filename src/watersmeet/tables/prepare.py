@@ -37,7 +37,7 @@ from watersmeet.tables.lake import CATALOGUE_SCHEME, open_delta, open_iceberg, o
 from watersmeet.tables.parquet import InPlace, ParquetFiles, Snapshot, find_files, plan_in_place
 from watersmeet.tables.places import LogFormat, is_metadata, log_above, log_in, place_of, reading
 from watersmeet.tables.sorted_copy import write_sorted_copy
-from watersmeet.tables.source import NotPrepared, NotSupported, Report, TableSource, no_report
+from watersmeet.tables.source import NotPrepared, NotSupported, PreparedTable, Report, no_report
 from watersmeet.tables.spec import SQLITE, Address, Table
 
 # The stores that the libraries of Delta and Iceberg name as Arrow does.
@@ -63,7 +63,7 @@ def prepare(
     report: Report = no_report,
     *,
     cache: str | None = None,
-) -> TableSource:
+) -> PreparedTable:
     """Find a table, check it, and sort it if need be, once, into `tables/` of the state.
 
     `files` is the root of the state and `cache` its cache setting, as tasks open it.
@@ -82,7 +82,7 @@ def prepare(
     return _prepare_files(settled, find_table(settled.address), files, report, cache)
 
 
-def newest_files(source: TableSource, files: Files, *, make: bool = True) -> TableSource | None:
+def newest_files(source: PreparedTable, files: Files, *, make: bool = True) -> PreparedTable | None:
     """The source of a table of files as they are now; None if it is the given one, or was a DataFrame."""
     table = source.origin
     if table is None:
@@ -158,12 +158,12 @@ def _refuse_scheme(address: Address, format: LogFormat) -> None:
 
 def files_folder(table: Table, found: Snapshot) -> str:
     """The folder in the state of a table of files as they were found."""
-    return folder_of(found.fingerprint, table.keys, table.page_rows, table.page_bytes, table.in_place)
+    return folder_of(found.fingerprint, *table.layout, table.in_place)
 
 
 def _prepare_files(
     table: Table, found: Snapshot, files: Files, report: Report, cache: str | None
-) -> TableSource:
+) -> PreparedTable:
     check_keys(found.schema, table.keys, table.label)
     folder = files_folder(table, found)
     entry = reuse(files, folder, time.time())
@@ -172,7 +172,7 @@ def _prepare_files(
     if entry is None:
         entry = write_sorted_copy(files, folder, table, found, report)
     drop_orphans(files, folder, entry, time.time())
-    return TableSource(files.storage, folder, entry.version, table, cache)
+    return PreparedTable(files.storage, folder, entry.version, table, cache)
 
 
 def _publish_in_place(table: Table, found: Snapshot, files: Files, folder: str) -> TableEntry | None:
@@ -206,10 +206,9 @@ def _publish_in_place(table: Table, found: Snapshot, files: Files, folder: str) 
 
 def _prepare_frame(
     table: Table, files: Files, frames: FrameWriter, report: Report, cache: str | None
-) -> TableSource:
+) -> PreparedTable:
     """Let Spark write a DataFrame, and sort that. The DataFrame is not needed any more afterwards."""
-    fingerprint = frames.fingerprint(table.source)
-    folder = folder_of("frame", fingerprint, table.keys, table.page_rows, table.page_bytes)
+    folder = folder_of("frame", frames.fingerprint(table.source), *table.layout)
     entry = reuse(files, folder, time.time())
     if entry is None:
         scratch = f"frame-{uuid.uuid4().hex}"
@@ -224,4 +223,4 @@ def _prepare_frame(
         finally:
             files.under(TABLES).delete_folder(scratch)
     drop_orphans(files, folder, entry, time.time())
-    return TableSource(files.storage, folder, entry.version, None, cache)
+    return PreparedTable(files.storage, folder, entry.version, None, cache)

@@ -33,7 +33,7 @@ from watersmeet.model.pages import PageIndex
 from watersmeet.tables.catalogue import Catalogue, PagesIn, TableEntry, publish
 from watersmeet.tables.columns import conform, no_rows, normal_keys, select_fields
 from watersmeet.tables.parquet import Snapshot
-from watersmeet.tables.source import OpenTable, Report, Stage, TableProgress, TableSource
+from watersmeet.tables.source import OpenTable, PreparedTable, Report, Stage, TableProgress
 from watersmeet.tables.spec import PAGE_BYTES, Table
 
 # Rows that are much wider than the mean make a page larger, up to this factor.
@@ -57,7 +57,7 @@ def _stored_schema(schema: pa.Schema) -> pa.Schema:
 
 
 class OpenSortedCopy(OpenTable):
-    def __init__(self, source: TableSource, files: Files, catalogue: Catalogue):
+    def __init__(self, source: PreparedTable, files: Files, catalogue: Catalogue):
         super().__init__(source, files, catalogue)
         self._paths = catalogue.entry.parts
         self._stored = _stored_schema(catalogue.schema)

@@ -1,6 +1,6 @@
 """A table as the engine sees it, wherever its rows are stored.
 
-A `TableSource` is small and goes to the tasks; an `OpenTable` has handles and stays in one process. All columns have
+A `PreparedTable` is small and goes to the tasks; an `OpenTable` has handles and stays in one process. All columns have
 canonical Arrow types (model/types.py) with nullable fields. The pages of an open table never change in number or
 bounds: a change of files shows as a newer source, a change in a database as other rows within a page's bounds.
 """
@@ -61,7 +61,7 @@ def no_report(progress: TableProgress) -> None:
 
 
 @dataclass(frozen=True, slots=True)
-class TableSource:
+class PreparedTable:
     """A prepared table that tasks can open. It can be pickled, without a credential that is in the environment.
 
     `place` and `cache` open the state, where `folder` has the index. Another `version` has another index. `origin` says
@@ -90,7 +90,7 @@ class TableSource:
         catalogue = open_catalogue(files, self.folder)
         return readers[PagesIn(catalogue.entry.kind)](self, files, catalogue)
 
-    def at(self, folder: str, version: str) -> TableSource:
+    def at(self, folder: str, version: str) -> PreparedTable:
         """The version of this table that another folder has.
 
         Files may be read in place in one version and from the sorted copy in another. A database has no rows in its
@@ -120,7 +120,7 @@ class TableSource:
 class OpenTable(ABC):
     """A table with its index, in one process, for one thread. It may be asked for more while `read_many` goes on."""
 
-    def __init__(self, source: TableSource, files: Files, catalogue: Catalogue):
+    def __init__(self, source: PreparedTable, files: Files, catalogue: Catalogue):
         self.source = source
         self.version = source.version
         self.schema: pa.Schema = catalogue.schema
@@ -155,7 +155,7 @@ class OpenTable(ABC):
         """
         return None
 
-    def newest(self, *, make: bool = True) -> TableSource | None:
+    def newest(self, *, make: bool = True) -> PreparedTable | None:
         """The table as it is now, if files were added, changed or removed; None if not.
 
         Without `make` it must have been prepared already: otherwise NotPrepared.

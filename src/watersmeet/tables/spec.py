@@ -1,7 +1,7 @@
 """What `wm.table` takes: where a table is, which columns are its key, how fresh it must be.
 
 Nothing is opened here, so a `Table` is cheap, immutable and can be pickled (unless its source is a DataFrame, which
-stays on the driver). `tables/prepare.py` turns it into a `TableSource`.
+stays on the driver). `tables/prepare.py` turns it into a `PreparedTable`.
 
 An address is a path, a URI, or `env:NAME` for a URI in an environment variable. The variable is read where the table
 is opened, on the driver and in each task, so its credential is neither in the query that Spark ships nor in the
@@ -114,6 +114,11 @@ class Table:
         if self.address is None:
             return "the table made from a DataFrame"
         return f"table {self.table} of {self.address!r}" if self.table else f"table {self.address!r}"
+
+    @property
+    def layout(self) -> tuple[object, ...]:
+        """The options that decide how the table is cut into pages, for its fingerprint."""
+        return self.keys, self.page_rows, self.page_bytes
 
     @property
     def is_database(self) -> bool:
