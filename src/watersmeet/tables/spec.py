@@ -224,7 +224,7 @@ def _check_address(address: Address, table: str | None) -> None:
     if not database and table is not None:
         raise UsageError(
             f"table={table!r} is for databases ({', '.join(f'{name}://' for name in _DATABASES)}, env:NAME), and "
-            f"{address!r} is none"
+            f"{address!r} is not one"
         )
 
 
@@ -239,11 +239,12 @@ def _keys(key: str | Sequence[str]) -> tuple[str, ...]:
 
 def _count(what: str, value: int | None) -> int | None:
     if value is not None and (isinstance(value, bool) or not isinstance(value, int) or value < 1):
-        raise UsageError(f"{what}={value!r}: give a whole number from 1 up")
+        raise UsageError(f"{what} must be a whole number from 1 up, got {value!r}")
     return value
 
 
 def read_seconds(what: str, given: Span) -> float:
+    """The seconds of a duration; `what` names the argument in messages."""
     if isinstance(given, datetime.timedelta):
         seconds = given.total_seconds()
     elif isinstance(given, str):
@@ -251,14 +252,16 @@ def read_seconds(what: str, given: Span) -> float:
     elif isinstance(given, (int, float)) and not isinstance(given, bool):
         seconds = float(given)
     else:
-        raise UsageError(f'{what}={given!r}: give a length of time, such as "10 minutes", or seconds')
+        raise UsageError(f'{what} must be a duration such as "10 minutes", or seconds, got {given!r}')
     if not 0 <= seconds < float("inf"):
-        raise UsageError(f"{what}={given!r}: a length of time is not negative, and ends")
+        raise UsageError(
+            f'{what} must be a finite, non-negative duration such as "10 minutes", got {given!r}'
+        )
     return seconds
 
 
 def _read_span(what: str, text: str) -> float:
-    # Here, because `import watersmeet` comes by this module and must not load Arrow and a parser of SQL.
+    # Imported here: `import watersmeet` loads this module, and must not load Arrow and a SQL parser.
     from watersmeet.predicate.intervals import YEAR_MONTH, fields_of, interval_text
     from watersmeet.predicate.literals import LiteralError
 
@@ -266,10 +269,12 @@ def _read_span(what: str, text: str) -> float:
         literal = interval_text(text)
     except LiteralError:
         raise UsageError(
-            f'{what}={text!r} is no length of time: write numbers and units, such as "10 minutes" or "1 day 12 hours"'
+            f'{what} must be a duration with units, such as "10 minutes" or "1 day 12 hours", got {text!r}'
         ) from None
     family = fields_of(literal.type)
     if family is not None and family[0] == YEAR_MONTH:
-        raise UsageError(f"{what}={text!r}: months and years differ in length; give days")
+        raise UsageError(
+            f"{what} must be given in days or less, got {text!r}: months and years differ in length"
+        )
     assert isinstance(literal.value, int)
     return literal.value / 1e6
