@@ -239,7 +239,7 @@ def test_without_the_driver_it_is_said_what_to_install(tmp_path, database, monke
 
 def test_another_kind_of_database_in_the_environment_is_refused(tmp_path, monkeypatch):
     monkeypatch.setenv("WM_SHOP", "mysql://u:secret5@h/x")
-    with pytest.raises(TableError, match="mysql is no database that is known") as caught:
+    with pytest.raises(TableError, match="mysql is not a known database") as caught:
         opened(tmp_path, uri="env:WM_SHOP")
     assert "secret5" not in str(caught.value)
 

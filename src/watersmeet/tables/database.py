@@ -5,7 +5,7 @@ state. They only say where one page ends and the next begins: page i has all key
 first, page 0 also all below, the last page also all above. So rows that are added, changed or removed later are found
 in their page without a new walk, and an empty table has one page for all that will come. A key that fills several pages
 is in one, since a range of keys cannot cut it. The bounds must ascend in the order of a join, or the table is refused:
-keys would be sought in the wrong page.
+keys would be searched for in the wrong page.
 
 Pages are cut anew, at a refresh or a start, when they no longer fit (`_is_outgrown`): the table has twice or half the
 rows, by the same estimate as then, or much of it was added at one end of the key order, as where keys ascend in time
@@ -158,7 +158,7 @@ def prepare_database(
 ) -> PreparedTable:
     """Check a table of a database, and find the bounds of its pages in the state or by a walk.
 
-    Without `make` there is no walk, but NotPrepared if the state has no bounds that fit.
+    Without `make` there is no walk: if the state has no bounds that fit, NotPrepared is raised.
     """
     dialect = dialect_of(table)
     session = _session_of(table, dialect)
@@ -311,7 +311,7 @@ def _one_page(table: Table, keys: pa.Schema) -> PageIndex:
 
 
 def _check_order(table: Table, first: pa.RecordBatch) -> None:
-    """Refuse a key that the database orders otherwise than a join: rows would be sought in the wrong page."""
+    """Refuse a key that the database orders otherwise than a join: rows would be searched for in the wrong page."""
     each = np.ones(first.num_rows, np.int64)
     page = find_disorder(PageIndex(table.keys, first, first, each, each, gaps=False))
     if page is not None:

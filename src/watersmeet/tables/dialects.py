@@ -17,9 +17,9 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 from urllib.parse import quote as quote_path
 
 import pyarrow as pa
@@ -89,7 +89,7 @@ FROM pg_database d WHERE datname = current_database()
 
 
 class SQLite(Dialect):
-    statement_options = {"adbc.sqlite.query.batch_rows": str(_GUESS_ROWS)}  # noqa: RUF012
+    statement_options: ClassVar[Mapping[str, str]] = {"adbc.sqlite.query.batch_rows": str(_GUESS_ROWS)}
     # SQLite takes some 32,000 parameters.
     keys_at_once = 500
 
@@ -411,6 +411,6 @@ def dialect_of(table: Table) -> Dialect:
     if scheme in POSTGRESQL:
         return PostgreSQL()
     raise TableError(
-        f"{table.label}: {scheme or 'a path'} is no database that is known; the URI begins with sqlite:// or "
-        "postgresql://"
+        f"{table.label}: {scheme or 'a path'} is not a known database; give a URI that begins with sqlite:// "
+        "or postgresql://"
     )

@@ -70,7 +70,7 @@ def reading(address: Address, what: str) -> Iterator[None]:
     except (pa.ArrowException, OSError) as error:
         raise TableError(
             f"{what} cannot be read: {address.scrub(str(error))}. Check that it is reachable; if a file was "
-            "damaged or replaced, put it right. Then start the query again"
+            "damaged or replaced, restore it. Then start the query again"
         ) from error
 
 
