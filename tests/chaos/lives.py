@@ -49,9 +49,9 @@ TINY: dict[str, Any] = {
     "watersmeet.engine.merge.PART_ROWS": 6,
     "watersmeet.engine.operator.CLEAN_EVERY_BATCHES": 2,
     "watersmeet.engine.operator.OUTPUT_ROWS": 8,
-    "watersmeet.kernel.pairs.PIECE_ROWS": 4,
-    "watersmeet.kernel.pairs.OUTPUT_ROWS": 8,
-    "watersmeet.kernel.cross.HEAVY_PAIRS": 4,
+    "watersmeet.kernel.match.PIECE_ROWS": 4,
+    "watersmeet.kernel.emit.OUTPUT_ROWS": 8,
+    "watersmeet.kernel.match.HEAVY_PAIRS": 4,
     "watersmeet.plan.hypercube.LEAST_LISTED_ROWS": 1,
     "watersmeet.local.join.READ_ROWS": 3,
 }

@@ -28,7 +28,7 @@ from watersmeet import failpoints
 from watersmeet.engine import operator as engine
 from watersmeet.engine.spec import Settings
 from watersmeet.errors import StateInUse
-from watersmeet.kernel.order import mix, order_keys
+from watersmeet.kernel.keys import mix, order_keys
 from watersmeet.local.join import LocalJoin
 from watersmeet.log.files import LocalFiles
 from watersmeet.log.manifests import list_manifests, read_manifest
@@ -94,9 +94,9 @@ def tiny(monkeypatch):
     monkeypatch.setattr(merges, "MIN_PART_ROWS", 3)
     monkeypatch.setattr("watersmeet.engine.merge.PART_ROWS", 4)
     monkeypatch.setattr(engine, "CLEAN_EVERY_BATCHES", 2)
-    monkeypatch.setattr("watersmeet.kernel.pairs.PIECE_ROWS", 3)
-    monkeypatch.setattr("watersmeet.kernel.pairs.OUTPUT_ROWS", 5)
-    monkeypatch.setattr("watersmeet.kernel.cross.HEAVY_PAIRS", 4)
+    monkeypatch.setattr("watersmeet.kernel.match.PIECE_ROWS", 3)
+    monkeypatch.setattr("watersmeet.kernel.emit.OUTPUT_ROWS", 5)
+    monkeypatch.setattr("watersmeet.kernel.match.HEAVY_PAIRS", 4)
     # Runs list every key, so that keys of a few rows are heavy.
     monkeypatch.setattr("watersmeet.plan.hypercube.LEAST_LISTED_ROWS", 1)
 

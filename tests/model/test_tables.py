@@ -141,8 +141,8 @@ class Clock:
 @pytest.fixture(autouse=True)
 def tiny(monkeypatch):
     monkeypatch.setattr(engine, "CLEAN_EVERY_BATCHES", 2)
-    monkeypatch.setattr("watersmeet.kernel.pairs.PIECE_ROWS", 3)
-    monkeypatch.setattr("watersmeet.kernel.pairs.OUTPUT_ROWS", 5)
+    monkeypatch.setattr("watersmeet.kernel.match.PIECE_ROWS", 3)
+    monkeypatch.setattr("watersmeet.kernel.emit.OUTPUT_ROWS", 5)
     monkeypatch.setattr("watersmeet.local.join.READ_ROWS", 3)
     # Of the small pages here some are read and some are not.
     monkeypatch.setattr("watersmeet.engine.lookup.LOOKUP_ROWS", 2)

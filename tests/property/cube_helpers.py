@@ -9,8 +9,8 @@ import numpy as np
 import numpy.typing as npt
 import xxhash
 
-from watersmeet.kernel.hot import hot_keys
-from watersmeet.kernel.order import mix
+from watersmeet.kernel.keys import mix
+from watersmeet.kernel.rows import hot_keys
 from watersmeet.model.cube import CubePlan
 from watersmeet.model.facts import KEY_SPACE, Plan, Run
 from watersmeet.plan.census import Stored

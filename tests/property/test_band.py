@@ -22,12 +22,12 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from watersmeet.kernel import pairs
-from watersmeet.kernel.band import BandJoin, close_pairs, join_bands, right_range
+from watersmeet.kernel import emit, match
+from watersmeet.kernel.emit import OutputColumn
 from watersmeet.kernel.evaluate import evaluate, supports
-from watersmeet.kernel.pairs import OutputColumn, Side
-from watersmeet.kernel.sorted import Sorted
-from watersmeet.kernel.words import words
+from watersmeet.kernel.keys import words
+from watersmeet.kernel.match import BandJoin, Side, close_pairs, right_range
+from watersmeet.kernel.rows import Sorted
 from watersmeet.model.expression import Expression, conjuncts_of
 from watersmeet.model.facts import KEY_SPACE, KeyRange
 from watersmeet.model.types import DOUBLE, INT, parse_type
@@ -208,9 +208,9 @@ def side_of(name: str, case: Case, side: Expression, old: list[list[Any]], new: 
 
 def joined(left: Side, right: Side, join: BandJoin, piece: int = 100, output: int = 7) -> Counter[Any]:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(pairs, "PIECE_ROWS", piece)
-        patch.setattr(pairs, "OUTPUT_ROWS", output)
-        batches = list(join_bands(left, right, join))
+        patch.setattr(match, "PIECE_ROWS", piece)
+        patch.setattr(emit, "OUTPUT_ROWS", output)
+        batches = list(join.results((left, right), None))
     assert all(0 < batch.num_rows <= output for batch in batches)
     return Counter(pair for b in batches for pair in zip(*(c.to_pylist() for c in b.columns), strict=True))
 

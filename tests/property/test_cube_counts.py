@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.property.cube_helpers import Shelf, order
-from watersmeet.kernel.hot import hot_keys
+from watersmeet.kernel.rows import hot_keys
 from watersmeet.model.cube import Bounds, HeavyKey
 from watersmeet.model.facts import KEY_SPACE, KeyRange, Run
 from watersmeet.model.grid import GridShape

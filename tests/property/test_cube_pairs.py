@@ -19,7 +19,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from watersmeet.engine.task import Tally, join_share
-from watersmeet.kernel.sorted import Sorted
+from watersmeet.kernel.rows import Sorted
 from watersmeet.local.join import LocalJoin
 from watersmeet.model.cube import BicliquePlan, Bounds, CubePlan, HeavyKey
 from watersmeet.model.facts import KEY_SPACE, BatchId, KeyRange, Layout, Manifest, Plan, Run

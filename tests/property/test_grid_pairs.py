@@ -8,8 +8,7 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from watersmeet.kernel.order import mix
-from watersmeet.kernel.sections import sections_of
+from watersmeet.kernel.keys import mix, sections_of
 from watersmeet.model.grid import Amount, GridPlan, GridShape
 from watersmeet.plan.grid import advance, dynamic, optimal_mapping, start_grid
 from watersmeet.plan.shares import CellShare, cells_of, cells_of_task, shares_of_task

@@ -28,8 +28,8 @@ from tests.property import (
     test_sim_epochs,
     test_sim_progress,
 )
-from watersmeet.kernel import pairs
-from watersmeet.kernel.pairs import Piece, Side
+from watersmeet.kernel import match
+from watersmeet.kernel.match import KeyedRows, Side
 from watersmeet.model.facts import Run
 from watersmeet.model.grid import GridGroup, GridPlan, GridShape
 from watersmeet.plan import shares
@@ -138,10 +138,12 @@ def in_turn(lots: Any, kept: Any, tasks: int) -> tuple[list[np.ndarray], np.ndar
     return filled, load
 
 
-def without_fresh_pairs(left: Side, right: Side) -> Iterator[tuple[Piece, Piece]]:
+def without_fresh_pairs(left: Side, right: Side) -> Iterator[tuple[KeyedRows, KeyedRows]]:
     """The delta rule without fresh x fresh."""
-    left_fresh, right_fresh = pairs.gather(left.fresh), pairs.gather(right.fresh)
-    left_old, right_old = ([Piece(s.keys, s.rows) for s in side.history if len(s)] for side in (left, right))
+    left_fresh, right_fresh = (list(match.pieces(side.name, side.fresh)) for side in (left, right))
+    left_old, right_old = (
+        [KeyedRows(side.name, s.keys, s.rows) for s in side.history if len(s)] for side in (left, right)
+    )
     yield from ((new, old) for new in left_fresh for old in right_old)
     yield from ((old, new) for new in right_fresh for old in left_old)
 
@@ -262,7 +264,7 @@ MUTANTS = [
     ),
     Mutant(
         "the delta rule without two fresh rows",
-        {"watersmeet.kernel.equi.owed_pieces": without_fresh_pairs},
+        {"watersmeet.kernel.match.owed_pieces": without_fresh_pairs},
         (
             test_kernel.test_each_pair_with_a_fresh_row_meets_once,
             test_cube_pairs.test_each_pair_meets_once_under_any_sequence_of_plans,

@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 
 from tests.property.pages_helpers import Paged
 from watersmeet.errors import UsageError
+from watersmeet.kernel.emit import OutputColumn
 from watersmeet.kernel.lookup import LookupJoin, Page
-from watersmeet.kernel.pairs import OutputColumn
 from watersmeet.local import lookup, pending
 from watersmeet.local.lookup import HybridJoin, IndexJoin, MeshJoin, rows_within
 from watersmeet.local.pending import row_bytes

@@ -12,8 +12,9 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
+from watersmeet.engine.window import TIME_SHARES, time_marks, window_times
 from watersmeet.errors import StateError
-from watersmeet.kernel.window import TIME_SHARES, close_times, time_marks, window_times
+from watersmeet.kernel.emit import close_times
 from watersmeet.model.facts import (
     KEY_SPACE,
     BatchId,

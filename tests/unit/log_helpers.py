@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pyarrow as pa
 
-from watersmeet.kernel.sorted import Sorted
+from watersmeet.kernel.rows import Sorted
 from watersmeet.log.files import Files
 from watersmeet.log.manifests import agree
 from watersmeet.log.parents import find_parent

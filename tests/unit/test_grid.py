@@ -8,8 +8,7 @@ import numpy as np
 import pytest
 
 from watersmeet.errors import UsageError
-from watersmeet.kernel.order import mix
-from watersmeet.kernel.sections import sections_of
+from watersmeet.kernel.keys import mix, sections_of
 from watersmeet.log.codec import from_plain, to_plain
 from watersmeet.model.grid import Amount, GridGroup, GridPlan, GridShape, Relocation
 from watersmeet.plan.grid import (

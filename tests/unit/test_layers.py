@@ -30,7 +30,7 @@ ALLOWED: dict[str, set[str]] = {
     # Planners under simulated clusters: nothing that runs on Spark needs it.
     "sim": {"errors", "model", "plan", "kernel"},
     # A run file holds a `Sorted`: the log writes and maps it, and knows no other part of the kernel.
-    "log": {"errors", "failpoints", "credentials", "model", "kernel.sorted"},
+    "log": {"errors", "failpoints", "credentials", "model", "kernel.keys", "kernel.rows"},
     # Where tables come from. Named so, because `watersmeet.table` is the function.
     "tables": {"errors", "failpoints", "credentials", "model", "predicate", "plan", "kernel", "log"},
     "engine": {"errors", "failpoints", "model", "predicate", "plan", "kernel", "log", "tables"},
@@ -51,7 +51,7 @@ ALLOWED: dict[str, set[str]] = {
     "reproduce": {
         *("errors", "model", "plan", "log", "engine.task", "local"),
         # What the step machines of `local` are told to join and to give out.
-        *("kernel.lookup", "kernel.pairs"),
+        *("kernel.emit", "kernel.lookup"),
         *("sim", "jobs", "similar", "testing", "__init__"),
     },
     "cli": {"errors", "credentials", "model", "log", "tables", "jobs", "reproduce", "__init__"},

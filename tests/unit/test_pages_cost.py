@@ -7,8 +7,8 @@ import pyarrow as pa
 import pytest
 
 from watersmeet.errors import UsageError
+from watersmeet.kernel.emit import OutputColumn
 from watersmeet.kernel.lookup import LookupJoin
-from watersmeet.kernel.pairs import OutputColumn
 from watersmeet.local.lookup import HybridJoin, MeshJoin
 from watersmeet.model.pages import PageIndex
 from watersmeet.plan.pagecost import (

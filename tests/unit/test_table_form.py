@@ -22,7 +22,7 @@ from tests.unit.table_helpers import (
     travelled,
 )
 from watersmeet.errors import CorruptFile, TableError
-from watersmeet.kernel.sorted import ORDER
+from watersmeet.kernel.rows import ORDER
 from watersmeet.log.files import open_files
 from watersmeet.tables import writing
 from watersmeet.tables.catalogue import TABLES, drop_tables

@@ -21,11 +21,10 @@ from dataclasses import dataclass, replace
 from watersmeet.engine.fingerprint import fingerprint
 from watersmeet.engine.spec import Join
 from watersmeet.errors import PredicateError
-from watersmeet.kernel.band import BandJoin
-from watersmeet.kernel.equi import EquiJoin
+from watersmeet.kernel.emit import OutputColumn
 from watersmeet.kernel.evaluate import may_raise, supports
-from watersmeet.kernel.order import fits_word
-from watersmeet.kernel.pairs import OutputColumn
+from watersmeet.kernel.keys import fits_word
+from watersmeet.kernel.match import BandJoin, EquiJoin
 from watersmeet.kernel.theta import Condition, ThetaJoin
 from watersmeet.model import facts
 from watersmeet.model.expression import (

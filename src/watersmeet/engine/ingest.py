@@ -18,15 +18,11 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from watersmeet.engine.spec import Settings
+from watersmeet.engine.window import Times, time_marks, window_times
 from watersmeet.errors import UsageError
-from watersmeet.kernel.batches import coalesce, split
-from watersmeet.kernel.hot import hot_keys
-from watersmeet.kernel.order import drop_null_keys, mix, order_keys
+from watersmeet.kernel.keys import Keys, drop_null_keys, mix, order_keys, sections_of, words
 from watersmeet.kernel.pages import page_orders, pages_of
-from watersmeet.kernel.sections import sections_of
-from watersmeet.kernel.sorted import Keys, Sorted, take_rows
-from watersmeet.kernel.window import Times, time_marks, window_times
-from watersmeet.kernel.words import words
+from watersmeet.kernel.rows import Sorted, coalesce, hot_keys, split, take_rows
 from watersmeet.log.files import Files
 from watersmeet.log.runs import Hot, write_run
 from watersmeet.model.facts import BY_ARRIVAL, BY_HASH, BY_VALUE, Descriptor, InputSpec, Layout, Run

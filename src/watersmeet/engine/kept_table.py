@@ -15,9 +15,10 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from watersmeet.errors import TableError, UsageError
+from watersmeet.kernel.keys import Indices
 from watersmeet.kernel.lookup import Page, check_page, open_page, pages_of_rows
-from watersmeet.kernel.pages import Indices, homes
-from watersmeet.kernel.sorted import ORDER
+from watersmeet.kernel.pages import homes
+from watersmeet.kernel.rows import ORDER
 from watersmeet.log.clean import BATCH_FOLDER
 from watersmeet.log.files import Files
 from watersmeet.log.manifests import list_manifests, read_manifest

@@ -7,10 +7,8 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from watersmeet import failpoints
-from watersmeet.engine.window import from_floor, numbered, stored_times
-from watersmeet.kernel.hot import hot_keys
-from watersmeet.kernel.sorted import Sorted, bounded, cut
-from watersmeet.kernel.window import time_marks
+from watersmeet.engine.window import from_floor, numbered, stored_times, time_marks
+from watersmeet.kernel.rows import Sorted, bounded, cut, hot_keys
 from watersmeet.log.files import Files
 from watersmeet.log.manifests import publish_receipt
 from watersmeet.log.runs import NOT_LISTED, Hot, RunReader, attempt_id, write_run

@@ -24,9 +24,9 @@ from watersmeet.engine.spec import JoinSpec
 from watersmeet.engine.task import Tally, join_share
 from watersmeet.engine.window import for_batch, reader_for
 from watersmeet.errors import CorruptFile, StateBehind, StateError, StateInUse
-from watersmeet.kernel.batches import coalesce
+from watersmeet.kernel.emit import OUTPUT_BYTES, OUTPUT_ROWS
 from watersmeet.kernel.lookup import LookupJoin
-from watersmeet.kernel.pairs import OUTPUT_BYTES, OUTPUT_ROWS
+from watersmeet.kernel.rows import coalesce
 from watersmeet.log.clean import BATCH_FOLDER, Cleaner, mark_batch, remove_stale_batches
 from watersmeet.log.files import Files, open_files
 from watersmeet.log.manifests import agree, read_receipts
@@ -157,8 +157,8 @@ class Operator:
             columns = tuple(column.name for column in self.spec.signature.inputs[0].stored)
             table = self._table(kept, manifest.batch)
             return lookup_share(kept.reader, manifest, self.spec.join, columns, task, table)
-        seen, spec = for_batch(manifest, self.spec)
-        return join_share(reader_for(kept.reader, manifest), seen, spec, task, tally)
+        seen, within = for_batch(manifest, self.spec.signature.window)
+        return join_share(reader_for(kept.reader, manifest), seen, self.spec, task, tally, within)
 
     def _agree(self, kept: _Kept, batch: BatchId, descriptors: Sequence[Descriptor], task: int) -> Manifest:
         start = self._start(kept, batch, descriptors)

@@ -5,9 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from watersmeet.engine.kept_table import TableSpec
-from watersmeet.kernel.band import BandJoin
-from watersmeet.kernel.equi import EquiJoin
 from watersmeet.kernel.lookup import LookupJoin
+from watersmeet.kernel.match import BandJoin, EquiJoin
 from watersmeet.kernel.theta import ThetaJoin
 from watersmeet.log.clean import GRACE_S
 from watersmeet.log.files import STATE_MODE, Storage

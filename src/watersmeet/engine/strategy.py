@@ -17,8 +17,7 @@ from dataclasses import dataclass, replace
 from watersmeet.engine.compile import CompiledJoin
 from watersmeet.engine.kept_table import HYBRID, INDEX, MESH
 from watersmeet.errors import UsageError
-from watersmeet.kernel.band import BandJoin, right_range
-from watersmeet.kernel.equi import EquiJoin
+from watersmeet.kernel.match import BandJoin, EquiJoin, right_range
 from watersmeet.kernel.theta import ThetaJoin
 from watersmeet.model.facts import Layout
 from watersmeet.plan.biclique import layout_of, plan_biclique

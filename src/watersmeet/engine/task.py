@@ -11,14 +11,11 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
-from watersmeet.engine.spec import Join, JoinSpec
+from watersmeet.engine.spec import JoinSpec
 from watersmeet.engine.window import WindowReader
-from watersmeet.kernel.band import BandJoin, join_bands, right_range
-from watersmeet.kernel.equi import EquiJoin, join_sides
 from watersmeet.kernel.lookup import LookupJoin
-from watersmeet.kernel.pairs import Side
-from watersmeet.kernel.sorted import Sorted
-from watersmeet.kernel.theta import ThetaJoin, join_blocks
+from watersmeet.kernel.match import BandJoin, Side, right_range
+from watersmeet.kernel.rows import Sorted
 from watersmeet.log.runs import RunReader
 from watersmeet.model.facts import FULL_RANGE, KeyRange, Manifest, Plan, Run
 from watersmeet.plan.biclique import UnitShare, shares_of_biclique
@@ -34,12 +31,18 @@ class Tally:
 
 
 def join_share(
-    reader: RunReader | WindowReader, manifest: Manifest, spec: JoinSpec, task: int, tally: Tally
+    reader: RunReader | WindowReader,
+    manifest: Manifest,
+    spec: JoinSpec,
+    task: int,
+    tally: Tally,
+    within: int | None = None,
 ) -> Iterator[pa.RecordBatch]:
-    """All results that this task owes, in bounded batches."""
-    for left, right in _sides(_Source(reader, manifest, spec), manifest.plan, spec, task):
-        tally.probed += sum(map(len, (*left.fresh, *right.fresh)))
-        yield from _run(spec.join, left, right)
+    """All results that this task owes, in bounded batches; `within` is as in the kernel."""
+    assert not isinstance(spec.join, LookupJoin), "a table is joined by engine/lookup.py"
+    for sides in _sides(_Source(reader, manifest, spec), manifest.plan, spec, task):
+        tally.probed += sum(len(part) for side in sides for part in side.fresh)
+        yield from spec.join.results(sides, within)
 
 
 def _sides(source: _Source, plan: Plan, spec: JoinSpec, task: int) -> Iterator[tuple[Side, Side]]:
@@ -63,15 +66,6 @@ def _sides(source: _Source, plan: Plan, spec: JoinSpec, task: int) -> Iterator[t
     yield source.side(0, left, without=heavy), source.side(1, right, without=heavy)
     for cells in rectangles_of(plan.cube.heavy, task):
         yield source.cells(0, cells), source.cells(1, cells)
-
-
-def _run(join: Join | LookupJoin, left: Side, right: Side) -> Iterator[pa.RecordBatch]:
-    if isinstance(join, EquiJoin):
-        return join_sides(left, right, join)
-    if isinstance(join, BandJoin):
-        return join_bands(left, right, join)
-    assert isinstance(join, ThetaJoin), "a table is joined by engine/lookup.py"
-    return join_blocks(left, right, join)
 
 
 def _cell_sides(source: _Source, share: CellShare, *, single_group: bool) -> Iterator[tuple[Side, Side]]:

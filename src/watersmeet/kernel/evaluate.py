@@ -18,18 +18,17 @@ from decimal import Decimal
 from typing import Final
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from watersmeet.errors import WatersmeetError
 from watersmeet.kernel import vectors
-from watersmeet.kernel.sorted import taken
+from watersmeet.kernel.keys import Indices, Mask
+from watersmeet.kernel.rows import take_values
 from watersmeet.kernel.vectors import Vectors
 from watersmeet.model.expression import Call, Column, Expression, Literal, columns_of, conjuncts_of
 from watersmeet.model.types import INTEGRAL_DIGITS, MAX_DECIMAL_DIGITS, VECTOR, SqlType
 
-Indices = npt.NDArray[np.int64]
 Values = Mapping[tuple[str, str], "pa.Array | Vectors"]
 # Gives the values of a column at some of the rows.
 Read = Callable[[Column, Indices], "pa.Array | Vectors"]
@@ -83,8 +82,10 @@ def supports(expression: Expression) -> bool:
 
 
 def may_raise(expression: Expression) -> bool:
-    """Whether evaluating it can raise: an overflow, vectors of two lengths. Where Spark skips a side that does not decide (AND, OR, coalesce), a
-    side that can raise must not be evaluated here on every row.
+    """Whether evaluating it can raise: an overflow, vectors of two lengths.
+
+    Where Spark skips a side that does not decide (AND, OR, coalesce), a side that can raise must not be evaluated here
+    on every row.
     """
     if not isinstance(expression, Call):
         return False
@@ -177,7 +178,7 @@ def arrow_type(kind: SqlType) -> pa.DataType:
     return pa.decimal128(kind.precision, kind.scale) if kind.name == "decimal" else _ARROW[kind.name]
 
 
-def filter_mask(expression: Expression, values: Values, rows: int, *, ansi: bool) -> npt.NDArray[np.bool_]:
+def filter_mask(expression: Expression, values: Values, rows: int, *, ansi: bool) -> Mask:
     """True where the predicate is true: not where it is false, and not where it is null."""
 
     def read(column: Column, at: Indices) -> pa.Array | Vectors:
@@ -203,7 +204,7 @@ def surviving(expression: Expression, read: Read, rows: int, *, ansi: bool) -> I
 
 def take(column: pa.Array, at: Indices) -> pa.Array | Vectors:
     """Some rows of a column; of vectors only their places."""
-    return vectors.vectors_of(column, at) if vectors.is_vectors(column.type) else taken(column, at)
+    return vectors.vectors_of(column, at) if vectors.is_vectors(column.type) else take_values(column, at)
 
 
 def evaluate(expression: Expression, values: Values, rows: int, *, ansi: bool) -> pa.Array:

@@ -14,18 +14,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from watersmeet.errors import UsageError
-from watersmeet.kernel.order import mix, order_keys
-from watersmeet.kernel.sorted import Keys
-from watersmeet.kernel.words import words
-from watersmeet.model.expression import WORD_DIGITS
+from watersmeet.kernel.keys import Indices, Keys, Mask, mix, order_keys, strict, valid_rows, words
 from watersmeet.model.pages import HASH_BITS, HASH_SHIFT, PAGE_NUMBERS, PAGE_SHIFT, PageIndex
-
-Indices = npt.NDArray[np.int64]
 
 _SALT_DROPPED = np.uint64(64 - HASH_SHIFT)
 
@@ -139,7 +133,7 @@ def needed_pages(index: PageIndex, orders: Keys, keys: pa.RecordBatch) -> Indice
     return np.union1d(needed, behind)
 
 
-def _chain_ends(index: PageIndex, continues: npt.NDArray[np.bool_]) -> Indices:
+def _chain_ends(index: PageIndex, continues: Mask) -> Indices:
     """For each page that continues, the last page that can hold its last key."""
     every = np.arange(len(index))
     # A page in the middle of a key's rows holds nothing else.
@@ -157,7 +151,7 @@ def _counting(counts: Indices) -> Indices:
 def _rank(bounds: pa.RecordBatch, keys: pa.RecordBatch, *, equal: bool) -> Indices:
     """How many of the ascending bounds are smaller than each key, or as large if `equal`."""
     coarse, sought = words(bounds.column(0)), words(keys.column(0))
-    if bounds.num_columns == 1 and _strict(bounds.column(0).type):
+    if bounds.num_columns == 1 and strict(bounds.column(0).type):
         return np.searchsorted(coarse, sought, side="right" if equal else "left")
     low = np.searchsorted(coarse, sought)
     high = np.searchsorted(coarse, sought, side="right")
@@ -174,7 +168,7 @@ def _rank(bounds: pa.RecordBatch, keys: pa.RecordBatch, *, equal: bool) -> Indic
 
 def _precedes(
     one: pa.RecordBatch, one_at: Indices, other: pa.RecordBatch, other_at: Indices, *, equal: bool
-) -> npt.NDArray[np.bool_]:
+) -> Mask:
     """For each pair of places whether the row of `one` is smaller than that of `other`, or equals it if `equal`."""
     result = np.full(len(one_at), equal)
     for left, right in reversed(list(_compared(one, one_at, other, other_at))):
@@ -194,26 +188,13 @@ def _compared(
 ) -> Iterator[tuple[Keys, Keys] | tuple[pa.Array, pa.Array]]:
     for left, right in zip(one.columns, other.columns, strict=True):
         pair = left.take(pa.array(one_at)), right.take(pa.array(other_at))
-        yield (words(pair[0]), words(pair[1])) if _strict(left.type) else pair
-
-
-def _strict(kind: pa.DataType) -> bool:
-    """Whether equal order words are equal values."""
-    if pa.types.is_decimal(kind):
-        return kind.precision <= WORD_DIGITS
-    return not _bytes_like(kind)
-
-
-def _bytes_like(kind: pa.DataType) -> bool:
-    return pa.types.is_string(kind) or pa.types.is_binary(kind)
+        yield (words(pair[0]), words(pair[1])) if strict(left.type) else pair
 
 
 def _valid(keys: pa.RecordBatch) -> Indices | None:
     """The rows without a null key; None if that is all of them."""
-    masks = [column.is_valid() for column in keys.columns if column.null_count]
-    if not masks:
-        return None
-    return np.flatnonzero(np.logical_and.reduce([mask.to_numpy(zero_copy_only=False) for mask in masks]))
+    valid = valid_rows(keys.columns)
+    return None if valid is None else np.flatnonzero(valid.to_numpy(zero_copy_only=False))
 
 
 def _check_types(index: PageIndex, keys: pa.RecordBatch) -> None:

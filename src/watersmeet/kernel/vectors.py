@@ -24,11 +24,9 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from watersmeet.errors import WatersmeetError
+from watersmeet.kernel.keys import Doubles, Indices, Mask
 
-Indices = npt.NDArray[np.int64]
-Mask = npt.NDArray[np.bool_]
 Floats = npt.NDArray[np.float32]
-Doubles = npt.NDArray[np.float64]
 Metric = Callable[[Floats, Floats], "tuple[Doubles, Mask | None]"]
 
 L2_DISTANCE: Final = "vector_l2_distance"
@@ -123,7 +121,7 @@ def measure(name: str, one: Vectors, other: Vectors, *, beyond: float = math.inf
     """
     pairs = max(len(one), len(other)) if len(one) and len(other) else 0
     one, other = (side if len(side) == pairs else side.repeated(pairs) for side in (one, other))
-    nulls = _either(one.nulls, other.nulls)
+    nulls = either(one.nulls, other.nulls)
     _check_lengths(name, one, other)
     metric = _METRICS.get(name) or _distance_up_to(beyond)
     result = np.zeros(pairs, np.float32)
@@ -145,7 +143,8 @@ def _buffer(buffer: pa.Buffer | None, kind: type[np.generic], offset: int, lengt
     return np.frombuffer(buffer, kind, length, offset * np.dtype(kind).itemsize)
 
 
-def _either(one: Mask | None, other: Mask | None) -> Mask | None:
+def either(one: Mask | None, other: Mask | None) -> Mask | None:
+    """Where one of two masks is set; None is a mask that is set nowhere."""
     if one is None or other is None:
         return other if one is None else one
     return one | other
@@ -153,7 +152,7 @@ def _either(one: Mask | None, other: Mask | None) -> Mask | None:
 
 def _check_lengths(name: str, one: Vectors, other: Vectors) -> None:
     wrong = one.lengths != other.lengths
-    absent = _either(one.absent, other.absent)
+    absent = either(one.absent, other.absent)
     if absent is not None:
         wrong &= ~absent
     if wrong.any():

@@ -21,7 +21,8 @@ import numpy as np
 import pyarrow as pa
 
 from watersmeet.errors import CorruptFile
-from watersmeet.kernel.sorted import ORDER, Keys, Sorted, open_sorted
+from watersmeet.kernel.keys import Keys
+from watersmeet.kernel.rows import ORDER, Sorted, open_sorted
 from watersmeet.log.cache import CacheFull
 from watersmeet.log.codec import checksum
 from watersmeet.log.files import Files

@@ -109,7 +109,7 @@ def dropped_bits(precision: int) -> int:
 class Band:
     """`low <= left - right <= high`, compared in `type`; a bound that is None does not bind.
 
-    Integer bounds count steps of the order word (kernel/words.py): units of an integer, days, microseconds,
+    Integer bounds count steps of the order word (kernel/keys.py): units of an integer, days, microseconds,
     units of the last decimal place. Float bounds are distances between float or double values. A pair of
     rows satisfies the predicate exactly if it lies in the band and `residual` (if any) is true. `exact` says
     that the band decides its own conjuncts, so that they are not in `residual` again; `two_sided` that it

@@ -99,7 +99,7 @@ def gather_bits(number: int, bits: Sequence[int]) -> int:
 class GridPlan:
     """The mapping in force for one batch, and all that the next decision needs to know.
 
-    `epoch` grows when the mapping changes. Sections are numbered group * parts + part (kernel/sections.py);
+    `epoch` grows when the mapping changes. Sections are numbered group * parts + part (kernel/keys.py);
     `parts` never changes during a join. `left` and `right` are what has arrived so far, this batch included;
     `decided_left` and `decided_right` are what had arrived at the last decision (|R| and |S| of Algorithm 2).
     """

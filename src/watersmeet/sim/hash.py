@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from watersmeet.kernel.order import mix
+from watersmeet.kernel.keys import mix
 from watersmeet.plan.grid import decompose, optimal_mapping
 from watersmeet.sim.arrivals import Counts, Floats, KeyedArrivals, count_keys, distinct_keys
 from watersmeet.sim.costs import CostModel

@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from watersmeet.errors import TableError
-from watersmeet.kernel.order import drop_null_keys
+from watersmeet.kernel.keys import drop_null_keys
 from watersmeet.model.types import canonical_arrow, type_of_arrow
 
 _PLAIN = {

@@ -24,7 +24,7 @@ import pyarrow as pa
 from watersmeet.errors import TableError
 from watersmeet.kernel.lookup import open_page
 from watersmeet.kernel.pages import find_disorder
-from watersmeet.kernel.sorted import take_rows
+from watersmeet.kernel.rows import take_rows
 from watersmeet.model.pages import PageIndex
 from watersmeet.tables.columns import conform, normal_keys
 from watersmeet.tables.session import Session

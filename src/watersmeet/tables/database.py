@@ -23,7 +23,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from watersmeet.errors import TableError
-from watersmeet.kernel.order import drop_null_keys
+from watersmeet.kernel.keys import drop_null_keys
 from watersmeet.log.files import Files, Storage, open_files
 from watersmeet.model.pages import PageIndex
 from watersmeet.tables.ahead import one_ahead

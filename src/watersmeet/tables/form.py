@@ -19,7 +19,7 @@ import pyarrow as pa
 import xxhash
 
 from watersmeet.errors import TableError
-from watersmeet.kernel.sorted import ORDER
+from watersmeet.kernel.rows import ORDER
 from watersmeet.log.cache import CacheFull
 from watersmeet.log.files import Files, Storage, open_files
 from watersmeet.model.pages import PageIndex

@@ -19,7 +19,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from watersmeet.kernel.pages import find_disorder
-from watersmeet.kernel.sorted import take_rows
+from watersmeet.kernel.rows import take_rows
 from watersmeet.model.pages import PageIndex
 from watersmeet.tables.columns import bounds, conform
 from watersmeet.tables.parquet_files import ParquetFiles, one_batch, open_parquet, reading

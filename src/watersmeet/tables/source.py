@@ -6,7 +6,7 @@ bounds: what changes in the table shows as a newer source (files) or as other ro
 
 `read` gives the rows of a page with just the columns asked for, in any order, null keys possibly among them. Where
 they are already sorted by the hash of their key (`kernel/pages.key_hashes`), that hash is the first column, named as
-in runs (`kernel/sorted.ORDER`), and no key is null.
+in runs (`kernel/rows.ORDER`), and no key is null.
 """
 
 from __future__ import annotations

@@ -17,9 +17,9 @@ import xxhash
 
 from watersmeet import failpoints
 from watersmeet.errors import TableError
-from watersmeet.kernel.order import drop_null_keys
+from watersmeet.kernel.keys import drop_null_keys
 from watersmeet.kernel.pages import find_disorder, key_hashes
-from watersmeet.kernel.sorted import take_rows
+from watersmeet.kernel.rows import take_rows
 from watersmeet.log.codec import checksum
 from watersmeet.log.files import Files
 from watersmeet.model.pages import PageIndex

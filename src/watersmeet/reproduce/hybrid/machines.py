@@ -8,8 +8,8 @@ from dataclasses import astuple, dataclass, field
 import numpy as np
 import pyarrow as pa
 
+from watersmeet.kernel.emit import OutputColumn
 from watersmeet.kernel.lookup import LookupJoin
-from watersmeet.kernel.pairs import OutputColumn
 from watersmeet.local.lookup import HybridJoin, IndexJoin, MeshJoin, rows_within
 from watersmeet.local.steps import StepJoin
 from watersmeet.reproduce.hybrid.cases import SEED
