@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from watersmeet.kernel.keys import Mask
+from watersmeet.kernel.keys import Mask, whole_numbers
 from watersmeet.kernel.rows import Sorted, take_rows
 from watersmeet.log.runs import RunReader
 from watersmeet.model.facts import Column as StoredColumn
@@ -119,12 +119,7 @@ def window_times(column: pa.Array) -> tuple[Times, Mask | None]:
 
     A null is not usable, nor a time so far out that a difference might not fit 64 bits.
     """
-    if pa.types.is_date32(column.type):
-        column = column.view(pa.int32())
-    elif pa.types.is_temporal(column.type):
-        column = column.view(pa.int64())
-    column = column.cast(pa.int64())
-    valid = None
+    column, valid = whole_numbers(column), None
     if column.null_count:
         valid = column.is_valid().to_numpy(zero_copy_only=False)
         column = column.fill_null(0)

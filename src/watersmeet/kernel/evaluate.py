@@ -12,6 +12,7 @@ that they see as few rows as possible; distances of vectors are among them, and 
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Callable, Mapping, Sequence
 from decimal import Decimal
@@ -224,11 +225,7 @@ def _evaluate(expression: Expression, values: Values, ansi: bool) -> pa.Array | 
     kinds = [arg.type for arg in expression.args]
     op = expression.op
     if op in ("and", "or"):
-        combine = pc.and_kleene if op == "and" else pc.or_kleene
-        result = args[0]
-        for arg in args[1:]:
-            result = combine(result, arg)
-        return result
+        return functools.reduce(pc.and_kleene if op == "and" else pc.or_kleene, args)
     if op == "not":
         return pc.invert(args[0])
     if op == "is_null":
@@ -236,14 +233,10 @@ def _evaluate(expression: Expression, values: Values, ansi: bool) -> pa.Array | 
     if op == "coalesce":
         return pc.coalesce(*args)
     if op == "in":
-        truths = [
-            _compare("=", args[0], item, kinds[0], kind)
-            for item, kind in zip(args[1:], kinds[1:], strict=True)
-        ]
-        result = truths[0]
-        for truth in truths[1:]:
-            result = pc.or_kleene(result, truth)
-        return result
+        items = zip(args[1:], kinds[1:], strict=True)
+        return functools.reduce(
+            pc.or_kleene, (_compare("=", args[0], item, kinds[0], kind) for item, kind in items)
+        )
     if op in _COMPARE:
         return _compare(op, args[0], args[1], kinds[0], kinds[1])
     return _compute(op, args, expression.type, ansi)
@@ -306,13 +299,8 @@ def _order_nan(
     if op in ("=", "<>"):
         both = pc.and_(nan_one, nan_other)
         return pc.or_(plain, both) if op == "=" else pc.and_(plain, pc.invert(both))
-    if op == "<":
-        return pc.or_(plain, pc.and_(nan_other, pc.invert(nan_one)))
-    if op == "<=":
-        return pc.or_(plain, nan_other)
-    if op == ">":
-        return pc.or_(plain, pc.and_(nan_one, pc.invert(nan_other)))
-    return pc.or_(plain, nan_one)
+    larger, smaller = (nan_other, nan_one) if op in ("<", "<=") else (nan_one, nan_other)
+    return pc.or_(plain, larger if op in ("<=", ">=") else pc.and_(larger, pc.invert(smaller)))
 
 
 def _cast(value: pa.Array | pa.Scalar, kind: pa.DataType) -> pa.Array | pa.Scalar:

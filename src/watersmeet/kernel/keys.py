@@ -133,11 +133,11 @@ def _bits(column: pa.Array) -> Keys:
     """64 bits for each value: the value itself where it fits, a hash where it does not."""
     plain = _plain(column)
     if plain is not None:
-        return plain.view(np.uint64)
+        return np.ascontiguousarray(plain).view(np.uint64)
     if not pa.types.is_decimal(column.type):
         return _byte_hashes(column)
     low, high = _halves(column)
-    return low + mix(high)
+    return low + mix(np.ascontiguousarray(high))
 
 
 def _plain(column: pa.Array) -> npt.NDArray[np.int64] | Doubles | None:
@@ -147,14 +147,19 @@ def _plain(column: pa.Array) -> npt.NDArray[np.int64] | Doubles | None:
         return _normal(column.cast(pa.float64()).to_numpy())
     if pa.types.is_decimal(kind):
         return _halves(column)[0].view(np.int64) if kind.precision <= WORD_DIGITS else None
-    if pa.types.is_date32(kind) or pa.types.is_time32(kind):
+    if pa.types.is_boolean(kind) or pa.types.is_integer(kind) or pa.types.is_temporal(kind):
+        values: npt.NDArray[np.int64] = whole_numbers(column).to_numpy()
+        return values
+    return None
+
+
+def whole_numbers(column: pa.Array) -> pa.Array:
+    """Integers, booleans, dates, times or timestamps as 64-bit integers; nulls stay."""
+    if pa.types.is_date32(column.type) or pa.types.is_time32(column.type):
         column = column.view(pa.int32())
-    elif pa.types.is_temporal(kind):
+    elif pa.types.is_temporal(column.type):
         column = column.view(pa.int64())
-    elif not (pa.types.is_boolean(kind) or pa.types.is_integer(kind)):
-        return None
-    whole: npt.NDArray[np.int64] = column.cast(pa.int64()).to_numpy()
-    return whole
+    return column.cast(pa.int64())
 
 
 def _normal(values: Doubles) -> Doubles:

@@ -11,8 +11,6 @@ the table's, or both are integers, or both floats, of any width.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -171,24 +169,18 @@ def _precedes(
 ) -> Mask:
     """For each pair of places whether the row of `one` is smaller than that of `other`, or equals it if `equal`."""
     result = np.full(len(one_at), equal)
-    for left, right in reversed(list(_compared(one, one_at, other, other_at))):
-        if isinstance(left, np.ndarray):
-            result = (left < right) | ((left == right) & result)
+    for column, other_column in reversed(list(zip(one.columns, other.columns, strict=True))):
+        left, right = column.take(pa.array(one_at)), other_column.take(pa.array(other_at))
+        if strict(column.type):
+            left, right = words(left), words(right)
+            less, same = left < right, left == right
         else:
             less, same = (compare(left, right).to_numpy(zero_copy_only=False) for compare in _COMPARE)
-            result = less | (same & result)
+        result = less | (same & result)
     return result
 
 
 _COMPARE = (pc.less, pc.equal)
-
-
-def _compared(
-    one: pa.RecordBatch, one_at: Indices, other: pa.RecordBatch, other_at: Indices
-) -> Iterator[tuple[Keys, Keys] | tuple[pa.Array, pa.Array]]:
-    for left, right in zip(one.columns, other.columns, strict=True):
-        pair = left.take(pa.array(one_at)), right.take(pa.array(other_at))
-        yield (words(pair[0]), words(pair[1])) if strict(left.type) else pair
 
 
 def _valid(keys: pa.RecordBatch) -> Indices | None:

@@ -13,6 +13,7 @@ columns 190 to 430; Arrow over expanded pairs 50 to 110; DuckDB 80 to 280, where
 
 from __future__ import annotations
 
+import functools
 from dataclasses import dataclass
 from typing import Final
 
@@ -228,51 +229,44 @@ def _still_true(down: Slab, down_at: Indices, across: Slab, across_at: Indices, 
 
 
 class _Block:
-    """Compares columns of two slabs within a block; a truth is (where true, where null if anywhere)."""
+    """Compares columns of two slabs within a block, in SQL's three-valued logic.
+
+    A truth is two masks: where it is true, and where it is true or null. Without nulls they are one object, and one
+    computation.
+    """
 
     def __init__(self, down: Slab, across: Slab, rows: slice, cols: slice):
         self.values = {
-            **{(down.input, name): (pair, rows, True) for name, pair in down.compared.items()},
-            **{(across.input, name): (pair, cols, False) for name, pair in across.compared.items()},
+            **{(down.input, name): (pair, rows, (-1, 1)) for name, pair in down.compared.items()},
+            **{(across.input, name): (pair, cols, (1, -1)) for name, pair in across.compared.items()},
         }
 
-    def column(self, column: Expression) -> tuple[npt.NDArray[np.generic], Mask | None]:
-        assert isinstance(column, Column)
-        (values, nulls), part, down = self.values[column.input, column.name]
-        shape = (-1, 1) if down else (1, -1)
-        return values[part].reshape(shape), None if nulls is None else nulls[part].reshape(shape)
-
-    def truth(self, part: Expression) -> tuple[Mask, Mask | None]:
+    def truth(self, part: Expression) -> tuple[Mask, Mask]:
         if isinstance(part, Column):
-            values, null = self.column(part)
-            true = values.astype(np.bool_, copy=False)
-            return (true if null is None else true & ~null), null
+            values, null = self._column(part)
+            return _with_nulls(values.astype(np.bool_, copy=False), null)
         assert isinstance(part, Call)
         if part.op in _COMPARE:
-            (one, one_null), (other, other_null) = self.column(part.args[0]), self.column(part.args[1])
-            true, null = _COMPARE[part.op](one, other), either(one_null, other_null)
-            return (true if null is None else true & ~null), null
+            (one, one_null), (other, other_null) = map(self._column, part.args)
+            return _with_nulls(_COMPARE[part.op](one, other), either(one_null, other_null))
         truths = [self.truth(arg) for arg in part.args]
         if part.op == "not":
-            true, null = truths[0]
-            return (~true if null is None else ~(true | null)), null
-        true, null = truths[0]
-        for other_true, other_null in truths[1:]:
-            true, null = (_and if part.op == "and" else _or)(true, null, other_true, other_null)
-        return true, null
+            true, possible = truths[0]
+            return (same := ~true, same) if true is possible else (~possible, ~true)
+        combine = np.logical_and if part.op == "and" else np.logical_or
+        return functools.reduce(functools.partial(_combined, combine), truths)
+
+    def _column(self, column: Expression) -> tuple[npt.NDArray[np.generic], Mask | None]:
+        assert isinstance(column, Column)
+        (values, nulls), part, shape = self.values[column.input, column.name]
+        return values[part].reshape(shape), None if nulls is None else nulls[part].reshape(shape)
 
 
-def _and(one: Mask, one_null: Mask | None, other: Mask, other_null: Mask | None) -> tuple[Mask, Mask | None]:
-    true = one & other
-    if one_null is None and other_null is None:
-        return true, None
-    return true, _or_true(one, one_null) & _or_true(other, other_null) & ~true
+def _with_nulls(true: Mask, null: Mask | None) -> tuple[Mask, Mask]:
+    return (true, true) if null is None else (true & ~null, true | null)
 
 
-def _or(one: Mask, one_null: Mask | None, other: Mask, other_null: Mask | None) -> tuple[Mask, Mask | None]:
-    true, null = one | other, either(one_null, other_null)
-    return true, None if null is None else null & ~true
-
-
-def _or_true(true: Mask, null: Mask | None) -> Mask:
-    return true if null is None else true | null
+def _combined(combine: np.ufunc, one: tuple[Mask, Mask], other: tuple[Mask, Mask]) -> tuple[Mask, Mask]:
+    true = combine(one[0], other[0])
+    certain = one[0] is one[1] and other[0] is other[1]
+    return true, true if certain else combine(one[1], other[1])
