@@ -121,7 +121,7 @@ def measure(name: str, one: Vectors, other: Vectors, *, beyond: float = math.inf
     """
     pairs = max(len(one), len(other)) if len(one) and len(other) else 0
     one, other = (side if len(side) == pairs else side.repeated(pairs) for side in (one, other))
-    nulls = either(one.nulls, other.nulls)
+    nulls = _either(one.nulls, other.nulls)
     _check_lengths(name, one, other)
     metric = _METRICS.get(name) or _distance_up_to(beyond)
     result = np.zeros(pairs, np.float32)
@@ -143,7 +143,7 @@ def _buffer(buffer: pa.Buffer | None, kind: type[np.generic], offset: int, lengt
     return np.frombuffer(buffer, kind, length, offset * np.dtype(kind).itemsize)
 
 
-def either(one: Mask | None, other: Mask | None) -> Mask | None:
+def _either(one: Mask | None, other: Mask | None) -> Mask | None:
     """Where one of two masks is set; None is a mask that is set nowhere."""
     if one is None or other is None:
         return other if one is None else one
@@ -152,7 +152,7 @@ def either(one: Mask | None, other: Mask | None) -> Mask | None:
 
 def _check_lengths(name: str, one: Vectors, other: Vectors) -> None:
     wrong = one.lengths != other.lengths
-    absent = either(one.absent, other.absent)
+    absent = _either(one.absent, other.absent)
     if absent is not None:
         wrong &= ~absent
     if wrong.any():
