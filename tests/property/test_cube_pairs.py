@@ -88,7 +88,7 @@ def share_results(memory: Any, spec, plan: Plan, history, fresh) -> Counter:
     manifest = Manifest(BatchId("q", "r", 0), 0, "", None, spec.signature, history, fresh, (), plan)
     found: Counter = Counter()
     for task in range(spec.settings.tasks):
-        for batch in join_share(memory, manifest, spec, task, Tally()):
+        for batch in join_share(memory, manifest, spec, task, Tally(), None):
             found.update(zip(*(column.to_pylist() for column in batch.columns), strict=True))
     return found
 

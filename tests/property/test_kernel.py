@@ -12,12 +12,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from watersmeet.kernel import emit, match
-from watersmeet.kernel.emit import OutputColumn
+from watersmeet.kernel.emit import Emission, OutputColumn, Picked
 from watersmeet.kernel.keys import drop_null_keys, mix, order_keys
-from watersmeet.kernel.match import EquiJoin, Side
+from watersmeet.kernel.match import BandJoin, EquiJoin, Side
 from watersmeet.kernel.rows import Sorted, coalesce, concatenate, cut
+from watersmeet.kernel.theta import ThetaJoin
+from watersmeet.model.expression import Call, Column
 from watersmeet.model.facts import KEY_SPACE
+from watersmeet.model.types import BIGINT, BOOLEAN
+from watersmeet.model.window import AT
 
+A, B = OutputColumn("l", "id", "a"), OutputColumn("r", "id", "b")
 small_keys = st.lists(st.integers(0, 12), max_size=40)
 wide_keys = st.lists(st.integers(-(2**63), 2**63 - 1), max_size=40)
 slices = st.lists(small_keys, max_size=4)
@@ -348,3 +353,65 @@ def test_coalesced_batches_keep_all_rows_within_the_size(sizes, rows, alone):
     if alone is not None:
         uncopied = {id(b) for b in batches}
         assert all(id(b) in uncopied for b in given_batches if b.num_rows >= alone)
+
+
+# Key, window time.
+timed = st.lists(st.tuples(st.integers(0, 4), st.integers(-9, 9)), max_size=12)
+JOINS = {
+    "equality": (EquiJoin((), None, (A, B)), lambda x, y: x == y),
+    "band": (BandJoin(BIGINT, -1, 0, None, (A, B)), lambda x, y: x in (y - 1, y)),
+    "any": (ThetaJoin(None, (A, B)), lambda x, y: True),
+}
+
+
+def timed_run(rows: list[tuple[int, int]]) -> Sorted:
+    by_key = np.argsort([key for key, _ in rows], kind="stable")
+    columns = {"id": np.arange(len(rows)), AT: np.array([at for _, at in rows], np.int64)}
+    keys = np.array([key for key, _ in rows], np.uint64)[by_key]
+    return Sorted(keys, pa.record_batch(columns).take(pa.array(by_key)))
+
+
+@pytest.mark.parametrize("kind", JOINS)
+@given(timed, timed, st.integers(0, 20))
+def test_every_kernel_tests_pairs_for_the_window(kind, left, right, within):
+    join, matches = JOINS[kind]
+    sides = Side("l", [timed_run(left)], []), Side("r", [], [timed_run(right)])
+    found = Counter(
+        row
+        for batch in join.results(sides, within)
+        for row in zip(*(c.to_pylist() for c in batch.columns), strict=True)
+    )
+    assert found == Counter(
+        (i, j)
+        for i, (x, at) in enumerate(left)
+        for j, (y, other) in enumerate(right)
+        if matches(x, y) and abs(at - other) <= within
+    )
+
+
+keyed = st.lists(st.tuples(st.integers(0, 2), st.integers(-3, 3)), min_size=1, max_size=5)
+
+
+@given(keyed, keyed, keyed, st.integers(0, 4))
+def test_candidates_of_three_inputs_are_tested_and_come_out_by_name(one, two, three, within):
+    """Emission knows inputs by name, however many there are."""
+    places = np.array(list(itertools.product(*(range(len(found)) for found in (one, two, three)))))
+    picked = {
+        name: Picked(
+            pa.record_batch({"k": [k for k, _ in found], AT: [at for _, at in found]}), places[:, at]
+        )
+        for at, (name, found) in enumerate(zip("abc", (one, two, three), strict=True))
+    }
+    sum_of_two = Call("+", (Column("a", "k", BIGINT), Column("b", "k", BIGINT)), BIGINT)
+    emission = Emission(
+        (OutputColumn("c", "k", "ck"), OutputColumn("a", AT, "at")),
+        residual=Call(">=", (sum_of_two, Column("c", "k", BIGINT)), BOOLEAN),
+        verify=((("a", "k"), ("b", "k")),),
+        within=within,
+    )
+    results = pa.Table.from_batches(emission.results(picked), pa.schema({"ck": pa.int64(), "at": pa.int64()}))
+    assert list(zip(*results.to_pydict().values(), strict=True)) == [
+        (c[0], a[1])
+        for a, b, c in itertools.product(one, two, three)
+        if a[0] == b[0] and a[0] + b[0] >= c[0] and max(a[1], b[1], c[1]) - min(a[1], b[1], c[1]) <= within
+    ]

@@ -36,9 +36,9 @@ def join_share(
     spec: JoinSpec,
     task: int,
     tally: Tally,
-    within: int | None = None,
+    within: int | None,
 ) -> Iterator[pa.RecordBatch]:
-    """All results that this task owes, in bounded batches; `within` is as in the kernel."""
+    """All results that this task owes, in bounded batches. Pairs are tested for the window's width `within`, if given."""
     assert not isinstance(spec.join, LookupJoin), "a table is joined by engine/lookup.py"
     for sides in _sides(_Source(reader, manifest, spec), manifest.plan, spec, task):
         tally.probed += sum(len(part) for side in sides for part in side.fresh)

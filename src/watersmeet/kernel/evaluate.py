@@ -1,13 +1,13 @@
 """Evaluate typed expressions over Arrow columns with exactly Spark's meaning.
 
-Only what Arrow can reproduce bit for bit is supported; `supports` says which, and the drivers leave the
-rest to Spark. Where the two differ by default, Spark wins: NaN equals NaN and is larger than anything,
--0.0 equals 0.0, integer overflow is an error under ANSI and wraps otherwise, logic is three-valued.
+Only expressions that Arrow reproduces bit for bit are supported (`supports`); the drivers leave the rest to Spark.
+Where the two differ by default, Spark wins: NaN equals NaN and is larger than anything, -0.0 equals 0.0, integer
+overflow is an error under ANSI and wraps otherwise, logic is three-valued.
 
-Where we differ: conjuncts are applied one after the other, and a row that an earlier one rejects is not
-evaluated by a later one; so an overflow on a row that is rejected anyway may go unnoticed here and not
-there. Spark's optimiser may reorder conjuncts too and promises neither. Conjuncts that can raise come last, so
-that they see as few rows as possible; distances of vectors are among them, and they are the costly ones.
+We differ from Spark in one thing: conjuncts are applied one after the other, and a row that an earlier one rejects is
+not evaluated by a later one. So an overflow on a rejected row may go unnoticed here. Spark's optimiser may reorder
+conjuncts too and promises neither. Conjuncts that can raise come last, so that they see as few rows as possible;
+distances of vectors are among them, and they are costly.
 """
 
 from __future__ import annotations

@@ -38,11 +38,11 @@ from watersmeet.model.pages import HASH_BITS, HASH_SHIFT, PAGE_SHIFT, PageIndex
 GROUP_PAGES = 64
 GROUP_BYTES = 32 << 20
 
-# Where pages have many rows, and so many times those that wait on them, each page is searched by itself: putting a page's
-# number before every hash would touch them all.
+# Where pages have this many rows, and this many times the rows that wait on them, each page is searched by itself: to
+# put a page's number before every hash would touch all rows.
 _SEARCHED_ROWS, _SEARCHED_TIMES = 512, 4
 
-# Up to this size it is cheaper to copy a page as a whole than to pick rows from it (some 60 microseconds).
+# Up to this size a page is copied as a whole: to pick rows from it takes longer (some 60 microseconds).
 _WHOLE_BYTES = 512 << 10
 
 # The place of a pending row, given out with each match of a left join and taken off again.
@@ -53,7 +53,7 @@ _PLACE = "__wm_place"
 class Page:
     """The rows of a page that have keys, ascending by the hash of the key. `home` is where its first key begins.
 
-    `bytes` is what keys and rows take in memory, or in a mapped file. It is asked for several times a batch.
+    `bytes` is the size of keys and rows in memory or in a mapped file, stored because it is read several times a batch.
     """
 
     number: int

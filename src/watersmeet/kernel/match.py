@@ -161,7 +161,7 @@ class EquiJoin:
     def results(self, sides: tuple[Side, ...], within: int | None) -> Iterator[pa.RecordBatch]:
         """All results that the fresh rows of two sides owe, in bounded batches.
 
-        Where `within` is given, the window times of a pair must be at most so far apart.
+        With `within`, only pairs whose window times are at most that far apart come out.
         """
         left, right = sides
         verify = tuple(((left.name, one), (right.name, other)) for one, other in self.verify)

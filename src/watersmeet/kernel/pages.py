@@ -1,12 +1,12 @@
-"""Where in a table a key is: the page of each stream row, found exactly, and the order key made from it.
+"""The page of a table that can hold the key of each stream row, and the order key made from it.
 
 A key that fills several pages belongs to the first of them, its *home*; the pages behind it are its continuations.
-A key that no page can hold is *nowhere*: its page is one past the last. So is a null key, in whichever column,
-since it equals nothing. Order keys are described in `model.pages`; their salt is drawn from the row's place.
+A key that no page can hold gets the number one past the last page. So does a key with a null in any column, since it
+equals nothing. `model.pages` describes order keys; their salt is drawn from the row's place.
 
-Pages are found by binary search over their bounds: in 64-bit order words where these decide, and value by value
-where they do not (text beyond its first bytes, wide decimals, several columns). A key column has the SQL type of
-the table's, or both are integers, or both floats, of any width.
+Pages are found by binary search over their bounds: in order words where these decide, value by value where they do
+not (text beyond its first bytes, wide decimals, several columns). A key column has the SQL type of the table's, or
+both are integers, or both floats, of any width.
 """
 
 from __future__ import annotations
@@ -89,7 +89,7 @@ def find_disorder(index: PageIndex) -> int | None:
 
 
 def find_outside(index: PageIndex, page: int, keys: pa.RecordBatch) -> int | None:
-    """The place of some key of the page that is not within its bounds, if there is one. Nulls are nowhere."""
+    """The place of some key of the page that is not within its bounds, if there is one. Null keys do not count."""
     _check_types(index, keys)
     valid = _valid(keys)
     rows = np.arange(keys.num_rows) if valid is None else valid
@@ -190,9 +190,8 @@ def _valid(keys: pa.RecordBatch) -> Indices | None:
 
 
 def _check_types(index: PageIndex, keys: pa.RecordBatch) -> None:
-    """Programs are wrong where this raises: predicates are checked, and keys cast, before rows arrive."""
-    pairs = zip(index.first.schema.types, keys.schema.types, strict=True)
-    for ours, theirs in pairs:
+    """Raise on keys of another type, which is a bug: keys are cast before rows arrive."""
+    for ours, theirs in zip(index.first.schema.types, keys.schema.types, strict=True):
         alike = (pa.types.is_integer, pa.types.is_floating)
         if ours != theirs and not any(same(ours) and same(theirs) for same in alike):
             raise TypeError(f"a key of type {theirs} cannot be located among pages by {ours}")

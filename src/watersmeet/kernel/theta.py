@@ -79,7 +79,7 @@ class ThetaJoin:
                 continue
             limit = rows_together(one.rows, other.rows)
             for one_at, other_at in _evenly(_pairs(one, other, test, limit), limit):
-                # By arrival: a key's place is not its row's, but all rows meet, so places are taken as rows.
+                # Positions are those of rows, not of sorted keys: all rows meet, so their order does not matter.
                 found = {one.input: Picked(one.rows, one_at), other.input: Picked(other.rows, other_at)}
                 if self.condition is None:
                     yield from emission.results(found)
