@@ -222,6 +222,8 @@ def _between(side: Side, range_: KeyRange) -> Side:
 def _meet(needles: KeyedRows, sought: KeyedRows, emission: Emission) -> Iterator[pa.RecordBatch]:
     """All results of two pieces, the shorter one first: heavy keys as blocks, the rest by position."""
     matches = matches_of(needles.keys, sought.keys)
+    if not len(matches.found):
+        return
     crossed = np.zeros(len(matches.found), np.bool_)
     for block in () if emission.tests_pairs else _blocks(matches):
         sides = _rows_of_block(needles, sought, matches, block, emission)
