@@ -29,7 +29,7 @@ test: ## Unit, property, model and Spark tests
 
 .PHONY: unit
 unit: ## The tests that need no Spark
-	@$(RUN_PLAIN) pytest tests/unit tests/property tests/model tests/papers --ignore-glob='*_spark.py' $(ARGS)
+	@$(RUN_PLAIN) pytest tests/unit tests/formats tests/property tests/model tests/papers --ignore-glob='*_spark.py' $(ARGS)
 
 .PHONY: faults
 faults: ## Tests that kill real processes (long)

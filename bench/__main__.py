@@ -16,6 +16,7 @@ from bench.jobs import BALANCE, PAGES, VERIFY, Job, Terms, run_jobs
 from bench.report import Finding, Results, markdown, print_findings, replace_section
 from bench.similar import similar
 from bench.suites import BAND, EQUALITY, SKEW, SUITES, TABLES, Suite
+from bench.versions import versions
 
 ROOT = Path(__file__).resolve().parent.parent
 DOCUMENT = ROOT / "docs" / "benchmarks.md"
@@ -56,6 +57,7 @@ class Wanted:
 
 app.command()(adaptive)
 app.command()(similar)
+app.command()(versions)
 
 
 def add_command(suite: Suite, about: str) -> None:

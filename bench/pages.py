@@ -30,57 +30,29 @@ from bench.data import cache_dir, input_dir, stream_file
 from bench.report import LOOKUPS
 from bench.workloads import CORES, TableWorkload, by_name
 from watersmeet.local.join import LocalJoin
-from watersmeet.log.files import Storage, open_files
+from watersmeet.log.files import open_files
 from watersmeet.log.manifests import list_manifests, read_manifest
-from watersmeet.model.pages import PageIndex
-from watersmeet.tables.source import OpenTable, Source
+from watersmeet.schemes.table.facts import PagePlan
+from watersmeet.tables.source import OpenTable, PreparedTable
 
 Numbers = npt.NDArray[np.int64]
 
 
-@dataclass(eq=False)
-class NotedSource:
+@dataclass(frozen=True, slots=True, eq=False)
+class NotedSource(PreparedTable):
     """A source that notes the pages that are read through it."""
 
-    inner: Source
     read: list[int] = field(default_factory=list)
 
-    @property
-    def version(self) -> str:
-        return self.inner.version
-
-    @property
-    def folder(self) -> str:
-        return self.inner.folder
-
-    @property
-    def place(self) -> Storage | str:
-        return self.inner.place
-
-    @property
-    def cache(self) -> str | None:
-        return self.inner.cache
-
     def open(self) -> NotedTable:
-        return NotedTable(self.inner.open(), self.read)
+        return NotedTable(PreparedTable.open(self), self.read)
 
 
-@dataclass
-class NotedTable:
-    inner: OpenTable
-    noted: list[int]
-
-    @property
-    def schema(self) -> pa.Schema:
-        return self.inner.schema
-
-    @property
-    def index(self) -> PageIndex:
-        return self.inner.index
-
-    @property
-    def version(self) -> str:
-        return self.inner.version
+class NotedTable(OpenTable):
+    def __init__(self, inner: OpenTable, noted: list[int]):
+        self.inner, self.noted = inner, noted
+        self.source, self.version = inner.source, inner.version
+        self.schema, self.index = inner.schema, inner.index
 
     def read(self, page: int, columns: Sequence[str]) -> pa.RecordBatch:
         self.noted.append(page)
@@ -94,7 +66,7 @@ class NotedTable:
     def lookup(self, keys: pa.RecordBatch, columns: Sequence[str]) -> pa.RecordBatch | None:
         return self.inner.lookup(keys, columns)
 
-    def newest(self, *, make: bool = True) -> Source | None:
+    def newest(self, *, make: bool = True) -> PreparedTable | None:
         return self.inner.newest(make=make)
 
     def close(self) -> None:
@@ -113,7 +85,8 @@ def note_reads(join: LocalJoin) -> NotedSource:
     """Put a source that takes notes into a join that has not begun."""
     spec = join.operator.spec
     assert spec.table is not None
-    source = NotedSource(spec.table.source)
+    given = spec.table.source
+    source = NotedSource(given.place, given.folder, given.version, given.origin, given.cache, given.relation)
     join.operator = replace(join.operator, spec=replace(spec, table=replace(spec.table, source=source)))
     return source
 
@@ -126,15 +99,15 @@ def run_batches(
         holding = np.unique(homes[batch.column("product").to_numpy()])
         results, read = join.count(s=batch), np.array(source.read, np.int64)
         source.read.clear()
-        status = wm.status(join.state).joins[0].table
-        assert status is not None
+        plan = wm.status(join.state).joins[0].plan
+        assert isinstance(plan, PagePlan)
         yield {
             "rows": len(batch),
             "results": results,
-            "pages": status.pages,
+            "pages": plan.table.pages,
             "holding": len(holding),
-            "needed": status.pages_read,
-            "needed_bytes": status.bytes_read,
+            "needed": plan.pages_read,
+            "needed_bytes": plan.bytes_read,
             "reads": len(read),
             "stray": int((~np.isin(read, holding)).sum()),
         }
@@ -152,7 +125,7 @@ def measure(competitor: str, workload: TableWorkload, scratch: Path) -> dict[str
         strategy=LOOKUPS[competitor],
     )
     source = note_reads(join)
-    homes = pages_of_ids(source.inner.open(), workload.key, workload.table_rows)
+    homes = pages_of_ids(PreparedTable.open(source), workload.key, workload.table_rows)
     found = []
     for batch in run_batches(batches, join, source, homes):
         found.append(batch)
@@ -166,8 +139,12 @@ def pages_needed(state: Path) -> list[dict[str, int]]:
         return []
     (query,) = state.iterdir()
     files = open_files(str(query))
-    plans = [read_manifest(files, name).plan.pages for name in list_manifests(files)]
-    return [{"pages": p.pages_read, "bytes": p.bytes_read, "of": p.table.pages} for p in plans if p]
+    plans = [read_manifest(files, name).plan.scheme for name in list_manifests(files)]
+    return [
+        {"pages": p.pages_read, "bytes": p.bytes_read, "of": p.table.pages}
+        for p in plans
+        if isinstance(p, PagePlan)
+    ]
 
 
 def main(

@@ -71,7 +71,7 @@ def watersmeet_join(given: Inputs[Workload], strategy: str = "auto") -> DataFram
 
 
 def watersmeet_lookup(given: Inputs[TableWorkload], strategy: str) -> DataFrame:
-    """Ours with a table, which is brought into its form first."""
+    """Ours with a table, which is sorted into the state first."""
     import watersmeet as wm
 
     # In place would do for the small tables of quick runs: what is measured shall be the same at any size.

@@ -46,4 +46,4 @@ with tempfile.TemporaryDirectory() as folder:
 
 unknown = sum(row.amount is None for row in rows)
 print(f"{len(rows):,} sales, {unknown} of them of products that the table does not have")
-print(f"the last batch needed {join.table.pages_read} of {join.table.pages} pages")
+print(f"the last batch needed {join.plan.pages_read} of {join.plan.table.pages} pages")

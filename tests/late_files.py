@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-from watersmeet.log.files import FileInfo, Files
+from watersmeet.log.storage import FileInfo, Files
 
 
 @dataclass

@@ -1,6 +1,6 @@
 """The operators at the paper's sizes, simulated: 10 GB and more on 16 to 128 machines.
 
-Mappings and decisions come from watersmeet.plan.grid, the code that runs on Spark; sim/ turns them into loads and
+Mappings and decisions come from watersmeet.schemes.grid.policy, the code that runs on Spark; sim/ turns them into loads and
 times. Three constants of the machines are taken from the paper, one is assumed; everything else that the
 exhibits show follows from them:
 
@@ -30,7 +30,7 @@ from papers.adaptive.sim.progress import Progress
 from papers.shared.arrival import Point, cut, steady
 from papers.shared.queries import SEED
 from papers.shared.zipf import draw_keys
-from watersmeet.plan.grid import GridPolicy, dynamic, static_mid, static_opt
+from watersmeet.schemes.grid.policy import GridPolicy, dynamic, static_mid, static_opt
 
 MB, GB = 1e6, 1e9
 CHUNKS = 100

@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Any
 
 from papers.shared.queries import Inputs
-from watersmeet.plan.grid import optimal_mapping
+from watersmeet.schemes.grid.policy import optimal_mapping
 
 DYNAMIC, STATICMID, STATICOPT, SHJ = "DYNAMIC", "STATICMID", "STATICOPT", "SHJ"
 OPERATORS = (SHJ, STATICMID, DYNAMIC, STATICOPT)

@@ -27,11 +27,12 @@ import pyarrow as pa
 from papers.hybrid.pending import Pending, row_bytes
 from papers.hybrid.steps import PageSource, Steps
 from watersmeet.errors import UsageError
-from watersmeet.kernel.lookup import LookupJoin, Page, join_pages
-from watersmeet.kernel.pages import Indices, pages_of
-from watersmeet.kernel.pairs import OutputColumn
-from watersmeet.kernel.sorted import Sorted
-from watersmeet.plan.buffer import PageBuffer
+from watersmeet.kernel.emit import OutputColumn
+from watersmeet.kernel.keys import Indices
+from watersmeet.kernel.lookup import LookupJoin, Page
+from watersmeet.kernel.pages import pages_of
+from watersmeet.kernel.rows import Sorted
+from watersmeet.schemes.table.buffer import PageBuffer
 
 _SLOT = "__wm_slot"
 
@@ -172,7 +173,7 @@ class MeshJoin(Steps):
             here = self._pending.waiting(page.home).before(here)
         rows = here.pending.rows.append_column(_SLOT, pa.array(here.slots))
         results = []
-        for batch in join_pages(Sorted(here.pending.keys, rows), [page], self._matching, self.table.schema):
+        for batch in self._matching.results(Sorted(here.pending.keys, rows), [page], self.table.schema):
             self._matched[batch.column(batch.num_columns - 1).to_numpy()] = True
             results.append(batch.select(range(batch.num_columns - 1)))
         return results

@@ -14,8 +14,8 @@ from papers.hybrid.relation import KEY, Relation
 from papers.hybrid.results import HYBRIDJOIN, MESHJOIN
 from papers.hybrid.sales import Zipf
 from papers.hybrid.steps import StepJoin
+from watersmeet.kernel.emit import OutputColumn
 from watersmeet.kernel.lookup import LookupJoin
-from watersmeet.kernel.pairs import OutputColumn
 
 # 20 bytes, as in the paper: the product, the row's number in the stream, the quantity.
 STREAM = pa.schema({"product": pa.int64(), "number": pa.int64(), "quantity": pa.int32()})

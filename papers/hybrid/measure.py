@@ -39,7 +39,7 @@ from papers.hybrid.results import (
 from papers.hybrid.runs import Run, read_together, run_slow, time_reads
 from papers.hybrid.sales import Zipf, arrivals
 from papers.shared.reproduction import Stopped, Watch
-from watersmeet.plan.pagecost import CostConstants, fit_reads
+from watersmeet.schemes.table.costs import CostConstants, fit_reads
 
 # The calibration has a quarter of the relation, and an eighth and a half of the memory: few and many rows for a page.
 _CALIBRATION_PART = 4

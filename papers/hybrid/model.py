@@ -1,6 +1,6 @@
 """The cost model of section 4.4 with constants calibrated on this machine, and the page sizes that follow from it.
 
-The equations are those of `watersmeet.plan.pagecost`. The rows that a read answers follow from the law of the keys
+The equations are those of `watersmeet.schemes.table.costs`. The rows that a read answers follow from the law of the keys
 (`page_size.py`), without the fitted k of equation 2.
 
 Calibrated on runs of their own, on another relation: reading a page, by itself; taking rows and the rest of a turn, by least
@@ -19,7 +19,7 @@ from papers.hybrid.machines import STREAM
 from papers.hybrid.page_size import tune, zipf_input, zipf_shares
 from papers.hybrid.pending import row_bytes
 from papers.hybrid.results import HYBRIDJOIN, INLJ, MESHJOIN, Prediction
-from watersmeet.plan.pagecost import (
+from watersmeet.schemes.table.costs import (
     CostConstants,
     Sizes,
     average_input,

@@ -18,8 +18,9 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from watersmeet.errors import UsageError
-from watersmeet.kernel.pages import Indices, pages_of
-from watersmeet.kernel.sorted import Keys, Sorted
+from watersmeet.kernel.keys import Indices, Keys
+from watersmeet.kernel.pages import pages_of
+from watersmeet.kernel.rows import Sorted
 from watersmeet.model.pages import page_range
 
 # Entries that wait to be sorted: looking through all of them takes as long as two binary searches.

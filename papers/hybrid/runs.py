@@ -24,7 +24,7 @@ from papers.hybrid.results import HYBRIDJOIN, INLJ, Service, Slow
 from papers.hybrid.steps import StepJoin
 from papers.shared.reproduction import Stopped
 from watersmeet.errors import WatersmeetError
-from watersmeet.plan.pagecost import CostConstants
+from watersmeet.schemes.table.costs import CostConstants
 
 # Rows that HYBRIDJOIN takes for each page while it is filled, in units of memory / pages: more than the 2 that a read answers
 # at most where rows wait on every page.

@@ -10,11 +10,12 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from watersmeet.errors import UsageError
-from watersmeet.kernel.lookup import LookupJoin, Page, join_pages, open_page, unmatched
-from watersmeet.kernel.pages import Indices, homes, needed_pages, page_orders, pages_of
-from watersmeet.kernel.sorted import Sorted, take_rows
+from watersmeet.kernel.keys import Indices
+from watersmeet.kernel.lookup import LookupJoin, Page, open_page
+from watersmeet.kernel.pages import homes, needed_pages, page_orders, pages_of
+from watersmeet.kernel.rows import Sorted, take_rows
 from watersmeet.model.pages import PageIndex
-from watersmeet.plan.buffer import PageBuffer
+from watersmeet.schemes.table.buffer import PageBuffer
 
 
 class PageSource(Protocol):
@@ -111,10 +112,10 @@ class TableSide:
         numbers = [page]
         if self._continues[page]:
             numbers = needed_pages(self.index, pending.keys, pending.rows.select(self.keys)).tolist()
-        return list(join_pages(pending, map(self.page, numbers), self.join, self.schema))
+        return list(self.join.results(pending, map(self.page, numbers), self.schema))
 
     def nowhere(self, rows: Sorted) -> list[pa.RecordBatch]:
-        return list(unmatched(rows, self.join, self.schema)) if self.join.left else []
+        return list(self.join.unmatched(rows, self.schema)) if self.join.left else []
 
 
 class Steps:

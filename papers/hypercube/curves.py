@@ -295,11 +295,11 @@ def _by_groups(times: dict[Operator, float]) -> str:
 
 def _shapes_verdict(curves: Curves) -> Verdict:
     shapes = {shape for run in curves.runs for shape in run.tasks[SHC].shapes}
-    cells = sorted({shape.cols for shape in shapes})
+    cells = sorted({shape[1] for shape in shapes})
     return Verdict(
         "SHC gives every heavy value a 1 x p(b) grid: the supplier is sent to all tasks of its lineitems",
         f"1 x {', '.join(map(str, cells))}" if shapes else "no key is heavy",
-        bool(shapes) and all(shape.rows == 1 for shape in shapes),
+        bool(shapes) and all(shape[0] == 1 for shape in shapes),
     )
 
 

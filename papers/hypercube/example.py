@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -9,8 +10,15 @@ from papers.hypercube import paper
 from papers.hypercube.cases import Size
 from papers.hypercube.measure import Measured
 from papers.shared.exhibit import Board, Boards, Exhibit, Table, Verdict
-from watersmeet.model.grid import GridShape
-from watersmeet.plan.hypercube import Sides, attainable, desired_sides, first_shape, is_heavy, next_shape
+from watersmeet.schemes.hypercube.facts import Shape
+from watersmeet.schemes.hypercube.plan import (
+    Sides,
+    attainable,
+    desired_sides,
+    first_shape,
+    is_heavy,
+    next_shape,
+)
 
 Rows = Mapping[str, tuple[int, int]]
 
@@ -21,12 +29,12 @@ class Step:
 
     output: int
     desired: dict[str, Sides]
-    shapes: dict[str, GridShape]
+    shapes: dict[str, Shape]
 
 
-def plan_step(rows: Rows, before: Mapping[str, GridShape] | None = None) -> Step:
+def plan_step(rows: Rows, before: Mapping[str, Shape] | None = None) -> Step:
     output = sum(left * right for left, right in rows.values())
-    desired = {key: desired_sides(*own, output, paper.EXAMPLE_TASKS) for key, own in rows.items()}
+    desired = {key: desired_sides(own, output, paper.EXAMPLE_TASKS) for key, own in rows.items()}
     shapes = {
         key: first_shape(attainable(sides)) if before is None else next_shape(before[key], attainable(sides))
         for key, sides in desired.items()
@@ -100,7 +108,7 @@ def _before_verdicts(before: Step) -> list[Verdict]:
 
 
 def _after_verdicts(before: Step, after: Step) -> list[Verdict]:
-    created = after.shapes["b1"].cells - before.shapes["b1"].cells
+    created = math.prod(after.shapes["b1"]) - math.prod(before.shapes["b1"])
     return [
         Verdict(
             f"OUT^H = {paper.OUT_AFTER:,} after the new tuples",
@@ -111,7 +119,7 @@ def _after_verdicts(before: Step, after: Step) -> list[Verdict]:
             Verdict(
                 f"desired for {key}: {left:.3f} and {right:.3f}",
                 " and ".join(_sides(after.desired[key])),
-                (round(after.desired[key].rows, 3), round(after.desired[key].cols, 3)) == (left, right),
+                tuple(round(side, 3) for side in after.desired[key]) == (left, right),
             )
             for key, (left, right) in paper.DESIRED_AFTER.items()
         ),
@@ -136,22 +144,22 @@ def _said_verdict(as_said: Step) -> Verdict:
 
 
 def _sides(sides: Sides) -> list[str]:
-    return [f"{sides.rows:.3f}", f"{sides.cols:.3f}"]
+    return [f"{side:.3f}" for side in sides]
 
 
-def _text(shape: GridShape) -> str:
-    return f"{shape.rows} x {shape.cols}"
+def _text(shape: Shape) -> str:
+    return " x ".join(map(str, shape))
 
 
 def _all_shapes(step: Step) -> str:
     return ", ".join(f"{key} {_text(shape)}" for key, shape in step.shapes.items())
 
 
-def _board(key: str, before: GridShape, after: GridShape) -> Board:
+def _board(key: str, before: Shape, after: Shape) -> Board:
     return Board(
         f"{key}: {_text(before)}" + (f", then {_text(after)}" if after != before else ", stays"),
-        rows=after.rows,
-        cols=after.cols,
-        old_rows=before.rows,
-        old_cols=before.cols,
+        rows=after[0],
+        cols=after[1],
+        old_rows=before[0],
+        old_cols=before[1],
     )

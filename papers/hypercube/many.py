@@ -32,7 +32,7 @@ from watersmeet.engine.task import Tally
 from watersmeet.errors import WatersmeetError
 from watersmeet.local.join import LocalJoin, TaskWork
 from watersmeet.model.facts import BatchId, Descriptor
-from watersmeet.model.grid import GridShape
+from watersmeet.schemes.hypercube.facts import CubePlan, Shape
 
 Figures = npt.NDArray[np.float64]
 
@@ -49,7 +49,7 @@ class TaskRun:
     seconds: Figures
     probed: Figures
     emitted: Figures
-    shapes: tuple[GridShape, ...]
+    shapes: tuple[Shape, ...]
     handing_s: float = 0.0
 
     @property
@@ -142,8 +142,8 @@ def run_tasks(
             raise WatersmeetError(
                 f"{operator.name} gave {found:,} results of {inputs.count_results():,} in {inputs.query.name}"
             )
-        cube = last_manifest(state, NAME).plan.cube
-        shapes = tuple(heavy.shape for heavy in cube.heavy) if cube else ()
+        cube = last_manifest(state, NAME).plan.scheme
+        shapes = tuple(heavy.shape for heavy in cube.heavy) if isinstance(cube, CubePlan) else ()
         return TaskRun(np.array(plan_s), seconds, probed, emitted, shapes, handing_s)
     finally:
         shutil.rmtree(scratch, ignore_errors=True)

@@ -17,12 +17,13 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
-from watersmeet.log.files import Files, open_files
+from watersmeet.log.files import open_files
 from watersmeet.log.manifests import list_manifests, read_manifest
+from watersmeet.log.storage import Files
 from watersmeet.model.facts import Manifest, Run
-from watersmeet.model.grid import GridPlan
-from watersmeet.plan.grid import ilf, optimal_mapping
-from watersmeet.plan.shares import SectionRange, cells_of
+from watersmeet.schemes.grid.cells import SectionRange, cells_of
+from watersmeet.schemes.grid.facts import GridPlan
+from watersmeet.schemes.grid.policy import ilf, optimal_mapping
 
 Counts = npt.NDArray[np.float64]
 
@@ -68,8 +69,8 @@ def _files(state: Path, name: str) -> Files:
 def _reads(manifest: Manifest, tasks: int) -> BatchReads:
     left, right = (spec.name for spec in manifest.signature.inputs)
     live = (*manifest.history, *manifest.fresh)
-    grid = manifest.plan.grid
-    if grid is None:
+    grid = manifest.plan.scheme
+    if not isinstance(grid, GridPlan):
         return BatchReads(manifest.batch.number, _evenly(manifest.fresh, tasks), _evenly(live, tasks), None)
     cells = cells_of(grid)
     fresh_rows = {name: _by_section(manifest.fresh, name, grid.sections) for name in (left, right)}

@@ -8,7 +8,6 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, cast
 
 from watersmeet.errors import UsageError
-from watersmeet.log.names import is_join_folder
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -20,8 +19,6 @@ if TYPE_CHECKING:
 
 # An input's name is an alias in SQL and a folder in the state.
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
-# Prepared tables are in a folder of that name.
-_TABLES = "tables"
 
 
 def join(
@@ -94,40 +91,29 @@ def join(
         ... )
         >>> joined.writeStream.format("console").start()                # doctest: +SKIP
     """
-    from watersmeet.spark.request import Request
+    from watersmeet.engine.options import JoinOptions
+    from watersmeet.spark.operator import join_inputs
 
-    tables = _check_inputs(inputs)
-    _check_condition(on)
-    if name is not None and (not is_join_folder(name) or name == _TABLES):
-        raise UsageError(f"name={name!r} cannot be a folder name: use letters, digits, '-', '_' and '.'")
-    if select is not None and isinstance(select, str):
-        raise UsageError(f'select must be a list of columns, such as ["{select}"], not one string')
-    request = Request(
+    _check_inputs(inputs)
+    options_ = JoinOptions(
         on=on,
         select=select,
-        strategy=strategy,
         state=state,
         name=name,
         tasks=tasks,
+        strategy=strategy,
         cells=cells,
         mapping=mapping,
         groups=groups,
-        options=options,
         within=within,
         time=time,
         lateness=lateness,
         how=how,
         max_delay=max_delay,
         memory=memory,
+        options=options,
     )
-    if tables:
-        from watersmeet.spark.lookup import join_table
-
-        return join_table(inputs, request)
-    _check_table_arguments(how, max_delay, memory)
-    from watersmeet.spark.operator import join_frames
-
-    return join_frames(cast("Mapping[str, DataFrame]", inputs), request)
+    return join_inputs(inputs, options_)
 
 
 def explain(
@@ -148,23 +134,23 @@ def explain(
         >>> print(wm.explain({"l": orders, "r": trades}, on="abs(l.px - r.px) <= 1"))   # doctest: +SKIP
         range: the predicate bounds the distance or order of two values: runs are sorted by them
     """
+    from watersmeet.engine.choose import SPARK, choose_lookup
+    from watersmeet.engine.options import JoinOptions
     from watersmeet.model.window import explain_window
-    from watersmeet.spark.lookup import explain_lookup
-    from watersmeet.spark.operator import parse_join
-    from watersmeet.spark.request import Request
+    from watersmeet.spark.operator import parse_frames
 
     tables = _check_inputs(inputs)
-    _check_condition(on)
-    if tables:
-        return explain_lookup(strategy)
-    request = Request(
-        on, strategy=strategy, state=state, within=within, time=time, lateness=lateness, options=options
+    asked = JoinOptions(
+        on=on, strategy=strategy, state=state, within=within, time=time, lateness=lateness, options=options
     )
-    parsed = parse_join(cast("Mapping[str, DataFrame]", inputs), request)
+    if tables:
+        choice = choose_lookup(strategy)
+        return f"{choice.name}: {choice.why}"
+    parsed = parse_frames(cast("Mapping[str, DataFrame]", inputs), asked)
     text = f"{parsed.choice.name}: {parsed.choice.why}"
     if parsed.compiled.signature.window is not None:
         text += f"; {explain_window(parsed.compiled.signature.window)}"
-    if parsed.compiled.spark_checks and parsed.choice.name != "spark":
+    if parsed.compiled.spark_checks and parsed.choice.name != SPARK:
         text += "; Spark then checks the predicate, since a part of it cannot be evaluated on Arrow exactly"
     return text
 
@@ -206,23 +192,6 @@ def status(state: str | os.PathLike[str]) -> Status:
     from watersmeet.log.status import read_status
 
     return read_status(state)
-
-
-def _check_condition(on: object) -> None:
-    if not isinstance(on, str) and not callable(on):
-        raise UsageError(
-            f'on= is a {type(on).__name__}: give the predicate as text, such as "abs(l.x - r.x) <= 5", or a function'
-        )
-
-
-def _check_table_arguments(how: str, max_delay: object, memory: object) -> None:
-    if how != "inner":
-        raise UsageError(
-            f'how={how!r} is for a join with a wm.table: two DataFrames are joined with how="inner"'
-        )
-    for name, value in (("max_delay", max_delay), ("memory", memory)):
-        if value is not None:
-            raise UsageError(f"{name}= is for a join with a wm.table: leave it out")
 
 
 def _check_inputs(inputs: Mapping[str, DataFrame | Table]) -> list[str]:

@@ -13,16 +13,16 @@ import logging
 import os
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from typing import Any
 
+from watersmeet.engine.build import no_place
 from watersmeet.engine.kept_table import PAGE_MEMORY
-from watersmeet.engine.spec import RETAIN_BATCHES, RUN_BYTES, Settings
+from watersmeet.engine.spec import RETAIN_BATCHES, RUN_BYTES, SessionSettings, Settings, SqlSettings
 from watersmeet.errors import ConfigError
 from watersmeet.log.clean import GRACE_S
-from watersmeet.log.files import STATE_MODE
+from watersmeet.log.storage import STATE_MODE
 from watersmeet.model.facts import BatchSpan
-from watersmeet.plan.grid import GridPolicy, dynamic
+from watersmeet.schemes.grid.policy import GridPolicy, dynamic
 
 PREFIX = "spark.watersmeet."
 
@@ -70,15 +70,6 @@ OPTIONS = {
 _LOG = logging.getLogger(__name__)
 
 
-@dataclass(frozen=True, slots=True)
-class SqlSettings:
-    """What the text of a predicate means depends on these. `zone` is empty where it is unknown."""
-
-    ansi: bool
-    case_sensitive: bool
-    zone: str
-
-
 def session_lookup(session: Any) -> Lookup:
     """The settings of a Spark session, classic or Connect. One that the platform refuses to tell is not set."""
 
@@ -93,6 +84,25 @@ def session_lookup(session: Any) -> Lookup:
         return None if found is None else str(found)
 
     return lookup
+
+
+def read_session(
+    lookup: Lookup,
+    *,
+    state: str | None,
+    tasks: int | None,
+    memory: int | str | None = None,
+    options: Mapping[str, object] | None = None,
+) -> SessionSettings:
+    """All that a session says about a join; its arguments win."""
+    return SessionSettings(
+        operator=read_settings(lookup, state=state, tasks=tasks, options=options)
+        if has_place(lookup, state)
+        else None,
+        sql=read_sql_settings(lookup, options),
+        memory=read_memory(lookup, memory, options),
+        adapting=read_grid_policy(lookup, options),
+    )
 
 
 def read_sql_settings(lookup: Lookup, options: Mapping[str, object] | None = None) -> SqlSettings:
@@ -172,10 +182,7 @@ def _text(value: object) -> str:
 def _state(lookup: Lookup, state: str | None) -> str:
     found = state or next(filter(None, (lookup(key) for key in _PLACES)), None)
     if not found:
-        raise ConfigError(
-            "the join needs a place for its state: pass state= (a directory or URI that every executor "
-            "can reach), or set spark.watersmeet.state or spark.sql.streaming.checkpointLocation"
-        )
+        raise no_place()
     return str(found)
 
 

@@ -40,7 +40,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from watersmeet.errors import UsageError
-from watersmeet.kernel.order import mix, order_keys
+from watersmeet.kernel.keys import mix, order_keys
 from watersmeet.kernel.vectors import VectorLengths, vectors_of
 
 if TYPE_CHECKING:

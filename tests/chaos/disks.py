@@ -11,16 +11,19 @@ import errno
 import io
 import os
 import random
+import uuid
 from collections import Counter
 from collections.abc import Callable
+from dataclasses import dataclass, replace
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 
 from tests.chaos.lives import Life, task_rows, to_table
 from tests.chaos.processes import Outcome, in_child, last_calls
-from tests.chaos.scenario import Scenario, Unit, Wrong, describe, finish
+from tests.chaos.scenario import Scenario, Unit, Wrong, describe, finish, require_done
 from tests.late_files import LateFiles, Listings
 from watersmeet.engine import operator
 from watersmeet.errors import WatersmeetError
@@ -112,13 +115,14 @@ def run_eio(unit: Unit) -> Counter[str]:
     rng = unit.rng
     life = unit.life(fsync=rng.random() < 0.5, grace_s=-1.0)
     counts: Counter[str] = Counter()
-    # Of a life with a thousand calls and more; the disk may recover at once, or not in this start.
-    for _ in range(4):
-        first, lasts = rng.randrange(1, 900), rng.random() < 0.3
+    for start in _starts(life, 4, lambda one: one.root):
+        # The disk may recover at once, or not in this start.
+        first, lasts = rng.randint(1, start.calls), rng.random() < 0.3
         failing = range(first, 1 << 30 if lasts else first + 1)
-        counts += _suffer(life, str(life.root), errno.EIO, failing)
+        counts += _suffer(life, start, str(life.root), errno.EIO, failing)
         if rng.random() < 0.5:
             life.age()
+    assert counts["starts"], f"{describe(life)}: no call failed"
     finish(life, "after EIO", jitter_s=rng.random() * 4)
     life.remove()
     return counts
@@ -128,23 +132,65 @@ def run_full(unit: Unit) -> Counter[str]:
     rng = unit.rng
     life = unit.life(remote=True, grace_s=-1.0)
     counts: Counter[str] = Counter()
-    for number in range(2):
-        life.cache_name = f"cache-{number}"
-        first, lasts = rng.randrange(1, 40), rng.randrange(1, 12)
+    for start in _starts(life, 2, lambda one: one.folder / one.cache_name, only_writes=True):
+        life.cache_name = start.cache_name
+        first, lasts = rng.randint(1, start.calls), rng.randrange(1, 12)
         cache = str(life.folder / life.cache_name)
-        counts += _suffer(life, cache, errno.ENOSPC, range(first, first + lasts), only_writes=True)
+        counts += _suffer(life, start, cache, errno.ENOSPC, range(first, first + lasts), only_writes=True)
+    assert counts["starts"], f"{describe(life)}: no write failed"
     finish(life, "after a full cache disk", jitter_s=rng.random() * 4)
     life.remove()
     return counts
 
 
-def _suffer(life: Life, root: str, number: int, failing: range, *, only_writes: bool = False) -> Counter[str]:
+@dataclass(frozen=True)
+class _Start:
+    """A start that ends before batch `until`, and how many calls it makes on a sound disk."""
+
+    until: int
+    cache_name: str
+    calls: int
+
+
+def _starts(
+    life: Life, count: int, root: Callable[[Life], Path], *, only_writes: bool = False
+) -> list[_Start]:
+    """Starts that share the batches of a life, each with a cache of its own.
+
+    Their calls are counted in a life of the same rows. A start that could go to the end would leave none for the next.
+    """
+    folder = life.folder.with_name(f"{life.folder.name}-unharmed")
+    state = f"s3://{uuid.uuid4().hex}/state" if life.is_remote else str(folder / "state")
+    twin = replace(life, folder=folder, state=state)
+    require_done(twin, "unharmed", in_child(twin.prepare))
+    starts = []
+    for number in range(count):
+        twin.cache_name = f"cache-{number}"
+        until = life.batches * (number + 1) // count
+
+        def work(until: int = until) -> int:
+            faulty = Faulty(str(root(twin)), 0, range(0), only_writes=only_writes)
+            faulty.install()
+            twin.drive(until)
+            return faulty.calls
+
+        outcome = in_child(work)
+        require_done(twin, "unharmed", outcome)
+        starts.append(_Start(until, twin.cache_name, outcome.value))
+    twin.remove()
+    # Windows may leave a start without a run to fetch.
+    return [start for start in starts if start.calls]
+
+
+def _suffer(
+    life: Life, start: _Start, root: str, number: int, failing: range, *, only_writes: bool = False
+) -> Counter[str]:
     def work() -> tuple[int, Outcome]:
         faulty = Faulty(root, number, failing, only_writes=only_writes)
         faulty.install()
         outcome = Outcome()
         try:
-            life.drive()
+            life.drive(start.until)
         except BaseException as error:
             outcome = _as_outcome(error)
         return faulty.failed, outcome
@@ -156,7 +202,7 @@ def _suffer(life: Life, root: str, number: int, failing: range, *, only_writes: 
     if not (outcome.done or outcome.error):
         raise Wrong(f"{describe(life)}, {errno.errorcode[number]}: {outcome}")
     if not failed:
-        return Counter()
+        return Counter({"not struck": 1})
     return Counter({"starts": 1, "refused" if outcome.error else "right": 1})
 
 

@@ -16,7 +16,7 @@ from pathlib import Path
 from tests.chaos.kills import drive_to_death
 from tests.chaos.lives import Life
 from tests.chaos.processes import in_child
-from tests.chaos.scenario import Scenario, Unit, Wrong, describe, require_done
+from tests.chaos.scenario import Scenario, Unit, Wrong, check_life, describe, require_done
 
 # Of a state; all objects of a remote one are copied for each.
 FLIPS, REMOTE_FLIPS = 12, 3
@@ -139,8 +139,7 @@ def _judge(life: Life, what: str, *, harmless: bool = False) -> Counter[str]:
             return Counter({"flips": 1, "refused": 1, f"at {outcome.error}": 1})
         if not outcome.done:
             raise Wrong(f"{describe(life)}, {what}: {outcome}")
-        if problem := in_child(life.difference).value:
-            raise Wrong(f"{describe(life)}, {what}: {problem}")
+        check_life(life, what)
         return Counter({"flips": 1, "harmless": 1})
     finally:
         life.remove()

@@ -32,7 +32,7 @@ from watersmeet import failpoints, table
 from watersmeet.engine import operator
 from watersmeet.engine.spec import Settings
 from watersmeet.local.join import LocalJoin
-from watersmeet.log.files import Files
+from watersmeet.log.storage import Files
 from watersmeet.model.facts import BatchId
 
 BATCHES = 9
@@ -49,11 +49,11 @@ TINY: dict[str, Any] = {
     "watersmeet.engine.merge.PART_ROWS": 6,
     "watersmeet.engine.operator.CLEAN_EVERY_BATCHES": 2,
     "watersmeet.engine.operator.OUTPUT_ROWS": 8,
-    "watersmeet.kernel.pairs.PIECE_ROWS": 4,
-    "watersmeet.kernel.pairs.OUTPUT_ROWS": 8,
-    "watersmeet.kernel.cross.HEAVY_PAIRS": 4,
-    "watersmeet.plan.hypercube.LEAST_LISTED_ROWS": 1,
-    "watersmeet.local.join.READ_ROWS": 3,
+    "watersmeet.kernel.match.PIECE_ROWS": 4,
+    "watersmeet.kernel.emit.OUTPUT_ROWS": 8,
+    "watersmeet.kernel.match.HEAVY_PAIRS": 4,
+    "watersmeet.schemes.hypercube.hot_keys.LEAST_LISTED_ROWS": 1,
+    "watersmeet.engine.choose.READ_ROWS": 3,
 }
 
 
@@ -196,7 +196,8 @@ class Life:
 
     def files(self) -> Files:
         """The files of the query, as its tasks open them."""
-        return operator._kept(self.join().operator.spec, "local").files
+        join = self.join()
+        return operator._kept(join.operator.spec, "local", join.clock).files
 
     def _now_s(self, number: int) -> float:
         """Two seconds a batch; then enough for every row that waits."""

@@ -25,7 +25,7 @@ import pyarrow as pa
 
 from tests.chaos.lives import Life
 from tests.chaos.processes import in_child
-from tests.chaos.scenario import Scenario, Unit, Wrong, describe, require_done
+from tests.chaos.scenario import Scenario, Unit, Wrong, check_life, describe, require_done
 
 LOSSES = 10
 
@@ -373,8 +373,7 @@ def _lose_power(life: Life, ops: list[Op], rng: random.Random, number: int) -> C
             return Counter({"losses": 1, "refused": 1})
         if not outcome.done:
             raise Wrong(f"{describe(life)}, {what}: {outcome}")
-        if problem := in_child(after.difference).value:
-            raise Wrong(f"{describe(life)}, {what}: {problem}")
+        check_life(after, what)
         return Counter({"losses": 1, "right": 1})
     finally:
         after.remove()

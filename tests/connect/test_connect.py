@@ -15,8 +15,10 @@ import pytest
 from pyspark.errors import PySparkException
 
 import watersmeet as wm
+from tests.waiting import wait_until
 from watersmeet.log.files import LocalFiles
 from watersmeet.log.manifests import list_manifests
+from watersmeet.schemes.table.facts import PagePlan
 from watersmeet.testing import assert_same_rows
 
 # Spark gives the process of a foreachBatch function ten seconds to start, which a busy machine may not keep.
@@ -124,6 +126,46 @@ def test_a_stream_against_tables_from_a_file_and_from_a_dataframe(spark, streams
         assert query.awaitTermination(120)
         results = spark.read.parquet(str(tmp_path / f"out-{kind}")).collect()
         assert_same_rows(results, [(10, "one"), (11, "two"), (12, None)])
+
+
+def test_rows_that_wait_for_a_table_with_a_trigger_that_ends(spark, streams, tmp_path):
+    """The source behind `max_delay` is registered with the server, and a backlog is taken file by file."""
+    products = [(number, f"name {number}") for number in range(200)]
+    frame = spark.createDataFrame(products, "id int, name string")
+    frame.coalesce(1).write.parquet(str(tmp_path / "products"))
+    stream = spark.readStream.schema("k int, x int").option("maxFilesPerTrigger", 1)
+
+    def run(delay: str) -> list[int]:
+        """Run to the end; the number of new rows in each batch."""
+        joined = wm.join(
+            {
+                "s": stream.json(str(tmp_path / "l")),
+                "p": wm.table(str(tmp_path / "products"), key="id", page_rows=20, in_place=False),
+            },
+            on="s.k = p.id",
+            select=["s.x", "p.name"],
+            how="left",
+            max_delay=delay,
+            state=str(tmp_path / "state"),
+            tasks=2,
+        )
+        writer = joined.writeStream.format("parquet").option("path", str(tmp_path / "out"))
+        query = streams.start(writer.trigger(availableNow=True))
+        assert query.awaitTermination(120)
+        return [progress.numInputRows for progress in query.recentProgress]
+
+    def waiting() -> int:
+        (one,) = wm.status(str(tmp_path / "state")).joins
+        return one.plan.waiting_rows if isinstance(one.plan, PagePlan) else 0
+
+    for number in range(3):
+        streams.add(l=[(number + 70 * place, 10 * number + place) for place in range(4)])
+    assert run("1 hour") == [4] * 3
+    assert waiting(), "rows are left for the next start"
+    wait_until(lambda: run("1 millisecond") is not None and not waiting(), "all answers")
+    names = dict(products)
+    expected = [(x, names.get(k)) for k, x in streams.rows["l"]]
+    assert_same_rows(spark.read.parquet(str(tmp_path / "out")).collect(), expected)
 
 
 def test_foreach_batch_with_restarts_gives_every_result_once(spark, streams, tmp_path):

@@ -26,6 +26,7 @@ import watersmeet as wm
 from watersmeet.log.files import LocalFiles
 from watersmeet.log.manifests import list_manifests, read_manifest
 from watersmeet.model.facts import Manifest
+from watersmeet.schemes.table.facts import PagePlan
 from watersmeet.tables.spec import Table
 
 SIDES = ("l", "r")
@@ -323,8 +324,8 @@ def waiting_rows(scene: Scene) -> int:
     """Rows that wait for a page of the table, as the newest manifest has it."""
     if not LocalFiles(scene.state / "l-r").folders() or not list_manifests(scene.files):
         return 0
-    pages = newest(scene).plan.pages
-    return pages.waiting_rows if pages else 0
+    pages = newest(scene).plan.scheme
+    return pages.waiting_rows if isinstance(pages, PagePlan) else 0
 
 
 def run_struck(spark: SparkSession, scene: Scene, point: Point, failpoints: str) -> None:

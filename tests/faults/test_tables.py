@@ -19,6 +19,7 @@ from tests.faults.processes import Driver, driver
 from tests.postgres import PostgresServer
 from tests.unit.database_helpers import new_server, open_postgresql
 from tests.waiting import wait_until
+from watersmeet.schemes.table.facts import PagePlan
 
 pytestmark = [pytest.mark.faults, pytest.mark.timeout(600)]
 
@@ -94,7 +95,7 @@ def test_the_database_is_stopped_and_started_again(tmp_path, server, monkeypatch
     assert "table products of env:WM_SHOP cannot be reached, for 2 s already" in said
     assert "Start the database" in said and "nothing is lost" in said
     failed = newest(scene)
-    assert failed.plan.pages.pages_read and scene.committed_batches() <= failed.batch.number
+    assert failed.plan.scheme.pages_read and scene.committed_batches() <= failed.batch.number
     _check_secret(scene, said)
 
     server.start()
@@ -116,8 +117,9 @@ def test_the_database_is_stopped_and_started_again(tmp_path, server, monkeypatch
 def _reads(scene: Scene) -> bool:
     """Whether the batch under way reads pages."""
     manifest = newest(scene)
-    pages = manifest.plan.pages
-    return pages is not None and pages.pages_read > 0 and scene.committed_batches() <= manifest.batch.number
+    pages = manifest.plan.scheme
+    assert isinstance(pages, PagePlan)
+    return pages.pages_read > 0 and scene.committed_batches() <= manifest.batch.number
 
 
 def _fill(server: PostgresServer, scene: Scene) -> None:

@@ -20,21 +20,21 @@ from watersmeet.engine.operator import Operator
 from watersmeet.local.join import LocalJoin
 from watersmeet.model.facts import Descriptor
 
-SCHEMA = pa.schema({"k": pa.int64(), "x": pa.int64()})
 ROWS = [(0 if number % 2 else number % 5, number) for number in range(200)]
 TASKS = 4
 
 Rows = Sequence[tuple[int, int]]
 
 
-def table(rows: Rows) -> pa.Table:
-    return pa.table({"k": [k for k, _ in rows], "x": [x for _, x in rows]}, schema=SCHEMA)
+def table(rows: Rows, schema: pa.Schema) -> pa.Table:
+    return pa.table([pa.array([row[place] for row in rows], pa.int64()) for place in (0, 1)], schema=schema)
 
 
 class BatchJoin:
-    def __init__(self, state, strategy: str, on: str):
+    def __init__(self, state, strategy: str, on: str, key: str = "k"):
+        self.schema = pa.schema({key: pa.int64(), "x": pa.int64()})
         self.join = LocalJoin(
-            {"l": SCHEMA, "r": SCHEMA},
+            {"l": self.schema, "r": self.schema},
             on=on,
             select=["l.x", "r.x AS y"],
             state=str(state),
@@ -50,7 +50,7 @@ class BatchJoin:
                 id_for_ingest("i"),
                 name,
                 number,
-                [self.join._arriving(name, part) for part in table(rows).to_batches()],
+                [self.join._arriving(name, part) for part in table(rows, self.schema).to_batches()],
             )
             for name, parts in partitions.items()
             for number, rows in enumerate(parts)
@@ -86,8 +86,9 @@ def test_tasks_that_read_the_rows_in_another_order_join_the_same_files(tmp_path,
     assert found == expected
 
 
-def test_an_execution_that_reads_other_rows_has_other_results(tmp_path):
-    join = BatchJoin(tmp_path, "hypercube", "l.k = r.k")
+@pytest.mark.parametrize("key", ["k", "arrived", "ARRIVED"])
+def test_an_execution_that_reads_other_rows_has_other_results(tmp_path, key):
+    join = BatchJoin(tmp_path, "hypercube", f"l.{key} = r.{key}", key)
     for factor in (1, 2):
         left = [(k, x * factor) for k, x in ROWS]
         told = join.ingest(l=[left], r=[ROWS])
@@ -118,3 +119,22 @@ def test_a_digest_is_that_of_the_rows_whatever_their_order_and_batches():
     for column in range(4):
         other = rows.column(column).take(pa.array([0, 1, 2, 0]))
         assert digest_of(rows.set_column(column, rows.schema.field(column), other)) != whole
+
+
+@pytest.mark.parametrize("name", ["arrived", "ARRIVED", "c1", "hash", ""])
+def test_a_digest_is_that_of_all_columns_whatever_their_names(name):
+    def digest(x: int) -> int:
+        return digest_of(pa.RecordBatch.from_arrays([pa.array([1, 2]), pa.array([3, x])], [name, "x"]))
+
+    assert digest(4) != digest(5)
+
+
+@pytest.mark.parametrize("piece_bytes", [20_000, 100_000])
+def test_a_digest_is_that_of_the_rows_however_large_they_are(monkeypatch, piece_bytes):
+    """Rows larger than a piece, and than the memory that a piece is given."""
+    lists = [list(range(number)) for number in (10_000, 0, 3, 100_000)]
+    rows = pa.RecordBatch.from_pydict({"l": lists, "d": [{"p": [one]} for one in lists]})
+    whole = digest_of(rows)
+    monkeypatch.setattr("watersmeet.engine.digest._PIECE_BYTES", piece_bytes)
+    assert digest_of(rows) == whole
+    assert digest_of(rows.slice(1)) != whole

@@ -10,15 +10,18 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable
 from pathlib import Path
+from types import SimpleNamespace
 
 import pyarrow as pa
 import pytest
 
 from watersmeet.engine.spec import Settings
 from watersmeet.local.join import LocalJoin
+from watersmeet.log.codec import encode_checked
 from watersmeet.log.files import LocalFiles
-from watersmeet.log.manifests import list_manifests, read_manifest
+from watersmeet.log.manifests import list_manifests, read_manifest, read_receipts
 from watersmeet.model.facts import BatchId, Manifest
+from watersmeet.spark import tasks as spark_tasks
 
 TASKS = 4
 BATCHES = 150
@@ -86,3 +89,32 @@ def test_runs_are_merged_and_removed_whatever_the_consumer_takes(tmp_path, tasks
     results = join.batch(l=again).to_pylist()
     expected = Counter((-1, number) for number in range(BATCHES) for _ in range(10))
     assert Counter((row["x"], row["y"]) for row in results) == expected
+
+
+def test_tasks_that_share_a_partition_are_all_settled_before_its_first_result(tmp_path, monkeypatch):
+    """Spark may put several join tasks into one partition. A consumer that stops in the first must not skip the others."""
+    join = opened(tmp_path)
+    files = LocalFiles(tmp_path / "join" / "local")
+    for name in ("keep_modules", "acknowledge_at_once"):
+        monkeypatch.setattr(spark_tasks, name, lambda: None)
+    monkeypatch.setattr(spark_tasks, "_context", lambda: SimpleNamespace(getLocalProperty=lambda name: None))
+    merged = 0
+    for _ in range(60):
+        batch = BatchId(join.query, join.run, join.number)
+        monkeypatch.setattr(spark_tasks, "micro_batch", lambda lookup, batch=batch: batch)
+        descriptors = [join.ingest(batch, name, table) for name, table in rows(join.number).items()]
+        told = [
+            {"task": task, "descriptor": encode_checked(descriptor)}
+            for task in range(TASKS)
+            for descriptor in descriptors
+        ]
+        received = pa.RecordBatch.from_pylist(told, spark_tasks._DESCRIPTORS)
+        assert next(spark_tasks.JoinTask(join.operator.spec)(iter([received]))).num_rows
+        jobs = {(job.merge, job.part) for job in newest(tmp_path).plan.assignments}
+        done = {(receipt.merge, receipt.part) for receipt in read_receipts(files, lambda merge, part: True)}
+        assert jobs <= done
+        merged += len(jobs)
+        # Cleaning is due every 16 batches, in the first and the last task in turn.
+        assert len(list_manifests(files)) <= 4 + 16 + 1
+        join.number += 1
+    assert merged

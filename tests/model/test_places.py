@@ -53,7 +53,7 @@ def reached(monkeypatch):
     monkeypatch.setattr(failpoints, "reach", reach)
     monkeypatch.setattr("watersmeet.plan.merges.FAN_IN", 2)
     monkeypatch.setattr("watersmeet.engine.operator.CLEAN_EVERY_BATCHES", 2)
-    monkeypatch.setattr("watersmeet.kernel.pairs.OUTPUT_ROWS", 5)
+    monkeypatch.setattr("watersmeet.kernel.emit.OUTPUT_ROWS", 5)
     return seen
 
 

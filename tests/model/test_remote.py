@@ -23,8 +23,9 @@ from watersmeet.engine.operator import _KEPT
 from watersmeet.engine.spec import Settings
 from watersmeet.errors import ConfigError, CorruptFile, WatersmeetError
 from watersmeet.local.join import LocalJoin
-from watersmeet.log.files import Storage, open_files
+from watersmeet.log.files import open_files
 from watersmeet.log.probe import probe
+from watersmeet.log.storage import Storage
 
 SCHEMA = pa.schema({"k": pa.int64(), "x": pa.int64()})
 

@@ -14,9 +14,12 @@ from watersmeet.errors import StateMismatch
 from watersmeet.local.join import LocalJoin
 from watersmeet.log.files import LocalFiles
 from watersmeet.log.manifests import list_manifests, read_manifest
-from watersmeet.log.runs import NOT_LISTED
-from watersmeet.model.facts import Plan
-from watersmeet.model.grid import GridShape
+from watersmeet.log.starts import STARTS
+from watersmeet.model.facts import SchemePlan
+from watersmeet.schemes.grid.facts import GridPlan, GridShape
+from watersmeet.schemes.hash import HashPlan
+from watersmeet.schemes.hypercube.facts import CubePlan
+from watersmeet.schemes.hypercube.hot_keys import NOT_LISTED
 
 SCHEMA = pa.schema({"id": pa.int64(), "x": pa.int32(), "y": pa.int32()})
 
@@ -62,6 +65,22 @@ def test_conditions_may_be_written_in_another_order(tmp_path, one, other):
     assert found(before, after) == want
 
 
+def test_a_start_does_not_read_the_claims_of_all_before_it(tmp_path, monkeypatch):
+    join = start(tmp_path, "l.x = r.x")
+    for seed in range(12):
+        join.batch(l=rows(seed, 5))
+        join = join.restarted()
+    read, claims = LocalFiles.read, []
+
+    def reading(files: LocalFiles, path: str) -> bytes:
+        claims.extend([path] if path.startswith(STARTS) else [])
+        return read(files, path)
+
+    monkeypatch.setattr(LocalFiles, "read", reading)
+    join.batch(l=rows(12, 5))
+    assert f"{STARTS}/000011" in claims and f"{STARTS}/000010" not in claims
+
+
 def test_what_makes_the_order_key_may_not_change(tmp_path):
     """Without ANSI a sum may wrap, so that it stays a part of the key: the same text, another order."""
     first = start(tmp_path, "l.x < r.x + 300")
@@ -87,9 +106,9 @@ def test_another_mapping_takes_effect_at_once_and_is_an_event(tmp_path):
     results.append(third.batch())
     assert found(*results) == expected("l.x <> r.x", pa.concat_tables([left, more]), right)
     files = LocalFiles(tmp_path / "join" / "local")
-    plan = read_manifest(files, list_manifests(files)[1]).plan
-    assert plan.grid is not None
-    assert plan.grid.shapes == (GridShape(4, 2),)
+    plan = read_manifest(files, list_manifests(files)[1]).plan.scheme
+    assert isinstance(plan, GridPlan)
+    assert plan.shapes == (GridShape(4, 2),)
     assert [(r.event.reason, r.batch) for r in plan.relocations] == [("asked", 1)]
 
 
@@ -114,8 +133,8 @@ def test_small_batches_do_not_distort_the_mapping(tmp_path):
     for seed in range(3):
         join.batch(l=rows(2 * seed, 20), r=rows(2 * seed + 1, 1000))
     files = LocalFiles(tmp_path / "join" / "local")
-    plan = read_manifest(files, list_manifests(files)[-1]).plan.grid
-    assert plan is not None
+    plan = read_manifest(files, list_manifests(files)[-1]).plan.scheme
+    assert isinstance(plan, GridPlan)
     assert plan.shapes == (GridShape(1, 64),)
 
 
@@ -162,7 +181,8 @@ def test_equal_rows_are_spread_over_the_sections_and_a_change_counts_them(tmp_pa
     first, second = (read_manifest(files, name) for name in list_manifests(files))
     for run in first.fresh:
         assert max(run.sections) <= 1.3 * run.rows / len(run.sections)
-    (changed,) = second.plan.relocations
+    assert isinstance(second.plan.scheme, GridPlan)
+    (changed,) = second.plan.scheme.relocations
     (before,), (after,) = changed.event.before, changed.event.after
     assert (before.rows, after.rows) == (2, 1)
     kept, moved, dropped = (
@@ -183,9 +203,9 @@ def skewed(seed: int, count: int = 120) -> pa.Table:
     return table.set_column(1, SCHEMA.field("x"), pa.array(x, pa.int32()))
 
 
-def plans(state) -> list[Plan]:
+def plans(state) -> list[SchemePlan]:
     files = LocalFiles(state / "join" / "local")
-    return [read_manifest(files, name).plan for name in list_manifests(files)]
+    return [read_manifest(files, name).plan.scheme for name in list_manifests(files)]
 
 
 @pytest.mark.parametrize("on", ["l.x = r.x", "l.x = r.x AND l.y < r.y"])
@@ -211,31 +231,30 @@ def test_hash_and_hypercube_follow_each_other_with_any_number_of_tasks(tmp_path,
     assert found(*results) == expected(on, pa.concat_tables(left), pa.concat_tables(right))
     made = plans(tmp_path)
     for plan, (strategy, tasks) in zip(made[1::2], lives, strict=True):
+        assert isinstance(plan, HashPlan if strategy == "hash" else CubePlan)
         assert len(plan.ranges) == tasks
-        assert (plan.cube is None) == (strategy == "hash")
-        if plan.cube is not None:
-            assert plan.cube.heavy and {task for one in plan.cube.heavy for task in one.tasks} == set(
-                range(tasks)
-            )
+        if isinstance(plan, CubePlan):
+            assert plan.heavy and {task for one in plan.heavy for task in one.tasks} == set(range(tasks))
 
 
 def test_a_hypercube_goes_on_where_runs_list_no_keys(tmp_path):
     """As runs of the format before: nothing is known of their keys until they are merged."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("watersmeet.engine.ingest._hot", lambda *arguments: NOT_LISTED)
+        patch.setattr("watersmeet.schemes.hypercube.plan.list_hot_keys", lambda *arguments: NOT_LISTED)
         join = start(tmp_path, "l.x = r.x", strategy="hypercube", tasks=3)
         results = [join.batch(l=skewed(1), r=skewed(2))]
-    assert all(plan.cube is not None and not plan.cube.heavy for plan in plans(tmp_path))
+    assert all(isinstance(plan, CubePlan) and not plan.heavy for plan in plans(tmp_path))
     join = join.restarted()
     results.append(join.batch(l=skewed(3), r=skewed(4)))
     want = expected(
         "l.x = r.x", pa.concat_tables([skewed(1), skewed(3)]), pa.concat_tables([skewed(2), skewed(4)])
     )
     assert found(*results) == want
-    cube = plans(tmp_path)[-1].cube
-    assert cube is not None
+    cube = plans(tmp_path)[-1]
+    assert isinstance(cube, CubePlan)
     [heavy] = [one for one in cube.heavy if one.label == "7"]
-    assert heavy.left.lower < heavy.left.upper == heavy.left.lower + 120
+    for bounds in heavy.rows:
+        assert bounds.lower < bounds.upper == bounds.lower + 120
 
 
 def test_a_biclique_of_one_unit_a_side_stores_as_a_hash_join_does(tmp_path):
@@ -306,8 +325,8 @@ def test_a_label_is_the_value_and_several_keys_are_listed_with_commas(tmp_path):
     )
     hot = pa.table({"k": ["x" * 60] * 50 + ["y"] * 50, "m": [1] * 100, "id": range(100)})
     assert len(join.batch(l=hot, r=hot)) == 5000
-    cube = plans(tmp_path)[-1].cube
-    assert cube is not None
+    cube = plans(tmp_path)[-1]
+    assert isinstance(cube, CubePlan)
     assert sorted(one.label for one in cube.heavy) == ["x" * 40, "y, 1"]
 
 

@@ -24,17 +24,19 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from tests.model.plans import check_plan
 from watersmeet import failpoints
 from watersmeet.engine import operator as engine
 from watersmeet.engine.spec import Settings
 from watersmeet.errors import StateInUse
-from watersmeet.kernel.order import mix, order_keys
+from watersmeet.kernel.keys import mix, order_keys
 from watersmeet.local.join import LocalJoin
 from watersmeet.log.files import LocalFiles
 from watersmeet.log.manifests import list_manifests, read_manifest
 from watersmeet.model.facts import BatchId, Manifest
 from watersmeet.plan import merges
-from watersmeet.plan.grid import dynamic
+from watersmeet.schemes.grid.policy import dynamic
+from watersmeet.schemes.hypercube.facts import CubePlan
 
 # Every place that a join of two streams on a local disk comes by.
 CRASHES = [
@@ -94,11 +96,11 @@ def tiny(monkeypatch):
     monkeypatch.setattr(merges, "MIN_PART_ROWS", 3)
     monkeypatch.setattr("watersmeet.engine.merge.PART_ROWS", 4)
     monkeypatch.setattr(engine, "CLEAN_EVERY_BATCHES", 2)
-    monkeypatch.setattr("watersmeet.kernel.pairs.PIECE_ROWS", 3)
-    monkeypatch.setattr("watersmeet.kernel.pairs.OUTPUT_ROWS", 5)
-    monkeypatch.setattr("watersmeet.kernel.cross.HEAVY_PAIRS", 4)
+    monkeypatch.setattr("watersmeet.kernel.match.PIECE_ROWS", 3)
+    monkeypatch.setattr("watersmeet.kernel.emit.OUTPUT_ROWS", 5)
+    monkeypatch.setattr("watersmeet.kernel.match.HEAVY_PAIRS", 4)
     # Runs list every key, so that keys of a few rows are heavy.
-    monkeypatch.setattr("watersmeet.plan.hypercube.LEAST_LISTED_ROWS", 1)
+    monkeypatch.setattr("watersmeet.schemes.hypercube.hot_keys.LEAST_LISTED_ROWS", 1)
 
     def act(name):
         raise Crash(name)
@@ -195,9 +197,10 @@ def test_a_hot_key_is_cut_into_cells_of_several_tasks_and_so_is_the_next():
     schema = pa.schema([("k0", pa.string()), ("x", pa.int64()), ("id", pa.int64())])
     steps = [Step({side: [[(key, 0)] * 12] for side in "lr"}, None, False) for key in "aabbbb"]
     newest = _live(schema, "l.k0 = r.k0", ("k0",), steps, 3, strategy="hypercube")
-    assert newest.plan.cube is not None
-    assert {one.label for one in newest.plan.cube.heavy} == {"a", "b"}
-    assert all(set(one.tasks) == {0, 1, 2} for one in newest.plan.cube.heavy)
+    cube = newest.plan.scheme
+    assert isinstance(cube, CubePlan)
+    assert {one.label for one in cube.heavy} == {"a", "b"}
+    assert all(set(one.tasks) == {0, 1, 2} for one in cube.heavy)
 
 
 # Conditions without an equality, for a pair of inputs with the column k0: all but the last two are bands.
@@ -331,6 +334,7 @@ def _run(join: LocalJoin, number: int, parts) -> Counter:
     for task in range(join.tasks):
         for result in join.operator.join(batch, task, descriptors):
             found.update(zip(*(column.to_pylist() for column in result.columns), strict=True))
+    check_plan(join, number)
     return found
 
 

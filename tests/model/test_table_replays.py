@@ -169,7 +169,7 @@ def test_a_replay_does_not_decide_anew_because_the_table_cannot_be_reached(tmp_p
         raise TableError("the table is unreachable")
 
     with monkeypatch.context() as patch:
-        patch.setattr("watersmeet.engine.kept_table.source_at", away)
+        patch.setattr("watersmeet.tables.source.PreparedTable.at", away)
         with pytest.raises(TableError, match="unreachable"):
             emitted(join, stream([1, 2, 19], 0))
     assert not emitted(join.restarted(at=0), stream([1, 2, 19], 0))

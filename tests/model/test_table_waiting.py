@@ -17,12 +17,11 @@ from watersmeet.local.join import LocalJoin
 from watersmeet.log.files import LocalFiles, open_files
 from watersmeet.log.manifests import list_manifests, read_manifest
 from watersmeet.model.facts import BatchId, Manifest
-from watersmeet.model.lookup import TableVersion
-from watersmeet.tables.form import FormSource, OpenForm
-from watersmeet.tables.in_place import ParquetSource
+from watersmeet.schemes.table.facts import PagePlan, TableVersion
+from watersmeet.tables.parquet import OpenParquet
 from watersmeet.tables.prepare import prepare
-from watersmeet.tables.source import Source
-from watersmeet.tables.versions import source_at
+from watersmeet.tables.sorted_copy import OpenSortedCopy
+from watersmeet.tables.source import PreparedTable
 
 SCHEMA = pa.schema([("k", pa.int64()), ("x", pa.int64())])
 DELAY_S = 5.0
@@ -55,8 +54,8 @@ def test_the_manifest_does_not_grow_while_something_always_waits(tmp_path, monke
         rows = pa.table([[number % 100], [number]], schema=SCHEMA)
         answered += join.batch(s=rows).column("x").to_pylist()
         manifest = newest(join, state)
-        pages = manifest.plan.pages
-        assert pages is not None and pages.waiting_rows == min(number + 1, DELAY_S)
+        pages = manifest.plan.scheme
+        assert isinstance(pages, PagePlan) and pages.waiting_rows == min(number + 1, DELAY_S)
         assert {one.batch for one in pages.arrivals} == {run.batch for run in manifest.live}
         assert len(pages.arrivals) <= DELAY_S + 1
     assert answered == list(range(60 - int(DELAY_S)))
@@ -70,14 +69,12 @@ def test_pages_that_were_cut_anew_are_not_taken_for_the_old_ones(tmp_path):
         table(tmp_path / "table.parquet", key="k", in_place=False), open_files(tmp_path / "state")
     )
     other = TableVersion(source.folder, "another", 3)
-    with pytest.raises(
-        TableError, match="version another of the table, which waiting rows were located in, is gone"
-    ):
-        source_at(source, other.folder, other.version)
-    assert source_at(source, source.folder, source.version) == source
+    with pytest.raises(TableError, match="version another of the table, in whose pages rows wait, is gone"):
+        source.at(other.folder, other.version)
+    assert source.at(source.folder, source.version) == source
 
 
-@pytest.mark.parametrize("in_place", [True, False], ids=["in place", "form"])
+@pytest.mark.parametrize("in_place", [True, False], ids=["in place", "sorted copy"])
 def test_a_change_is_seen_whichever_task_plans_the_batch(tmp_path, in_place):
     """One task brings a changed table into order. Another may plan the batch before that is done; the next batch
     uses what was made, without waiting for another refresh.
@@ -111,13 +108,13 @@ def test_a_change_is_seen_whichever_task_plans_the_batch(tmp_path, in_place):
 def looks(monkeypatch: pytest.MonkeyPatch) -> list[bool]:
     """One for each time that a table is looked at again: whether it may be sorted."""
     made: list[bool] = []
-    newest = OpenForm.newest
+    newest = OpenSortedCopy.newest
 
-    def noted(self: OpenForm, *, make: bool = True) -> Source | None:
+    def noted(self: OpenSortedCopy, *, make: bool = True) -> PreparedTable | None:
         made.append(make)
         return newest(self, make=make)
 
-    monkeypatch.setattr(OpenForm, "newest", noted)
+    monkeypatch.setattr(OpenSortedCopy, "newest", noted)
     return made
 
 
@@ -161,12 +158,12 @@ def test_files_are_brought_into_the_state_where_rows_may_wait(tmp_path, delay_s)
             max_delay_s=delay_s,
         )
         assert join.operator.spec.table is not None
-        return type(join.operator.spec.table.source)
+        return type(join.operator.spec.table.source.open())
 
-    assert kind(False) is FormSource
-    assert kind(None) is (FormSource if delay_s else ParquetSource)
+    assert kind(False) is OpenSortedCopy
+    assert kind(None) is (OpenSortedCopy if delay_s else OpenParquet)
     if not delay_s:
-        assert kind(True) is ParquetSource
+        assert kind(True) is OpenParquet
         return
     with pytest.raises(UsageError, match="in_place=True cannot be combined with max_delay"):
         kind(True)

@@ -27,6 +27,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from tests.model.plans import check_plan
 from tests.model.test_scripts import KEYS, Crash
 from tests.property.pages_helpers import rank
 from watersmeet import failpoints, table
@@ -36,8 +37,9 @@ from watersmeet.local.join import LocalJoin
 from watersmeet.log.files import LocalFiles
 from watersmeet.log.manifests import list_manifests, read_manifest
 from watersmeet.model.facts import BatchId
+from watersmeet.schemes.table.facts import PagePlan
 from watersmeet.tables import prepare
-from watersmeet.tables.parquet_files import find_files
+from watersmeet.tables.parquet import find_files
 from watersmeet.tables.spec import Table
 
 CRASHES = [
@@ -51,7 +53,7 @@ CRASHES = [
 ]
 
 
-FORM, IN_PLACE, SQLITE = "form", "in place", "sqlite"
+SORTED_COPY, IN_PLACE, SQLITE = "sorted copy", "in place", "sqlite"
 # What SQLite keeps as it is.
 DECLARED = {pa.int64(): "INTEGER", pa.string(): "TEXT", pa.binary(): "BLOB"}
 
@@ -89,7 +91,7 @@ def lives(draw, place):
     # Files that are read in place must stay: what was located in them is gone with them.
     changes = place != IN_PLACE and draw(st.booleans())
     # Which of its contents a database answers a row with that waits is not known from outside.
-    waits = place == FORM or (place == SQLITE and not changes)
+    waits = place == SORTED_COPY or (place == SQLITE and not changes)
     delays = st.sampled_from([0.0, 5.0]) if waits else st.just(0.0)
     refreshes = st.just(0.0) if place == SQLITE and changes else st.sampled_from([None, 0.0, 5.0])
     kinds = draw(
@@ -141,9 +143,9 @@ class Clock:
 @pytest.fixture(autouse=True)
 def tiny(monkeypatch):
     monkeypatch.setattr(engine, "CLEAN_EVERY_BATCHES", 2)
-    monkeypatch.setattr("watersmeet.kernel.pairs.PIECE_ROWS", 3)
-    monkeypatch.setattr("watersmeet.kernel.pairs.OUTPUT_ROWS", 5)
-    monkeypatch.setattr("watersmeet.local.join.READ_ROWS", 3)
+    monkeypatch.setattr("watersmeet.kernel.match.PIECE_ROWS", 3)
+    monkeypatch.setattr("watersmeet.kernel.emit.OUTPUT_ROWS", 5)
+    monkeypatch.setattr("watersmeet.engine.choose.READ_ROWS", 3)
     # Of the small pages here some are read and some are not.
     monkeypatch.setattr("watersmeet.engine.lookup.LOOKUP_ROWS", 2)
 
@@ -154,7 +156,7 @@ def tiny(monkeypatch):
 
 
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow], deadline=None)
-@pytest.mark.parametrize("place", [FORM, IN_PLACE, SQLITE])
+@pytest.mark.parametrize("place", [SORTED_COPY, IN_PLACE, SQLITE])
 @given(data=st.data(), residual=st.booleans())
 def test_every_row_is_answered_exactly_once(place, data, residual):
     life = data.draw(lives(place))
@@ -171,7 +173,13 @@ ASKED = [(key, 0) for key in range(0, 9, 2)]
 @pytest.mark.parametrize("crash", [None, "manifest-written"])
 @pytest.mark.parametrize(
     ("place", "refresh_s", "delay_s"),
-    [(SQLITE, 0.0, 0.0), (FORM, 0.0, 0.0), (FORM, 5.0, 0.0), (FORM, 0.0, 5.0), (FORM, 5.0, 5.0)],
+    [
+        (SQLITE, 0.0, 0.0),
+        (SORTED_COPY, 0.0, 0.0),
+        (SORTED_COPY, 5.0, 0.0),
+        (SORTED_COPY, 0.0, 5.0),
+        (SORTED_COPY, 5.0, 5.0),
+    ],
 )
 def test_a_row_is_answered_by_the_table_that_it_was_located_in(tmp_path, place, refresh_s, delay_s, crash):
     """Pages that are kept, rows that wait, and a table that changes under both, though not in size."""
@@ -221,7 +229,7 @@ class Place:
         os.utime(path, ns=(at_ns, at_ns))
         address = self.table.address
         assert address is not None
-        self.versions[prepare._folder(self.table, find_files(address))] = len(self.contents) - 1
+        self.versions[prepare.files_folder(self.table, find_files(address))] = len(self.contents) - 1
 
     def _store(self, rows: list[tuple]) -> None:
         with contextlib.closing(sqlite3.connect(self.folder / "shop.db")) as connection, connection:
@@ -240,8 +248,8 @@ class Place:
         (name,) = [
             one for one in list_manifests(files) if (one.run, one.batch) == (join.run, join.number - 1)
         ]
-        pages = read_manifest(files, name).plan.pages
-        assert pages is not None
+        pages = read_manifest(files, name).plan.scheme
+        assert isinstance(pages, PagePlan)
         return self.versions[pages.table.folder]
 
 
@@ -291,10 +299,12 @@ def live(life: Life, folder: Path, residual: bool) -> tuple[list[tuple], Asked]:
             if step.zombie:
                 zombie(dead, number, rows)
         answers += tuples(join.batch(s=rows))
+        check_plan(join, join.number - 1)
         asked.append((step.rows, place.contents[place.used(join)]))
     for _ in range(3):
         clock.now += 6
         answers += tuples(join.batch(s=columns([], schema)))
+        check_plan(join, join.number - 1)
     return answers, asked
 
 

@@ -21,6 +21,7 @@ import pytest
 from hypothesis import HealthCheck, given, note, settings
 from hypothesis import strategies as st
 
+from tests.model.plans import check_plan
 from tests.model.test_scripts import UNCLAIMED, Crash
 from tests.model.window_scripts import CASES, ROWS, TIMES, Oracle, Script, Step, scripts
 from watersmeet import failpoints
@@ -32,6 +33,7 @@ from watersmeet.log.files import LocalFiles
 from watersmeet.log.manifests import list_manifests, read_manifest
 from watersmeet.model.facts import BatchId, Manifest
 from watersmeet.plan import merges
+from watersmeet.schemes.hypercube.hot_keys import hot_keys_of
 
 
 @pytest.fixture
@@ -43,11 +45,11 @@ def tiny(monkeypatch):
     monkeypatch.setattr(merges, "MIN_BUDGET_ROWS", 4)
     monkeypatch.setattr("watersmeet.engine.merge.PART_ROWS", 4)
     monkeypatch.setattr(engine, "CLEAN_EVERY_BATCHES", 2)
-    monkeypatch.setattr("watersmeet.kernel.pairs.PIECE_ROWS", 3)
-    monkeypatch.setattr("watersmeet.kernel.pairs.OUTPUT_ROWS", 5)
-    monkeypatch.setattr("watersmeet.kernel.cross.HEAVY_PAIRS", 4)
+    monkeypatch.setattr("watersmeet.kernel.match.PIECE_ROWS", 3)
+    monkeypatch.setattr("watersmeet.kernel.emit.OUTPUT_ROWS", 5)
+    monkeypatch.setattr("watersmeet.kernel.match.HEAVY_PAIRS", 4)
     # Runs list every key, so that keys of a few rows are heavy.
-    monkeypatch.setattr("watersmeet.plan.hypercube.LEAST_LISTED_ROWS", 1)
+    monkeypatch.setattr("watersmeet.schemes.hypercube.hot_keys.LEAST_LISTED_ROWS", 1)
 
     def act(name):
         raise Crash(name)
@@ -178,8 +180,8 @@ def test_the_state_of_a_long_stream_stays_within_the_window(tmp_path, monkeypatc
 def test_merges_that_drop_rows_list_what_is_hot_among_those_that_stay(tmp_path, monkeypatch):
     """Nine of ten rows expire; a key with a tenth of the rest had too few to be listed beside them."""
     monkeypatch.setattr(merges, "MIN_REWRITE_ROWS", 2)
-    monkeypatch.setattr("watersmeet.plan.hypercube.LEAST_LISTED_ROWS", 1)
-    monkeypatch.setattr("watersmeet.plan.hypercube.LISTED_SHARES", 1)
+    monkeypatch.setattr("watersmeet.schemes.hypercube.hot_keys.LEAST_LISTED_ROWS", 1)
+    monkeypatch.setattr("watersmeet.schemes.hypercube.hot_keys.LISTED_SHARES", 1)
     schema = pa.schema({"k": pa.int64(), "t": pa.int64()})
     join = LocalJoin(
         {"l": schema, "r": schema},
@@ -200,7 +202,7 @@ def test_merges_that_drop_rows_list_what_is_hot_among_those_that_stay(tmp_path, 
         join.batch(l=later, r=later)
     merged = [run for run in newest(str(tmp_path)).live if "-m0" in run.path and run.input == "l"]
     assert 300 < sum(run.rows for run in merged) < 600
-    assert [rows for run in merged for rows in run.hot_rows] == [40]
+    assert [rows for run in merged for rows in hot_keys_of(run).rows] == [40]
 
 
 def test_what_a_window_is_may_not_change(tmp_path):
@@ -338,6 +340,7 @@ def _run(join: LocalJoin, number: int, parts: dict[str, list[pa.Table]]) -> Coun
     for task in range(join.tasks):
         for result in join.operator.join(batch, task, descriptors):
             found.update(zip(*(column.to_pylist() for column in result.columns), strict=True))
+    check_plan(join, number)
     return found
 
 

@@ -18,7 +18,7 @@ import pyarrow.compute as pc
 from hypothesis import strategies as st
 
 from tests.model.test_scripts import CRASHES
-from watersmeet.plan.grid import dynamic
+from watersmeet.schemes.grid.policy import dynamic
 
 ROWS = "rows"
 # Counts as null, so that no difference overflows.

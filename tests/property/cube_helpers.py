@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
@@ -9,13 +10,14 @@ import numpy as np
 import numpy.typing as npt
 import xxhash
 
-from watersmeet.kernel.hot import hot_keys
-from watersmeet.kernel.order import mix
-from watersmeet.model.cube import CubePlan
-from watersmeet.model.facts import KEY_SPACE, Plan, Run
-from watersmeet.plan.census import Stored
-from watersmeet.plan.hypercube import listing_floor, plan_cube
-from watersmeet.plan.parts import positions
+from watersmeet.kernel.keys import mix
+from watersmeet.model.facts import Run
+from watersmeet.schemes.hypercube.allot import task_of
+from watersmeet.schemes.hypercube.census import Stored
+from watersmeet.schemes.hypercube.facts import CubePlan
+from watersmeet.schemes.hypercube.hot_keys import HotKeys, hot_keys, listing_floor
+from watersmeet.schemes.hypercube.plan import Hypercube, plan_cube
+from watersmeet.schemes.scheme import RowPart
 
 Keys = npt.NDArray[np.uint64]
 
@@ -47,10 +49,7 @@ class Shelf:
             low=int(keys[0]),
             high=int(keys[-1]),
             checksum=xxhash.xxh3_64_hexdigest(path.encode()),
-            hot=tuple(keys[begin].tolist()),
-            hot_rows=tuple(counts.tolist()),
-            hot_labels=("",) * len(begin),
-            hot_floor=floor,
+            stats=HotKeys(tuple(keys[begin].tolist()), tuple(counts.tolist()), ("",) * len(begin), floor),
         )
 
     def of(self, run: Run) -> Keys:
@@ -64,35 +63,41 @@ class Stream:
     tasks: int
     window: int | None = None
     partitions: int = 1
+    inputs: tuple[str, ...] = ("l", "r")
     batch: int = 0
-    plan: Plan | None = None
+    plan: CubePlan | None = None
     shelf: Shelf = field(default_factory=Shelf)
-    left: list[Run] = field(default_factory=list)
-    right: list[Run] = field(default_factory=list)
+    runs: dict[str, list[Run]] = field(default_factory=dict)
     fresh: list[Run] = field(default_factory=list)
 
-    def add(self, left: Keys, right: Keys) -> Plan:
-        if self.window is not None:
-            oldest = self.batch - self.window
-            self.left, self.right = (
-                [run for run in runs if run.batch >= oldest] for runs in (self.left, self.right)
-            )
-        new_left, new_right = (self._store(name, keys) for name, keys in (("l", left), ("r", right)))
-        sides = Stored(self.left, new_left), Stored(self.right, new_right)
-        self.plan = plan_cube(self.plan, *sides, self.shelf.of, self.tasks, self.batch)
-        self.left, self.right = [*self.left, *new_left], [*self.right, *new_right]
-        self.fresh = [*new_left, *new_right]
+    def __post_init__(self) -> None:
+        self.runs = {name: [] for name in self.inputs}
+
+    @property
+    def live(self) -> list[Run]:
+        return [run for runs in self.runs.values() for run in runs]
+
+    def add(self, *arriving: Keys) -> CubePlan:
+        """Plan a batch that brings these keys, of each input."""
+        oldest = 0 if self.window is None else self.batch - self.window
+        kept = {name: [run for run in runs if run.batch >= oldest] for name, runs in self.runs.items()}
+        new = {name: self._store(name, keys) for name, keys in zip(self.inputs, arriving, strict=True)}
+        stored = {name: Stored(kept[name], new[name]) for name in self.inputs}
+        self.plan = plan_cube(self.plan, stored, self.shelf.of, self.tasks, self.batch)
+        Hypercube().check(self.plan, self.tasks)
+        self.runs = {name: [*kept[name], *new[name]] for name in self.inputs}
+        self.fresh = [run for runs in new.values() for run in runs]
         self.batch += 1
         return self.plan
 
     @property
     def cube(self) -> CubePlan:
-        assert self.plan is not None and self.plan.cube is not None
-        return self.plan.cube
+        assert self.plan is not None
+        return self.plan
 
     def merge(self) -> None:
         """All runs of each input become one, as merging does sooner or later."""
-        self.left, self.right = ([self._merged(runs)] if runs else [] for runs in (self.left, self.right))
+        self.runs = {name: [self._merged(runs)] if runs else [] for name, runs in self.runs.items()}
 
     def _merged(self, runs: Sequence[Run]) -> Run:
         keys = np.concatenate([self.shelf.of(run) for run in runs])
@@ -103,36 +108,30 @@ class Stream:
         return [self.shelf.store(name, self.batch, part, self.tasks) for part in parts if len(part)]
 
     def rows_read(self) -> npt.NDArray[np.int64]:
-        """Live rows that each task has under the plan, those of both inputs together."""
-        assert self.plan is not None
+        """Live rows that each task has under the plan, those of all inputs together."""
         none = np.zeros(self.tasks, np.int64)
-        return sum((self.readers(run, self.plan).sum(axis=1) for run in (*self.left, *self.right)), none)
+        return sum((self.readers(run, self.cube).sum(axis=1) for run in self.live), none)
 
-    def moved_rows(self, before: Plan) -> int:
+    def moved_rows(self, before: CubePlan) -> int:
         """Rows of earlier batches that some task has under the plan, and had not under the one before."""
-        assert self.plan is not None
         new = {run.path for run in self.fresh}
         return sum(
-            int(np.count_nonzero(self.readers(run, self.plan) & ~self.readers(run, before)))
-            for run in (*self.left, *self.right)
+            int(np.count_nonzero(self.readers(run, self.cube) & ~self.readers(run, before)))
+            for run in self.live
             if run.path not in new
         )
 
-    def readers(self, run: Run, plan: Plan) -> npt.NDArray[np.bool_]:
+    def readers(self, run: Run, plan: CubePlan) -> npt.NDArray[np.bool_]:
         """Which task has which row of a run."""
-        keys = self.shelf.of(run)
-        bounds = np.array([range_.low for range_ in plan.ranges[1:] if range_.low < KEY_SPACE], np.uint64)
-        owner = np.searchsorted(bounds, keys, side="right")
-        read = owner == np.arange(len(plan.ranges))[:, None]
-        for one in plan.cube.heavy if plan.cube else ():
+        keys, axis = self.shelf.of(run), self.inputs.index(run.input)
+        read = task_of(keys, plan.ranges) == np.arange(len(plan.ranges))[:, None]
+        for one in plan.heavy:
             begin, end = (int(np.searchsorted(keys, np.uint64(one.key), side)) for side in ("left", "right"))
             if begin == end:
                 continue
             read[:, begin:end] = False
-            owners = np.array(one.tasks).reshape(one.shape.rows, one.shape.cols)
-            for part, mine in enumerate(owners if run.input == "l" else owners.T):
-                parts = one.shape.rows if run.input == "l" else one.shape.cols
-                low, high = positions(run, end - begin, (part, part + 1), parts)
+            for part, mine in enumerate(np.moveaxis(one.owners, axis, 0)):
+                low, high = RowPart(part, part + 1, one.shape[axis]).positions(run, end - begin)
                 read[np.unique(mine), begin + low : begin + high] = True
         return read
 
@@ -142,35 +141,31 @@ class Stream:
 
     def work(self) -> npt.NDArray[np.float64]:
         """Fresh rows that each task looks up in the last batch, and results that it gives out; all of them counted."""
-        assert self.plan is not None
         none = np.zeros(self.tasks)
-        work = sum((self.readers(run, self.plan).sum(axis=1) for run in self.fresh), none)
+        work = sum((self.readers(run, self.cube).sum(axis=1) for run in self.fresh), none)
         keys, results = self._by_key()
         light = ~np.isin(keys, np.array([one.key for one in self.cube.heavy], np.uint64))
-        bounds = np.array(
-            [range_.low for range_ in self.plan.ranges[1:] if range_.low < KEY_SPACE], np.uint64
-        )
-        np.add.at(work, np.searchsorted(bounds, keys[light], side="right"), results[light])
+        np.add.at(work, task_of(keys[light], self.cube.ranges), results[light])
         for one in self.cube.heavy:
-            old_left, new_left = self._parts(self.left, one.key, one.shape.rows)
-            old_right, new_right = self._parts(self.right, one.key, one.shape.cols)
-            cells = np.outer(new_left, old_right + new_right) + np.outer(old_left, new_right)
+            counts = [
+                self._parts(self.runs[name], one.key, of)
+                for name, of in zip(self.inputs, one.shape, strict=True)
+            ]
+            cells = _outer([old + new for old, new in counts]) - _outer([old for old, _ in counts])
             np.add.at(work, np.array(one.tasks), cells.reshape(-1))
         return work
 
     def _by_key(self) -> tuple[Keys, npt.NDArray[np.float64]]:
-        """Every live key, and its results in the last batch."""
-        keys = np.unique(np.concatenate([self.shelf.of(run) for run in (*self.left, *self.right)]))
-        counts = []
-        for runs in (self.left, self.right):
-            for fresh in (False, True):
-                counted = np.zeros(len(keys))
-                for run in runs:
-                    if (run.batch == self.batch - 1) == fresh:
-                        np.add.at(counted, np.searchsorted(keys, self.shelf.of(run)), 1)
-                counts.append(counted)
-        old_left, new_left, old_right, new_right = counts
-        return keys, new_left * (old_right + new_right) + old_left * new_right
+        """Every live key, and its results in the last batch: all combinations, but for those of old rows alone."""
+        keys = np.unique(np.concatenate([self.shelf.of(run) for run in self.live]))
+        old, every = np.zeros((2, len(self.inputs), len(keys)))
+        for axis, runs in enumerate(self.runs.values()):
+            for run in runs:
+                places = np.searchsorted(keys, self.shelf.of(run))
+                np.add.at(every[axis], places, 1)
+                if run.batch != self.batch - 1:
+                    np.add.at(old[axis], places, 1)
+        return keys, every.prod(axis=0) - old.prod(axis=0)
 
     def _parts(self, runs: Sequence[Run], key: int, of: int) -> npt.NDArray[np.float64]:
         """Rows of a key in each of its parts: those of earlier batches, and the fresh ones."""
@@ -180,6 +175,11 @@ class Stream:
             begin, end = (int(np.searchsorted(keys, np.uint64(key), side)) for side in ("left", "right"))
             if begin == end:
                 continue
-            cuts = [positions(run, end - begin, (part, part + 1), of) for part in range(of)]
+            cuts = [RowPart(part, part + 1, of).positions(run, end - begin) for part in range(of)]
             rows[int(run.batch == self.batch - 1)] += [high - low for low, high in cuts]
         return rows
+
+
+def _outer(sides: Sequence[npt.NDArray[np.float64]]) -> npt.NDArray[np.float64]:
+    """The product of one number of each side, for every combination."""
+    return functools.reduce(np.multiply.outer, sides)

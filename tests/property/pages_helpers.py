@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 
 from watersmeet.kernel.lookup import Page, open_page
 from watersmeet.kernel.pages import homes, page_orders
-from watersmeet.kernel.sorted import Sorted, take_rows
+from watersmeet.kernel.rows import Sorted, take_rows
 from watersmeet.model.pages import PageIndex
 
 Key = tuple[Any, ...]

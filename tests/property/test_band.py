@@ -22,12 +22,12 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from watersmeet.kernel import pairs
-from watersmeet.kernel.band import BandJoin, close_pairs, join_bands, right_range
+from watersmeet.kernel import emit, match
+from watersmeet.kernel.emit import OutputColumn
 from watersmeet.kernel.evaluate import evaluate, supports
-from watersmeet.kernel.pairs import OutputColumn, Side
-from watersmeet.kernel.sorted import Sorted
-from watersmeet.kernel.words import words
+from watersmeet.kernel.keys import words
+from watersmeet.kernel.match import BandJoin, Side, close_pairs, right_range
+from watersmeet.kernel.rows import Sorted
 from watersmeet.model.expression import Expression, conjuncts_of
 from watersmeet.model.facts import KEY_SPACE, KeyRange
 from watersmeet.model.types import DOUBLE, INT, parse_type
@@ -208,9 +208,9 @@ def side_of(name: str, case: Case, side: Expression, old: list[list[Any]], new: 
 
 def joined(left: Side, right: Side, join: BandJoin, piece: int = 100, output: int = 7) -> Counter[Any]:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(pairs, "PIECE_ROWS", piece)
-        patch.setattr(pairs, "OUTPUT_ROWS", output)
-        batches = list(join_bands(left, right, join))
+        patch.setattr(match, "PIECE_ROWS", piece)
+        patch.setattr(emit, "OUTPUT_ROWS", output)
+        batches = list(join.results((left, right), None))
     assert all(0 < batch.num_rows <= output for batch in batches)
     return Counter(pair for b in batches for pair in zip(*(c.to_pylist() for c in b.columns), strict=True))
 
@@ -223,10 +223,11 @@ def test_band_joins_give_what_the_predicate_says(type_, data):
     old_left, new_left, old_right, new_right = (data.draw(lists) for _ in range(4))
     w, u = data.draw(st.integers(0, 9)), data.draw(st.integers(0, 9))
     schemas = {name: {"v": parse_type(case.type)} for name in "lr"}
-    band = parse_predicate(case.text.format(w=w, u=u), schemas).band
-    if band is None:
+    bands = parse_predicate(case.text.format(w=w, u=u), schemas).bands
+    if not bands:
         assert case.text in ("l.v - r.v >= {w}", "abs(l.v - r.v) < {w}.25")
         return
+    (band,) = bands
     left, right = band.left.expression, band.right.expression
     # Sums of decimals of 38 digits are Spark's to compute.
     assume(supports(left) and supports(right))
@@ -332,7 +333,7 @@ def test_duckdb_agrees(type_, text):
         return Sorted(words(column)[order], rows.take(pa.array(order)))
 
     lefts, rights = ([run(150 * k) for k in range(6)] for _ in range(2))
-    band = parse_predicate(text, {name: {"v": parse_type(type_)} for name in "lr"}).band
+    (band,) = parse_predicate(text, {name: {"v": parse_type(type_)} for name in "lr"}).bands
     join = BandJoin(band.type, band.low, band.high, band.residual, OUTPUT)
     found = joined(Side("l", lefts[4:], lefts[:4]), Side("r", rights[3:], rights[:3]), join, 400, 500)
     con = duckdb.connect()

@@ -18,7 +18,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.property.cube_helpers import Keys, Stream, order
-from watersmeet.plan.hypercube import workers_of
+from watersmeet.schemes.hypercube.hot_keys import workers_of
 
 MANY = settings(max_examples=max(100, settings().max_examples))
 # Each of them is a whole stream.
@@ -111,7 +111,7 @@ def test_a_task_reads_no_more_than_its_share_of_the_rows_and_the_root_of_its_sha
     stream = Stream(tasks)
     for batch in range(batches):
         stream.add(order(left[batch::batches]), order(right[batch::batches]))
-    hidden = HIDDEN_ROWS * len([*stream.left, *stream.right])
+    hidden = HIDDEN_ROWS * len(stream.live)
     assert stream.rows_read().max() <= LOAD * load_bound(left, right, tasks) + hidden
 
 
@@ -143,8 +143,8 @@ def test_a_heavy_key_is_cut_by_its_rows_of_both_inputs(data, tasks, batches):
     for one in stream.cube.heavy:
         if one.key in brought:
             rows, others = (max(1, count.get(one.key, 0)) for count in counts)
-            best, at_the_end = best_cell(one.shape.cells, rows, others)
-            cell = rows / one.shape.rows + others / one.shape.cols
+            best, at_the_end = best_cell(math.prod(one.shape), rows, others)
+            cell = rows / one.shape[0] + others / one.shape[1]
             assert cell <= (CUT_AT_THE_END if at_the_end else CUT) * best * (1 + 1e-9)
 
 
@@ -184,7 +184,7 @@ def test_many_keys_in_turn_do_not_end_up_on_every_task(tasks):
     assert len(stream.cube.heavy) == 80
     assert stream.rows_read().max() <= LOAD_IN_TURN * load_bound(keys, keys, tasks)
     # All of them are part of every manifest: sixteen times the workers for those that wait, four for the one that came.
-    assert sum(one.shape.cells for one in stream.cube.heavy) <= 20 * workers_of(tasks)
+    assert sum(math.prod(one.shape) for one in stream.cube.heavy) <= 20 * workers_of(tasks)
 
 
 @MANY
@@ -195,7 +195,7 @@ def test_no_task_has_much_more_to_do_than_the_mean(data, tasks, batches):
     stream = Stream(tasks)
     for batch in range(batches):
         stream.add(order(left[batch::batches]), order(right[batch::batches]))
-    hidden = HIDDEN_ROWS * len([*stream.left, *stream.right])
+    hidden = HIDDEN_ROWS * len(stream.live)
     assert stream.cube.load <= 1.6 * stream.cube.mean + hidden**2
     work = stream.work()
     assert work.max() <= 1.7 * work.mean() + hidden**2

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 from collections import Counter
 from dataclasses import replace
 
@@ -12,12 +13,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.property.cube_helpers import Shelf, order
-from watersmeet.kernel.hot import hot_keys
-from watersmeet.model.cube import Bounds, HeavyKey
 from watersmeet.model.facts import KEY_SPACE, KeyRange, Run
-from watersmeet.model.grid import GridShape
-from watersmeet.plan import frequent as frequent_module
-from watersmeet.plan.allot import (
+from watersmeet.schemes.hypercube.allot import (
     MOST_LIGHT,
     NOBODY,
     Allotment,
@@ -32,9 +29,15 @@ from watersmeet.plan.allot import (
     moved_rows,
     task_of,
 )
-from watersmeet.plan.census import Profile, Stored, count_keys, sample_work
-from watersmeet.plan.frequent import frequent
-from watersmeet.plan.hypercube import listing_floor, workers_of
+from watersmeet.schemes.hypercube.census import KeyCounts, Profile, Stored, count_keys, sample_work
+from watersmeet.schemes.hypercube.facts import Bounds, HeavyKey, Shape
+from watersmeet.schemes.hypercube.hot_keys import (
+    frequent,
+    hot_keys,
+    hot_keys_of,
+    listing_floor,
+    workers_of,
+)
 
 MANY = settings(max_examples=max(200, settings().max_examples))
 
@@ -70,14 +73,14 @@ def test_bounds_hold_for_every_key_listed_or_not(runs):
     for key in range(14):
         bounds = found.of(key)
         assert bounds.lower <= true[key] <= bounds.upper
-    listed = {key for run in stored for key in run.hot}
+    listed = {key for run in stored for key in hot_keys_of(run).keys}
     assert found.bounds.keys() == listed
     for key in range(14):
         # No run adds to the doubt whose keys all lie before this one, or behind it.
         slack = sum(
-            run.hot_floor - 1 if run.hot_floor else run.rows
-            for run, (keys, _) in zip(stored, runs, strict=True)
-            if key not in run.hot and min(keys) <= key <= max(keys)
+            floor - 1 if floor else run.rows
+            for run, (keys, floor) in zip(stored, runs, strict=True)
+            if key not in hot_keys_of(run).keys and min(keys) <= key <= max(keys)
         )
         assert found.of(key).upper - found.of(key).lower == slack
 
@@ -91,9 +94,9 @@ def test_bounds_hold_when_the_sketch_is_full(seed, runs, alpha):
     shelf = Shelf()
     stored = [shelf.store("l", n, keys, 2, floor=4) for n, keys in enumerate(batches)]
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(frequent_module, "_SKETCH_BITS", 3)
+        patch.setattr("watersmeet.schemes.hypercube.hot_keys._SKETCH_BITS", 3)
         found = frequent(stored)
-    listed = {key for run in stored for key in run.hot}
+    listed = {key for run in stored for key in hot_keys_of(run).keys}
     assert (len(found.bounds) < len(listed)) == (len(listed) > 6)
     for key, count in Counter(np.concatenate(batches).tolist()).items():
         assert found.of(key).lower <= count <= found.of(key).upper
@@ -108,7 +111,7 @@ def test_bounds_hold_with_more_keys_than_the_sketch_holds():
         for n in range(4)
     ]
     found = frequent(runs)
-    assert len(found.bounds) < 10_000 <= len({key for run in runs for key in run.hot})
+    assert len(found.bounds) < 10_000 <= len({key for run in runs for key in hot_keys_of(run).keys})
     for key in range(0, 10_001, 7):
         true = sum(32 + n for n in range(4) if n * 2000 <= key < n * 2000 + 4000)
         assert found.of(key).lower <= true <= found.of(key).upper
@@ -152,31 +155,49 @@ def stored(shelf: Shelf, batches, tasks: int = 2) -> list[Run]:
 some_runs = st.lists(small_keys, max_size=3)
 
 
+# Old and fresh runs of two or three inputs.
+some_inputs = st.lists(st.tuples(some_runs, some_runs), min_size=2, max_size=3)
+
+
+def brute_work(old: list[Counter], new: list[Counter], key: int) -> tuple[int, int]:
+    """Fresh rows of a key, and its combinations with a fresh row, by going through all of them."""
+    rows = [[False] * o[key] + [True] * n[key] for o, n in zip(old, new, strict=True)]
+    return sum(map(sum, rows)), sum(map(any, itertools.product(*rows)))
+
+
 @MANY
-@given(some_runs, some_runs, some_runs, some_runs, st.sets(st.integers(0, 14)))
-def test_counts_and_a_full_sample_give_the_work_of_every_key(old_l, new_l, old_r, new_r, known):
+@given(some_inputs, st.sets(st.integers(0, 14)))
+def test_counts_and_a_full_sample_give_the_work_of_every_key(inputs, known):
     shelf = Shelf()
-    left, right = (
-        Stored(stored(shelf, old), stored(shelf, new)) for old, new in ((old_l, new_l), (old_r, new_r))
-    )
+    sides = [Stored(stored(shelf, old), stored(shelf, new)) for old, new in inputs]
     keys = np.array(sorted(known), np.uint64)
-    counts = count_keys(left, right, keys, shelf.of)
-    o_l, n_l, o_r, n_r = (Counter(itertools.chain(*runs)) for runs in (old_l, new_l, old_r, new_r))
-    work = {k: n_l[k] + n_r[k] + n_l[k] * (o_r[k] + n_r[k]) + o_l[k] * n_r[k] for k in range(15)}
-    counted = (counts.probed + counts.emitted).tolist()
-    assert dict(zip(keys.tolist(), counted, strict=True)) == {k: work[k] for k in known}
-    assert counts.left.tolist() == [o_l[k] + n_l[k] for k in sorted(known)]
-    assert counts.right.tolist() == [o_r[k] + n_r[k] for k in sorted(known)]
+    counts = count_keys(sides, keys, shelf.of)
+    old, new = ([Counter(itertools.chain(*one[age])) for one in inputs] for age in (0, 1))
+    probed, emitted = ({key: brute_work(old, new, key)[at] for key in range(15)} for at in (0, 1))
+    assert counts.probed.tolist() == [probed[key] for key in sorted(known)]
+    assert counts.emitted.tolist() == [emitted[key] for key in sorted(known)]
+    assert counts.total.tolist() == [
+        [o[key] + n[key] for key in sorted(known)] for o, n in zip(old, new, strict=True)
+    ]
     # With as many samples as rows nothing is guessed.
-    profile = sample_work(left, right, keys, 1000, shelf.of)
+    profile = sample_work(sides, keys, 1000, shelf.of)
     found: Counter = Counter()
     for key, own in zip(profile.keys.tolist(), profile.work.tolist(), strict=True):
         found[key] += own
     assert {k: found[k] for k in range(15) if k not in known} == pytest.approx(
-        {k: work[k] for k in range(15) if k not in known}
+        {k: probed[k] + emitted[k] for k in range(15) if k not in known}
     )
     assert not found.keys() & known
     assert np.all(profile.keys[:-1] <= profile.keys[1:])
+
+
+@MANY
+@given(st.lists(st.tuples(st.integers(0, 4), st.integers(0, 4)), min_size=1, max_size=4))
+def test_results_of_a_key_are_its_combinations_with_a_fresh_row(rows):
+    old, new = (np.array([[one[age]] for one in rows]) for age in (0, 1))
+    ages = [[False] * o + [True] * n for o, n in rows]
+    counts = KeyCounts(np.array([7], np.uint64), new=new, old=old)
+    assert counts.emitted.tolist() == [sum(map(any, itertools.product(*ages)))]
 
 
 @pytest.mark.parametrize("runs", [1, 7, 100, 1000, 3000])
@@ -186,7 +207,7 @@ def test_a_sample_sees_all_of_the_key_space_however_many_runs_there_are(runs, sa
     shelf = Shelf()
     values = np.arange(24_000)
     new = [shelf.store("l", n, order(values[n::runs]), 2) for n in range(runs)]
-    profile = sample_work(Stored([], new), Stored([], []), np.zeros(0, np.uint64), samples, shelf.of)
+    profile = sample_work([Stored([], new), Stored([], [])], np.zeros(0, np.uint64), samples, shelf.of)
     assert profile.total == pytest.approx(24_000)
     assert len(profile.keys) == samples
     tenths = np.bincount((profile.keys >> np.uint64(32)).astype(np.int64) * 10 >> 32, profile.work, 10)
@@ -249,8 +270,11 @@ def test_ranges_cover_the_keys_once_and_hold_what_there_is_room_for(points, room
         assert np.all(np.abs(np.cumsum(light_load(light, ranges)) - wanted) <= largest / 2 + 1e-6)
 
 
-some_lots = st.lists(
-    st.tuples(st.integers(1, 4), st.integers(1, 4), st.floats(1, 100)), min_size=1, max_size=5
+# Shapes of two or three sides, all alike; the work of a cell.
+some_lots = st.integers(2, 3).flatmap(
+    lambda inputs: st.lists(
+        st.tuples(st.tuples(*[st.integers(1, 4)] * inputs), st.floats(1, 100)), min_size=1, max_size=5
+    )
 )
 
 
@@ -258,9 +282,9 @@ some_lots = st.lists(
 @given(some_lots, st.integers(1, 8), st.floats(0, 3))
 def test_light_keys_even_out_what_the_cells_leave_uneven(drawn, tasks, factor):
     """No task ends above the level that the light work would rise to as water, but for the keys across its two bounds."""
-    lots = [Lot(place, GridShape(rows, cols), work, 0, 0) for place, (rows, cols, work) in enumerate(drawn)]
-    kept = [np.full((lot.shape.rows, lot.shape.cols), NOBODY) for lot in lots]
-    cells = sum(lot.cell_work * lot.shape.cells for lot in lots)
+    lots = [Lot(place, shape, work, (0,) * len(shape)) for place, (shape, work) in enumerate(drawn)]
+    kept = [np.full(lot.shape, NOBODY) for lot in lots]
+    cells = sum(lot.cell_work * math.prod(lot.shape) for lot in lots)
     count = 2_000
     keys = (np.arange(count, dtype=np.uint64) + np.uint64(1)) * np.uint64(KEY_SPACE // (count + 2))
     light = Profile(keys, np.full(count, cells * factor / count))
@@ -288,34 +312,34 @@ powers = st.integers(0, 3).map(lambda bits: 1 << bits)
 
 
 @st.composite
-def heavy_keys(draw, key: int, tasks: int) -> HeavyKey:
-    shape = GridShape(draw(powers), draw(powers))
-    owners = np.random.default_rng(draw(st.integers(0, 2**32))).integers(0, tasks, shape.cells)
-    return HeavyKey(key, "", Bounds(0, 0), Bounds(0, 0), shape, tuple(owners.tolist()))
+def heavy_keys(draw, key: int, tasks: int, inputs: int) -> HeavyKey:
+    shape = tuple(draw(powers) for _ in range(inputs))
+    owners = np.random.default_rng(draw(st.integers(0, 2**32))).integers(0, tasks, math.prod(shape))
+    return HeavyKey(key, "", (Bounds(0, 0),) * inputs, shape, tuple(owners.tolist()))
 
 
 @st.composite
 def allotments(draw):
     """Lots with owners, their plans before (or none: they were light), ranges before and after."""
-    tasks = draw(st.integers(1, 6))
+    tasks, inputs = draw(st.integers(1, 6)), draw(st.integers(2, 3))
     lots, owners, before = [], [], {}
     for key in range(1, draw(st.integers(0, 4)) + 1):
-        now = draw(heavy_keys(key << 60, tasks))
+        now = draw(heavy_keys(key << 60, tasks, inputs))
         if draw(st.booleans()):
-            before[now.key] = draw(heavy_keys(now.key, tasks))
+            before[now.key] = draw(heavy_keys(now.key, tasks, inputs))
         # Rows that every cut divides evenly.
-        lots.append(Lot(now.key, now.shape, 1.0, 64 * draw(st.integers(0, 5)), 64 * draw(st.integers(0, 5))))
-        owners.append(np.array(now.tasks).reshape(now.shape.rows, now.shape.cols))
+        rows = tuple(64 * draw(st.integers(0, 5)) for _ in range(inputs))
+        lots.append(Lot(now.key, now.shape, 1.0, rows))
+        owners.append(np.array(now.tasks).reshape(now.shape))
     bounds = st.lists(st.integers(0, 16), min_size=tasks - 1, max_size=tasks - 1)
     old, new = (ranges_at([b * KEY_SPACE // 16 for b in draw(bounds)]) for _ in range(2))
     return lots, Allotment(tuple(owners), new, np.zeros(tasks)), before, old
 
 
-def reads(shape: GridShape, owners, side: int, rows: int, task: int) -> set[int]:
+def reads(shape: Shape, owners, side: int, rows: int, task: int) -> set[int]:
     """Numbers of the rows of a key that a task reads of one input."""
-    parts = (shape.rows, shape.cols)[side]
-    mine = {cell[side] for cell in np.argwhere(np.array(owners).reshape(shape.rows, shape.cols) == task)}
-    return {row for row in range(rows) if row * parts // rows in mine}
+    mine = {cell[side] for cell in np.argwhere(np.array(owners).reshape(shape) == task)}
+    return {row for row in range(rows) if row * shape[side] // rows in mine}
 
 
 @MANY
@@ -325,12 +349,12 @@ def test_moved_rows_are_those_that_a_task_reads_and_did_not(drawn, sixteenths):
     moved = moved_rows(lots, after, before, old, 1600 * sixteenths)
     for lot, owners, found in zip(lots, after.owners, moved, strict=False):
         known = before.get(lot.key)
-        was = known.shape if known else GridShape(1, 1)
+        was = known.shape if known else (1,) * len(lot.shape)
         had = known.tasks if known else [next(t for t, r in enumerate(old) if r.low <= lot.key < r.high)]
         expected = sum(
             len(reads(lot.shape, owners, side, rows, task) - reads(was, had, side, rows, task))
             for task in range(len(old))
-            for side, rows in enumerate((lot.left_old, lot.right_old))
+            for side, rows in enumerate(lot.old_rows)
         )
         assert found == expected
     gained = sum(
@@ -342,39 +366,38 @@ def test_moved_rows_are_those_that_a_task_reads_and_did_not(drawn, sixteenths):
 
 
 @MANY
-@given(
-    st.integers(1, 5), st.integers(0, KEY_SPACE - 1).flatmap(lambda key: heavy_keys(key, 7)), powers, powers
-)
-def test_of_a_split_cell_one_part_is_inherited_and_of_joined_ones_one_owner_stays(tasks, before, rows, cols):
-    had, shape = before.shape, GridShape(rows, cols)
+@given(st.integers(1, 5), st.integers(0, KEY_SPACE - 1), st.integers(2, 3), st.data())
+def test_of_a_split_cell_one_part_is_inherited_and_of_joined_ones_one_owner_stays(tasks, key, inputs, data):
+    before = data.draw(heavy_keys(key, 7, inputs))
+    had, shape = before.shape, tuple(data.draw(powers) for _ in range(inputs))
+    cells = math.prod(had)
     # Every old cell under a number of its own.
-    numbered = replace(before, tasks=tuple(range(had.cells)))
-    places = inherited(numbered, shape, had.cells)
-    assert places.shape == (rows, cols)
+    numbered = replace(before, tasks=tuple(range(cells)))
+    places = inherited(numbered, shape, cells)
+    assert places.shape == shape
     stayed = places[places != NOBODY].tolist()
-    assert len(stayed) == len(set(stayed)) == min(rows, had.rows) * min(cols, had.cols)
-    for (row, col), place in np.ndenumerate(places):
+    assert len(stayed) == len(set(stayed)) == math.prod(map(min, shape, had))
+    for cell, place in np.ndenumerate(places):
         if place != NOBODY:
             # The old cell and the new one lie over each other.
-            old_row, old_col = divmod(int(place), had.cols)
-            assert row * had.rows // rows == old_row or old_row * rows // had.rows == row
-            assert col * had.cols // cols == old_col or old_col * cols // had.cols == col
+            for at, old_at, of, old_of in zip(cell, np.unravel_index(place, had), shape, had, strict=True):
+                assert at * old_of // of == old_at or old_at * of // old_of == at
     owners = np.append(before.tasks, NOBODY)[places]
     assert inherited(before, shape, tasks).tolist() == np.where(owners < tasks, owners, NOBODY).tolist()
-    if rows >= had.rows and cols >= had.cols:
-        filled = np.where(places == NOBODY, had.cells, places).reshape(-1)
+    if all(side >= old for side, old in zip(shape, had, strict=True)):
+        filled = np.where(places == NOBODY, cells, places).reshape(-1)
         grown = replace(numbered, shape=shape, tasks=tuple(filled.tolist()))
-        assert inherited(grown, had, had.cells).reshape(-1).tolist() == list(numbered.tasks)
+        assert inherited(grown, had, cells).reshape(-1).tolist() == list(numbered.tasks)
 
 
 @st.composite
 def half_owned(draw):
-    tasks = draw(st.integers(1, 6))
+    tasks, inputs = draw(st.integers(1, 6)), draw(st.integers(2, 3))
     lots, kept = [], []
     for key in range(draw(st.integers(0, 4))):
-        one = draw(heavy_keys(key, tasks + 3))
-        owners = np.array(one.tasks).reshape(one.shape.rows, one.shape.cols)
-        lots.append(Lot(key, one.shape, draw(st.just(0.0) | st.floats(0.1, 50)), 0, 0))
+        one = draw(heavy_keys(key, tasks + 3, inputs))
+        owners = np.array(one.tasks).reshape(one.shape)
+        lots.append(Lot(key, one.shape, draw(st.just(0.0) | st.floats(0.1, 50)), (0,) * inputs))
         kept.append(np.where(owners < tasks, owners, NOBODY))
     keys = np.sort(np.random.default_rng(draw(st.integers(0, 99))).integers(0, KEY_SPACE, 40, np.uint64))
     return lots, kept, Profile(keys, np.full(40, draw(st.floats(0.1, 10)))), tasks
@@ -416,9 +439,9 @@ def test_every_cell_has_an_owner_who_keeps_it_and_the_load_is_theirs(drawn):
 
 
 def test_rows_of_a_cell_move_with_its_owner():
-    lot = Lot(5, GridShape(1, 1), 1.0, 10, 10)
+    lot = Lot(5, (1, 1), 1.0, (10, 10))
     same = Allotment((np.array([[0]]),), ranges_at([1 << 63]), np.zeros(2))
-    known = HeavyKey(5, "", Bounds(0, 0), Bounds(0, 0), GridShape(1, 1), (0,))
+    known = HeavyKey(5, "", (Bounds(0, 0),) * 2, (1, 1), (0,))
     assert moved_rows([lot], same, {5: known}, same.ranges, 100) == [0, 0]
     other = replace(same, owners=(np.array([[1]]),))
     assert moved_rows([lot], other, {5: known}, same.ranges, 100) == [20, 0]

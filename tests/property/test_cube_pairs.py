@@ -7,7 +7,9 @@ batch. Rows go through the share of each task as on Spark, but lie in memory.
 from __future__ import annotations
 
 import itertools
+import math
 from collections import Counter
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -18,14 +20,15 @@ import xxhash
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.property.cube_helpers import Stream
 from watersmeet.engine.task import Tally, join_share
-from watersmeet.kernel.sorted import Sorted
+from watersmeet.kernel.rows import Sorted
 from watersmeet.local.join import LocalJoin
-from watersmeet.model.cube import BicliquePlan, Bounds, CubePlan, HeavyKey
 from watersmeet.model.facts import KEY_SPACE, BatchId, KeyRange, Layout, Manifest, Plan, Run
-from watersmeet.model.grid import GridShape
-from watersmeet.plan.biclique import layout_of, plan_biclique, shares_of_biclique
-from watersmeet.plan.parts import positions, rectangles_of
+from watersmeet.schemes.biclique import BicliquePlan, layout_of, plan_biclique, units_of_task
+from watersmeet.schemes.hypercube.facts import Bounds, CubePlan, HeavyKey, boxes_of
+from watersmeet.schemes.hypercube.plan import Hypercube
+from watersmeet.schemes.scheme import RowPart, Slice
 
 MANY = settings(max_examples=max(200, settings().max_examples))
 
@@ -101,11 +104,11 @@ def cube_plans(draw, tasks: int) -> Plan:
     ends = [0, *bounds, KEY_SPACE]
     heavy = []
     for key in sorted(draw(st.sets(st.sampled_from(KEYS), max_size=5))):
-        shape = GridShape(draw(st.integers(1, 6)), draw(st.integers(1, 6)))
-        owners = np.random.default_rng(draw(st.integers(0, 2**32))).integers(0, tasks, shape.cells).tolist()
-        heavy.append(HeavyKey(key, "", Bounds(0, 0), Bounds(0, 0), shape, tuple(owners)))
+        shape = (draw(st.integers(1, 6)), draw(st.integers(1, 6)))
+        owners = np.random.default_rng(draw(st.integers(0, 2**32))).integers(0, tasks, math.prod(shape))
+        heavy.append(HeavyKey(key, "", (Bounds(0, 0),) * 2, shape, tuple(owners.tolist())))
     ranges = tuple(KeyRange(low, high) for low, high in itertools.pairwise(ends))
-    return Plan(ranges, cube=CubePlan(tuple(heavy)))
+    return Plan(CubePlan(("l", "r"), ranges, tuple(heavy)))
 
 
 runs_of_keys = st.lists(st.lists(st.sampled_from(KEYS), min_size=1, max_size=12), max_size=2)
@@ -136,26 +139,115 @@ def test_each_pair_meets_once_under_any_sequence_of_plans(data, batches):
     assert results == Counter((a, b) for k, a in seen["l"] for m, b in seen["r"] if k == m)
 
 
+@dataclass
+class Combinations:
+    """A stream that is only planned, and how often each combination of its rows was met; rows are (path, place)."""
+
+    stream: Stream
+    met: Counter = field(default_factory=Counter)
+
+    def add(self, *arriving: list[int]) -> None:
+        self.stream.add(*(np.array(keys, np.uint64) for keys in arriving))
+        new = {run.path for run in self.stream.fresh}
+        for task in range(self.stream.tasks):
+            shares = Hypercube().shares(self.stream.cube, self.stream.inputs, task, self.stream.tasks)
+            for share in shares:
+                sides = [
+                    [
+                        *self.rows(one.input, one.fresh, lambda run: run.path in new),
+                        *self.rows(one.input, one.history, lambda run: run.path not in new),
+                    ]
+                    for one in share
+                ]
+                self.met.update(self.combined(sides, lambda rows: any(path in new for _, path, _ in rows)))
+
+    def rows(self, name: str, wanted: Slice | None, of: Callable[[Run], bool]) -> list[tuple[int, str, int]]:
+        """Keys, runs and places of the rows of a slice, as engine/source.py reads it."""
+        found = []
+        for run in filter(of, self.stream.runs[name] if wanted else ()):
+            assert wanted is not None and wanted.sections is None
+            keys = self.stream.shelf.of(run).tolist()
+            places = [n for n, key in enumerate(keys) if wanted.range.low <= key < wanted.range.high]
+            if wanted.part is not None:
+                places = places[slice(*wanted.part.positions(run, len(places)))]
+            found += [(keys[n], run.path, n) for n in places if keys[n] not in wanted.without]
+        return found
+
+    @staticmethod
+    def combined(sides: list[list[tuple[int, str, int]]], owed: Callable[[Any], bool]) -> Iterator[Any]:
+        for rows in itertools.product(*sides):
+            if len({key for key, _, _ in rows}) == 1 and owed(rows):
+                yield rows
+
+    def all(self) -> Counter:
+        sides = [self.rows(name, Slice(), lambda run: True) for name in self.stream.inputs]
+        return Counter(self.combined(sides, lambda rows: True))
+
+
+@st.composite
+def planned_scripts(draw) -> tuple[int, list[tuple[list[int], ...]]]:
+    """Inputs, and what each batch brings of them: a hot key, which changes, and a few others."""
+    inputs = draw(st.integers(2, 3))
+    others = st.lists(st.sampled_from(KEYS), max_size=3)
+    script = []
+    for number in range(draw(st.integers(1, 4))):
+        hot = [KEYS[number // 2 + 2]]
+        script.append(tuple(hot * draw(st.integers(0, 5)) + draw(others) for _ in range(inputs)))
+    return inputs, script
+
+
 @MANY
-@given(st.data(), st.integers(1, 9), st.integers(1, 9), st.integers(1, 12))
-def test_the_rectangles_of_all_tasks_are_the_cells_each_once(data, rows, cols, tasks):
-    owners = data.draw(st.lists(st.integers(0, tasks - 1), min_size=rows * cols, max_size=rows * cols))
-    heavy = HeavyKey(3, "", Bounds(0, 0), Bounds(0, 0), GridShape(rows, cols), tuple(owners))
-    covered = np.full((rows, cols), -1)
+@given(planned_scripts(), st.sampled_from([1, 2, 3, 5]), st.integers(1, 2))
+def test_planned_shares_hold_every_combination_with_a_fresh_row_once(planned, tasks, partitions):
+    """Two and three inputs, by going through all combinations. Runs list every key, so that few rows are heavy."""
+    inputs, script = planned
+    life = Combinations(Stream(tasks, partitions=partitions, inputs=("l", "r", "s")[:inputs]))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("watersmeet.schemes.hypercube.hot_keys.LEAST_LISTED_ROWS", 1)
+        for arriving in script:
+            life.add(*arriving)
+    assert life.met == life.all()
+
+
+@pytest.mark.parametrize("inputs", [2, 3])
+def test_a_hot_key_of_several_inputs_is_cut_along_all_of_them(inputs):
+    """So that the scripts above are about heavy keys."""
+    life = Combinations(Stream(3, inputs=("l", "r", "s")[:inputs]))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("watersmeet.schemes.hypercube.hot_keys.LEAST_LISTED_ROWS", 1)
+        for _ in range(2):
+            life.add(*[[5] * 5 + [1]] * inputs)
+    [heavy] = [one for one in life.stream.cube.heavy if one.key == 5]
+    assert min(heavy.shape) > 1 and set(heavy.tasks) == {0, 1, 2}
+    assert life.met == life.all()
+
+
+@MANY
+@given(st.data(), st.lists(st.integers(1, 6), min_size=1, max_size=4).map(tuple), st.integers(1, 12))
+def test_the_boxes_of_all_tasks_are_the_cells_each_once(data, shape, tasks):
+    owners = np.random.default_rng(data.draw(st.integers(0, 2**32))).integers(0, tasks, shape)
+    heavy = HeavyKey(3, "", (Bounds(0, 0),) * len(shape), shape, tuple(owners.reshape(-1).tolist()))
+    covered = np.full(shape, -1)
     for task in range(tasks):
-        for one in rectangles_of([heavy], task):
-            assert (one.key, one.rows, one.cols) == (3, rows, cols)
-            block = covered[slice(*one.left), slice(*one.right)]
-            assert block.size and np.all(block == -1)
-            covered[slice(*one.left), slice(*one.right)] = task
-    assert covered.reshape(-1).tolist() == owners
+        for box in boxes_of(heavy, task):
+            assert (box.key, box.shape) == (3, shape)
+            inside = tuple(map(slice, box.low, box.high))
+            assert covered[inside].size and np.all(covered[inside] == -1)
+            covered[inside] = task
+    assert covered.tolist() == owners.tolist()
 
 
-def test_cells_of_a_task_that_lie_together_are_one_rectangle():
+def test_cells_of_a_task_that_lie_together_are_one_box():
     owners = (0, 0, 1, 0, 0, 1, 1, 1, 1)
-    heavy = HeavyKey(3, "", Bounds(0, 0), Bounds(0, 0), GridShape(3, 3), owners)
-    assert [(r.left, r.right) for r in rectangles_of([heavy], 0)] == [((0, 2), (0, 2))]
-    assert [(r.left, r.right) for r in rectangles_of([heavy], 1)] == [((0, 2), (2, 3)), ((2, 3), (0, 3))]
+    heavy = HeavyKey(3, "", (Bounds(0, 0),) * 2, (3, 3), owners)
+    assert [(b.low, b.high) for b in boxes_of(heavy, 0)] == [((0, 0), (2, 2))]
+    assert [(b.low, b.high) for b in boxes_of(heavy, 1)] == [((0, 2), (2, 3)), ((2, 0), (3, 3))]
+
+
+def test_a_task_that_has_all_cells_of_three_inputs_has_one_box():
+    heavy = HeavyKey(3, "", (Bounds(0, 0),) * 3, (2, 4, 3), (1,) * 24)
+    assert [(b.low, b.high) for b in boxes_of(heavy, 1)] == [((0, 0, 0), (2, 4, 3))]
+    assert boxes_of(heavy, 0) == []
 
 
 def run_with(checksum: int, rows: int = 1) -> Run:
@@ -170,12 +262,14 @@ words = st.integers(0, KEY_SPACE - 1) | st.sampled_from([0, KEY_SPACE - 1, 1 << 
 def test_parts_cover_a_stretch_once_are_equal_to_one_row_and_split_in_two(checksum, count, of, data):
     run = run_with(checksum)
     part = data.draw(st.integers(0, of - 1))
-    low, high = positions(run, count, (part, part + 1), of)
+    low, high = RowPart(part, part + 1, of).positions(run, count)
     assert abs((high - low) - count / of) < 1
-    assert positions(run, count, (0, of), of) == (0, count)
+    assert RowPart(0, of, of).positions(run, count) == (0, count)
     if part + 1 < of:
-        assert positions(run, count, (part + 1, part + 2), of)[0] == high
-    first, second = (positions(run, count, (2 * part + half, 2 * part + half + 1), 2 * of) for half in (0, 1))
+        assert RowPart(part + 1, part + 2, of).positions(run, count)[0] == high
+    first, second = (
+        RowPart(2 * part + half, 2 * part + half + 1, 2 * of).positions(run, count) for half in (0, 1)
+    )
     assert (first[0], first[1], second[1]) == (low, second[0], high)
 
 
@@ -185,7 +279,10 @@ def test_odd_rows_fall_to_no_part_more_often_than_to_another(count, of):
     """Over many runs each part has an equal share, also of stretches that are shorter than the parts are many."""
     runs = [run_with(xxhash.xxh3_64_intdigest(bytes([n % 256, n >> 8]))) for n in range(4000)]
     sizes = np.array(
-        [[high - low for low, high in (positions(r, count, (x, x + 1), of) for x in range(of))] for r in runs]
+        [
+            [high - low for low, high in (RowPart(x, x + 1, of).positions(r, count) for x in range(of))]
+            for r in runs
+        ]
     )
     share = count / of
     # Four standard deviations of a mean of 4000, of sizes that differ by one row at most.
@@ -221,7 +318,6 @@ BICLIQUES = {
 @given(st.sampled_from(list(BICLIQUES)), arrivals, st.integers(0, 2**32))
 def test_each_pair_meets_once_in_a_biclique(which, batches, seed):
     spec = BICLIQUES[which]
-    biclique = spec.strategy.plan
     layout = spec.signature.layout
     generator = np.random.default_rng(seed)
     memory, history = Memory(), []
@@ -237,7 +333,7 @@ def test_each_pair_meets_once_in_a_biclique(which, batches, seed):
                 seen[name] += zip(keys, ids, strict=True)
                 sections = generator.integers(0, layout.parts, len(keys)).tolist() if layout else None
                 fresh.append(memory.store(name, batch, keys, ids, sections))
-        plan = Plan((), biclique=biclique)
+        plan = Plan(spec.scheme.units)
         results += share_results(memory, spec, plan, tuple(history), tuple(fresh))
         history += fresh
     assert results == Counter((a, b) for k, a in seen["l"] for m, b in seen["r"] if k == m)
@@ -251,7 +347,7 @@ def test_units_of_a_group_see_the_same_keys_and_store_each_row_once(tasks, group
     assert plan.units < tasks + 2 * plan.groups
     layout = layout_of(plan)
     parts = layout.parts if layout else 1
-    units = [unit for task in range(tasks) for unit in shares_of_biclique(plan, layout, tasks, task)]
+    units = [unit for task in range(tasks) for unit in units_of_task(plan, layout, tasks, task)]
     assert len(units) == plan.units
     ranges = sorted({(unit.range.low, unit.range.high) for unit in units})
     assert len(ranges) == plan.groups

@@ -15,10 +15,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from watersmeet.model.grid import Amount, GridPlan, GridShape
-from watersmeet.plan.grid import advance, dynamic, ilf, start_grid
-from watersmeet.plan.relocation import StoredSections, count_relocation, relocation_per_cell
-from watersmeet.plan.shares import cells_of
+from watersmeet.schemes.grid.cells import cells_of
+from watersmeet.schemes.grid.facts import Amount, GridPlan, GridShape
+from watersmeet.schemes.grid.policy import advance, dynamic, ilf, start_grid
+from watersmeet.schemes.grid.relocation import StoredSections, count_relocation, relocation_per_cell
 
 MANY = settings(max_examples=max(300, settings().max_examples))
 

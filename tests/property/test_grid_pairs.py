@@ -8,11 +8,10 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from watersmeet.kernel.order import mix
-from watersmeet.kernel.sections import sections_of
-from watersmeet.model.grid import Amount, GridPlan, GridShape
-from watersmeet.plan.grid import advance, dynamic, optimal_mapping, start_grid
-from watersmeet.plan.shares import CellShare, cells_of, cells_of_task, shares_of_task
+from watersmeet.kernel.keys import mix, sections_of
+from watersmeet.schemes.grid.cells import CellShare, cells_of, cells_of_task, shares_of_task
+from watersmeet.schemes.grid.facts import Amount, GridPlan, GridShape
+from watersmeet.schemes.grid.policy import advance, dynamic, optimal_mapping, start_grid
 
 MANY = settings(max_examples=max(300, settings().max_examples))
 
@@ -31,7 +30,7 @@ class Rows:
 
 
 def meet(batch: int, shares: tuple[CellShare, ...], left: Rows, right: Rows) -> np.ndarray:
-    """How often each pair is joined in this batch: the rule of plan/shares.py, written down once more."""
+    """How often each pair is joined in this batch: the rule of schemes/grid/cells.py, written down once more."""
     met = np.zeros((len(left.sections), len(right.sections)), dtype=int)
     old_left, new_left = left.batches < batch, left.batches == batch
     old_right, new_right = right.batches < batch, right.batches == batch

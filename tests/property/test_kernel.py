@@ -11,14 +11,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from watersmeet.kernel import cross, equi, pairs
-from watersmeet.kernel.batches import coalesce
-from watersmeet.kernel.equi import EquiJoin
-from watersmeet.kernel.order import drop_null_keys, mix, order_keys
-from watersmeet.kernel.pairs import OutputColumn, Side
-from watersmeet.kernel.sorted import Sorted, concatenate, cut
+from watersmeet.kernel import emit, match
+from watersmeet.kernel.emit import Emission, OutputColumn, Picked
+from watersmeet.kernel.keys import drop_null_keys, mix, order_keys
+from watersmeet.kernel.match import BandJoin, EquiJoin, Side
+from watersmeet.kernel.rows import Sorted, coalesce, concatenate, cut
+from watersmeet.kernel.theta import ThetaJoin
+from watersmeet.model.expression import Call, Column
 from watersmeet.model.facts import KEY_SPACE
+from watersmeet.model.types import BIGINT, BOOLEAN
+from watersmeet.model.window import AT
 
+A, B = OutputColumn("l", "id", "a"), OutputColumn("r", "id", "b")
 small_keys = st.lists(st.integers(0, 12), max_size=40)
 wide_keys = st.lists(st.integers(-(2**63), 2**63 - 1), max_size=40)
 slices = st.lists(small_keys, max_size=4)
@@ -45,23 +49,23 @@ def runs_of(lists: list[list[int]]) -> list[Sorted]:
 @given(small_keys, small_keys, st.integers(1, 9))
 def test_equal_pairs_are_all_pairs_of_equal_keys_once(left, right, limit):
     left, right = sorted(left), sorted(right)
-    batches = list(equi.equal_pairs(np.array(left, np.uint64), np.array(right, np.uint64), limit))
+    batches = list(match.equal_pairs(np.array(left, np.uint64), np.array(right, np.uint64), limit))
     found = Counter((int(i), int(j)) for one, other in batches for i, j in zip(one, other, strict=True))
     assert found == Counter((i, j) for i, x in enumerate(left) for j, y in enumerate(right) if x == y)
     assert all(len(one) <= limit for one, _ in batches)
 
 
-@given(slices, slices, slices, slices, st.integers(1, 50), st.sampled_from([1, 5, cross.HEAVY_PAIRS]))
+@given(slices, slices, slices, slices, st.integers(1, 50), st.sampled_from([1, 5, match.HEAVY_PAIRS]))
 def test_each_pair_with_a_fresh_row_meets_once(old_left, new_left, old_right, new_right, piece, block):
     lefts, rights = runs_of(old_left + new_left), runs_of(old_right + new_right)
     left = Side("l", lefts[len(old_left) :], lefts[: len(old_left)])
     right = Side("r", rights[len(old_right) :], rights[: len(old_right)])
     join = EquiJoin((), None, (OutputColumn("l", "id", "a"), OutputColumn("r", "id", "b")))
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(pairs, "PIECE_ROWS", piece)
-        patch.setattr(pairs, "OUTPUT_ROWS", 7)
-        patch.setattr(cross, "HEAVY_PAIRS", block)
-        batches = list(equi.join_sides(left, right, join))
+        patch.setattr(match, "PIECE_ROWS", piece)
+        patch.setattr(emit, "OUTPUT_ROWS", 7)
+        patch.setattr(match, "HEAVY_PAIRS", block)
+        batches = list(join.results((left, right), None))
     found = Counter(pair for b in batches for pair in zip(*(c.to_pylist() for c in b.columns), strict=True))
     assert found == Counter(_owed(old_left, new_left, old_right, new_right))
     assert all(0 < b.num_rows <= 7 for b in batches)
@@ -92,15 +96,13 @@ def test_keys_that_share_a_hash_are_told_apart_also_in_blocks(left, right, block
     """Texts of any length, some of them missing; where they are wide, or keys differ, pairs go by position."""
     output = (OutputColumn("l", "k", "k"), OutputColumn("l", "t", "one"), OutputColumn("r", "t", "other"))
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(cross, "HEAVY_PAIRS", block)
-        patch.setattr(cross, "LEAST_ROWS", 3)
-        patch.setattr(cross, "TILED_ROWS", tiled)
-        patch.setattr(pairs, "OUTPUT_BYTES", 8 * wide)
+        patch.setattr(match, "HEAVY_PAIRS", block)
+        patch.setattr(emit, "LEAST_ROWS", 3)
+        patch.setattr(emit, "TILED_ROWS", tiled)
+        patch.setattr(emit, "OUTPUT_BYTES", 8 * wide)
         batches = list(
-            equi.join_sides(
-                Side("l", [text_run(left)], []),
-                Side("r", [], [text_run(right)]),
-                EquiJoin((("k", "k"),), None, output),
+            EquiJoin((("k", "k"),), None, output).results(
+                (Side("l", [text_run(left)], []), Side("r", [], [text_run(right)])), None
             )
         )
     found = Counter(row for b in batches for row in zip(*(c.to_pylist() for c in b.columns), strict=True))
@@ -109,12 +111,12 @@ def test_keys_that_share_a_hash_are_told_apart_also_in_blocks(left, right, block
 
 def test_batches_of_a_block_are_bounded_by_their_widest_value(monkeypatch):
     """By position they would be cut where the wide one is met; a block says beforehand how many rows fit."""
-    monkeypatch.setattr(cross, "LEAST_ROWS", 10)
-    monkeypatch.setattr(pairs, "OUTPUT_BYTES", 50_000)
+    monkeypatch.setattr(emit, "LEAST_ROWS", 10)
+    monkeypatch.setattr(emit, "OUTPUT_BYTES", 50_000)
     left, right = texts(1, ["x"] * 500 + ["y" * 1_000]), texts(1, ["z"] * 400)
     join = EquiJoin((), None, (OutputColumn("l", "s", "a"), OutputColumn("r", "s", "b")))
-    monkeypatch.setattr(equi, "expand", lambda found, start, rows, limit: iter([]))
-    batches = list(equi.join_sides(Side("l", [left], []), Side("r", [right], []), join))
+    monkeypatch.setattr(match, "expand", lambda found, start, rows, limit: iter([]))
+    batches = list(join.results((Side("l", [left], []), Side("r", [right], [])), None))
     assert sum(b.num_rows for b in batches) == 501 * 400
     assert max(sum(len(v) for v in b.column(0).to_pylist()) for b in batches) <= 50_000
 
@@ -130,7 +132,7 @@ def test_a_single_row_is_not_tiled(rows):
         for name, side in zip("lr", sides, strict=True)
         for c in side.schema.names
     ]
-    (batch,) = cross.cross(*sides, ("l", "r"), columns, 1 << 20)
+    (batch,) = emit.cross(dict(zip("lr", sides, strict=True)), columns, 1 << 20)
     assert batch.num_rows == many
     long = "l" if rows[0] == many else "r"
     given_ids = sides["lr".index(long)].column("id")
@@ -140,12 +142,12 @@ def test_a_single_row_is_not_tiled(rows):
 @pytest.mark.parametrize("piece, batches", [(20, 1), (19, 5)])
 def test_history_of_one_key_is_met_at_once_if_it_fits_a_piece(monkeypatch, piece, batches):
     """Else run by run, as views: the history of a key may be larger than memory."""
-    monkeypatch.setattr(cross, "HEAVY_PAIRS", 1)
-    monkeypatch.setattr(pairs, "PIECE_ROWS", piece)
+    monkeypatch.setattr(match, "HEAVY_PAIRS", 1)
+    monkeypatch.setattr(match, "PIECE_ROWS", piece)
     history = [run_of([7] * 4, start=4 * place) for place in range(5)]
     columns = (OutputColumn("l", "id", "a"), OutputColumn("r", "id", "b"))
     found = list(
-        equi.join_sides(Side("l", [run_of([7] * 3)], []), Side("r", [], history), EquiJoin((), None, columns))
+        EquiJoin((), None, columns).results((Side("l", [run_of([7] * 3)], []), Side("r", [], history)), None)
     )
     assert len(found) == batches
     rows = sorted(row for b in found for row in zip(*(c.to_pylist() for c in b.columns), strict=True))
@@ -156,14 +158,14 @@ def test_history_of_one_key_is_met_at_once_if_it_fits_a_piece(monkeypatch, piece
 def test_history_that_no_fresh_row_meets_is_not_touched(monkeypatch, fresh):
     """A heavy key that takes a rest has its history in every plan."""
     gathered = []
-    met_at_once = equi._history_at_once
+    met_at_once = match._history_at_once
     monkeypatch.setattr(
-        equi, "_history_at_once", lambda side: gathered.append(side.name) or met_at_once(side)
+        match, "_history_at_once", lambda side: gathered.append(side.name) or met_at_once(side)
     )
     history = [run_of([7] * 4, start=4 * place) for place in range(2)]
     left, right = (Side(name, [run_of([7], start=8)] if name in fresh else [], history) for name in "lr")
     columns = (OutputColumn("l", "id", "a"), OutputColumn("r", "id", "b"))
-    found = sum(b.num_rows for b in equi.join_sides(left, right, EquiJoin((), None, columns)))
+    found = sum(b.num_rows for b in EquiJoin((), None, columns).results((left, right), None))
     assert found == {0: 0, 1: 8, 2: 17}[len(fresh)]
     assert sorted(gathered) == sorted({"l", "r"} & {{"l": "r", "r": "l"}[name] for name in fresh})
 
@@ -171,9 +173,9 @@ def test_history_that_no_fresh_row_meets_is_not_touched(monkeypatch, fresh):
 def test_a_side_longer_than_a_batch_is_tiled_in_equal_parts(monkeypatch):
     """A rest of one row would be copied as often as a batch has rows."""
     widths = []
-    laid_out = cross._laid_out
+    laid_out = emit._laid_out
     monkeypatch.setattr(
-        cross,
+        emit,
         "_laid_out",
         lambda spread, tiled, limit: widths.append(tiled.num_rows) or laid_out(spread, tiled, limit),
     )
@@ -182,7 +184,7 @@ def test_a_side_longer_than_a_batch_is_tiled_in_equal_parts(monkeypatch):
         pa.record_batch({"z": np.arange(300)}),
     )
     columns = [OutputColumn("l", "x", "x"), OutputColumn("l", "y", "y"), OutputColumn("r", "z", "z")]
-    batches = list(cross.cross(wide, narrow, ("l", "r"), columns, 1000))
+    batches = list(emit.cross({"l": wide, "r": narrow}, columns, 1000))
     assert widths == [501, 500]
     pairs_found = np.concatenate([1000 * b.column(0).to_numpy() + b.column(2).to_numpy() for b in batches])
     assert max(b.num_rows for b in batches) <= 1000
@@ -194,16 +196,12 @@ def test_a_side_longer_than_a_batch_is_tiled_in_equal_parts(monkeypatch):
 def test_a_heavy_key_is_not_paired_row_by_row(monkeypatch):
     """The one side's columns are the same memory in all batches of a block."""
     left, right = run_of([7] * 300), run_of([7] * 200, start=1000)
-    monkeypatch.setattr(equi, "expand", lambda found, start, rows, limit: iter([]))
+    monkeypatch.setattr(match, "expand", lambda found, start, rows, limit: iter([]))
     columns = (OutputColumn("l", "id", "a"), OutputColumn("r", "id", "b"))
-    batches = list(
-        equi.join_sides(Side("l", [left], []), Side("r", [], [right]), EquiJoin((), None, columns))
-    )
+    batches = list(EquiJoin((), None, columns).results((Side("l", [left], []), Side("r", [], [right])), None))
     assert sum(b.num_rows for b in batches) == 60_000
-    monkeypatch.setattr(pairs, "OUTPUT_ROWS", 1000)
-    batches = list(
-        equi.join_sides(Side("l", [left], []), Side("r", [], [right]), EquiJoin((), None, columns))
-    )
+    monkeypatch.setattr(emit, "OUTPUT_ROWS", 1000)
+    batches = list(EquiJoin((), None, columns).results((Side("l", [left], []), Side("r", [], [right])), None))
     assert len({b.column(0).buffers()[1].address for b in batches}) == 1
     assert {b.num_rows for b in batches} == {900, 600}
 
@@ -271,7 +269,7 @@ def test_hash_of_strings_depends_on_the_value_alone(values, offset):
 def test_hash_of_a_string_longer_than_a_chunk(monkeypatch):
     values = ["a" * 5000, "b", "", "a" * 4999 + "b", "a" * 5000]
     whole = order_keys([pa.array(values)])
-    monkeypatch.setattr("watersmeet.kernel.order._HASH_CHUNK_BYTES", 64)
+    monkeypatch.setattr("watersmeet.kernel.keys._HASH_CHUNK_BYTES", 64)
     assert np.array_equal(order_keys([pa.array(values)]), whole)
     assert whole[0] == whole[4]
     assert len(set(whole.tolist())) == 4
@@ -286,28 +284,28 @@ def test_rows_without_stored_columns_are_still_counted():
     left = run_of([1, 2, 2])
     bare = Sorted(left.keys, left.rows.select([]))
     join = EquiJoin((), None, (OutputColumn("l", "id", "a"),))
-    batches = list(equi.join_sides(Side("l", [left], []), Side("r", [bare, bare], []), join))
+    batches = list(join.results((Side("l", [left], []), Side("r", [bare, bare], [])), None))
     assert sum(b.num_rows for b in batches) == 10
 
 
 def test_a_column_of_a_block_may_come_out_under_two_names(monkeypatch):
-    monkeypatch.setattr(cross, "HEAVY_PAIRS", 1)
+    monkeypatch.setattr(match, "HEAVY_PAIRS", 1)
     side = run_of([2] * 3)
     twice = (OutputColumn("l", "id", "a"), OutputColumn("r", "id", "b"), OutputColumn("l", "id", "c"))
-    (batch,) = equi.join_sides(Side("l", [side], []), Side("r", [side], []), EquiJoin((), None, twice))
+    (batch,) = EquiJoin((), None, twice).results((Side("l", [side], []), Side("r", [side], [])), None)
     rows = zip(*(column.to_pylist() for column in batch.columns), strict=True)
     assert sorted(rows) == [(i, j, i) for i in range(3) for j in range(3)]
 
 
 def test_a_block_may_have_columns_of_one_side_only(monkeypatch):
-    monkeypatch.setattr(cross, "HEAVY_PAIRS", 1)
+    monkeypatch.setattr(match, "HEAVY_PAIRS", 1)
     left = run_of([2] * 5)
     bare = Sorted(left.keys, left.rows.select([]))
     for sides in (
         (Side("l", [left], []), Side("r", [bare], [])),
         (Side("r", [bare], []), Side("l", [left], [])),
     ):
-        batches = list(equi.join_sides(*sides, EquiJoin((), None, (OutputColumn("l", "id", "a"),))))
+        batches = list(EquiJoin((), None, (OutputColumn("l", "id", "a"),)).results(sides, None))
         assert sorted(i for b in batches for i in b.column(0).to_pylist()) == sorted([*range(5)] * 5)
 
 
@@ -317,20 +315,20 @@ def texts(key: int, values: list[str]) -> Sorted:
 
 
 def test_one_huge_value_among_small_ones_does_not_make_a_huge_batch(monkeypatch):
-    monkeypatch.setattr(pairs, "OUTPUT_BYTES", 50_000)
+    monkeypatch.setattr(emit, "OUTPUT_BYTES", 50_000)
     left = texts(1, ["x"] * 500 + ["y" * 10_000])
     right = texts(1, ["z"] * 40)
     join = EquiJoin((), None, (OutputColumn("l", "s", "a"), OutputColumn("r", "s", "b")))
     batches = list(
-        coalesce(equi.join_sides(Side("l", [left], []), Side("r", [right], []), join), 65_536, 50_000)
+        coalesce(join.results((Side("l", [left], []), Side("r", [right], [])), None), 65_536, 50_000)
     )
     assert sum(b.num_rows for b in batches) == 501 * 40
     assert max(b.nbytes for b in batches) < 4 * 50_000
 
 
 def test_a_heavy_key_in_many_slices_is_gathered_in_bounded_pieces(monkeypatch):
-    monkeypatch.setattr(pairs, "PIECE_BYTES", 1_000)
-    pieces = pairs.gather([texts(1, ["abcdefgh"] * 20) for _ in range(30)])
+    monkeypatch.setattr(match, "PIECE_BYTES", 1_000)
+    pieces = list(match.pieces("l", [texts(1, ["abcdefgh"] * 20) for _ in range(30)]))
     assert sum(len(piece.keys) for piece in pieces) == 600
     assert max(piece.rows.nbytes for piece in pieces) <= 1_000
 
@@ -355,3 +353,65 @@ def test_coalesced_batches_keep_all_rows_within_the_size(sizes, rows, alone):
     if alone is not None:
         uncopied = {id(b) for b in batches}
         assert all(id(b) in uncopied for b in given_batches if b.num_rows >= alone)
+
+
+# Key, window time.
+timed = st.lists(st.tuples(st.integers(0, 4), st.integers(-9, 9)), max_size=12)
+JOINS = {
+    "equality": (EquiJoin((), None, (A, B)), lambda x, y: x == y),
+    "band": (BandJoin(BIGINT, -1, 0, None, (A, B)), lambda x, y: x in (y - 1, y)),
+    "any": (ThetaJoin(None, (A, B)), lambda x, y: True),
+}
+
+
+def timed_run(rows: list[tuple[int, int]]) -> Sorted:
+    by_key = np.argsort([key for key, _ in rows], kind="stable")
+    columns = {"id": np.arange(len(rows)), AT: np.array([at for _, at in rows], np.int64)}
+    keys = np.array([key for key, _ in rows], np.uint64)[by_key]
+    return Sorted(keys, pa.record_batch(columns).take(pa.array(by_key)))
+
+
+@pytest.mark.parametrize("kind", JOINS)
+@given(timed, timed, st.integers(0, 20))
+def test_every_kernel_tests_pairs_for_the_window(kind, left, right, within):
+    join, matches = JOINS[kind]
+    sides = Side("l", [timed_run(left)], []), Side("r", [], [timed_run(right)])
+    found = Counter(
+        row
+        for batch in join.results(sides, within)
+        for row in zip(*(c.to_pylist() for c in batch.columns), strict=True)
+    )
+    assert found == Counter(
+        (i, j)
+        for i, (x, at) in enumerate(left)
+        for j, (y, other) in enumerate(right)
+        if matches(x, y) and abs(at - other) <= within
+    )
+
+
+keyed = st.lists(st.tuples(st.integers(0, 2), st.integers(-3, 3)), min_size=1, max_size=5)
+
+
+@given(keyed, keyed, keyed, st.integers(0, 4))
+def test_candidates_of_three_inputs_are_tested_and_come_out_by_name(one, two, three, within):
+    """Emission knows inputs by name, however many there are."""
+    places = np.array(list(itertools.product(*(range(len(found)) for found in (one, two, three)))))
+    picked = {
+        name: Picked(
+            pa.record_batch({"k": [k for k, _ in found], AT: [at for _, at in found]}), places[:, at]
+        )
+        for at, (name, found) in enumerate(zip("abc", (one, two, three), strict=True))
+    }
+    sum_of_two = Call("+", (Column("a", "k", BIGINT), Column("b", "k", BIGINT)), BIGINT)
+    emission = Emission(
+        (OutputColumn("c", "k", "ck"), OutputColumn("a", AT, "at")),
+        residual=Call(">=", (sum_of_two, Column("c", "k", BIGINT)), BOOLEAN),
+        verify=((("a", "k"), ("b", "k")),),
+        within=within,
+    )
+    results = pa.Table.from_batches(emission.results(picked), pa.schema({"ck": pa.int64(), "at": pa.int64()}))
+    assert list(zip(*results.to_pydict().values(), strict=True)) == [
+        (c[0], a[1])
+        for a, b, c in itertools.product(one, two, three)
+        if a[0] == b[0] and a[0] + b[0] >= c[0] and max(a[1], b[1], c[1]) - min(a[1], b[1], c[1]) <= within
+    ]

@@ -26,13 +26,14 @@ from tests.property import (
     test_grid_pairs,
     test_kernel,
 )
-from watersmeet.kernel import pairs
-from watersmeet.kernel.pairs import Piece, Side
+from watersmeet.kernel import match
+from watersmeet.kernel.match import KeyedRows, Side
 from watersmeet.model.facts import Run
-from watersmeet.model.grid import GridGroup, GridPlan, GridShape
-from watersmeet.plan import shares
-from watersmeet.plan.grid import GridPolicy
-from watersmeet.plan.hypercube import Sides
+from watersmeet.schemes.grid import cells as grid_cells
+from watersmeet.schemes.grid.facts import GridGroup, GridPlan, GridShape
+from watersmeet.schemes.grid.policy import GridPolicy
+from watersmeet.schemes.hypercube.plan import Sides
+from watersmeet.schemes.scheme import RowPart
 
 
 @dataclass(frozen=True)
@@ -107,9 +108,9 @@ def reshaped_by_the_highest_bit(self: GridGroup, shape: GridShape) -> GridGroup:
     return GridGroup(rows, cols)
 
 
-def square_cut(left: int, right: int, heavy_output: float, workers: int) -> Sides:
-    side = math.sqrt(left * right * workers / heavy_output)
-    return Sides(side, side)
+def square_cut(rows: Sequence[int], heavy_output: float, workers: int) -> Sides:
+    side = (math.prod(rows) * workers / heavy_output) ** (1 / len(rows))
+    return (side,) * len(rows)
 
 
 def stepped_by_four(parts: int, wanted: float) -> int:
@@ -139,17 +140,19 @@ def in_turn(lots: Any, kept: Any, tasks: int) -> tuple[list[np.ndarray], np.ndar
     return filled, load
 
 
-def without_fresh_pairs(left: Side, right: Side) -> Iterator[tuple[Piece, Piece]]:
+def without_fresh_pairs(left: Side, right: Side) -> Iterator[tuple[KeyedRows, KeyedRows]]:
     """The delta rule without fresh x fresh."""
-    left_fresh, right_fresh = pairs.gather(left.fresh), pairs.gather(right.fresh)
-    left_old, right_old = ([Piece(s.keys, s.rows) for s in side.history if len(s)] for side in (left, right))
+    left_fresh, right_fresh = (list(match.pieces(side.name, side.fresh)) for side in (left, right))
+    left_old, right_old = (
+        [KeyedRows(side.name, s.keys, s.rows) for s in side.history if len(s)] for side in (left, right)
+    )
     yield from ((new, old) for new in left_fresh for old in right_old)
     yield from ((old, new) for new in right_fresh for old in left_old)
 
 
-def overlapping_parts(run: Run, count: int, parts: tuple[int, int], of: int) -> tuple[int, int]:
+def overlapping_parts(self: RowPart, run: Run, count: int) -> tuple[int, int]:
     """Both ends rounded outwards."""
-    return count * parts[0] // of, -(-count * parts[1] // of)
+    return count * self.low // self.of, -(-count * self.high // self.of)
 
 
 def only_own_group(sections: Callable[..., Any]) -> Callable[..., Any]:
@@ -157,12 +160,12 @@ def only_own_group(sections: Callable[..., Any]) -> Callable[..., Any]:
     return lambda parts, width, groups: sections(parts, width, list(groups)[:1])
 
 
-DECIDED = "watersmeet.plan.grid.optimal_mapping"
+DECIDED = "watersmeet.schemes.grid.policy.optimal_mapping"
 
 MUTANTS = [
     Mutant(
         "no padding",
-        {"watersmeet.plan.grid._padded": lambda left, right, cells: (cells * left, cells * right)},
+        {"watersmeet.schemes.grid.policy._padded": lambda left, right, cells: (cells * left, cells * right)},
         (test_grid_bounds.test_with_padding_decisions_are_logarithmic_however_far_apart,),
     ),
     Mutant(
@@ -181,7 +184,7 @@ MUTANTS = [
     ),
     Mutant(
         "a decision at three times instead of twice the size",
-        {"watersmeet.plan.grid.is_due": due_at_three_times},
+        {"watersmeet.schemes.grid.policy.is_due": due_at_three_times},
         (
             test_grid_bounds.test_theorem_4_1_the_load_is_at_most_a_quarter_above_the_optimum,
             test_grid_bounds.test_with_epsilon_the_bound_is_3_plus_2e_by_3_plus_e,
@@ -189,38 +192,38 @@ MUTANTS = [
     ),
     Mutant(
         "a migration that does not keep what cells have",
-        {"watersmeet.model.grid.GridGroup.reshaped": reshaped_by_the_highest_bit},
+        {"watersmeet.schemes.grid.facts.GridGroup.reshaped": reshaped_by_the_highest_bit},
         (test_grid_bounds.test_lemma_4_4_a_step_brings_each_cell_one_part_more,),
     ),
     Mutant(
         "a square cut instead of one by |R| and |S|",
-        {"watersmeet.plan.hypercube.desired_sides": square_cut},
+        {"watersmeet.schemes.hypercube.plan.desired_sides": square_cut},
         (test_cube_bounds.test_a_heavy_key_is_cut_by_its_rows_of_both_inputs,),
     ),
     Mutant(
         "a factor of four instead of two",
-        {"watersmeet.plan.hypercube._stepped": stepped_by_four},
+        {"watersmeet.schemes.hypercube.plan._stepped": stepped_by_four},
         (test_cube_plan.test_a_side_moves_by_powers_of_two_to_within_a_factor_of_two_and_no_further,),
     ),
     Mutant(
         "sides without hysteresis",
-        {"watersmeet.plan.hypercube._stepped": nearest_power},
+        {"watersmeet.schemes.hypercube.plan._stepped": nearest_power},
         (test_cube_plan.test_a_side_moves_by_powers_of_two_to_within_a_factor_of_two_and_no_further,),
     ),
     Mutant(
         "idle keys keep their grids",
-        {"watersmeet.plan.hypercube.IDLE_EXCESS": 1 << 30},
+        {"watersmeet.schemes.hypercube.plan.IDLE_EXCESS": 1 << 30},
         (test_cube_bounds.test_many_keys_in_turn_do_not_end_up_on_every_task,),
         (16,),
     ),
     Mutant(
         "light ranges that ignore the load of the cells",
-        {"watersmeet.plan.allot._room": equal_room},
+        {"watersmeet.schemes.hypercube.allot._room": equal_room},
         (test_cube_counts.test_light_keys_even_out_what_the_cells_leave_uneven,),
     ),
     Mutant(
         "cells that ignore the load of the tasks",
-        {"watersmeet.plan.allot._fill": in_turn},
+        {"watersmeet.schemes.hypercube.allot._fill": in_turn},
         (
             test_cube_bounds.test_a_task_reads_no_more_than_its_share_of_the_rows_and_the_root_of_its_share_of_the_results,
             test_cube_bounds.test_no_task_has_much_more_to_do_than_the_mean,
@@ -228,7 +231,7 @@ MUTANTS = [
     ),
     Mutant(
         "the delta rule without two fresh rows",
-        {"watersmeet.kernel.equi.owed_pieces": without_fresh_pairs},
+        {"watersmeet.kernel.match.owed_pieces": without_fresh_pairs},
         (
             test_kernel.test_each_pair_with_a_fresh_row_meets_once,
             test_cube_pairs.test_each_pair_meets_once_under_any_sequence_of_plans,
@@ -236,12 +239,15 @@ MUTANTS = [
     ),
     Mutant(
         "parts of a heavy key that overlap",
-        {"watersmeet.engine.task.positions": overlapping_parts},
-        (test_cube_pairs.test_each_pair_meets_once_under_any_sequence_of_plans,),
+        {"watersmeet.schemes.scheme.RowPart.positions": overlapping_parts},
+        (
+            test_cube_pairs.test_each_pair_meets_once_under_any_sequence_of_plans,
+            test_cube_pairs.test_planned_shares_hold_every_combination_with_a_fresh_row_once,
+        ),
     ),
     Mutant(
         "fresh rows that meet their own group only",
-        {"watersmeet.plan.shares._sections": only_own_group(shares._sections)},
+        {"watersmeet.schemes.grid.cells._sections": only_own_group(grid_cells._sections)},
         (
             test_grid_pairs.test_each_pair_meets_once_across_mappings_groups_and_growth,
             test_grid_pairs.test_each_pair_meets_once_while_the_grid_adapts,

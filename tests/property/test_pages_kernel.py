@@ -14,20 +14,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.property.pages_helpers import Key, Paged, paged_tables, rank
-from watersmeet.kernel import lookup, pairs
+from watersmeet.kernel import emit, lookup
 from watersmeet.kernel import pages as pages_kernel
-from watersmeet.kernel.lookup import LookupJoin, join_pages, open_page, pages_of_rows, unmatched
-from watersmeet.kernel.order import order_keys
-from watersmeet.kernel.pages import (
-    find_disorder,
-    find_outside,
-    locate,
-    needed_pages,
-    page_orders,
-    pages_of,
-)
-from watersmeet.kernel.pairs import OutputColumn
-from watersmeet.kernel.sorted import Sorted, take_rows
+from watersmeet.kernel.emit import OutputColumn
+from watersmeet.kernel.keys import order_keys
+from watersmeet.kernel.lookup import LookupJoin, open_page, pages_of_rows
+from watersmeet.kernel.pages import find_disorder, find_outside, locate, needed_pages, page_orders, pages_of
+from watersmeet.kernel.rows import Sorted, take_rows
 from watersmeet.model.expression import Call, Column
 from watersmeet.model.pages import PageIndex, page_range
 from watersmeet.model.types import BIGINT, BOOLEAN
@@ -153,7 +146,7 @@ def test_each_match_comes_out_once_and_rows_without_one_with_nulls(
             patch.setattr(
                 pages_kernel, "order_keys", lambda columns: order_keys(columns) & np.uint64(1 << 63)
             )
-        patch.setattr(pairs, "OUTPUT_ROWS", 7)
+        patch.setattr(emit, "OUTPUT_ROWS", 7)
         patch.setattr(lookup, "GROUP_PAGES", group)
         patch.setattr(lookup, "_WHOLE_BYTES", whole)
         patch.setattr(lookup, "_SEARCHED_ROWS", 0 if searched else 1 << 60)
@@ -162,7 +155,7 @@ def test_each_match_comes_out_once_and_rows_without_one_with_nulls(
         needed = needed_pages(table.index, pending.keys, pending.rows.select(list(table.names))).tolist()
         shuffle.shuffle(needed)
         schema = table.batch([], start=0).schema
-        batches = list(join_pages(pending, (pages[number] for number in needed), join, schema))
+        batches = list(join.results(pending, (pages[number] for number in needed), schema))
     found = Counter(pair for b in batches for pair in zip(*(c.to_pylist() for c in b.columns), strict=True))
     assert found == Counter(_owed(table, sought, left, residual))
     assert all(0 < b.num_rows <= 7 and b.schema.names == ["a", "b"] for b in batches)
@@ -218,7 +211,7 @@ def test_large_pages_are_searched_one_by_one_and_others_together(pages, size, wa
         patch.setattr(lookup, "_searched", watched)
         opened = table.open_pages()
         batches = list(
-            join_pages(pending, (opened[number] for number in needed), join, table.batch([], start=0).schema)
+            join.results(pending, (opened[number] for number in needed), table.batch([], start=0).schema)
         )
     got = Counter(pair for b in batches for pair in zip(*(c.to_pylist() for c in b.columns), strict=True))
     low, high = np.searchsorted(keys, sought), np.searchsorted(keys, sought, side="right")
@@ -273,8 +266,8 @@ def test_results_of_a_slice_are_cut_by_its_own_rows(monkeypatch, left):
     page = open_page(0, wide(keys), ["k"])
     join = LookupJoin((("k", "k"),), None, (OutputColumn("s", "text", "a"), *OUTPUT[1:]), ("s", "t"), left)
     # Room for thirty pairs of rows of a kilobyte each.
-    monkeypatch.setattr(pairs, "OUTPUT_BYTES", 60_000)
-    assert [batch.num_rows for batch in join_pages(pending, [page], join, WIDE)] == [20]
+    monkeypatch.setattr(emit, "OUTPUT_BYTES", 60_000)
+    assert [batch.num_rows for batch in join.results(pending, [page], WIDE)] == [20]
 
 
 @given(paged_tables())
@@ -282,7 +275,7 @@ def test_rows_that_are_nowhere_come_out_with_nulls_each_once(drawn):
     table, sought = drawn
     pending = table.pending(sought).between(page_range(len(table.pages)))
     join = LookupJoin((), None, OUTPUT, ("s", "t"), left=True)
-    batches = list(unmatched(pending, join, table.batch([], start=0).schema))
+    batches = list(join.unmatched(pending, table.batch([], start=0).schema))
     found = [row for batch in batches for row in batch.to_pylist()]
     nowhere = [n for n, key in enumerate(sought) if home(table, key) == len(table.pages)]
     assert sorted(row["a"] for row in found) == nowhere

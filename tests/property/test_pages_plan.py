@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 
 from watersmeet.model.facts import KEY_SPACE
 from watersmeet.model.pages import PAGE_SHIFT
-from watersmeet.plan import buffer as buffer_module
-from watersmeet.plan.buffer import PageBuffer
-from watersmeet.plan.pages import PageCounts, PagePolicy, choose_pages, count_pages, share_pages
+from watersmeet.schemes.table import buffer as buffer_module
+from watersmeet.schemes.table.buffer import PageBuffer
+from watersmeet.schemes.table.pages import PageCounts, PagePolicy, choose_pages, count_pages, share_pages
 
 
 @st.composite

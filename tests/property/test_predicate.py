@@ -139,9 +139,10 @@ def test_a_valid_condition_is_read_and_every_conjunct_is_kept(condition: Made, a
         assert condition.schemas[column.input][column.name] == column.type
     first, second = condition.schemas
     for key in predicate.keys:
-        assert quoted(first) in key.left.sql
-        assert quoted(second) in key.right.sql
-        assert key.type == common_type(key.left.expression.type, key.right.expression.type, ansi)
+        assert key.inputs == (first, second)
+        assert all(quoted(side.input) in side.sql for side in key.sides)
+        one, other = (side.expression.type for side in key.sides)
+        assert key.type == common_type(one, other, ansi)
 
 
 @settings(deadline=None, max_examples=80)

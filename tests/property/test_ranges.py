@@ -9,13 +9,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from watersmeet.kernel.band import BandJoin, right_range
-from watersmeet.kernel.sorted import Sorted
+from watersmeet.kernel.match import BandJoin, right_range
+from watersmeet.kernel.rows import Sorted
 from watersmeet.log.runs import _marks
 from watersmeet.model.facts import KEY_SPACE, KeyRange, Run
 from watersmeet.model.types import SqlType
-from watersmeet.plan.ranges import plan_band_ranges
-from watersmeet.plan.spread import spread_of
+from watersmeet.schemes.balance import spread_of
+from watersmeet.schemes.range import plan_band_ranges
 
 
 def run_of(keys: np.ndarray) -> Run:

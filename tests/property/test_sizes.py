@@ -17,19 +17,15 @@ from hypothesis import strategies as st
 from watersmeet.engine import ingest
 from watersmeet.engine.spec import Settings
 from watersmeet.errors import UsageError
-from watersmeet.kernel import band, equi, pairs, theta
-from watersmeet.kernel.band import BandJoin
-from watersmeet.kernel.batches import split
-from watersmeet.kernel.equi import EquiJoin
-from watersmeet.kernel.lookup import LookupJoin, join_pages, open_page
-from watersmeet.kernel.order import order_keys
+from watersmeet.kernel import emit
+from watersmeet.kernel.emit import OutputColumn
+from watersmeet.kernel.keys import order_keys, words
+from watersmeet.kernel.lookup import LookupJoin, open_page
+from watersmeet.kernel.match import BandJoin, EquiJoin, Side
 from watersmeet.kernel.pages import page_orders
-from watersmeet.kernel.pairs import OutputColumn, Side
-from watersmeet.kernel.sizes import row_bytes, varies
-from watersmeet.kernel.sorted import Sorted, bounded, take_rows
+from watersmeet.kernel.rows import Sorted, bounded, row_bytes, split, take_rows, varies
 from watersmeet.kernel.theta import ThetaJoin
 from watersmeet.kernel.vectors import vectors_of
-from watersmeet.kernel.words import words
 from watersmeet.local.join import LocalJoin
 from watersmeet.model.facts import BatchId
 from watersmeet.model.pages import PageIndex
@@ -180,17 +176,17 @@ def by_value(rows: pa.RecordBatch) -> Sorted:
 
 def equality(rows: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
     join = EquiJoin((("k", "k"),), None, OUTPUT)
-    return equi.join_sides(Side("l", [by_hash(rows)], []), Side("r", [], [by_hash(PARTNERS)]), join)
+    return join.results((Side("l", [by_hash(rows)], []), Side("r", [], [by_hash(PARTNERS)])), None)
 
 
 def close(rows: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
     join = BandJoin(INT, -1, 1, None, OUTPUT)
-    return band.join_bands(Side("l", [by_value(rows)], []), Side("r", [], [by_value(PARTNERS)]), join)
+    return join.results((Side("l", [by_value(rows)], []), Side("r", [], [by_value(PARTNERS)])), None)
 
 
 def every_pair(rows: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
     join = ThetaJoin(None, OUTPUT)
-    return theta.join_blocks(Side("l", [by_hash(rows)], []), Side("r", [], [by_hash(PARTNERS)]), join)
+    return join.results((Side("l", [by_hash(rows)], []), Side("r", [], [by_hash(PARTNERS)])), None)
 
 
 def by_function(rows: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
@@ -199,7 +195,7 @@ def by_function(rows: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
         return np.ones(left.num_rows, np.bool_)
 
     join = ThetaJoin(None, OUTPUT, condition=holds, columns=(("k", "v"), ("k",)))
-    return theta.join_blocks(Side("l", [by_hash(rows)], []), Side("r", [], [by_hash(PARTNERS)]), join)
+    return join.results((Side("l", [by_hash(rows)], []), Side("r", [], [by_hash(PARTNERS)])), None)
 
 
 def looked_up(rows: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
@@ -209,13 +205,13 @@ def looked_up(rows: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
     orders = page_orders(index, PARTNERS.select(["k"]), np.arange(PARTNERS_ROWS, dtype=np.uint64))
     output = tuple(OutputColumn({"l": "t", "r": "s"}[c.input], c.column, c.name) for c in OUTPUT)
     join = LookupJoin((("k", "k"),), None, output, ("s", "t"))
-    return join_pages(Sorted(orders, PARTNERS), [open_page(0, rows, ["k"])], join, rows.schema)
+    return join.results(Sorted(orders, PARTNERS), [open_page(0, rows, ["k"])], rows.schema)
 
 
 @pytest.mark.parametrize("shape", SHAPES)
 @pytest.mark.parametrize("join", [equality, close, every_pair, by_function, looked_up])
 def test_one_huge_value_of_any_type_does_not_make_a_huge_batch(join, shape, monkeypatch):
-    monkeypatch.setattr(pairs, "OUTPUT_BYTES", BOUND)
+    monkeypatch.setattr(emit, "OUTPUT_BYTES", BOUND)
     found: Counter[tuple[int, int]] = Counter()
     for batch in join(rows_of(shape)):
         assert batch.nbytes <= 1.2 * BOUND
@@ -225,27 +221,27 @@ def test_one_huge_value_of_any_type_does_not_make_a_huge_batch(join, shape, monk
 
 @pytest.mark.parametrize("join", [equality, close, every_pair, looked_up])
 def test_a_value_that_exceeds_the_bound_is_alone(join, monkeypatch):
-    monkeypatch.setattr(pairs, "OUTPUT_BYTES", HUGE // 2)
+    monkeypatch.setattr(emit, "OUTPUT_BYTES", HUGE // 2)
     sizes = Counter(batch.num_rows for batch in join(rows_of("struct")) if batch.nbytes >= HUGE)
     assert sizes == {1: PARTNERS_ROWS}
 
 
 def test_wide_keys_are_compared_in_bounded_parts(monkeypatch):
     """They need not come out to be gathered; the mean of a piece with one wide key says nothing."""
-    monkeypatch.setattr(pairs, "OUTPUT_BYTES", BOUND)
+    monkeypatch.setattr(emit, "OUTPUT_BYTES", BOUND)
     seen: list[int] = []
-    same = pairs.same_value
+    same = emit.same_value
 
     def weighed(one: pa.Array, other: pa.Array) -> pa.Array:
         seen.append(one.nbytes + other.nbytes)
         return same(one, other)
 
-    monkeypatch.setattr(pairs, "same_value", weighed)
+    monkeypatch.setattr(emit, "same_value", weighed)
     wide = pa.record_batch({"k": ["x" * 20_000] + ["y"] * 400, "id": np.arange(401)})
     left = Sorted(np.zeros(401, np.uint64), wide)
     output = (OutputColumn("l", "id", "a"), OutputColumn("r", "id", "b"))
     join = EquiJoin((("k", "k"),), None, output)
-    batches = list(equi.join_sides(Side("l", [left.slice(0, 20)], []), Side("r", [], [left]), join))
+    batches = list(join.results((Side("l", [left.slice(0, 20)], []), Side("r", [], [left])), None))
     assert sum(batch.num_rows for batch in batches) == 1 + 19 * 400
     assert max(seen) <= 1.2 * BOUND
 
@@ -260,8 +256,8 @@ def test_a_struct_matched_1500_times_does_not_overflow():
     left, right = Sorted(keys, rows), Sorted(np.full(1_500, 2_000, np.uint64), partners)
     output = (OutputColumn("l", "v", "v"), OutputColumn("r", "id", "b"))
     found = 0
-    for batch in equi.join_sides(Side("l", [left], []), Side("r", [], [right]), EquiJoin((), None, output)):
-        assert batch.nbytes <= 1.1 * pairs.OUTPUT_BYTES
+    for batch in EquiJoin((), None, output).results((Side("l", [left], []), Side("r", [], [right])), None):
+        assert batch.nbytes <= 1.1 * emit.OUTPUT_BYTES
         found += batch.num_rows
     assert found == 1_500
 

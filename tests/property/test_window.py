@@ -12,12 +12,12 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
+from watersmeet.engine.window import TIME_SHARES, time_marks, window_times
 from watersmeet.errors import StateError
-from watersmeet.kernel.window import TIME_SHARES, close_times, time_marks, window_times
+from watersmeet.kernel.emit import close_times
 from watersmeet.model.facts import (
     KEY_SPACE,
     BatchId,
-    Column,
     Descriptor,
     InputSpec,
     InputTotals,
@@ -29,11 +29,10 @@ from watersmeet.model.facts import (
     Plan,
     Receipt,
     Run,
+    StoredColumn,
 )
-from watersmeet.model.grid import Amount
 from watersmeet.model.window import AT, FARTHEST, OVER_ROWS, OVER_TIME, Window
 from watersmeet.plan.batch import count_arrived, plan_batch
-from watersmeet.plan.grid import dynamic, is_due, start_grid
 from watersmeet.plan.merges import (
     FAN_IN,
     MIN_REWRITE_ROWS,
@@ -41,23 +40,25 @@ from watersmeet.plan.merges import (
     apply_finished,
     plan_merges,
 )
-from watersmeet.plan.placement import HashStrategy
 from watersmeet.plan.window import (
     all_within,
     estimate_expired_rows,
     evict,
     floors_of,
-    live_grid,
     next_watermark,
     number_runs,
-    reachable,
+    reachable_history,
     reading_floors,
 )
+from watersmeet.schemes.grid.facts import Amount
+from watersmeet.schemes.grid.policy import dynamic, is_due, start_grid
+from watersmeet.schemes.grid.scheme import live_grid
+from watersmeet.schemes.hash import Hash, HashPlan
 
 SIGNATURE = JoinSignature(
     (
-        InputSpec("l", (Column(AT, "bigint"),), ("k",), time="t"),
-        InputSpec("r", (Column(AT, "bigint"),), ("k",), time="t"),
+        InputSpec("l", (StoredColumn(AT, "bigint"),), ("k",), time="t"),
+        InputSpec("r", (StoredColumn(AT, "bigint"),), ("k",), time="t"),
     ),
     "l.k = r.k",
     ("bigint",),
@@ -82,7 +83,7 @@ def manifest(window: Window, history: Sequence[Run], fresh: Sequence[Run], **tot
         tuple(history),
         tuple(fresh),
         (),
-        Plan(()),
+        Plan(HashPlan(())),
         totals,
     )
 
@@ -178,7 +179,7 @@ def test_rows_judged_by_another_watermark_are_refused():
             signature=parent.signature,
             instance="one",
             run_seq=0,
-            strategy=HashStrategy(),
+            scheme=Hash(),
             tasks=2,
             now_ms=1,
             keys_of=lambda run: np.zeros(0, np.uint64),
@@ -239,7 +240,7 @@ def test_what_is_not_read_or_not_tested_makes_no_difference(old_l, old_r, new_l,
             live[age].append(run(f"{age}-{name}-{place}", ats, name))
             rows[live[age][-1].path] = ats
     facts = manifest(Window(OVER_TIME, width), live["old"], live["new"])
-    read = {one.path for one in (*reachable(facts), *facts.fresh)}
+    read = {one.path for one in (*reachable_history(facts), *facts.fresh)}
     for one, other in itertools.product(facts.fresh, facts.live):
         if one.input != other.input:
             apart = [abs(a - b) for a, b in itertools.product(rows[one.path], rows[other.path])]
@@ -253,10 +254,10 @@ def test_far_runs_are_not_read_and_close_ones_need_no_test():
     window = Window(OVER_TIME, 10)
     far, near, fresh = run("far", [0, 5]), run("near", [10, 12]), run("new", [16, 20], "r")
     facts = manifest(window, [far, near], [fresh])
-    assert reachable(facts) == (near,)
+    assert reachable_history(facts) == (near,)
     assert all_within(facts)
     assert not all_within(manifest(window, [far, near], [run("new", [15, 20], "r")]))
-    assert reachable(manifest(window, [far, near], [run("own", [16])])) == ()
+    assert reachable_history(manifest(window, [far, near], [run("own", [16])])) == ()
 
 
 def test_over_rows_the_history_is_read_from_the_floor_on():
@@ -264,8 +265,8 @@ def test_over_rows_the_history_is_read_from_the_floor_on():
     history = [run("a", range(20)), run("b", range(20, 40))]
     fresh = [replace(run("c", range(5)), base=40, times=(40, 44))]
     facts = manifest(window, history, fresh, l=InputTotals(rows=45), r=InputTotals(rows=7))
-    assert reading_floors(facts) == {"l": 30}
-    assert [one.path for one in reachable(facts)] == ["b"]
+    assert reading_floors(window, facts.fresh, facts.totals) == {"l": 30}
+    assert [one.path for one in reachable_history(facts)] == ["b"]
 
 
 # --- merges ---------------------------------------------------------------------------------------------------------

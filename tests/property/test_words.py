@@ -9,7 +9,7 @@ import pyarrow as pa
 from hypothesis import given
 from hypothesis import strategies as st
 
-from watersmeet.kernel.words import decode_floats, encode_floats, shift, words
+from watersmeet.kernel.keys import decode_floats, encode_floats, shift, words
 
 STRICT = [
     (pa.int64(), st.integers(-(2**63), 2**63 - 1)),

@@ -13,7 +13,9 @@ from pyspark.sql import functions as F
 
 import watersmeet as wm
 from tests.spark.state_helpers import newest
-from watersmeet.model.cube import BicliquePlan
+from watersmeet.schemes.biclique import BicliquePlan
+from watersmeet.schemes.hash import HashPlan
+from watersmeet.schemes.hypercube.facts import CubePlan
 from watersmeet.testing import StreamScript, assert_same_rows
 
 SCHEMA = "k int, s string, x int"
@@ -65,15 +67,15 @@ def test_a_stream_with_a_hot_key_that_changes(spark, tmp_path):
     """The restart finds the plan of a hypercube with other tasks, and goes on as a hash join."""
     lives = [{"tasks": 3}, {"strategy": "hash", "tasks": 2}]
     run(spark, tmp_path, "l.k = r.k AND l.x < r.x + 50", drifting(80), lives)
-    assert newest(tmp_path / "state").plan.cube is None
+    assert isinstance(newest(tmp_path / "state").plan.scheme, HashPlan)
 
 
 def test_heavy_keys_are_shared_by_the_tasks(spark, tmp_path):
     """Each value of s makes a key of its own; the restart finds the plan of a hash join."""
     lives = [{"strategy": "hash", "tasks": 2}, {"strategy": "hypercube", "tasks": 3}]
     run(spark, tmp_path, "l.k = r.k AND l.s = r.s", drifting(200), lives)
-    cube = newest(tmp_path / "state").plan.cube
-    assert cube is not None
+    cube = newest(tmp_path / "state").plan.scheme
+    assert isinstance(cube, CubePlan)
     assert {task for one in cube.heavy for task in one.tasks} == {0, 1, 2}
     assert any(len(set(one.tasks)) > 1 for one in cube.heavy)
     assert {"7, a", "11, a"} <= {one.label for one in cube.heavy}
@@ -100,7 +102,7 @@ def test_a_biclique(spark, tmp_path, groups, units):
     """Four units on three tasks: two a side that share all keys, or one a side for each half of the keys."""
     lives = [{"strategy": "biclique", "tasks": 3, "groups": groups}] * 2
     run(spark, tmp_path, "l.k = r.k", drifting(80), lives)
-    assert newest(tmp_path / "state").plan.biclique == BicliquePlan(units, groups)
+    assert newest(tmp_path / "state").plan.scheme == BicliquePlan(units, groups)
 
 
 BAD: list[Any] = [

@@ -35,6 +35,7 @@ from tests.spark.shop import (
 from tests.spark.state_helpers import failure, newest, renew_workers
 from tests.unit.database_helpers import open_postgresql, open_sqlite, server  # noqa: F401
 from tests.waiting import wait_until
+from watersmeet.schemes.table.facts import PagePlan
 from watersmeet.testing import StreamScript, assert_same_rows
 
 SMALL = {"page_rows": 20, "in_place": False}
@@ -74,14 +75,15 @@ def test_streams_with_tables_of_every_kind_give_sparks_batch_join(spark, tmp_pat
 
     status = {one.name: one for one in wm.status(str(state)).joins}
     assert set(status) == set(STREAMED)
-    assert {name: status[name].strategy for name in ("left", "mesh", "index")} == {
+    assert {status[name].strategy for name in STREAMED} == {"table"}
+    pages = {name: plan for name in STREAMED if isinstance(plan := status[name].plan, PagePlan)}
+    assert {name: pages[name].reading for name in ("left", "mesh", "index")} == {
         "left": "hybrid",
         "mesh": "mesh",
         "index": "index",
     }
-    pages = {name: status[name].table for name in STREAMED}
     # 1,940 rows have an id. In place there are the row groups as they are, 2,000 rows by 300.
-    assert pages["left"].pages == 97 and pages["in-place"].pages == 7
+    assert pages["left"].table.pages == 97 and pages["in-place"].table.pages == 7
     assert 0 < pages["left"].pages_read < 97
     assert not any(one.waiting_rows for one in pages.values())
     assert not any(status[name].damage for name in STREAMED)
@@ -211,7 +213,7 @@ def test_rows_wait_for_others_but_not_longer_than_asked(spark, tmp_path, shop):
 
     def waiting() -> int:
         (one,) = wm.status(str(state)).joins
-        return one.table.waiting_rows if one.table else 0
+        return one.plan.waiting_rows if isinstance(one.plan, PagePlan) else 0
 
     with Timed(spark, tmp_path, s=STREAM) as script:
         script.start(lambda s: joined(s, shop, case, state, max_delay=f"{DELAY_S:g} seconds"))
@@ -235,11 +237,11 @@ def test_rows_wait_for_others_but_not_longer_than_asked(spark, tmp_path, shop):
     s = spark.createDataFrame([*hot, *absent, *alone, *later], STREAM)
     assert_same(results, expected(s, shop.frame, case), case)
     manifest = newest(state, "left")
-    assert manifest.plan.pages.arrivals == () and not manifest.live
+    assert manifest.plan.scheme.arrivals == () and not manifest.live
 
 
 def test_a_table_that_changes_is_seen_within_its_refresh(spark, tmp_path):
-    """New files of a directory, in place and in the form, and new rows of a database; without refresh, none."""
+    """New files of a directory, in place and in the sorted copy, and new rows of a database; without refresh, none."""
     folder = tmp_path / "products"
     folder.mkdir()
     first, second = (arrow([(n, n + add, "a", 0) for n in range(add, add + 40)], COLUMNS) for add in (0, 100))
@@ -252,7 +254,7 @@ def test_a_table_that_changes_is_seen_within_its_refresh(spark, tmp_path):
     def build(s: DataFrame) -> DataFrame:
         tables = {
             "in-place": table(folder, "id", in_place=True, refresh=0.1),
-            "form": table(folder, "id", in_place=False, page_rows=10, refresh="1 second"),
+            "sorted-copy": table(folder, "id", in_place=False, page_rows=10, refresh="1 second"),
             "sqlite": table(f"sqlite:///{tmp_path / 'shop.db'}", "id", table="products", refresh=0),
             "not": table(folder, "id", in_place=True),
         }
@@ -274,7 +276,7 @@ def test_a_table_that_changes_is_seen_within_its_refresh(spark, tmp_path):
             rows = [tuple(row) for row in script.results() if row.n in (number, number + 1)]
             assert {case for n, no, case in rows if n == number and no == 5} == {
                 "in-place",
-                "form",
+                "sorted-copy",
                 "sqlite",
                 "not",
             }
@@ -291,10 +293,10 @@ def test_a_table_that_changes_is_seen_within_its_refresh(spark, tmp_path):
         # This batch finds the change, the next one uses it; or one more, if the task that plans the first may not
         # bring a table into order.
         assert found(10) <= {"sqlite"}
-        assert found(20) <= {"in-place", "form", "sqlite"}
-        assert found(24) == {"in-place", "form", "sqlite"}
+        assert found(20) <= {"in-place", "sorted-copy", "sqlite"}
+        assert found(24) == {"in-place", "sorted-copy", "sqlite"}
         script.restart()
-        assert found(30) == {"in-place", "form", "sqlite", "not"}
+        assert found(30) == {"in-place", "sorted-copy", "sqlite", "not"}
 
 
 def test_a_frame_that_is_started_again_sees_a_database_as_it_is_now(spark, tmp_path):
@@ -334,13 +336,13 @@ def test_a_frame_that_is_started_again_sees_a_database_as_it_is_now(spark, tmp_p
 
 
 def test_damage_is_named_and_what_is_mended_goes_on(spark, tmp_path, shop):
-    """A damaged page of the form, and a file that is gone: the query ends with what to do, and resumes."""
+    """A damaged page of the sorted copy, and a file that is gone: the query ends with what to do, and resumes."""
     state = tmp_path / "state"
     here = Shop(tmp_path / "shop", shop.rows, shop.frame)
     here.folder.mkdir()
     pq.write_table(shop.rows.sort_by("id"), here.sorted, row_group_size=300)
     pq.write_table(shop.rows, here.unsorted)
-    cases = {"form": Case("unsorted", "s.k = p.id", of=SMALL), "files": Case("sorted", "s.k = p.id")}
+    cases = {"sorted-copy": Case("unsorted", "s.k = p.id", of=SMALL), "files": Case("sorted", "s.k = p.id")}
     rng = random.Random(4)
     batches = [sales(rng, 1_000 * number, 60) for number in range(4)]
     with StreamScript(spark, tmp_path, s=STREAM) as script:

@@ -18,6 +18,7 @@ import pytest
 from pyspark.sql import functions as F
 
 import watersmeet as wm
+from watersmeet.schemes.grid.facts import GridPlan
 from watersmeet.testing import StreamScript, assert_same_rows
 
 NAN, INF = float("nan"), float("inf")
@@ -266,9 +267,9 @@ def test_a_stream_with_restarts_gives_sparks_batch_join(spark, tmp_path, on, how
     assert_same_rows(results, want)
     (join,) = wm.status(tmp_path / "state").joins
     if how:
-        assert join.grid is not None
-        assert join.grid.epoch >= 2, "the grid never changed its shape"
-        assert sum(change.moved_rows for change in join.grid.changes) > 0
+        assert isinstance(join.plan, GridPlan)
+        assert join.plan.epoch >= 2, "the grid never changed its shape"
+        assert sum(change.event.moved.rows for change in join.plan.relocations) > 0
     else:
         assert join.strategy == "range"
 

@@ -5,29 +5,30 @@ from __future__ import annotations
 import numpy as np
 import pyarrow as pa
 
-from watersmeet.kernel.sorted import Sorted
-from watersmeet.log.files import Files
+from watersmeet.kernel.rows import Sorted
 from watersmeet.log.manifests import agree
 from watersmeet.log.parents import find_parent
 from watersmeet.log.starts import claim_start
+from watersmeet.log.storage import Files
 from watersmeet.model.facts import (
     BatchId,
     BatchSpan,
-    Column,
     Descriptor,
     InputSpec,
     JoinSignature,
     Manifest,
     Run,
+    StoredColumn,
 )
 from watersmeet.plan.batch import plan_batch
-from watersmeet.plan.placement import HashStrategy
+from watersmeet.schemes.hash import Hash
 
 SIGNATURE = JoinSignature(
-    (InputSpec("l", (Column("x", "bigint"),), ("k",)), InputSpec("r", (), ("k",))),
+    (InputSpec("l", (StoredColumn("x", "bigint"),), ("k",)), InputSpec("r", (), ("k",))),
     "l.k = r.k",
     ("bigint",),
     "word",
+    scheme="hash",
 )
 
 
@@ -45,7 +46,7 @@ def plan(batch: BatchId, *descriptors: Descriptor, receipts=(), instance: str = 
         signature=SIGNATURE,
         instance=instance,
         run_seq=run_seq,
-        strategy=HashStrategy(),
+        scheme=Hash(),
         tasks=2,
         now_ms=1,
         keys_of=lambda run: np.zeros(0, np.uint64),

@@ -14,7 +14,7 @@ import pyarrow.compute as pc
 
 from watersmeet.kernel.lookup import open_page
 from watersmeet.kernel.pages import find_disorder, find_outside, locate
-from watersmeet.kernel.sorted import ORDER
+from watersmeet.kernel.rows import ORDER
 from watersmeet.tables.source import OpenTable
 
 _DAY = datetime.date(2024, 1, 1)

@@ -6,11 +6,11 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from watersmeet.kernel import band, pairs
-from watersmeet.kernel.band import BandJoin, join_bands, right_range
-from watersmeet.kernel.pairs import OutputColumn, Side
-from watersmeet.kernel.sorted import Sorted
-from watersmeet.kernel.words import words
+from watersmeet.kernel import emit, match
+from watersmeet.kernel.emit import OutputColumn
+from watersmeet.kernel.keys import words
+from watersmeet.kernel.match import BandJoin, Side, right_range
+from watersmeet.kernel.rows import Sorted
 from watersmeet.model.facts import KEY_SPACE, KeyRange
 from watersmeet.model.types import BIGINT, DOUBLE
 
@@ -23,7 +23,7 @@ def run(*values: int, text: str = "") -> Sorted:
 
 
 def pairs_of(left: Side, right: Side, low: int | None, high: int | None) -> list[tuple[int, int]]:
-    batches = join_bands(left, right, BandJoin(BIGINT, low, high, None, OUTPUT))
+    batches = BandJoin(BIGINT, low, high, None, OUTPUT).results((left, right), None)
     return sorted(pair for b in batches for pair in zip(*(c.to_pylist() for c in b.columns), strict=True))
 
 
@@ -75,7 +75,7 @@ def test_the_ends_of_bigint_do_not_meet():
 
 def test_runs_that_cannot_meet_are_not_searched(monkeypatch):
     searched = []
-    monkeypatch.setattr(band, "partners", lambda *args: searched.append(args))
+    monkeypatch.setattr(match, "partners", lambda *args: searched.append(args))
     history = [run(*range(k * 100, k * 100 + 50)) for k in range(20)]
     assert pairs_of(Side("l", [run(5_060, 5_070)], []), Side("r", [], history), -5, 5) == []
     assert searched == []
@@ -83,9 +83,9 @@ def test_runs_that_cannot_meet_are_not_searched(monkeypatch):
 
 def test_only_needles_near_a_run_are_looked_up(monkeypatch):
     looked_up = []
-    real = band.partners
+    real = match.partners
     monkeypatch.setattr(
-        band, "partners", lambda keys, *rest: looked_up.append(len(keys)) or real(keys, *rest)
+        match, "partners", lambda keys, *rest: looked_up.append(len(keys)) or real(keys, *rest)
     )
     needles, hay = run(*range(0, 10_000, 10)), run(*range(5_000, 7_000))
     assert len(pairs_of(Side("l", [needles], []), Side("r", [], [hay]), 0, 0)) == 200
@@ -93,17 +93,17 @@ def test_only_needles_near_a_run_are_looked_up(monkeypatch):
 
 
 def test_large_texts_make_small_batches(monkeypatch):
-    monkeypatch.setattr(pairs, "OUTPUT_BYTES", 50_000)
+    monkeypatch.setattr(emit, "OUTPUT_BYTES", 50_000)
     left, right = run(*range(100), text="x" * 1_000), run(*range(100), text="y" * 1_000)
     output = (OutputColumn("l", "s", "a"), OutputColumn("r", "s", "b"))
     join = BandJoin(BIGINT, None, None, None, output)
-    batches = list(join_bands(Side("l", [left], []), Side("r", [right], []), join))
+    batches = list(join.results((Side("l", [left], []), Side("r", [right], [])), None))
     assert sum(batch.num_rows for batch in batches) == 10_000
     assert max(batch.nbytes for batch in batches) < 2 * 50_000
 
 
 def test_a_run_larger_than_a_piece_is_cut(monkeypatch):
-    monkeypatch.setattr(pairs, "PIECE_ROWS", 7)
+    monkeypatch.setattr(match, "PIECE_ROWS", 7)
     values = np.arange(100).tolist()
     found = pairs_of(Side("l", [run(*values)], []), Side("r", [], [run(*values)]), 0, 1)
     assert found == sorted((a, b) for a in values for b in values if 0 <= a - b <= 1)

@@ -200,13 +200,14 @@ def page_through(workload, strategy: str, state: Path) -> list[dict]:
     from bench.data import input_dir
     from bench.pages import note_reads, pages_of_ids, run_batches
     from watersmeet.local.join import LocalJoin
+    from watersmeet.tables.source import PreparedTable
 
     sales = read_sales(workload)
     products = wm.table(str(input_dir(workload) / "p"), key="id", in_place=False, page_rows=10)
     schemas = {"s": sales[0].schema, "p": products}
     join = LocalJoin(schemas, on=workload.on, select=workload.select, state=str(state), strategy=strategy)
     source = note_reads(join)
-    homes = pages_of_ids(source.inner.open(), "id", workload.table_rows)
+    homes = pages_of_ids(PreparedTable.open(source), "id", workload.table_rows)
     assert (homes == np.arange(workload.table_rows) // 10).all()
     return list(run_batches(sales, join, source, homes))
 

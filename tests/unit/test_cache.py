@@ -15,12 +15,12 @@ from pyarrow import fs
 
 from tests.unit.log_helpers import rows
 from watersmeet.errors import ConfigError, StateError
-from watersmeet.kernel.sorted import Sorted
+from watersmeet.kernel.rows import Sorted
 from watersmeet.log import cache as cache_module
 from watersmeet.log.cache import Cache, CacheFull, open_cache
-from watersmeet.log.files import Storage
 from watersmeet.log.remote import RemoteFiles
 from watersmeet.log.runs import RunReader, write_run
+from watersmeet.log.storage import Storage
 from watersmeet.model.facts import FULL_RANGE
 
 ZEROS = "0" * 16

@@ -23,11 +23,14 @@ from watersmeet.cli.demo.producer import Producer
 from watersmeet.cli.demo.sink import ResultFiles
 from watersmeet.cli.meters import Meters
 from watersmeet.cli.run_panel import RunPanel
+from watersmeet.engine.options import JoinOptions
 from watersmeet.jobs.file import parse_job
-from watersmeet.jobs.model import Join
 from watersmeet.jobs.progress import Batches
 from watersmeet.log.status import InputStatus, JoinStatus
-from watersmeet.log.status_cube import BicliqueStatus, CubeStatus, HeavyStatus, KeyChange, KeyRows
+from watersmeet.schemes.balance import even_ranges
+from watersmeet.schemes.biclique import BicliquePlan
+from watersmeet.schemes.hash import HashPlan
+from watersmeet.schemes.hypercube.facts import Bounds, CubeChange, CubePlan, HeavyKey
 
 
 def test_the_market_is_the_seeds():
@@ -133,21 +136,23 @@ NASTY = (
     "東京都庁舎の展望台と都議会議事堂と第一本庁舎と第二本庁舎と都民広場",
     "\u202ebackwards\u2066 \x9b31m " + "a" * 26,
 )
-CUBE = CubeStatus(
-    epoch=1_234,
-    busiest_work=123_456_789_012,
-    mean_work=98_765_432_101,
-    balance=1.25,
+CUBE = CubePlan(
+    ("b", "s"),
+    even_ranges(10_000),
     heavy=tuple(
-        HeavyStatus(
+        HeavyKey(
+            key,
             label,
-            (KeyRows("b", 999_999, 9_999_999), KeyRows("s", 999_998, 999_999)),
+            (Bounds(999_999, 9_999_999), Bounds(999_998, 999_999)),
             (1_024, 2_048),
-            10_000,
+            tuple(range(10_000)),
         )
-        for label in NASTY
+        for key, label in enumerate(NASTY)
     ),
-    changes=tuple(KeyChange(99_999, label, (512, 1_024), (1_024, 2_048), 123_456_789) for label in NASTY),
+    epoch=1_234,
+    load=123_456_789_012,
+    mean=98_765_432_101,
+    changes=tuple(CubeChange(99_999, label, (512, 1_024), (1_024, 2_048), 123_456_789) for label in NASTY),
 )
 LARGE = JoinStatus(
     name="deals",
@@ -164,7 +169,7 @@ LARGE = JoinStatus(
     disk_bytes=198_765_432_100,
     damage=(),
     strategy="hypercube",
-    hypercube=CUBE,
+    plan=CUBE,
 )
 
 
@@ -195,7 +200,9 @@ def assert_harmless(lines: list[str], width: int) -> None:
 @pytest.mark.parametrize("width", [80, 120, 200])
 @pytest.mark.parametrize("state", [None, LARGE], ids=["before the first batch", "large figures"])
 def test_the_demos_display_fits_and_keeps_its_height(width, encoding, state):
-    panel = DemoPanel(Join("b.id = s.id " * 20, "deals"), {"b": "buys", "s": "sells"}, 30, meters(state))
+    panel = DemoPanel(
+        JoinOptions(on="b.id = s.id " * 20, name="deals"), {"b": "buys", "s": "sells"}, 30, meters(state)
+    )
     if state is not None:
         panel.phase = None
     lines = drawn(panel, width, encoding)
@@ -218,14 +225,14 @@ def run_panel(state: JoinStatus | None) -> RunPanel:
     return RunPanel(parse_job(text, Path("/x/name.toml"), {}), meters(state))
 
 
-PLAIN = replace(LARGE, strategy="hash", hypercube=None)
-BICLIQUE = replace(PLAIN, strategy="biclique", biclique=BicliqueStatus(units=48, groups=24))
+PLAIN = replace(LARGE, strategy="hash", plan=HashPlan(even_ranges(2)))
+BICLIQUE = replace(PLAIN, strategy="biclique", plan=BicliquePlan(units=48, groups=24))
 
 
 @pytest.mark.parametrize("width", [80, 120])
 @pytest.mark.parametrize(
     "state, height",
-    [(None, 7), (PLAIN, 7), (BICLIQUE, 8), (LARGE, 19)],
+    [(None, 7), (PLAIN, 8), (BICLIQUE, 8), (LARGE, 19)],
     ids=["before the first batch", "hash", "biclique", "hypercube"],
 )
 def test_the_display_of_run_fits(width, state, height):
@@ -233,6 +240,8 @@ def test_the_display_of_run_fits(width, state, height):
     assert_harmless(lines, width)
     assert len(lines) == height
     assert any("name" in line for line in lines)
+    if state is PLAIN:
+        assert any("strategy hash" in line for line in lines)
     if state is BICLIQUE:
         assert any("biclique of 48 units in 24 groups" in line for line in lines)
     if state is LARGE:

@@ -70,7 +70,7 @@ def test_json_has_the_documented_keys(state):
         "evicted_rows": 0,
         "absent_rows": 0,
     }
-    assert (found["version"], join["batch"], join["starts"], join["damage"]) == (1, 0, 1, [])
+    assert (found["version"], join["batch"], join["starts"], join["damage"]) == (2, 0, 1, [])
 
 
 EVIL = "\x1b[2J[red]evil\n"
@@ -102,12 +102,13 @@ def test_heavy_keys_for_people(skewed_state):
 
 def test_heavy_keys_in_the_json(skewed_state):
     (join,) = json.loads(invoke("status", skewed_state, "--json").stdout)["joins"]
-    assert (join["strategy"], join["grid"], join["biclique"]) == ("hypercube", None, None)
-    cube = join["hypercube"]
+    cube = join["plan"]
+    assert (join["strategy"], cube["kind"], cube["inputs"]) == ("hypercube", "hypercube", ["l", "r"])
     (key,) = cube["heavy"]
     assert key["label"] == EVIL, "programs get the value as it is"
-    assert key["rows"] == [{"input": name, "lower": 1_800, "upper": 1_800} for name in ("l", "r")]
-    assert (cube["changes"][0]["batch"], cube["changes"][0]["before"]) == (0, [0, 0])
+    assert key["rows"] == [{"lower": 1_800, "upper": 1_800}] * 2
+    assert len(key["shape"]) == 2
+    assert (cube["changes"][0]["batch"], cube["changes"][0]["before"]) == (0, [])
     documented = invoke("status", "--help").stdout
     assert all(name in documented for name in (*cube, *key, *key["rows"][0], *cube["changes"][0]))
 

@@ -8,11 +8,12 @@ import numpy as np
 import pytest
 
 from watersmeet.errors import UsageError
-from watersmeet.kernel.order import mix
-from watersmeet.kernel.sections import sections_of
+from watersmeet.kernel.keys import mix, sections_of
 from watersmeet.log.codec import from_plain, to_plain
-from watersmeet.model.grid import Amount, GridGroup, GridPlan, GridShape, Relocation
-from watersmeet.plan.grid import (
+from watersmeet.model.facts import SchemePlan
+from watersmeet.schemes.grid.cells import SectionRange, cells_of, shares_of_task
+from watersmeet.schemes.grid.facts import Amount, GridGroup, GridPlan, GridShape, Relocation
+from watersmeet.schemes.grid.policy import (
     MAX_PARTS,
     GridPolicy,
     advance,
@@ -25,8 +26,7 @@ from watersmeet.plan.grid import (
     static_mid,
     static_opt,
 )
-from watersmeet.plan.relocation import StoredSections, count_relocation, relocation_per_cell
-from watersmeet.plan.shares import SectionRange, cells_of, shares_of_task
+from watersmeet.schemes.grid.relocation import StoredSections, count_relocation, relocation_per_cell
 
 
 def rows(count: int) -> Amount:
@@ -234,8 +234,9 @@ def test_section_numbers_are_as_narrow_as_they_can_be():
 
 def test_plans_and_events_survive_json():
     plan, [_, event] = script(21, dynamic(), (10, 10), (0, 500))
-    for fact in (plan, event):
-        assert from_plain(type(fact), json.loads(json.dumps(to_plain(fact)))) == fact
+    # A plan says itself which class it is.
+    for kind, fact in ((SchemePlan, plan), (type(event), event)):
+        assert from_plain(kind, json.loads(json.dumps(to_plain(fact)))) == fact
 
 
 @pytest.mark.parametrize(

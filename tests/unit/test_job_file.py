@@ -7,11 +7,12 @@ from pathlib import Path
 
 import pytest
 
+from watersmeet.engine.options import JoinOptions
 from watersmeet.errors import ConfigError
 from watersmeet.jobs.file import load_job, parse_job
-from watersmeet.jobs.model import AvailableNow, Every, Job, Join, Sink, Source, TableSource
+from watersmeet.jobs.model import AvailableNow, Every, Job, Sink, Source, TableSource
 from watersmeet.jobs.secrets import expand_all, looks_secret, scrub, secrets_of, shown
-from watersmeet.tables.address import Address
+from watersmeet.tables.spec import Address
 
 SMALL = """
 [inputs.l]
@@ -83,7 +84,7 @@ def test_a_small_file_takes_the_defaults():
         file=Path("/jobs/a.toml"),
         name="a",
         inputs=(Source("l", "parquet", "/jobs/left"), Source("r", "rate")),
-        join=Join("l.k = r.value", "l-r"),
+        join=JoinOptions(on="l.k = r.value", state="/jobs/cp/watersmeet"),
         sink=Sink("noop"),
         checkpoint="/jobs/cp",
         state="/jobs/cp/watersmeet",
@@ -104,7 +105,10 @@ def test_a_full_file_is_taken_word_by_word():
         options={"header": "true", "maxFilesPerTrigger": "3"},
     )
     assert right.options["kafka.bootstrap.servers"] == "broker:9092"
-    assert job.join == Join("l.k = r.v", "mine", ("l.k", "r.v"), 4)
+    assert job.join == JoinOptions(
+        on="l.k = r.v", name="mine", select=("l.k", "r.v"), tasks=4, state=str(Path("~/state").expanduser())
+    )
+    assert job.join_name == "mine"
     assert job.sink == Sink("parquet", "s3a://bucket/out", {"compression": "zstd"})
     assert (job.name, job.checkpoint, job.state) == ("full", "/base/cp", str(Path("~/state").expanduser()))
     assert job.trigger == Every("5 seconds")

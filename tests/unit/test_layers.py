@@ -26,32 +26,69 @@ ALLOWED: dict[str, set[str]] = {
     "credentials": set(),
     "model": {"errors"},
     "predicate": {"errors", "model"},
-    "plan": {"errors", "model"},
+    "schemes": {"errors", "model"},
+    "plan": {"errors", "model", "schemes"},
     "kernel": {"errors", "model"},
-    # A run file holds a `Sorted`: the log writes and maps it, and knows no other part of the kernel.
-    "log": {"errors", "failpoints", "credentials", "model", "kernel.sorted"},
+    # A run file holds a `Sorted` with its keys: the log writes and maps it. It asks the register
+    # which classes plans and statistics are read as, and how a plan is shown.
+    "log": {
+        *("errors", "failpoints", "credentials", "model", "kernel.keys", "kernel.rows"),
+        *("schemes.register", "schemes.scheme"),
+    },
     # Where tables come from. Named so, because `watersmeet.table` is the function.
     "tables": {"errors", "failpoints", "credentials", "model", "predicate", "plan", "kernel", "log"},
-    "engine": {"errors", "failpoints", "model", "predicate", "plan", "kernel", "log", "tables"},
-    "config": {"errors", "model", "plan", "log", "engine"},
-    "local": {"errors", "model", "predicate", "plan", "kernel", "log", "tables", "engine"},
-    "spark": {"errors", "model", "predicate", "plan", "kernel", "log", "tables", "engine", "config"},
+    "engine": {"errors", "failpoints", "model", "predicate", "schemes", "plan", "kernel", "log", "tables"},
+    "config": {"errors", "model", "schemes", "plan", "log", "engine"},
+    "local": {"errors", "model", "predicate", "schemes", "plan", "kernel", "log", "tables", "engine"},
+    "spark": {
+        "errors",
+        "model",
+        "predicate",
+        "schemes",
+        "plan",
+        "kernel",
+        "log",
+        "tables",
+        "engine",
+        "config",
+    },
     # Imports `spark` inside a function only: `import watersmeet` needs no Spark (see the test below).
-    "api": {"errors", "model", "predicate", "kernel", "log", "tables", "spark"},
+    "api": {"errors", "model", "predicate", "kernel", "log", "tables", "engine", "spark"},
     # A DataFrame in, a DataFrame out, through its own methods: it imports Spark's types for the type checker only.
     "similar": {"errors", "kernel"},
     # For the users' tests: speaks of Spark and of results, not of us.
     "testing": set(),
     # `import watersmeet` itself: the public names.
     "__init__": {"errors", "api", "tables"},
-    "jobs": {"errors", "credentials", "model", "plan", "log", "tables", "config", "spark", "__init__"},
-    "cli": {"errors", "credentials", "model", "log", "tables", "jobs", "__init__"},
+    "jobs": {
+        "errors",
+        "credentials",
+        "model",
+        "plan",
+        "log",
+        "tables",
+        "engine",
+        "config",
+        "spark",
+        "__init__",
+    },
+    "cli": {
+        "errors",
+        "credentials",
+        "model",
+        "schemes",
+        "engine.options",
+        "log",
+        "tables",
+        "jobs",
+        "__init__",
+    },
     "__main__": {"cli"},
 }
 
 # The simulated clusters of a paper are pure too: a run follows from its seed.
 SIMULATION = "papers.adaptive.sim"
-PURE = ("model", "predicate", "plan", "kernel", SIMULATION)
+PURE = ("model", "predicate", "schemes", "plan", "kernel", SIMULATION)
 
 # What each room of papers/ may import of the others: no paper needs another.
 ROOMS: dict[str, set[str]] = {
@@ -63,7 +100,17 @@ ROOMS: dict[str, set[str]] = {
 # a process, a thread or an engine until shown otherwise.
 OUTSIDE = {
     # language and data structures
-    *("__future__", "collections", "contextlib", "dataclasses", "enum", "functools", "itertools", "typing"),
+    *(
+        "__future__",
+        "abc",
+        "collections",
+        "contextlib",
+        "dataclasses",
+        "enum",
+        "functools",
+        "itertools",
+        "typing",
+    ),
     # values and computing; `datetime` for its types: what reads the clock in it is refused below
     *("bisect", "datetime", "decimal", "fractions", "heapq", "math", "operator", "re", "string", "struct"),
     # hints in messages
@@ -137,6 +184,71 @@ def test_imports_point_downwards(layer):
         for line, module in imported(ast.parse(path.read_text()))
         if module.split(".")[0] == "watersmeet" and not is_allowed(module, layer)
     ]
+    assert not wrong, "\n".join(wrong)
+
+
+# What a scheme may know of another. Everything else that two schemes need is in schemes/scheme.py or balance.py.
+OF_OTHER_SCHEMES: dict[str, set[str]] = {
+    # Runs list their hot keys also under these, so that a query can be started again as a hypercube.
+    "hash": {"hypercube.hot_keys"},
+    "biclique": {"hypercube.hot_keys"},
+}
+SHARED_BY_SCHEMES = {"scheme", "balance"}
+
+
+# A prepared table opens its reader, and a reader prepares the next version of its table: the one circle, inside functions.
+UPWARDS = {
+    ("watersmeet.tables.source", f"watersmeet.tables.{name}")
+    for name in ("database", "parquet", "sorted_copy", "prepare")
+}
+
+
+def module_of(path: Path) -> str:
+    name = ".".join(path.relative_to(PACKAGE.parent).with_suffix("").parts)
+    return name if name == "watersmeet.__init__" else name.removesuffix(".__init__")
+
+
+def imports_of_modules() -> dict[str, set[str]]:
+    """For each module of the package the modules that it imports, also inside functions; not for the type checker only."""
+    graph: dict[str, set[str]] = {module_of(path): set() for path in PACKAGE.rglob("*.py")}
+    for path in PACKAGE.rglob("*.py"):
+        tree = ast.parse(path.read_text())
+        for node in ast.walk(tree):
+            if isinstance(node, ast.If) and ast.unparse(node.test).endswith("TYPE_CHECKING"):
+                node.body = []
+        for node in ast.walk(tree):
+            if isinstance(node, ast.ImportFrom) and node.module:
+                for alias in node.names:
+                    # `from watersmeet.kernel import emit` imports a module, `from watersmeet.kernel.emit import cross` too.
+                    inner = f"{node.module}.{alias.name}"
+                    graph[module_of(path)] |= {inner if inner in graph else node.module} & graph.keys()
+    return graph
+
+
+def test_modules_import_each_other_in_no_circle():
+    graph = {
+        module: {other for other in needed if (module, other) not in UPWARDS}
+        for module, needed in imports_of_modules().items()
+    }
+    while graph:
+        free = {module for module, needed in graph.items() if not needed & graph.keys() - {module}}
+        assert free, f"these import each other: {sorted(graph)}"
+        graph = {module: needed for module, needed in graph.items() if module not in free}
+
+
+def test_a_scheme_knows_no_other_one():
+    rooms = {path.stem for path in (PACKAGE / "schemes").iterdir()} - SHARED_BY_SCHEMES
+    rooms -= {"__init__", "__pycache__", "register"}
+    wrong = []
+    for module, needed in imports_of_modules().items():
+        _, _, inner = module.partition("watersmeet.schemes.")
+        room = inner.partition(".")[0]
+        if room not in rooms:
+            continue
+        for other in (name.removeprefix("watersmeet.schemes.") for name in needed if ".schemes." in name):
+            known = other.partition(".")[0] in {room, *SHARED_BY_SCHEMES}
+            if not known and other not in OF_OTHER_SCHEMES.get(room, set()):
+                wrong.append(f"{module} imports schemes.{other}")
     assert not wrong, "\n".join(wrong)
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import threading
 from dataclasses import replace
@@ -12,7 +11,7 @@ import pytest
 
 from tests.unit.log_helpers import commit, plan, rows
 from watersmeet.errors import ConfigError, CorruptFile, StateError, StateInUse
-from watersmeet.log.codec import checksum, decode_checked, encode_checked, to_plain
+from watersmeet.log.codec import decode_checked, encode_checked
 from watersmeet.log.files import LocalFiles, open_files
 from watersmeet.log.manifests import ManifestName, agree, list_manifests, read_manifest
 from watersmeet.log.parents import choose_parent, find_parent
@@ -117,26 +116,6 @@ def test_a_newer_format_is_refused(files):
     )
     with pytest.raises(CorruptFile, match="format 99"):
         decode_checked(Receipt, content, "receipt x")
-
-
-def test_state_of_format_1_is_continued(files):
-    """A manifest as the first format had it: no sections, marks, strategies or layouts."""
-    run = write_run(files, "l", 0, "p00000-0000", rows(1, 2, 3))
-    written = commit(files, 0, "run-a", run)
-    old = to_plain(written) | {"format": 1}
-    for fact, later in (
-        (old["signature"], ["layout"]),
-        (old["plan"], ["grid", "relocations"]),
-        *((spec, ["order"]) for spec in old["signature"]["inputs"]),
-        *((one, ["sections", "marks"]) for one in old["fresh"]),
-    ):
-        for name in later:
-            del fact[name]
-    body = json.dumps(old, separators=(",", ":")).encode()
-    head = json.dumps({"watersmeet": 1, "bytes": len(body), "xxh3": checksum(body)}).encode()
-    read = decode_checked(Manifest, head + b"\n" + body, "manifest")
-    assert replace(read, format=FORMAT) == written
-    assert [len(part) for part in RunReader(files).read(read.fresh[0], FULL_RANGE, ("x",)).values()] == [3]
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,14 @@ from __future__ import annotations
 import pytest
 
 from watersmeet.errors import UsageError
-from watersmeet.plan.pagecost import CostConstants, Sizes, average_input, loop_cost, memory_cost, service_rate
+from watersmeet.schemes.table.costs import (
+    CostConstants,
+    Sizes,
+    average_input,
+    loop_cost,
+    memory_cost,
+    service_rate,
+)
 
 CONSTANTS = CostConstants(
     seek_ns=1_000_000, byte_ns=5, probe_ns=100, output_ns=400, remove_ns=30, stream_ns=20, append_ns=50

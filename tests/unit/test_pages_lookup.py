@@ -11,10 +11,10 @@ import pyarrow as pa
 import pytest
 
 from watersmeet.errors import TableError, UsageError
-from watersmeet.kernel.lookup import LookupJoin, Page, check_page, join_pages, open_page, unmatched
+from watersmeet.kernel.emit import OutputColumn
+from watersmeet.kernel.lookup import LookupJoin, Page, check_page, open_page
 from watersmeet.kernel.pages import homes, key_hashes, needed_pages, page_orders
-from watersmeet.kernel.pairs import OutputColumn
-from watersmeet.kernel.sorted import ORDER, Sorted, take_rows
+from watersmeet.kernel.rows import ORDER, Sorted, take_rows
 from watersmeet.model.expression import Call, Column
 from watersmeet.model.pages import PageIndex, page_range
 from watersmeet.model.types import BIGINT, BOOLEAN
@@ -130,9 +130,9 @@ def test_a_large_join_is_what_duckdb_says(sides, left, with_residual):
     needed = needed_pages(index, pending.keys, pending.rows.select(["product"]))
     nowhere = pending.between(page_range(len(index)))
     inside = pending.slice(0, len(pending) - len(nowhere))
-    results = list(join_pages(inside, map(opened, needed.tolist()), join, table.schema))
+    results = list(join.results(inside, map(opened, needed.tolist()), table.schema))
     if left:
-        results += unmatched(nowhere, join, table.schema)
+        results += join.unmatched(nowhere, table.schema)
     found = Counter(pair for b in results for pair in zip(*(c.to_pylist() for c in b.columns), strict=True))
     kind, condition = ("LEFT" if left else "INNER"), (" AND s.n < t.m" if with_residual else "")
     with duckdb.connect() as connection:

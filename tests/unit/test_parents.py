@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
 import pytest
 
@@ -12,10 +13,10 @@ from watersmeet.errors import CorruptFile, StateBehind, StateError, StateInUse, 
 from watersmeet.log.codec import checksum, to_plain
 from watersmeet.log.files import LocalFiles
 from watersmeet.log.manifests import list_manifests, read_manifest
-from watersmeet.log.parents import check_not_overtaken, find_attempt, find_parent
+from watersmeet.log.parents import HIDDEN_MANIFESTS, check_not_overtaken, find_attempt, find_parent
 from watersmeet.log.runs import write_run
 from watersmeet.log.starts import claim_start
-from watersmeet.model.facts import BatchId, BatchSpan, Start
+from watersmeet.model.facts import FORMAT, BatchId, BatchSpan, Start
 
 
 @pytest.fixture
@@ -27,6 +28,13 @@ def lose(files: LocalFiles, *batches: int) -> None:
     for name in list_manifests(files):
         if name.batch in batches:
             files.delete(name.path)
+
+
+def assert_names_causes_and_remedy(message: str, batches: str) -> None:
+    assert f"a foreachBatch function did not evaluate its DataFrame in batch {batches}," in message
+    assert "limit(0)" in message and "shows new files late" in message and "deleted" in message
+    assert f"roll the checkpoint back to batch {batches.split('-')[0]} and start again" in message
+    assert message.endswith(f"spark.watersmeet.acceptGap={batches}")
 
 
 def test_a_listing_that_misses_the_newest_manifest_does_no_harm(files):
@@ -58,9 +66,7 @@ def test_a_batch_that_left_no_manifest_is_an_error_within_a_start(files):
         commit(files, 2)
     message = str(caught.value)
     assert message.startswith("batch 1 left no manifest, so batch 2 would lose its rows")
-    assert "foreachBatch" in message and "limit(0)" in message and "deleted" in message
-    assert "roll the checkpoint back to batch 1" in message
-    assert "spark.watersmeet.acceptGap=1" in message
+    assert_names_causes_and_remedy(message, "1")
 
 
 def test_a_manifest_that_was_deleted_while_the_query_runs_is_missed(files):
@@ -95,14 +101,58 @@ def test_a_late_task_of_an_earlier_batch_is_refused(files):
 
 
 def test_state_that_is_missing_is_an_error(files):
-    with pytest.raises(StateMissing, match="checkpoint is at batch 5.*acceptGap=0-4"):
+    with pytest.raises(StateMissing, match="checkpoint is at batch 5") as caught:
         commit(files, 5)
+    assert_names_causes_and_remedy(str(caught.value), "0-4")
+
+
+def test_a_first_batch_that_was_not_evaluated_is_named_as_a_likely_cause(files):
+    """The query's first batch, and the first one after a restart."""
+    with pytest.raises(StateMissing) as caught:
+        commit(files, 1, "run-a")
+    assert_names_causes_and_remedy(str(caught.value), "0")
+    commit(files, 0, "run-b")
+    with pytest.raises(StateBehind) as caught:
+        commit(files, 2, "run-c")
+    assert_names_causes_and_remedy(str(caught.value), "1")
 
 
 def test_state_that_is_behind_is_an_error_after_a_restart(files):
     commit(files, 0, "run-a")
-    with pytest.raises(StateBehind, match="newest state .* is of batch 0: 3 batch.*acceptGap=1-3"):
+    with pytest.raises(StateBehind, match="newest state .* is of batch 0: 3 batch") as caught:
         commit(files, 4, "run-b")
+    assert_names_causes_and_remedy(str(caught.value), "1-3")
+
+
+class CountingFiles(LateFiles):
+    """Counts how often a name is looked up."""
+
+    looked_up = 0
+
+    def exists(self, path: str) -> bool:
+        self.looked_up += 1
+        return self._files.exists(path)
+
+
+@pytest.mark.parametrize("lost", [pytest.param(False, id="behind"), pytest.param(True, id="missing")])
+def test_a_checkpoint_far_ahead_of_the_state_is_refused_after_few_look_ups(files, lost):
+    commit(files, 0, "run-a")
+    if lost:
+        lose(files, 0)
+    counting = CountingFiles(files)
+    with pytest.raises(StateMissing if lost else StateBehind, match=r"acceptGap=[01]-199999$"):
+        commit(counting, 200_000, "run-b")
+    assert HIDDEN_MANIFESTS <= counting.looked_up <= 2 * HIDDEN_MANIFESTS
+
+
+@pytest.mark.parametrize("hidden", [3, HIDDEN_MANIFESTS, 5_000 - HIDDEN_MANIFESTS, 4_998])
+def test_a_manifest_that_a_listing_hides_is_found_near_the_newest_one_and_near_the_checkpoint(files, hidden):
+    late = LateFiles(files)
+    commit(files, 0, "run-a")
+    assert len(list_manifests(late)) == 1
+    commit(files, hidden, "run-a", accepted=(BatchSpan(1, hidden - 1),))
+    with pytest.raises(StateBehind, match=f"is of batch {hidden}: "):
+        commit(late, 5_000, "run-b")
 
 
 def test_the_newest_start_counts_although_an_older_one_has_the_batch_before(files):
@@ -150,10 +200,13 @@ def test_the_flag_of_older_states_that_turned_the_check_off_is_ignored(files):
     """Format 3 said that a query skips batches once a gap was accepted, and never looked again."""
     manifest = commit(files, 0, "run-a")
     (name,) = list_manifests(files)
-    body = json.dumps(to_plain(manifest) | {"format": 3, "skips_batches": True}).encode()
+    plain = to_plain(manifest) | {"format": 3, "skips_batches": True}
+    plain["plan"] = {"ranges": plain["plan"]["scheme"]["ranges"], "assignments": []}
+    plain["signature"]["scheme"] = plain["signature"].pop("compared")
+    body = json.dumps(plain).encode()
     head = {"watersmeet": 3, "bytes": len(body), "xxh3": checksum(b"3\n" + body)}
     (files.root / name.path).write_bytes(json.dumps(head).encode() + b"\n" + body)
-    assert read_manifest(files, name).batch == manifest.batch
+    assert replace(read_manifest(files, name), format=FORMAT) == manifest
     with pytest.raises(StateBehind, match="2 batch"):
         commit(files, 3, "run-b")
 
@@ -236,6 +289,7 @@ def test_a_late_start_that_published_is_named_and_no_loss_is_advised(files):
     message = str(caught.value)
     assert "the newest start in" in message and "ended with batch 0, while start 0 did batch 2" in message
     assert "move the manifests of start 1 (manifests/000001-*) out of the way" in message
+    assert_names_causes_and_remedy(message, "1-2")
     for name in list_manifests(files):
         if name.run_seq == 1:
             files.delete(name.path)

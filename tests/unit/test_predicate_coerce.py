@@ -13,7 +13,7 @@ import pytest
 
 from watersmeet.model.types import SqlType, parse_type
 from watersmeet.predicate import common_type
-from watersmeet.predicate.check import cannot_compare
+from watersmeet.predicate.type_rules import cannot_compare
 
 TYPE_NAMES = (
     "tinyint | smallint | int | bigint | float | double | decimal(10,2) | decimal(38,0) | decimal(38,10)"

@@ -124,13 +124,13 @@ def test_names_that_differ_in_letter_case_only() -> None:
     schemas: dict[str, Schema] = {"l": {"k": INT, "K": INT}, "r": {"k": INT}}
     with pytest.raises(PredicateError, match="ambiguous: k and K"):
         parse_predicate("l.k = r.k", schemas)
-    assert parse_predicate("l.K = r.k", schemas, case_sensitive=True).keys[0].left.sql == "`l`.`K`"
+    assert parse_predicate("l.K = r.k", schemas, case_sensitive=True).keys[0].side("l").sql == "`l`.`K`"
 
 
 def test_inputs_may_be_named_like_keywords() -> None:
     schemas: dict[str, Schema] = {"left": {"order": INT}, "select": {"from": INT}}
     predicate = parse_predicate("left.order = select.from AND `left`.`order` > 1", schemas)
-    assert predicate.keys[0].left.sql == "`left`.`order`"
+    assert predicate.keys[0].side("left").sql == "`left`.`order`"
     assert predicate.inputs == ("left", "select")
 
 

@@ -33,7 +33,7 @@ def parsed(text: str, ansi: bool = True) -> Predicate:
 
 
 def keys(predicate: Predicate) -> list[tuple[str, str, str]]:
-    return [(key.left.sql, key.right.sql, str(key.type)) for key in predicate.keys]
+    return [(key.side("l").sql, key.side("r").sql, str(key.type)) for key in predicate.keys]
 
 
 def residual(predicate: Predicate) -> str | None:
@@ -113,7 +113,7 @@ def test_anything_else_is_residual(text: str) -> None:
 @pytest.mark.parametrize("text", ["TRUE", "(true)", "true AND TRUE"])
 def test_true_leaves_nothing_to_check(text: str) -> None:
     predicate = parsed(text)
-    assert (predicate.keys, predicate.band, predicate.residual, predicate.columns) == ((), None, None, ())
+    assert (predicate.keys, predicate.bands, predicate.residual, predicate.columns) == ((), (), None, ())
     assert parsed(f"l.k = r.k AND {text}").residual is None
 
 
@@ -146,7 +146,7 @@ def test_null_safe_equality_is_two_keys() -> None:
     ]
     zero = Literal(0, BIGINT)
     cast = Call("cast", (Column("l", "k", INT),), BIGINT)
-    assert predicate.keys[0].left.expression == Call("coalesce", (cast, zero), BIGINT)
+    assert predicate.keys[0].sides[0].expression == Call("coalesce", (cast, zero), BIGINT)
     assert predicate.residual is None
 
 
@@ -168,8 +168,7 @@ def test_null_safe_equality_is_two_keys() -> None:
 )
 def test_null_safe_zeros(text: str, zero: str) -> None:
     filled, nulls = parsed(text).keys
-    assert filled.left.sql.endswith(f", {zero})")
-    assert filled.right.sql.endswith(f", {zero})")
+    assert all(side.sql.endswith(f", {zero})") for side in filled.sides)
     assert nulls.type == BOOLEAN
 
 
@@ -258,6 +257,6 @@ def test_canonical_is_this() -> None:
 
 def test_a_key_that_every_branch_of_an_or_demands_is_a_key_and_the_or_stays() -> None:
     predicate = parsed("l.k = r.k AND l.flag OR r.k = l.k AND l.x < r.x")
-    assert [(key.left.sql, key.right.sql) for key in predicate.keys] == [("`l`.`k`", "`r`.`k`")]
+    assert [[side.sql for side in key.sides] for key in predicate.keys] == [["`l`.`k`", "`r`.`k`"]]
     assert predicate.residual is not None
     assert parsed("l.k = r.k AND l.flag OR l.s = r.s").keys == ()

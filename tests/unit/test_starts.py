@@ -22,6 +22,7 @@ from watersmeet.log.starts import (
     find_start,
     forget_starts_before,
     read_start,
+    search_start,
 )
 from watersmeet.model.facts import BatchId, Start
 
@@ -164,6 +165,52 @@ def test_the_claims_of_a_query_that_crashes_over_and_over_are_bounded(files):
     assert len(files.entries(STARTS)) == KEPT_CLAIMS + 1
 
 
+class CountingFiles(LateFiles):
+    """Keeps the paths that are read."""
+
+    def __init__(self, files: LocalFiles):
+        super().__init__(files, Listings(fresh=lambda: True))
+        self.reads: list[str] = []
+
+    def read(self, path: str) -> bytes:
+        self.reads.append(path)
+        return self._files.read(path)
+
+
+def test_a_new_start_reads_only_the_claims_that_no_manifest_tells_of(files):
+    for number in range(20):
+        commit(files, number, f"run-{number}")
+    claim_start(files, "run-crashed", 20)
+    counting = CountingFiles(files)
+    assert claim_start(counting, "run-new", 20) == Start(21, "run-new", 20)
+    assert counting.reads == [f"{STARTS}/000020", f"{STARTS}/000021"]
+    counting.reads.clear()
+    assert find_start(counting, "run-3") == Start(3, "run-3", 3)
+    assert counting.reads == [f"{STARTS}/000021", f"{STARTS}/000020", f"{STARTS}/000003"]
+
+
+def test_who_has_searched_claims_without_a_second_search(files):
+    for run in "abc":
+        claim_start(files, run, 0)
+    counting = CountingFiles(files)
+    found, highest = search_start(counting, "d")
+    assert (found, highest) == (None, 2)
+    counting.reads.clear()
+    # Another start, and another task of this one, came in between.
+    claim_start(files, "z", 0)
+    theirs = claim_start(files, "d", 0)
+    assert claim_start(counting, "d", 1, highest) == theirs
+    assert counting.reads == [f"{STARTS}/000003", f"{STARTS}/000004"]
+
+
+def test_a_late_listing_does_not_hide_the_highest_number(files):
+    late = LateFiles(files)
+    late.entries(STARTS)
+    for run in "abc":
+        claim_start(files, run, 0)
+    assert search_start(late, "d") == (None, 2)
+
+
 def test_a_claim_of_an_older_version_is_only_a_run_id(files):
     files.publish(f"{STARTS}/000004", b"9d1f1a34-0000-4000-8000-000000000000")
     assert read_start(files, 4) == Start(4, "9d1f1a34-0000-4000-8000-000000000000", None)
@@ -200,8 +247,13 @@ def test_a_damaged_claim_stops_a_query_only_if_it_may_be_its_own(files):
         claim_start(files, "run-a", 0)
     claim_start(files, "run-c", 2)
     claim_path(files, 2).write_bytes(b"{")
-    with pytest.raises(CorruptFile, match="starts/000002"):
+    with pytest.raises(CorruptFile) as caught:
         claim_start(files, "run-d", 2)
+    # What helps against a damaged manifest does not help here.
+    assert str(caught.value) == (
+        f"the claim starts/000002 of a start in {files.place} is damaged: its header cannot be read. Make sure that no "
+        "driver of this query runs, remove the file and start the query again"
+    )
     claim_path(files, 2).unlink()
     assert commit(files, 2, "run-d").parent == BatchId("q", "run-b", 1)
 

@@ -17,6 +17,8 @@ from watersmeet.log.files import LocalFiles
 from watersmeet.log.manifests import list_manifests
 from watersmeet.log.status import join_status, read_status
 from watersmeet.plan.merges import FAN_IN
+from watersmeet.schemes.biclique import BicliquePlan
+from watersmeet.schemes.hypercube.facts import LIGHT, CubePlan
 
 LEFT = pa.schema({"k": pa.int64(), "x": pa.int64()})
 RIGHT = pa.schema({"k": pa.int64(), "y": pa.int64()})
@@ -226,37 +228,46 @@ def test_heavy_keys_their_grids_and_their_changes(tmp_path):
     join.count(l=with_hot_key("hot", 3_000, 1_000), r=with_hot_key("hot", 1_000, 1_000))
     (one,) = read_status(tmp_path).joins
 
-    assert (before.strategy, one.strategy, one.grid, one.biclique) == ("hypercube", "hypercube", None, None)
-    cube = one.hypercube
-    heaviest = cube.heavy[0]
+    assert before.strategy == one.strategy == "hypercube"
+    was, cube = before.plan, one.plan
+    assert isinstance(was, CubePlan) and isinstance(cube, CubePlan)
+    heaviest = max(cube.heavy, key=lambda key: sum(rows.lower for rows in key.rows))
     assert heaviest.label == "hot"
-    assert [(rows.input, rows.lower <= true <= rows.upper) for rows, true in zip(heaviest.rows, (3_040, 1_040), strict=True)] == [
-        ("l", True),
-        ("r", True),
-    ]  # fmt: skip
-    left_parts, right_parts = heaviest.grid
+    assert cube.inputs == ("l", "r")
+    for rows_of_input, true in zip(heaviest.rows, (3_040, 1_040), strict=True):
+        assert rows_of_input.lower <= true <= rows_of_input.upper
+    left_parts, right_parts = heaviest.shape
     assert left_parts > right_parts, "the larger input is cut into more parts"
-    assert heaviest.tasks == 4
-    assert cube.balance == round(cube.busiest_work / cube.mean_work, 3) >= 1
-    known = next((key.grid for key in before.hypercube.heavy if key.label == "hot"), (0, 0))
+    assert set(heaviest.tasks) == set(range(4))
+    assert cube.load >= cube.mean > 0
+    known = next((key.shape for key in was.heavy if key.label == "hot"), LIGHT)
     last = cube.changes[-1]
-    assert (last.batch, last.label, last.before, last.after) == (1, "hot", known, heaviest.grid)
+    assert (last.batch, last.label, last.before, last.after) == (1, "hot", known, heaviest.shape)
     assert last.moved_rows > 0
-    assert cube.epoch > before.hypercube.epoch
+    assert cube.epoch > was.epoch
+
+    assert one.shown is not None
+    assert one.shown.columns == ("heavy key", "rows of l", "rows of r", "grid", "tasks")
+    label, *_, grid, tasks = one.shown.rows[0]
+    assert (label, grid, tasks) == ("hot", f"{left_parts} x {right_parts}", "4")
+    assert f"planned balance {cube.load / cube.mean:.2f} (busiest / mean)" in one.shown.summary
+    before_label, label, after_label = one.shown.events[0]
+    assert (before_label, label) == ("batch 1: ", "hot")
+    assert after_label.endswith(f" -> {left_parts} x {right_parts}, {last.moved_rows:,} rows moved")
 
 
 def test_a_hypercube_without_heavy_keys(tmp_path):
     join = skewed(tmp_path, "hypercube")
     join.count(l=with_hot_key("-", 0, 50))
-    cube = read_status(tmp_path).joins[0].hypercube
-    assert (cube.heavy, cube.changes) == ((), ())
+    (one,) = read_status(tmp_path).joins
+    assert isinstance(one.plan, CubePlan) and one.shown is not None
+    assert (one.plan.heavy, one.plan.changes) == (one.shown.rows, one.shown.events) == ((), ())
 
 
 def test_units_and_groups_of_a_biclique(tmp_path):
     skewed(tmp_path, "biclique", groups=1).count(l=with_hot_key("hot", 5, 5))
     (one,) = read_status(tmp_path).joins
-    assert (one.strategy, one.hypercube) == ("biclique", None)
-    assert (one.biclique.units, one.biclique.groups) == (4, 1)
+    assert (one.strategy, one.plan) == ("biclique", BicliquePlan(units=4, groups=1))
 
 
 def test_a_batch_whose_manifest_is_lost_is_damage(tmp_path):

@@ -17,9 +17,10 @@ from watersmeet.engine.spec import Settings
 from watersmeet.errors import ConfigError, StateError
 from watersmeet.local.join import LocalJoin
 from watersmeet.log import files as files_module
-from watersmeet.log.files import LocalFiles, Storage, open_files
+from watersmeet.log.files import LocalFiles, open_files
 from watersmeet.log.probe import probe
 from watersmeet.log.runs import write_run
+from watersmeet.log.storage import Storage
 from watersmeet.tables.prepare import prepare
 from watersmeet.tables.spec import table
 

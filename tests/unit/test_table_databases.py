@@ -15,10 +15,10 @@ from tests.unit.table_helpers import KEY_VALUES, all_rows, check_table, repeated
 from watersmeet.errors import TableError, UsageError
 from watersmeet.local.join import LocalJoin
 from watersmeet.log.files import open_files
-from watersmeet.tables import postgresql
+from watersmeet.tables import dialects
 from watersmeet.tables.database import OpenDatabase
 from watersmeet.tables.prepare import prepare
-from watersmeet.tables.source import NotPrepared, Progress
+from watersmeet.tables.source import NotPrepared, TableProgress
 from watersmeet.tables.spec import table
 from watersmeet.tables.sql import quote
 
@@ -290,7 +290,7 @@ def test_a_last_key_that_fills_many_pages_is_no_reason_to_cut_them_anew(tmp_path
 @pytest.mark.parametrize("name", ["t", "v"])
 def test_a_table_that_is_not_counted_grows_in_the_middle(tmp_path, database, monkeypatch, name):
     """PostgreSQL estimates the size of views and of tables that were never analysed."""
-    monkeypatch.setattr(postgresql, "_COUNTED_ROWS", 50)
+    monkeypatch.setattr(dialects, "_COUNTED_ROWS", 50)
     database.fill("t", numbers(*range(0, 60_000, 3)))
     database.run("CREATE INDEX t_k ON t (id)", "CREATE VIEW v AS SELECT id, s FROM t")
     found = opened(tmp_path, database, "id", name=name, page_rows=1_000)
@@ -332,7 +332,7 @@ def test_each_key_is_asked_for_once_and_in_order(tmp_path, database, monkeypatch
 def test_a_second_start_walks_no_index(tmp_path, database):
     database.fill("t", numbers(*range(100)))
     database.run("CREATE INDEX t_k ON t (id)")
-    reports: list[Progress] = []
+    reports: list[TableProgress] = []
     spec, files = table(database.uri, "id", table="t"), open_files(tmp_path / "state")
     first = prepare(spec, files, report=reports.append)
     assert [report.stage for report in reports] == ["finding pages"] * 2

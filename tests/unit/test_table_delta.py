@@ -28,9 +28,9 @@ from tests.unit.table_helpers import all_rows, check_table, same_rows, travelled
 from watersmeet import TableError, table
 from watersmeet.local.join import LocalJoin
 from watersmeet.log.files import open_files
-from watersmeet.tables import formats
-from watersmeet.tables.address import Address
+from watersmeet.tables import prepare as preparing
 from watersmeet.tables.prepare import prepare
+from watersmeet.tables.spec import Address
 
 STREAM = pa.schema({"k": pa.int64(), "n": pa.int64()})
 
@@ -298,7 +298,7 @@ def test_a_table_is_read_as_one_version_and_refresh_goes_to_the_next(tmp_path):
 def test_a_commit_while_a_version_is_read_is_not_part_of_it(tmp_path):
     folder = tmp_path / "t"
     write_deltalake(folder, numbers(1, 2))
-    found = formats.find_table(Address(str(folder)))
+    found = preparing.find_table(Address(str(folder)))
     before = found.fingerprint
     DeltaTable(folder).delete("id = 1")
     write_deltalake(folder, numbers(3), mode="append")
@@ -332,13 +332,13 @@ def test_a_second_start_finds_the_version_that_the_first_prepared(tmp_path):
     folder = tmp_path / "t"
     write_deltalake(folder, numbers(1))
     first, again = opened(folder), opened(folder)
-    assert first._source == again._source
+    assert first.source == again.source
     # Files that no version names are no change.
     pq.write_table(numbers(8), folder / "stray.parquet")
     assert again.newest() is None
     write_deltalake(folder, numbers(2), mode="append")
     newer = again.newest()
-    assert newer is not None and newer.folder != again._source.folder
+    assert newer is not None and newer.folder != again.source.folder
     check_table(newer.open(), numbers(1, 2))
 
 
@@ -471,7 +471,7 @@ def test_hudi_is_refused_with_the_workaround(tmp_path, below):
 def test_a_store_that_was_not_tried_is_refused(tmp_path, monkeypatch):
     folder = tmp_path / "t"
     write_deltalake(folder, numbers(1))
-    here = formats.place_of(Address(str(folder)))
-    monkeypatch.setattr(formats, "place_of", lambda address: here)
+    here = preparing.place_of(Address(str(folder)))
+    monkeypatch.setattr(preparing, "place_of", lambda address: here)
     with pytest.raises(TableError, match="a Delta table on abfss://.*DataFrame"):
-        formats.find_table(Address("abfss://box@account.dfs.core.windows.net/t"))
+        preparing.find_table(Address("abfss://box@account.dfs.core.windows.net/t"))

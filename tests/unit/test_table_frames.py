@@ -12,7 +12,7 @@ import pytest
 from pyarrow import fs
 
 from watersmeet.spark.table_frames import Frames
-from watersmeet.tables.logs import log_above
+from watersmeet.tables.places import log_above
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

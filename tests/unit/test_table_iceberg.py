@@ -23,9 +23,8 @@ from tests.unit.table_helpers import check_table, same_rows, travelled
 from watersmeet import TableError, table
 from watersmeet.local.join import LocalJoin
 from watersmeet.log.files import open_files
-from watersmeet.tables import formats
-from watersmeet.tables.address import Address
-from watersmeet.tables.prepare import prepare
+from watersmeet.tables.prepare import find_table, prepare
+from watersmeet.tables.spec import Address
 
 STREAM = pa.schema({"k": pa.int64(), "n": pa.int64()})
 NAMED = "iceberg://lake/shop.products"
@@ -249,7 +248,7 @@ def test_equality_deletes_that_appear_end_the_query(tmp_path, catalogue):
 
 def test_a_commit_while_a_snapshot_is_read_is_not_part_of_it(tmp_path, catalogue):
     made = products(catalogue, numbers(1, 2))
-    found = formats.find_table(Address(NAMED))
+    found = find_table(Address(NAMED))
     before = found.fingerprint
     made.delete("id = 1")
     made.append(numbers(3))

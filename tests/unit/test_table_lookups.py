@@ -18,13 +18,16 @@ import pyarrow.parquet as pq
 import pytest
 
 from watersmeet import table
-from watersmeet.engine import kept_table, lookup
+from watersmeet.engine import kept_table as table_module
+from watersmeet.engine import lookup
 from watersmeet.engine import operator as engine
+from watersmeet.engine.desk import TableDesk
+from watersmeet.engine.kept_table import KeptTable
 from watersmeet.engine.operator import Operator
 from watersmeet.kernel.lookup import Page
 from watersmeet.local.join import LocalJoin
 from watersmeet.model.facts import BatchId
-from watersmeet.tables.sqlite import SQLite
+from watersmeet.tables.dialects import SQLite
 
 pytest.importorskip("adbc_driver_sqlite")
 
@@ -70,7 +73,7 @@ def expected(keys) -> list[tuple]:
 @pytest.mark.parametrize("at_once", [1, 7, 500])
 @pytest.mark.parametrize("ratio", [0, 16, 10**9], ids=["by key", "both", "by page"])
 def test_pages_and_keys_give_the_same(shop, tmp_path, monkeypatch, strategy, at_once, ratio):
-    monkeypatch.setattr(kept_table, "LOOKUP_KEYS", at_once)
+    monkeypatch.setattr(table_module, "LOOKUP_KEYS", at_once)
     monkeypatch.setattr(lookup, "LOOKUP_ROWS", ratio)
     rng = np.random.default_rng(3)
     # Dense at the beginning, sparse behind it, some nowhere, some null.
@@ -141,7 +144,7 @@ def size_of(page: Page) -> int:
     return sum(buffer.size for buffer in buffers) + page.keys.nbytes
 
 
-@pytest.mark.parametrize("kind", ["form", "in place", "sqlite"])
+@pytest.mark.parametrize("kind", ["sorted copy", "in place", "sqlite"])
 @pytest.mark.parametrize("memory", [FEW, MANY])
 def test_what_is_kept_of_a_table_stays_within_its_memory(tmp_path, kind, memory):
     given = products(tmp_path, kind)
@@ -160,7 +163,7 @@ def test_what_is_kept_of_a_table_stays_within_its_memory(tmp_path, kind, memory)
         keys = np.concatenate([np.arange(100 * page, 100 * page + 100) // 3 * 2 for page in pages])
         rows = pa.table({"k": keys, "n": np.arange(len(keys))}, schema=STREAM)
         assert join.count(s=rows) == 3 * len(keys)
-        kept = engine._kept(join.operator.spec, join.query).table
+        kept = kept_table(join)
         assert kept is not None
         held = [size_of(one.page) for one in kept.buffer._held.values()]
         assert 0 < sum(held) <= memory, f"{len(held)} pages"
@@ -170,8 +173,14 @@ def test_what_is_kept_of_a_table_stays_within_its_memory(tmp_path, kind, memory)
     kept.close()
     gc.collect()
     freed = before - pa.total_allocated_bytes()
-    # The form is mapped and takes nothing of its own.
-    assert freed == 0 if kind == "form" else 0 < freed <= memory, f"{pages} pages"
+    # The sorted copy is mapped and takes nothing of its own.
+    assert freed == 0 if kind == "sorted copy" else 0 < freed <= memory, f"{pages} pages"
+
+
+def kept_table(join: LocalJoin) -> KeptTable | None:
+    desk = engine._kept(join.operator.spec, join.query, join.clock).desk
+    assert isinstance(desk, TableDesk)
+    return desk._kept
 
 
 @pytest.fixture
@@ -216,7 +225,7 @@ def test_a_batch_join_leaves_no_connection_and_no_pages(shop, tmp_path, connecti
         found = sum(rows.num_rows for task in (0, 1) for rows in operator.join(batch, task, described))
         assert found == 3 * len(DENSE)
         assert still_open(connections) == 0
-        assert engine._kept(operator.spec, join.query).table is None
+        assert kept_table(join) is None
 
 
 def test_only_the_tables_of_the_last_queries_stay_open(shop, tmp_path, connections):
@@ -224,9 +233,9 @@ def test_only_the_tables_of_the_last_queries_stay_open(shop, tmp_path, connectio
     joins = [joined(shop, tmp_path, f"query-{number}") for number in range(engine._KEPT_PLACES + 4)]
     for join in joins:
         assert join.count(s=DENSE) == 3 * len(DENSE)
-        assert still_open(connections) <= engine._KEPT_TABLES + 1
+        assert still_open(connections) <= engine._KEPT_DESKS + 1
     assert len(engine._KEPT) == engine._KEPT_PLACES
-    assert still_open(connections) == engine._KEPT_TABLES + 1
+    assert still_open(connections) == engine._KEPT_DESKS + 1
 
 
 def test_queries_that_take_turns_keep_their_tables(shop, tmp_path, connections):
@@ -235,22 +244,22 @@ def test_queries_that_take_turns_keep_their_tables(shop, tmp_path, connections):
     for _ in range(2):
         assert [join.count(s=DENSE) for join in joins] == 5 * [3 * len(DENSE)]
     made = len(connections)
-    kept = [engine._kept(join.operator.spec, join.query).table for join in joins]
+    kept = [kept_table(join) for join in joins]
     for _ in range(3):
         assert [join.count(s=DENSE) for join in joins] == 5 * [3 * len(DENSE)]
     assert len(connections) == made and still_open(connections) == 5
-    assert [engine._kept(join.operator.spec, join.query).table for join in joins] == kept
+    assert [kept_table(join) for join in joins] == kept
 
 
 def test_what_is_used_is_not_put_away_for_what_comes_and_goes(shop, tmp_path, connections):
     """A stream beside many batch joins keeps what it has mapped."""
     stream = joined(shop, tmp_path, "stream")
     stream.count(s=DENSE)
-    mine = engine._kept(stream.operator.spec, "stream")
+    mine = engine._kept(stream.operator.spec, "stream", time.time)
     for number in range(engine._KEPT_PLACES + 1):
         joined(shop, tmp_path, f"batch-{number}").count(s=DENSE)
         stream.count(s=DENSE)
-    assert engine._kept(stream.operator.spec, "stream") is mine
+    assert engine._kept(stream.operator.spec, "stream", time.time) is mine
 
 
 def test_a_start_reads_a_database_anew_also_of_the_same_frame(tmp_path):

@@ -15,13 +15,11 @@ from tests.unit.table_helpers import KEY_VALUES, all_rows, check_table, repeated
 from watersmeet.engine.kept_table import Opened
 from watersmeet.errors import TableError
 from watersmeet.log.files import open_files
-from watersmeet.tables import in_place, parquet_files, row_groups
-from watersmeet.tables.address import Address
-from watersmeet.tables.form import FormSource
-from watersmeet.tables.in_place import ParquetSource
-from watersmeet.tables.parquet_files import find_files
+from watersmeet.tables import parquet
+from watersmeet.tables.parquet import find_files
 from watersmeet.tables.prepare import prepare
-from watersmeet.tables.spec import table
+from watersmeet.tables.sorted_copy import OpenSortedCopy
+from watersmeet.tables.spec import Address, table
 
 
 def sorted_by(rows: pa.Table, keys) -> pa.Table:
@@ -86,7 +84,7 @@ def test_files_may_differ_in_columns_and_widths(tmp_path):
 def test_small_sorted_row_groups_are_used_in_place_without_asking(tmp_path):
     pq.write_table(numbers(0, 2_000), tmp_path / "t.parquet", row_group_size=500)
     spec = table(tmp_path / "t.parquet", "id")
-    assert isinstance(prepare(spec, open_files(tmp_path / "state")), ParquetSource)
+    assert isinstance(prepare(spec, open_files(tmp_path / "state")).open(), parquet.OpenParquet)
 
 
 @pytest.mark.parametrize(
@@ -101,14 +99,14 @@ def test_row_groups_of_unsuited_size_are_used_in_place_only_if_asked(
     tmp_path, monkeypatch, options, constants, reason
 ):
     for name, value in constants.items():
-        monkeypatch.setattr(row_groups, name, value)
+        monkeypatch.setattr(parquet, name, value)
     rows, files = numbers(0, 2_000), open_files(tmp_path / "state")
     pq.write_table(rows, tmp_path / "t.parquet", **options)
     by_default = prepare(table(tmp_path / "t.parquet", "id"), files)
-    assert isinstance(by_default, FormSource)
+    assert isinstance(by_default.open(), OpenSortedCopy)
     check_table(by_default.open(), rows)
     check_table(opened(tmp_path, tmp_path / "t.parquet", "id"), rows)
-    found = row_groups.plan_in_place(find_files(Address(str(tmp_path / "t.parquet"))), ["id"], insist=False)
+    found = parquet.plan_in_place(find_files(Address(str(tmp_path / "t.parquet"))), ["id"], insist=False)
     assert reason in found
 
 
@@ -210,7 +208,7 @@ def test_a_place_that_cannot_be_looked_at_is_named(tmp_path, monkeypatch, known)
                 return here.get_file_info(path)
             raise OSError("no route to ada:s3cret@host")
 
-    monkeypatch.setattr(parquet_files, "place_of", lambda _: (Away(), str(tmp_path)))
+    monkeypatch.setattr(parquet, "place_of", lambda _: (Away(), str(tmp_path)))
     with pytest.raises(
         TableError, match=r"table s3://.*/t cannot be read: no route.*Check that it is reachable"
     ) as failure:
@@ -223,7 +221,7 @@ def test_a_place_that_cannot_be_looked_at_is_named(tmp_path, monkeypatch, known)
     [
         lambda found: found.schema,
         lambda found: found.rows(),
-        lambda found: row_groups.plan_in_place(found, ["id"], insist=True),
+        lambda found: parquet.plan_in_place(found, ["id"], insist=True),
     ],
     ids=["columns", "rows", "row groups"],
 )
@@ -239,7 +237,7 @@ def test_a_file_that_goes_away_while_it_is_looked_at_is_named(tmp_path, look):
 
 
 def test_more_files_than_are_kept_open(tmp_path, monkeypatch):
-    monkeypatch.setattr(in_place, "_OPEN_FILES", 2)
+    monkeypatch.setattr(parquet, "_OPEN_FILES", 2)
     for number in range(5):
         pq.write_table(numbers(number * 10, number * 10 + 10), tmp_path / f"{number}.parquet")
     found = opened(tmp_path, tmp_path, "id")
@@ -271,7 +269,7 @@ def test_a_failed_read_ahead_reaches_the_caller_in_its_turn(tmp_path):
         next(pages)
 
 
-@pytest.mark.parametrize("mode", [True, False], ids=["in place", "form"])
+@pytest.mark.parametrize("mode", [True, False], ids=["in place", "sorted copy"])
 def test_new_changed_and_removed_files_make_a_newer_source(tmp_path, mode):
     data = tmp_path / "t"
     data.mkdir()

@@ -15,8 +15,8 @@ from tests.unit.table_helpers import all_rows, check_table, same_rows, travelled
 from watersmeet.errors import TableError
 from watersmeet.log.files import open_files
 from watersmeet.tables.prepare import prepare
-from watersmeet.tables.session import Session
 from watersmeet.tables.spec import table
+from watersmeet.tables.sql import DatabaseSession
 
 NAMES = ["", "Z", "a", "B", "é", "z", "zz", "É", "\U0001f600", "a b", "ab"]
 
@@ -250,11 +250,15 @@ def test_pauses_grow_up_to_a_limit_and_stay_within_the_patience():
     pauses: list[float] = []
     address = table("postgresql://u:secret9@h/x", "id", table="t").address
     assert address is not None
-    session = Session(Flaky(8), address, "table t", 60, clock=lambda: sum(pauses), sleep=pauses.append)
+    session = DatabaseSession(
+        Flaky(8), address, "table t", 60, clock=lambda: sum(pauses), sleep=pauses.append
+    )
     assert session.run("SELECT 1 AS one").to_pydict() == {"one": [1]}
     assert pauses == [0.1, 0.2, 0.4, 0.8, 1.6, 3.2, 5.0, 5.0]
     pauses.clear()
-    session = Session(Flaky(10**6), address, "table t", 60, clock=lambda: sum(pauses), sleep=pauses.append)
+    session = DatabaseSession(
+        Flaky(10**6), address, "table t", 60, clock=lambda: sum(pauses), sleep=pauses.append
+    )
     with pytest.raises(TableError) as caught:
         session.run("SELECT 1")
     assert 55 < sum(pauses) <= 60

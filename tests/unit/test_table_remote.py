@@ -1,4 +1,4 @@
-"""Tables and their form on an object store, over the S3 protocol, with a server on loopback."""
+"""Tables and their sorted copies on an object store, over the S3 protocol, with a server on loopback."""
 
 from __future__ import annotations
 

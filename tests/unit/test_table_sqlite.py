@@ -13,9 +13,9 @@ from tests.unit.table_helpers import all_rows, check_table, same_rows, travelled
 from watersmeet.errors import ConfigError, TableError
 from watersmeet.kernel.lookup import check_page
 from watersmeet.log.files import open_files
-from watersmeet.tables import session
+from watersmeet.tables import sql
 from watersmeet.tables.prepare import prepare
-from watersmeet.tables.spec import table
+from watersmeet.tables.spec import PAGE_BYTES, table
 
 
 @pytest.fixture
@@ -155,9 +155,7 @@ def test_a_key_in_another_order_than_ours_is_refused(tmp_path, database):
 
 
 def test_the_order_is_checked_at_every_bound_that_was_found(tmp_path, database):
-    """Text is before binary in SQLite. Of every second bound, with two small pages in one, the first is of text below all
-    binary keys, and the next one of a binary key.
-    """
+    """Text is before binary in SQLite. All keys fit one page, whose bound alone would show nothing."""
     database.execute("CREATE TABLE t (k BLOB PRIMARY KEY, x TEXT)")
     keys = [*(f"{n:03d}" for n in range(0, 980, 7)), *(f"1{n:03d}".encode() for n in range(460))]
     database.execute("BEGIN")
@@ -234,13 +232,59 @@ def test_without_the_driver_it_is_said_what_to_install(tmp_path, database, monke
     def missing(name):
         raise ImportError(name)
 
-    monkeypatch.setattr(session.importlib, "import_module", missing)
+    monkeypatch.setattr(sql.importlib, "import_module", missing)
     with pytest.raises(ConfigError, match=r"watersmeet\[databases\]"):
         opened(tmp_path)
 
 
 def test_another_kind_of_database_in_the_environment_is_refused(tmp_path, monkeypatch):
     monkeypatch.setenv("WM_SHOP", "mysql://u:secret5@h/x")
-    with pytest.raises(TableError, match="mysql is no database that is known") as caught:
+    with pytest.raises(TableError, match="mysql is not a known database") as caught:
         opened(tmp_path, uri="env:WM_SHOP")
     assert "secret5" not in str(caught.value)
+
+
+@pytest.fixture
+def results(monkeypatch):
+    """The bytes of every result of every query."""
+    sizes, run = [], sql.DatabaseSession.run
+
+    def counted(self, *arguments):
+        found = run(self, *arguments)
+        sizes.append(found.nbytes)
+        return found
+
+    monkeypatch.setattr(sql.DatabaseSession, "run", counted)
+    return sizes
+
+
+def with_rows(tmp_path, database, rows, **options):
+    database.execute("CREATE TABLE t (k INTEGER, x BLOB)")
+    database.execute("BEGIN")
+    database.executemany("INSERT INTO t VALUES (?, ?)", rows)
+    database.execute("COMMIT")
+    database.execute("CREATE INDEX t_k ON t (k)")
+    return opened(tmp_path, "k", **options)
+
+
+@pytest.mark.parametrize("page_bytes", [None, 100_000])
+def test_a_page_has_about_the_bytes_asked_for_or_the_default(tmp_path, database, page_bytes):
+    found = with_rows(tmp_path, database, ((k, b"x" * 100) for k in range(60_000)), page_bytes=page_bytes)
+    rows = found.index.rows
+    assert (rows[:-1] == rows[0]).all() and rows.sum() == 60_000 and len(rows) > 5
+    assert found.index.bytes[0] == pytest.approx(page_bytes or PAGE_BYTES, rel=0.02)
+    assert all_rows(found, ["k"]).column("k").to_pylist() == list(range(60_000))
+
+
+def test_a_hot_key_is_not_read_while_pages_are_found(tmp_path, database, results):
+    """Half of the table is one key, after a quarter of the others."""
+    rows = ((k if k < 7_500 else max(k - 25_000, 7_500), b"x" * 500) for k in range(55_000))
+    found = with_rows(tmp_path, database, rows)
+    assert found.index.rows.max() > 25_000
+    assert max(results) < 1 << 20
+
+
+def test_wide_rows_are_not_all_read_to_know_how_wide_they_are(tmp_path, database, results):
+    found = with_rows(tmp_path, database, ((k, bytes(3 << 20)) for k in range(20)))
+    assert len(found.index) == 20
+    assert max(results) < 8 << 20

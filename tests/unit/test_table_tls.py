@@ -13,8 +13,8 @@ from tests.unit.table_helpers import check_table
 from watersmeet.errors import TableError
 from watersmeet.log.files import open_files
 from watersmeet.tables.prepare import prepare
-from watersmeet.tables.session import is_refused
 from watersmeet.tables.spec import table
+from watersmeet.tables.sql import is_refused
 
 SECRET = "s3cret"
 ROWS = pa.table({"id": pa.array([1, 2, 3], pa.int64()), "v": ["a", "b", "c"]})

@@ -15,7 +15,8 @@ from watersmeet.engine import lookup
 from watersmeet.engine import operator as engine
 from watersmeet.local.join import LocalJoin
 from watersmeet.log.files import open_files
-from watersmeet.tables import parquet_files
+from watersmeet.schemes.table.facts import PagePlan
+from watersmeet.tables import parquet
 from watersmeet.tables.catalogue import TABLES
 
 STREAM = pa.schema({"k": pa.int64(), "n": pa.int64()})
@@ -93,7 +94,7 @@ def test_what_waits_is_answered_before_the_version_changes(files, tmp_path):
     join = start(files, tmp_path / "state", clock, how="left", max_delay_s=60.0)
     assert answers(join.batch(s=rows((1, 0)))) == []
     (seen,) = status(tmp_path / "state").joins
-    assert seen.table.waiting_rows == 1
+    assert isinstance(seen.plan, PagePlan) and seen.plan.waiting_rows == 1
     files("b", [7])
     clock.now += 11
     # Located in the old version, answered with it; the next batch is located in the new one.
@@ -233,7 +234,7 @@ def test_a_place_that_is_away_is_looked_at_again_later(files, tmp_path, monkeypa
     files("b", [7])
     clock.now += 11
     with monkeypatch.context() as patch:
-        patch.setattr(parquet_files, "place_of", lambda _: (Away(), "t"))
+        patch.setattr(parquet, "place_of", lambda _: (Away(), "t"))
         assert answers(join.batch(s=rows((1, 1)))) == [(1, "a1")]
     clock.now += 11
     join.batch(s=rows())

@@ -7,11 +7,12 @@ import pyarrow as pa
 import pytest
 
 from watersmeet.errors import ConditionError
+from watersmeet.kernel.emit import OutputColumn
 from watersmeet.kernel.evaluate import ArithmeticOverflow
-from watersmeet.kernel.pairs import OutputColumn, Side
-from watersmeet.kernel.sorted import Sorted
-from watersmeet.kernel.theta import ThetaJoin, join_blocks
-from watersmeet.kernel.truth import take_apart
+from watersmeet.kernel.match import Side
+from watersmeet.kernel.rows import Sorted
+from watersmeet.kernel.theta import ThetaJoin
+from watersmeet.kernel.truth import pair_test
 from watersmeet.model.types import BIGINT, STRING
 from watersmeet.predicate import parse_predicate
 from watersmeet.predicate.write import sql_of
@@ -26,7 +27,7 @@ def side(name: str, *values: int) -> Side:
 
 
 def pairs_of(left: Side, right: Side, join: ThetaJoin) -> list[tuple[int, int]]:
-    batches = join_blocks(left, right, join)
+    batches = join.results((left, right), None)
     return sorted(pair for b in batches for pair in zip(*(c.to_pylist() for c in b.columns), strict=True))
 
 
@@ -101,7 +102,7 @@ def test_what_one_row_gives_is_computed_once():
         "l.k * 2 + 1 < r.k - 3 AND l.k + l.k + r.k > 5 AND l.s <> r.s", SCHEMAS
     ).residual
     assert residual is not None
-    apart = take_apart(residual, ansi=True)
+    apart = pair_test(residual, True, None)
     assert [sql_of(part) for _, part in apart.computed] == [
         "`l`.`k` * 2 + 1",
         "`r`.`k` - 3",

@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from watersmeet.kernel.words import decode_floats, encode_floats, partners, shift, words
+from watersmeet.kernel.keys import decode_floats, encode_floats, partners, shift, words
 from watersmeet.model.types import BIGINT, DOUBLE
 
 LAST = 2**64 - 1
@@ -71,7 +71,7 @@ def test_empty_columns_have_no_words():
 def test_many_texts_are_read_in_parts(monkeypatch):
     values = pa.array(["", "a", "abcdefghi", "zz"] * 5)
     whole = words(values)
-    monkeypatch.setattr("watersmeet.kernel.words._PREFIX_ROWS", 3)
+    monkeypatch.setattr("watersmeet.kernel.keys._PREFIX_ROWS", 3)
     assert np.array_equal(words(values), whole)
 
 

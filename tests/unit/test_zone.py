@@ -122,6 +122,15 @@ def test_a_state_that_does_not_name_its_zone_goes_on():
     check_compatible(replace(new, zone=""), new)
 
 
+def test_a_start_that_does_not_know_its_zone_is_told_how_to_name_it():
+    """To accept it would erase the recorded zone."""
+    on = "to_date(l.ts) = r.d"
+    remedy = r'now it is unknown.*pass options=\{"timeZone": "Europe/Berlin"\}'
+    with pytest.raises(StateMismatch, match=remedy):
+        check_compatible(signature(on), signature(on, zone=""))
+    check_compatible(signature(on, zone=""), signature(on, zone=""))
+
+
 def test_spellings_of_utc_are_one_zone():
     def recorded(zone: str) -> JoinSignature:
         from watersmeet.predicate import normal_zone

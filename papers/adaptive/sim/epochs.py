@@ -17,7 +17,7 @@ from papers.adaptive.sim.joiner import Joiner
 from papers.adaptive.sim.messages import LEFT, Row
 from papers.adaptive.sim.network import Network
 from papers.adaptive.sim.reshuffler import Controller, Decider, Migration, Reshuffler
-from watersmeet.model.grid import GridPlan
+from watersmeet.schemes.grid.facts import GridPlan
 
 
 @dataclass(frozen=True, slots=True)

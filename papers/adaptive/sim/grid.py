@@ -1,6 +1,6 @@
 """DYNAMIC and the static grids over a whole stream, by a cost model: what section 5 of the paper measures.
 
-Source: Elseidy et al. 2014, 4.2, 4.3.2 and section 5. The mappings are those of plan/grid.py. A chunk is cut where
+Source: Elseidy et al. 2014, 4.2, 4.3.2 and section 5. The mappings are those of schemes/grid/policy.py. A chunk is cut where
 a decision falls due (found by bisection) and where a migration ends, so that decisions come row by row while the
 work is done chunk by chunk: a run takes as long for a billion rows as for a thousand.
 
@@ -21,9 +21,9 @@ from papers.adaptive.sim.costs import CostModel
 from papers.adaptive.sim.hash import optimal_load
 from papers.adaptive.sim.joiner import MIGRATED_PER_NEW
 from papers.adaptive.sim.progress import MigrationSpan, Progress, Recorder
-from watersmeet.model.grid import Amount, GridPlan, Relocation
-from watersmeet.plan.grid import GridPolicy, advance, is_due, start_grid
-from watersmeet.plan.relocation import relocation_per_cell
+from watersmeet.schemes.grid.facts import Amount, GridPlan, Relocation
+from watersmeet.schemes.grid.policy import GridPolicy, advance, is_due, start_grid
+from watersmeet.schemes.grid.relocation import relocation_per_cell
 
 # From the source to a reshuffler, from there to a joiner; a migrated row goes on to another joiner.
 _HOPS, _MIGRATING_HOPS = 2, 3

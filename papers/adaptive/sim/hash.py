@@ -10,8 +10,8 @@ import numpy as np
 from papers.adaptive.sim.arrivals import Counts, Floats, KeyedArrivals, count_keys, distinct_keys
 from papers.adaptive.sim.costs import CostModel
 from papers.adaptive.sim.progress import Progress, Recorder
-from watersmeet.kernel.order import mix
-from watersmeet.plan.grid import decompose, optimal_mapping
+from watersmeet.kernel.keys import mix
+from watersmeet.schemes.grid.policy import decompose, optimal_mapping
 
 # From the source to a reshuffler, from there to a joiner.
 _HOPS = 2

@@ -34,7 +34,7 @@ from papers.adaptive.sim.messages import (
     reads,
 )
 from papers.adaptive.sim.network import Network, Receiver
-from watersmeet.model.grid import GridGroup
+from watersmeet.schemes.grid.facts import GridGroup
 
 MIGRATED_PER_NEW = 2
 SERVICE_TIME = 1

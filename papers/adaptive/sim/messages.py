@@ -9,7 +9,7 @@ import itertools
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from watersmeet.model.grid import GridGroup, gather_bits
+from watersmeet.schemes.grid.facts import GridGroup, gather_bits
 
 LEFT, RIGHT = "left", "right"
 

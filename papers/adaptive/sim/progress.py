@@ -8,7 +8,7 @@ import numpy as np
 
 from papers.adaptive.sim.arrivals import Counts, Floats
 from watersmeet.errors import UsageError
-from watersmeet.model.grid import GridShape
+from watersmeet.schemes.grid.facts import GridShape
 
 
 @dataclass(frozen=True, slots=True)

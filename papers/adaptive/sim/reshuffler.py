@@ -15,8 +15,8 @@ from typing import Any, Protocol
 from papers.adaptive.sim.joiner import Joiner
 from papers.adaptive.sim.messages import LEFT, Ack, MappingChange, ProtocolViolated, Routed, Row, readers
 from papers.adaptive.sim.network import Network
-from watersmeet.model.grid import Amount, GridGroup, GridPlan, GridShape
-from watersmeet.plan.grid import GridPolicy, advance
+from watersmeet.schemes.grid.facts import Amount, GridGroup, GridPlan, GridShape
+from watersmeet.schemes.grid.policy import GridPolicy, advance
 
 
 class Decider(Protocol):
@@ -26,7 +26,7 @@ class Decider(Protocol):
 
 
 class Adaptive:
-    """Algorithm 2, as plan/grid.py has it."""
+    """Algorithm 2, as schemes/grid/policy.py has it."""
 
     def __init__(self, plan: GridPlan, policy: GridPolicy) -> None:
         self._plan = plan

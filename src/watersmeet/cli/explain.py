@@ -63,7 +63,7 @@ def _join(prepared: Prepared) -> list[str]:
     return [
         f"on {prepared.job.join.on}",
         *([f"window: {explain_window(window)}"] if window else []),
-        f"keys compared as {types}; name in the state: {prepared.job.join.name}",
+        f"keys compared as {types}; name in the state: {prepared.job.join_name}",
     ]
 
 

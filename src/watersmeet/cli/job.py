@@ -12,7 +12,7 @@ from pathlib import Path
 from rich.console import Console
 
 from watersmeet.cli.explain import explain
-from watersmeet.cli.figures import batches, clock, count
+from watersmeet.cli.figures import batches, clock
 from watersmeet.cli.meters import Meters
 from watersmeet.cli.outcome import say
 from watersmeet.cli.run_panel import RunPanel
@@ -28,6 +28,7 @@ from watersmeet.jobs.secrets import expand_all
 from watersmeet.jobs.session import spark_session
 from watersmeet.log.files import LocalFiles, open_files
 from watersmeet.log.status import JoinStatus
+from watersmeet.model.figures import count
 
 # The JVM of such a sink prints the results itself: a live display would be torn apart by them.
 _PRINTING_SINK = "console"

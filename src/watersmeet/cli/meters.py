@@ -10,9 +10,10 @@ from dataclasses import dataclass, field
 from rich.table import Table
 from rich.text import Text
 
-from watersmeet.cli.figures import batches, count, seconds, size, sparkline
+from watersmeet.cli.figures import batches, seconds, sparkline
 from watersmeet.jobs.progress import Batches, together
 from watersmeet.log.status import JoinStatus
+from watersmeet.model.figures import count, size
 
 # The widest sparkline that any terminal gets: older batches need not be kept.
 _KEPT_BATCHES = 200

@@ -2,21 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from watersmeet.cli.figures import clock, count, shortened, size
-from watersmeet.cli.heavy import biclique_words, cube_words, heavy_table, latest_changes
+from watersmeet.cli.figures import clock, shortened
 from watersmeet.cli.meters import Meters, rate_rows, rule
+from watersmeet.cli.plans import latest_events, plan_table
 from watersmeet.jobs.model import Job
 from watersmeet.log.status import JoinStatus
-from watersmeet.log.status_cube import CubeStatus
+from watersmeet.model.figures import count, size
+from watersmeet.schemes.scheme import Shown
 
-# Lines for the heaviest keys and for the changes of their grids.
-HEAVIEST, CHANGES = 5, 3
+# Lines for the rows of a plan, such as the heaviest keys, and for its changes.
+FIRST_ROWS, CHANGES = 5, 3
 
 _HINT = "Ctrl-C stops; the next start goes on from there"
 
@@ -50,23 +49,16 @@ def _state_lines(state: JoinStatus | None, width: int, *, ascii_only: bool) -> l
         f"merging debt {count(state.pending_rows)} rows"
     )
     lines: list[RenderableType] = [Text(shortened(words, width))]
-    if state.biclique is not None:
-        lines.append(Text(f"strategy    {biclique_words(state.biclique)}"))
-    if state.hypercube is not None:
-        names = [one.name for one in state.inputs]
-        lines += hypercube_lines(state.hypercube, names, width, ascii_only=ascii_only)
+    if state.shown is not None:
+        lines += plan_lines(state.shown, width, ascii_only=ascii_only)
     return lines
 
 
-def hypercube_lines(
-    cube: CubeStatus | None, inputs: Sequence[str], width: int, *, ascii_only: bool, changes: int = CHANGES
-) -> list[RenderableType]:
-    """Balance, heaviest keys and latest changes; always of the same height, so that nothing jumps."""
-    heavy = cube.heavy[:HEAVIEST] if cube else ()
-    return [
-        Text(shortened(f"hypercube   {cube_words(cube)}" if cube else "", width)),
-        "",
-        heavy_table(heavy, inputs, width, ascii_only=ascii_only, lines=HEAVIEST),
-        "",
-        *map(Text, latest_changes(cube, changes, width, ascii_only=ascii_only)),
-    ]
+def plan_lines(shown: Shown, width: int, *, ascii_only: bool, changes: int = CHANGES) -> list[RenderableType]:
+    """The plan in a line, its first rows and latest changes; always of the same height, so that nothing jumps."""
+    lines: list[RenderableType] = [Text(shortened(shown.summary, width))]
+    if not shown.columns:
+        return lines
+    table = plan_table(shown, FIRST_ROWS, width, ascii_only=ascii_only, lines=FIRST_ROWS)
+    events = latest_events(shown, changes, width, ascii_only=ascii_only)
+    return [*lines, "", table, "", *map(Text, events)]

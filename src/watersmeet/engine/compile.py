@@ -21,11 +21,11 @@ from dataclasses import dataclass, replace
 from watersmeet.engine.fingerprint import fingerprint
 from watersmeet.engine.spec import Join
 from watersmeet.errors import PredicateError
-from watersmeet.kernel.band import BandJoin
-from watersmeet.kernel.equi import EquiJoin
+from watersmeet.kernel.emit import OutputColumn
 from watersmeet.kernel.evaluate import may_raise, supports
-from watersmeet.kernel.order import fits_word
-from watersmeet.kernel.pairs import OutputColumn
+from watersmeet.kernel.keys import fits_word
+from watersmeet.kernel.lookup import LookupJoin
+from watersmeet.kernel.match import BandJoin, EquiJoin
 from watersmeet.kernel.theta import Condition, ThetaJoin
 from watersmeet.model import facts
 from watersmeet.model.expression import (
@@ -43,7 +43,7 @@ from watersmeet.model.expression import (
     conjuncts_of,
 )
 from watersmeet.model.types import INT, Schema, SqlType
-from watersmeet.predicate import check_reads_both, key_reads_zone, reads_zone
+from watersmeet.predicate import check_reads_every_input, key_reads_zone, reads_zone
 
 # Columns that we add ourselves; inputs must not use the prefix.
 RESERVED_PREFIX = "__wm_"
@@ -74,25 +74,19 @@ class HashedKeys:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Compiled:
-    """What all kinds of joins have: what arrives of each input, and whether Spark has something left to check."""
+    """A join as its driver needs it: what arrives of each input, and whether Spark has something left to check."""
 
     signature: facts.JoinSignature
     arriving: dict[str, tuple[str, ...]]
     computed: tuple[ComputedKey, ...]
     hashed: tuple[HashedKeys, ...]
     spark_checks: bool
+    join: Join | LookupJoin
     guards: tuple[Guard, ...] = ()
 
     def guard(self, name: str) -> Guard | None:
         """What rows of this input must satisfy to be taken in."""
         return next((guard for guard in self.guards if guard.input == name), None)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CompiledJoin(Compiled):
-    """A join of two inputs that both leave rows behind."""
-
-    join: Join
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,26 +104,26 @@ def compile_join(
     *,
     ansi: bool,
     zone: str = "",
-) -> CompiledJoin:
+) -> Compiled:
     """`zone` is the session's time zone, in one spelling; empty if it is not known."""
     check_names(schemas)
-    check_reads_both(predicate)
+    check_reads_every_input(predicate)
     if predicate.keys:
         keys, compiled = predicate.keys, _compile_equality(predicate, selected, schemas, ansi)
-    elif predicate.band is not None:
-        band = predicate.band
-        keys = (KeyPair(band.left, band.right, band.type),)
+    elif predicate.bands:
+        (band,) = predicate.bands
+        keys = (KeyPair((band.left, band.right), band.type),)
         compiled = _compile_band(predicate, band, selected, schemas, ansi)
     else:
         keys, compiled = (), _compile_any(predicate, selected, schemas, ansi)
-    sides = [(side, pair.type) for pair in keys for side in (pair.left, pair.right)]
+    sides = [(side, pair.type) for pair in keys for side in pair.sides]
     recorded = recorded_zone(zone, sides, compiled.guards)
     return replace(compiled, signature=replace(compiled.signature, zone=recorded))
 
 
 def compile_callable(
     condition: Condition, selected: Sequence[Selected] | None, schemas: dict[str, Schema]
-) -> CompiledJoin:
+) -> Compiled:
     """A join whose condition is the user's own function: it sees every column of both inputs."""
     check_names(schemas)
     left, right = schemas
@@ -143,14 +137,14 @@ def compile_callable(
     named = f"{getattr(condition, '__module__', '')}.{getattr(condition, '__qualname__', type(condition).__name__)}"
     signature = facts.JoinSignature(inputs, f"callable {named}", (), "any", code=fingerprint(condition))
     arriving = {name: tuple(schema) for name, schema in schemas.items()}
-    return CompiledJoin(
+    return Compiled(
         signature=signature, join=join, arriving=arriving, computed=(), hashed=(), spark_checks=False
     )
 
 
 def _compile_equality(
     predicate: Predicate, selected: Sequence[Selected] | None, schemas: dict[str, Schema], ansi: bool
-) -> CompiledJoin:
+) -> Compiled:
     nested = any(pair.type.nested for pair in predicate.keys)
     exact = len(predicate.keys) == 1 and fits_word(_stored_type(predicate.keys[0].type))
     kernel, spark = share_residual(predicate.residual)
@@ -174,10 +168,10 @@ def _compile_equality(
         inputs=inputs,
         predicate=predicate.canonical,
         key_types=tuple(str(pair.type) for pair in predicate.keys),
-        scheme="word" if exact else "spark-hash" if nested else "hash",
+        compared="word" if exact else "spark-hash" if nested else "hash",
         sides=sides_of(predicate.keys),
     )
-    return CompiledJoin(
+    return Compiled(
         signature=signature,
         join=EquiJoin(verify=verify, residual=conjunction(kernel), output=output, ansi=ansi),
         arriving={spec.name: arriving_columns(spec, schemas[spec.name]) for spec in inputs},
@@ -194,17 +188,16 @@ def _compile_band(
     selected: Sequence[Selected] | None,
     schemas: dict[str, Schema],
     ansi: bool,
-) -> CompiledJoin:
+) -> Compiled:
     kernel, spark = share_residual(band.residual)
     output = output_columns(predicate.inputs, predicate.columns if spark else (), selected, schemas)
-    pair = KeyPair(band.left, band.right, band.type)
-    sides = zip(predicate.inputs, (band.left, band.right), strict=True)
-    keys = {name: settle_key(name, 0, pair, side) for name, side in sides}
+    pair = KeyPair((band.left, band.right), band.type)
+    keys = {side.input: settle_key(side.input, 0, pair, side) for side in pair.sides}
     inputs = tuple(
         input_spec(name, schemas[name], output, kernel, (keys[name],), (), order=facts.BY_VALUE)
         for name in predicate.inputs
     )
-    return CompiledJoin(
+    return Compiled(
         signature=facts.JoinSignature(
             inputs, predicate.canonical, (str(band.type),), "band", sides=sides_of([pair])
         ),
@@ -219,14 +212,14 @@ def _compile_band(
 
 def _compile_any(
     predicate: Predicate, selected: Sequence[Selected] | None, schemas: dict[str, Schema], ansi: bool
-) -> CompiledJoin:
+) -> Compiled:
     kernel, spark = share_residual(predicate.residual)
     output = output_columns(predicate.inputs, predicate.columns if spark else (), selected, schemas)
     inputs = tuple(
         input_spec(name, schemas[name], output, kernel, (), (), order=facts.BY_ARRIVAL)
         for name in predicate.inputs
     )
-    return CompiledJoin(
+    return Compiled(
         signature=facts.JoinSignature(inputs, predicate.canonical, (), "any"),
         join=ThetaJoin(conjunction(kernel), output, ansi),
         arriving={spec.name: arriving_columns(spec, schemas[spec.name]) for spec in inputs},
@@ -238,6 +231,8 @@ def _compile_any(
 
 
 def check_names(schemas: dict[str, Schema]) -> None:
+    if len(schemas) != 2:
+        raise PredicateError(f"a join has two inputs, got {', '.join(schemas)}", hint="join two at a time")
     for name, schema in schemas.items():
         for column in schema:
             if column.startswith(RESERVED_PREFIX):
@@ -257,7 +252,7 @@ def share_residual(residual: Expression | None) -> tuple[list[Expression], list[
 
 
 def output_columns(
-    inputs: tuple[str, str],
+    inputs: tuple[str, ...],
     checked: Iterable[Column],
     selected: Sequence[Selected] | None,
     schemas: dict[str, Schema],
@@ -287,14 +282,12 @@ def recorded_zone(zone: str, sides: Iterable[tuple[KeySide, SqlType]], guards: I
 
 def sides_of(pairs: Iterable[KeyPair]) -> tuple[str, ...]:
     """What the order keys are made from, as the signature remembers it."""
-    return tuple(f"{pair.left.sql} : {pair.right.sql}" for pair in pairs)
+    return tuple(" : ".join(side.sql for side in pair.sides) for pair in pairs)
 
 
 def _keys_of(predicate: Predicate, name: str) -> tuple[_Key, ...]:
-    first = name == predicate.inputs[0]
     return tuple(
-        settle_key(name, number, pair, pair.left if first else pair.right)
-        for number, pair in enumerate(predicate.keys)
+        settle_key(name, number, pair, pair.side(name)) for number, pair in enumerate(predicate.keys)
     )
 
 
@@ -339,9 +332,9 @@ def input_spec(
     return facts.InputSpec(name, stored, tuple(key.column for key in keys), hashed, order)
 
 
-def _stored(used: Iterable[str], schema: Schema, computed: dict[str, str]) -> tuple[facts.Column, ...]:
+def _stored(used: Iterable[str], schema: Schema, computed: dict[str, str]) -> tuple[facts.StoredColumn, ...]:
     return tuple(
-        facts.Column(column, computed[column] if column in computed else str(schema[column]))
+        facts.StoredColumn(column, computed[column] if column in computed else str(schema[column]))
         for column in dict.fromkeys(used)
     )
 
@@ -354,8 +347,8 @@ def arriving_columns(spec: facts.InputSpec, schema: Schema) -> tuple[str, ...]:
 
 def _hashed(predicate: Predicate) -> tuple[HashedKeys, ...]:
     hashed = []
-    for place, name in enumerate(predicate.inputs):
-        sides = [(pair.type, pair.left if place == 0 else pair.right) for pair in predicate.keys]
+    for name in predicate.inputs:
+        sides = [(pair.type, pair.side(name)) for pair in predicate.keys]
         # Nested types need no cast: they are equal but for the names of fields. The rest is hashed as compared.
         sql = tuple(side.sql if kind.nested else f"CAST({side.sql} AS {kind})" for kind, side in sides)
         types = tuple(side.expression.type if kind.nested else kind for kind, side in sides)

@@ -36,13 +36,7 @@ from watersmeet.model.expression import (
     conjunction,
 )
 from watersmeet.model.types import BOOLEAN, Schema
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CompiledLookup(Compiled):
-    """A join of a stream with a table."""
-
-    join: LookupJoin
+from watersmeet.schemes.table.plan import TableScheme
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,15 +56,11 @@ def compile_lookup(
     left: bool,
     ansi: bool,
     zone: str = "",
-) -> CompiledLookup:
+) -> Compiled:
     """`left` keeps stream rows without a partner. `zone` is as in `compile_join`."""
     check_names(schemas)
     stream = next(name for name in predicate.inputs if name != table.name)
-    first = predicate.inputs[0] == stream
-    pairs = [
-        _Pair(pair.left if first else pair.right, pair.right if first else pair.left, pair)
-        for pair in predicate.keys
-    ]
+    pairs = [_Pair(pair.side(stream), pair.side(table.name), pair) for pair in predicate.keys]
     chosen = [_pair_of(key, pairs, table, stream, predicate) for key in table.keys]
     rest = [one.condition for one in pairs if one not in chosen]
     residual = conjunction([*rest, *([predicate.residual] if predicate.residual is not None else [])])
@@ -90,12 +80,13 @@ def compile_lookup(
     verify = tuple((key.column, column) for key, column in zip(keys, table.keys, strict=True))
     # Of a left join rows come out whether or not they pass.
     guards = () if left else tuple(guard for guard in predicate.guards if guard.input == stream)
-    return CompiledLookup(
+    return Compiled(
         signature=facts.JoinSignature(
             inputs=(spec,),
             predicate=predicate.canonical,
             key_types=tuple(str(one.pair.type) for one in chosen),
-            scheme="left table" if left else "table",
+            compared="left table" if left else "table",
+            scheme=TableScheme.name,
             sides=sides_of([one.pair for one in chosen]),
             zone=recorded_zone(zone, [(one.stream, one.pair.type) for one in chosen], guards),
         ),
@@ -125,7 +116,7 @@ class _Pair:
 
     @property
     def condition(self) -> Expression:
-        sides = (self.pair.left.expression, self.pair.right.expression)
+        sides = (side.expression for side in self.pair.sides)
         cast = tuple(
             side if side.type == self.pair.type else Call("cast", (side,), self.pair.type) for side in sides
         )

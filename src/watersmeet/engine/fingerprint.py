@@ -27,9 +27,10 @@ import xxhash
 from watersmeet.engine.spec import JoinSpec
 from watersmeet.errors import WatersmeetError
 from watersmeet.log.clean import BATCH_FOLDER
-from watersmeet.log.files import Files, open_files
+from watersmeet.log.files import open_files
 from watersmeet.log.manifests import list_manifests, read_manifest
 from watersmeet.log.names import is_join_folder
+from watersmeet.log.storage import Files
 from watersmeet.model.facts import JoinSignature, Manifest
 
 _LOG = logging.getLogger(__name__)

@@ -10,36 +10,35 @@ strings or the nullability of a nested field: runs of different starts of a quer
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
 from watersmeet.engine.spec import Settings
+from watersmeet.engine.window import Times, time_marks, window_times
 from watersmeet.errors import UsageError
-from watersmeet.kernel.batches import coalesce, split
-from watersmeet.kernel.hot import hot_keys
-from watersmeet.kernel.order import drop_null_keys, mix, order_keys
+from watersmeet.kernel.keys import Keys, drop_null_keys, mix, order_keys, sections_of, words
 from watersmeet.kernel.pages import page_orders, pages_of
-from watersmeet.kernel.sections import sections_of
-from watersmeet.kernel.sorted import Keys, Sorted, take_rows
-from watersmeet.kernel.window import Times, time_marks, window_times
-from watersmeet.kernel.words import words
-from watersmeet.log.files import Files
-from watersmeet.log.runs import Hot, write_run
+from watersmeet.kernel.rows import Sorted, coalesce, split, take_rows
+from watersmeet.log.runs import write_run
+from watersmeet.log.storage import Files
 from watersmeet.model.facts import BY_ARRIVAL, BY_HASH, BY_VALUE, Descriptor, InputSpec, Layout, Run
 from watersmeet.model.pages import PageIndex
 from watersmeet.model.types import canonical_arrow
 from watersmeet.model.window import AT
-from watersmeet.plan.hypercube import LABELLED_SHARE, listing_floor
+from watersmeet.schemes.scheme import Indices, NewRun, Scheme
 
 # A row's place in the stream: the batch, and under it the place in the partition.
 _PLACE_BITS = 32
 
-# Of a hot key's value so much is kept, for people to know it by.
+# Of a key's value so much is kept, for people to know it by; and only of keys with this share of a run's rows.
 _LABEL_LENGTH = 40
+LABELLED_SHARE = 128
 
 # A batch that arrives is cut only above this size, however small a run may be: Spark bounds batches in rows, and a run
 # has fixed costs.
@@ -56,7 +55,7 @@ def ingest_partition(
     partition: int,
     incoming: Iterable[pa.RecordBatch],
     settings: Settings,
-    layout: Layout | None = None,
+    scheme: Scheme[Any],
     watermark: int | None = None,
     table: Located | None = None,
 ) -> Descriptor:
@@ -66,6 +65,7 @@ def ingest_partition(
     by its pages; those that can be in no page are counted too, and stored only where they come out by themselves.
     """
     runs: list[Run] = []
+    layout = scheme.layout
     origin = mix(np.array([(batch << _PLACE_BITS) + partition], np.uint64))
     seen = null_rows = late_rows = absent_rows = 0
     cut = split(incoming, max(settings.run_bytes, LEAST_CUT_BYTES))
@@ -81,14 +81,17 @@ def ingest_partition(
         absent_rows += arrived.absent_rows
         if len(rows):
             label = f"p{partition:05d}-{len(runs):04d}"
-            if layout is not None:
-                content = cut_sections(rows, arrived.places + (origin + np.uint64(seen)), layout)
-                run = write_run(files, spec.name, batch, label, content, marked=spec.order != BY_HASH)
-            elif spec.order != BY_HASH:
-                run = write_run(files, spec.name, batch, label, rows, marked=True)
-            else:
-                hot = _hot(arrived, spec, settings.tasks)
-                run = write_run(files, spec.name, batch, label, rows, hot=hot)
+            content = (
+                rows
+                if layout is None
+                else cut_sections(rows, arrived.places + (origin + np.uint64(seen)), layout)
+            )
+            keys = rows.keys if layout is None else rows.keys[:0]
+            new = NewRun(keys, len(rows), functools.partial(_labels, arrived, spec))
+            stats = scheme.describe(new, settings.tasks)
+            run = write_run(
+                files, spec.name, batch, label, content, marked=spec.order != BY_HASH, stats=stats
+            )
             runs.append(run if arrived.times is None else replace(run, times=time_marks([arrived.times])))
         seen += held.num_rows
     version = table.version if table else ""
@@ -181,16 +184,14 @@ def _timed(
     return batch.append_column(AT, pa.array(times)), times, late_rows
 
 
-def _hot(arrived: Arrived, spec: InputSpec, tasks: int) -> Hot:
-    """The keys that many rows share, the largest of them with the values that they stand for."""
-    floor = listing_floor(len(arrived.rows), tasks)
-    begin, counts = hot_keys(arrived.rows.keys, floor)
+def _labels(arrived: Arrived, spec: InputSpec, begin: Indices, counts: Indices) -> list[str]:
+    """The values of some keys, by their first positions and rows; empty for those with few rows."""
     named = np.flatnonzero(counts * LABELLED_SHARE >= len(arrived.rows))
     labels = [""] * len(begin)
     values = take_rows(arrived.source.select(list(spec.keys)), arrived.places[begin[named]].astype(np.int64))
     for at, place in enumerate(named.tolist()):
         labels[place] = _label(values, at)
-    return Hot(tuple(arrived.rows.keys[begin].tolist()), tuple(counts.tolist()), tuple(labels), floor)
+    return labels
 
 
 def _label(keys: pa.RecordBatch, at: int) -> str:

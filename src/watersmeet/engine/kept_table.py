@@ -15,21 +15,20 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from watersmeet.errors import TableError, UsageError
+from watersmeet.kernel.keys import Indices
 from watersmeet.kernel.lookup import Page, check_page, open_page, pages_of_rows
-from watersmeet.kernel.pages import Indices, homes
-from watersmeet.kernel.sorted import ORDER
+from watersmeet.kernel.pages import homes
+from watersmeet.kernel.rows import ORDER
 from watersmeet.log.clean import BATCH_FOLDER
-from watersmeet.log.files import Files
 from watersmeet.log.manifests import list_manifests, read_manifest
 from watersmeet.log.names import is_join_folder
-from watersmeet.model.lookup import PagePlan, TableVersion
-from watersmeet.plan.buffer import PageBuffer
-from watersmeet.plan.lookup import TableFacts
-from watersmeet.plan.pages import PagePolicy
+from watersmeet.log.storage import Files
+from watersmeet.schemes.table.buffer import PageBuffer
+from watersmeet.schemes.table.facts import PagePlan, TableVersion
+from watersmeet.schemes.table.plan import TableFacts
 from watersmeet.tables.catalogue import TABLES
-from watersmeet.tables.source import NotPrepared, NotSupported, OpenTable, Source
+from watersmeet.tables.source import NotPrepared, NotSupported, OpenTable, PreparedTable
 from watersmeet.tables.spec import Table
-from watersmeet.tables.versions import source_at
 
 _LOG = logging.getLogger(__name__)
 
@@ -56,9 +55,8 @@ class TableSpec:
     name: str
     keys: tuple[str, ...]
     columns: tuple[str, ...]
-    source: Source
+    source: PreparedTable
     given: TableVersion
-    policy: PagePolicy
     refresh_ms: int | None = None
     memory: int = PAGE_MEMORY
     strategy: str = HYBRID
@@ -89,7 +87,7 @@ class KeptTable:
                 oldest = next(iter(self.opened))
                 self.opened.pop(oldest).table.close()
             found = self.opened[version.version] = Opened(
-                source_at(self.spec.source, version.folder, version.version).open()
+                self.spec.source.at(version.folder, version.version).open()
             )
         return found
 
@@ -118,7 +116,7 @@ class KeptTable:
             newest=current,
             checked_ms=checked_ms or now_ms,
             name=self.spec.name,
-            strategy=self.spec.strategy,
+            reading=self.spec.strategy,
             reads_all=self.spec.strategy == MESH,
         )
         if self.spec.given != current and not checked_ms:
@@ -147,8 +145,9 @@ class KeptTable:
             newest=plan.next_table,
             checked_ms=0,
             name=self.spec.name,
-            strategy=self.spec.strategy,
+            reading=self.spec.strategy,
             reads_all=self.spec.strategy == MESH,
+            repeated=plan,
         )
 
     def make_ready(self, plan: PagePlan, planned_ms: int) -> None:
@@ -167,7 +166,7 @@ class KeptTable:
         except TableError as error:
             _LOG.warning("table %s is kept as it was: %s", self.spec.name, error)
 
-    def _checked(self, newer: Source, schema: pa.Schema) -> TableVersion:
+    def _checked(self, newer: PreparedTable, schema: pa.Schema) -> TableVersion:
         """The join was built for these types: another one would come out under the wrong name of its type."""
         table = newer.open()
         try:
@@ -240,7 +239,7 @@ class Opened:
         return open_page(number, rows, keys, int(self.homes[number]))
 
 
-def version_of(source: Source) -> TableVersion:
+def version_of(source: PreparedTable) -> TableVersion:
     opened = source.open()
     try:
         return TableVersion(source.folder, source.version, len(opened.index))
@@ -262,8 +261,8 @@ def used_tables(state: Files) -> Iterator[str]:
                 continue
             files = state.under(name, query)
             for newest in list_manifests(files)[-1:]:
-                pages = read_manifest(files, newest).plan.pages
-                if pages is not None:
+                pages = read_manifest(files, newest).plan.scheme
+                if isinstance(pages, PagePlan):
                     yield from (pages.table.folder, pages.next_table.folder)
 
 

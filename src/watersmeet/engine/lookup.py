@@ -10,15 +10,16 @@ import pyarrow as pa
 
 from watersmeet.engine.kept_table import INDEX, MESH, KeptTable, Opened
 from watersmeet.errors import TableError
-from watersmeet.kernel import pairs
-from watersmeet.kernel.lookup import LookupJoin, Page, join_pages
-from watersmeet.kernel.pages import Indices, needed_pages, pages_of
-from watersmeet.kernel.sorted import Sorted, bounded, cut, take_rows
+from watersmeet.kernel import match
+from watersmeet.kernel.keys import Indices
+from watersmeet.kernel.lookup import LookupJoin, Page
+from watersmeet.kernel.pages import needed_pages, pages_of
+from watersmeet.kernel.rows import Sorted, bounded, cut, take_rows
 from watersmeet.log.runs import RunReader
 from watersmeet.model.facts import KeyRange, Manifest, Run
-from watersmeet.model.lookup import PagePlan, batches_of
 from watersmeet.model.pages import HASH_SHIFT, PAGE_SHIFT
-from watersmeet.plan.lookup import waiting_rows
+from watersmeet.schemes.table.facts import PagePlan, batches_of
+from watersmeet.schemes.table.plan import waiting_rows
 
 # In a database: a key is looked up by itself where the rows of its page are so many times the keys sought in it. A page
 # of 1,100 rows costs as much as 140 (SQLite) to 800 (PostgreSQL, rows not in order) look-ups: in between, as it is not
@@ -35,10 +36,10 @@ def lookup_share(
     kept: KeptTable,
 ) -> Iterator[pa.RecordBatch]:
     """All results that this task owes, in bounded batches. `columns` are the stored ones of the stream."""
-    plan = manifest.plan.pages
-    if plan is None:
+    plan = manifest.plan.scheme
+    if not isinstance(plan, PagePlan):
         raise TableError("the state was written by a join without a table: give this one another name=")
-    mine = manifest.plan.ranges[task]
+    mine = plan.ranges[task]
     waiting = list(_waiting(reader, manifest, plan, mine, columns))
     yield from _answers(kept, plan, join, mine, waiting)
     if task == 0:
@@ -53,13 +54,13 @@ def _answers(
     if not rows:
         return
     width = sum(part.rows.nbytes for part in waiting) // rows + 1
-    limit = max(1, min(pairs.PIECE_ROWS, pairs.PIECE_BYTES // width))
+    limit = max(1, min(match.PIECE_ROWS, match.PIECE_BYTES // width))
     for range_ in cut([waiting], [1], limit):
         piece = KeyRange(max(range_.low, mine.low), min(range_.high, mine.high))
         # A key may be in several of these: a row's matches do not depend on the other rows.
-        for pending in bounded([whole.between(range_) for whole in waiting], limit, pairs.PIECE_BYTES):
+        for pending in bounded([whole.between(range_) for whole in waiting], limit, match.PIECE_BYTES):
             pages = _pages(kept, opened, pending, piece, join)
-            yield from join_pages(pending, pages, join, opened.table.schema)
+            yield from join.results(pending, pages, opened.table.schema)
 
 
 def _pages(

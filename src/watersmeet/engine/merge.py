@@ -5,27 +5,32 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterator
 from dataclasses import replace
+from typing import Any
+
+import numpy as np
 
 from watersmeet import failpoints
-from watersmeet.engine.window import from_floor, numbered, stored_times
-from watersmeet.kernel.hot import hot_keys
-from watersmeet.kernel.sorted import Sorted, bounded, cut
-from watersmeet.kernel.window import time_marks
-from watersmeet.log.files import Files
+from watersmeet.engine.window import from_floor, numbered, stored_times, time_marks
+from watersmeet.kernel.rows import Sorted, bounded, cut
 from watersmeet.log.manifests import publish_receipt
-from watersmeet.log.runs import NOT_LISTED, Hot, RunReader, attempt_id, write_run
+from watersmeet.log.runs import RunReader, attempt_id, write_run
+from watersmeet.log.storage import Files
 from watersmeet.model.facts import BY_HASH, Assignment, KeyRange, Manifest, Merge, Receipt, Run
-from watersmeet.plan.hypercube import listing_floor
 from watersmeet.plan.merges import PART_BYTES, PART_ROWS
+from watersmeet.schemes.scheme import NewRun, Scheme
+
+_NO_KEYS = np.zeros(0, np.uint64)
 
 
-def merge_assigned(files: Files, reader: RunReader, manifest: Manifest, task: int, tasks: int) -> int:
+def merge_assigned(
+    files: Files, reader: RunReader, manifest: Manifest, scheme: Scheme[Any], task: int, tasks: int
+) -> int:
     """Merge this task's parts; returns the rows that it wrote."""
     merges = {merge.id: merge for merge in manifest.merges}
     written = 0
     for job in manifest.plan.assignments:
         if job.task == task:
-            receipt = _merge_part(files, reader, manifest, merges[job.merge], job, tasks)
+            receipt = _merge_part(files, reader, manifest, scheme, merges[job.merge], job, tasks)
             failpoints.reach("merge-written")
             publish_receipt(files, receipt, attempt_id())
             written += sum(run.rows for run in receipt.output)
@@ -33,9 +38,15 @@ def merge_assigned(files: Files, reader: RunReader, manifest: Manifest, task: in
 
 
 def _merge_part(
-    files: Files, reader: RunReader, manifest: Manifest, merge: Merge, job: Assignment, tasks: int
+    files: Files,
+    reader: RunReader,
+    manifest: Manifest,
+    scheme: Scheme[Any],
+    merge: Merge,
+    job: Assignment,
+    tasks: int,
 ) -> Receipt:
-    columns = _columns(manifest, merge.input)
+    columns = manifest.signature.columns(merge.input)
     part = merge.parts[job.part].range
     sources = [run for run in manifest.history if run.path in set(merge.runs) and part.overlaps(run)]
     found = [reader.read(run, part, columns) for run in sources]
@@ -49,17 +60,15 @@ def _merge_part(
     row_bytes = max((s.rows.nbytes // len(s) + 1 for s in slices), default=1)
     limit = max(1, min(PART_ROWS, PART_BYTES // row_bytes))
     marked = _order(manifest, merge.input) != BY_HASH
-    labels = {
-        key: label for run in sources for key, label in zip(run.hot, run.hot_labels, strict=True) if label
-    }
-    # By the rows that the merge will leave, of which this part is a sample: expired ones would hide keys that are hot.
-    floor = listing_floor(merge.rows * kept_rows // max(1, read_rows), tasks)
+    # The rows that the merge will leave, of which this part is a sample: expired ones would hide keys that are hot.
+    left_rows = merge.rows * kept_rows // max(1, read_rows)
     for range_ in cut([slices], [1], limit):
         for piece in _pieces(found, range_, limit, cut_=manifest.signature.layout is not None):
             failpoints.reach("merge-part")
             # Two merges may give the same rows, and a part several pieces: here a name is never shared.
             label = f"m{job.part:05d}-{attempt_id()}"
-            hot = NOT_LISTED if marked or not isinstance(piece, Sorted) else _hot(piece, floor, labels)
+            keys = piece.keys if isinstance(piece, Sorted) else _NO_KEYS
+            stats = scheme.describe(NewRun(keys, left_rows, merged_from=sources), tasks)
             run = write_run(
                 files,
                 merge.input,
@@ -68,7 +77,7 @@ def _merge_part(
                 piece,
                 merge.id,
                 marked=marked,
-                hot=hot,
+                stats=stats,
             )
             output.append(replace(run, times=_times(piece)) if windowed else run)
     return Receipt(job.merge, job.part, tuple(output), columns, read_rows - kept_rows)
@@ -87,13 +96,6 @@ def _rows(found: list[dict[int, Sorted]]) -> int:
 def _times(piece: Sorted | dict[int, Sorted]) -> tuple[int, ...]:
     parts = [piece] if isinstance(piece, Sorted) else list(piece.values())
     return time_marks([stored_times(part) for part in parts])
-
-
-def _hot(piece: Sorted, floor: int, labels: dict[int, str]) -> Hot:
-    """The hot keys of a merged piece; the values that they stand for are those that the sources knew."""
-    begin, counts = hot_keys(piece.keys, floor)
-    keys = piece.keys[begin].tolist()
-    return Hot(tuple(keys), tuple(counts.tolist()), tuple(labels.get(key, "") for key in keys), floor)
 
 
 def _pieces(
@@ -119,8 +121,3 @@ def _pieces(
 
 def _order(manifest: Manifest, input_name: str) -> str:
     return next(spec.order for spec in manifest.signature.inputs if spec.name == input_name)
-
-
-def _columns(manifest: Manifest, input_name: str) -> tuple[str, ...]:
-    spec = next(spec for spec in manifest.signature.inputs if spec.name == input_name)
-    return tuple(column.name for column in spec.stored)

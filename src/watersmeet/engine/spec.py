@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import Any
 
-from watersmeet.engine.kept_table import TableSpec
-from watersmeet.kernel.band import BandJoin
-from watersmeet.kernel.equi import EquiJoin
+from watersmeet.engine.kept_table import PAGE_MEMORY, TableSpec
 from watersmeet.kernel.lookup import LookupJoin
+from watersmeet.kernel.match import BandJoin, EquiJoin
 from watersmeet.kernel.theta import ThetaJoin
 from watersmeet.log.clean import GRACE_S
-from watersmeet.log.files import STATE_MODE, Storage
+from watersmeet.log.storage import STATE_MODE, Storage
 from watersmeet.model.facts import BatchSpan, InputSpec, JoinSignature
-from watersmeet.plan.placement import HashStrategy, Strategy
+from watersmeet.schemes.grid.policy import GridPolicy, dynamic
+from watersmeet.schemes.hash import Hash
+from watersmeet.schemes.scheme import Scheme
 
 # What a kernel does with the rows that a task reads.
 Join = EquiJoin | BandJoin | ThetaJoin
@@ -50,12 +52,34 @@ class Settings:
 
 
 @dataclass(frozen=True, slots=True)
+class SqlSettings:
+    """What the text of a predicate means depends on these. `zone` is empty where it is unknown."""
+
+    ansi: bool = True
+    case_sensitive: bool = False
+    zone: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class SessionSettings:
+    """All that a session says about a join. `operator` is None where there is no place for state.
+
+    `memory` is what a task may keep of a table, `adapting` how a grid adapts that is not told its mapping.
+    """
+
+    operator: Settings | None
+    sql: SqlSettings = SqlSettings()
+    memory: int = PAGE_MEMORY
+    adapting: GridPolicy = field(default_factory=dynamic)
+
+
+@dataclass(frozen=True, slots=True)
 class JoinSpec:
     """`name` is the operator's place inside the state; `instance` tells two operators of one query apart.
 
     `streaming` says what the inputs are, so that a task can tell when Spark does not say which batch it is in.
     `built_ms` is when the join was built: a task that hung since then may have been overtaken by another start.
-    With a `table` there is one input, and `strategy` says nothing.
+    With a `table` there is one input that leaves rows behind.
     """
 
     name: str
@@ -65,7 +89,7 @@ class JoinSpec:
     settings: Settings
     streaming: bool = True
     built_ms: int = 0
-    strategy: Strategy = field(default_factory=HashStrategy)
+    scheme: Scheme[Any] = field(default_factory=Hash)
     table: TableSpec | None = None
 
     def input(self, name: str) -> InputSpec:

@@ -1,8 +1,7 @@
-"""A window for a compiled join: the column that it is kept in, and the test that every pair must pass.
+"""A window for a compiled join: the column that holds the window times, their marks, and the reader of live rows.
 
-A window over time is tested pair by pair: the kernels of keys and bands have a test of their own, which costs less than
-the evaluation of an expression; a join by any condition compares matrices, and gets the window as two conjuncts of its
-residual. A window over rows needs no test: of the history only the rows from the floor on are read.
+A window over time is tested pair by pair in the kernel, unless all pairs of the batch are known to pass. A window over
+rows needs no test: of the history only the rows from the floor on are read.
 """
 
 from __future__ import annotations
@@ -12,29 +11,33 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
-from watersmeet.engine.spec import Join, JoinSpec
-from watersmeet.kernel.lookup import LookupJoin
-from watersmeet.kernel.sorted import Sorted, take_rows
-from watersmeet.kernel.theta import ThetaJoin
-from watersmeet.kernel.window import Times
+from watersmeet.kernel.keys import Mask, whole_numbers
+from watersmeet.kernel.rows import Sorted, take_rows
 from watersmeet.log.runs import RunReader
-from watersmeet.model.expression import Call, Column, Expression, Literal, conjunction, conjuncts_of
-from watersmeet.model.facts import Column as StoredColumn
-from watersmeet.model.facts import KeyRange, Manifest, Run
-from watersmeet.model.types import BIGINT, BOOLEAN, Schema
-from watersmeet.model.window import AT, Window, over_time
-from watersmeet.plan.window import all_within, reachable, reading_floors
+from watersmeet.model.facts import KeyRange, Manifest, Run, StoredColumn
+from watersmeet.model.types import BIGINT, Schema
+from watersmeet.model.window import AT, FARTHEST, Window, over_time
+from watersmeet.plan.window import all_within, reading_floors
 
 if TYPE_CHECKING:
     # Not for a worker, which compiles nothing: the parser behind it takes as long to load as all that a task needs.
-    from watersmeet.engine.compile import CompiledJoin
+    from watersmeet.engine.compile import Compiled
+
+
+Times = npt.NDArray[np.int64]
+
+# Shares into which a run's times are cut: the rows below any time are then known to an eighth.
+TIME_SHARES = 8
+# Times looked at for the inner marks of one section; the smallest and the largest are exact.
+_SAMPLE = 4096
 
 
 def add_window(
-    compiled: CompiledJoin, window: Window, times: Mapping[str, str], schemas: Mapping[str, Schema]
-) -> CompiledJoin:
+    compiled: Compiled, window: Window, times: Mapping[str, str], schemas: Mapping[str, Schema]
+) -> Compiled:
     """The same join under a window; `times` names the column of each input that a window over time goes by."""
     at = StoredColumn(AT, str(BIGINT))
     inputs = tuple(
@@ -47,51 +50,14 @@ def add_window(
         )
         for name, schema in schemas.items()
     }
-    join = compiled.join
-    if over_time(window):
-        join = _with_test(join, (inputs[0].name, inputs[1].name), window.width)
     signature = replace(compiled.signature, inputs=inputs, window=window)
-    return replace(compiled, signature=signature, join=join, arriving=arriving)
+    return replace(compiled, signature=signature, arriving=arriving)
 
 
-def _with_test(join: Join, inputs: tuple[str, str], width: int) -> Join:
-    if not isinstance(join, ThetaJoin):
-        return replace(join, within=width)
-    if isinstance(join.residual, Literal):
-        if join.residual.value is not True:
-            return join
-        return replace(join, residual=_test(inputs, width))
-    found = conjuncts_of(join.residual) if join.residual is not None else []
-    return replace(join, residual=conjunction([*conjuncts_of(_test(inputs, width)), *found]))
-
-
-def _test(inputs: tuple[str, str], width: int) -> Expression:
-    """Each side with the width added is computed once for a row, so that pairs are compared only."""
-    left, right = (Column(name, AT, BIGINT) for name in inputs)
-    return Call("and", (_not_after(left, right, width), _not_after(right, left, width)), BOOLEAN)
-
-
-def _not_after(one: Column, other: Column, width: int) -> Expression:
-    return Call("<=", (one, Call("+", (other, Literal(width, BIGINT)), BIGINT)), BOOLEAN)
-
-
-def _without_test(join: Join, inputs: tuple[str, str], width: int) -> Join:
-    if not isinstance(join, ThetaJoin):
-        return replace(join, within=None)
-    tests = conjuncts_of(_test(inputs, width))
-    found = conjuncts_of(join.residual) if join.residual is not None else []
-    return replace(join, residual=conjunction([part for part in found if part not in tests]))
-
-
-def for_batch(manifest: Manifest, spec: JoinSpec) -> tuple[Manifest, JoinSpec]:
-    """What the join of this batch has to look at: runs that may hold a partner, and no test that all pairs pass."""
-    window = spec.signature.window
-    if window is None:
-        return manifest, spec
-    if over_time(window) and all_within(manifest) and not isinstance(spec.join, LookupJoin):
-        left, right = (one.name for one in spec.signature.inputs)
-        spec = replace(spec, join=_without_test(spec.join, (left, right), window.width))
-    return replace(manifest, history=reachable(manifest)), spec
+def tested_width(manifest: Manifest) -> int | None:
+    """How far the times of a pair may be apart; None if no pair of this batch needs the test."""
+    window = manifest.signature.window
+    return window.width if window and over_time(window) and not all_within(manifest) else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,7 +79,7 @@ class WindowReader:
 
 
 def reader_for(reader: RunReader, manifest: Manifest) -> RunReader | WindowReader:
-    floors = reading_floors(manifest)
+    floors = reading_floors(manifest.signature.window, manifest.fresh, manifest.totals)
     return WindowReader(reader, floors) if floors else reader
 
 
@@ -143,3 +109,27 @@ def numbered(part: Sorted, base: int) -> Sorted:
         return part
     place = part.rows.schema.get_field_index(AT)
     return Sorted(part.keys, part.rows.set_column(place, AT, pa.array(stored_times(part) + base)))
+
+
+def window_times(column: pa.Array) -> tuple[Times, Mask | None]:
+    """Timestamps, dates or integers as whole numbers, and where they are usable; None if everywhere.
+
+    A null is not usable, nor a time so far out that a difference might not fit 64 bits.
+    """
+    column, valid = whole_numbers(column), None
+    if column.null_count:
+        valid = column.is_valid().to_numpy(zero_copy_only=False)
+        column = column.fill_null(0)
+    times = column.to_numpy()
+    if len(times) and (times.min() < -FARTHEST or times.max() > FARTHEST):
+        near = (times >= -FARTHEST) & (times <= FARTHEST)
+        valid = near if valid is None else valid & near
+    return times, valid
+
+
+def time_marks(parts: Sequence[Times]) -> tuple[int, ...]:
+    """Times that cut the rows into equal shares, from the smallest to the largest; no part is empty."""
+    sampled = [part[:: max(1, len(part) // _SAMPLE)] for part in parts]
+    times = np.sort(np.concatenate(sampled))
+    marks = times[np.linspace(0, len(times) - 1, TIME_SHARES + 1).astype(int)].tolist()
+    return (min(int(p.min()) for p in parts), *marks[1:-1], max(int(p.max()) for p in parts))

@@ -10,7 +10,8 @@ import json
 from dataclasses import dataclass
 
 from watersmeet.errors import StateError
-from watersmeet.log.files import Files, open_files
+from watersmeet.log.files import open_files
+from watersmeet.log.storage import Files
 
 
 @dataclass(frozen=True, slots=True)

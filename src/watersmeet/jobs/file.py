@@ -22,11 +22,12 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from watersmeet.engine.options import AUTO, INNER, JoinOptions
 from watersmeet.errors import ConfigError
-from watersmeet.jobs.model import AvailableNow, Every, Job, Join, Options, Sink, Source, TableSource, Trigger
+from watersmeet.jobs.model import AvailableNow, Every, Job, Options, Sink, Source, TableSource, Trigger
 from watersmeet.jobs.secrets import expand, expand_all
-from watersmeet.jobs.table import Table, did_you_mean, flatten, refuse_unknown
-from watersmeet.tables.address import Address
+from watersmeet.jobs.table import TomlTable, did_you_mean, flatten, refuse_unknown
+from watersmeet.tables.spec import Address
 
 if sys.version_info >= (3, 11):
     import tomllib
@@ -100,19 +101,19 @@ class _Reader:
     def job(self, tables: dict[str, Any]) -> Job:
         spark = self._spark(tables.get("spark", {}))
         inputs = self._inputs(tables)
-        join = self._join(tables, inputs)
         sink = self._sink(tables)
         own = self._table(tables, "job", _JOB_KEYS, _JOB_WORDS)
         checkpoint = self._path(own, "checkpoint", own.text("checkpoint"))
-        state = own.optional_text("state") or spark.get("spark.watersmeet.state")
+        given = own.optional_text("state") or spark.get("spark.watersmeet.state")
+        state = self._path(own, "state", given or f"{checkpoint.rstrip('/')}/{_STATE_IN_CHECKPOINT}")
         return Job(
             file=self._file,
             name=own.optional_text("name") or self._file.stem,
             inputs=inputs,
-            join=join,
+            join=self._join(tables, state),
             sink=sink,
             checkpoint=checkpoint,
-            state=self._path(own, "state", state or f"{checkpoint.rstrip('/')}/{_STATE_IN_CHECKPOINT}"),
+            state=state,
             trigger=_trigger(own),
             spark=spark,
         )
@@ -126,7 +127,7 @@ class _Reader:
     def _input(self, name: str, values: Any) -> Source | TableSource:
         if isinstance(values, dict) and "key" in values:
             return self._table_input(name, values)
-        table = Table(self._name(f"inputs.{name}"), values, _INPUT_KEYS, _INPUT_WORDS)
+        table = TomlTable(self._name(f"inputs.{name}"), values, _INPUT_KEYS, _INPUT_WORDS)
         form, schema = table.text("format"), table.optional_text("schema")
         if form.lower() in _NEED_SCHEMA and schema is None:
             raise ConfigError(
@@ -144,7 +145,7 @@ class _Reader:
         )
 
     def _table_input(self, name: str, values: dict[str, Any]) -> TableSource:
-        table = Table(self._name(f"inputs.{name}"), values, _TABLE_KEYS, _TABLE_WORDS)
+        table = TomlTable(self._name(f"inputs.{name}"), values, _TABLE_KEYS, _TABLE_WORDS)
         keys = table.texts("key") if isinstance(values["key"], list) else (table.text("key"),)
         return TableSource(
             name=name,
@@ -155,7 +156,7 @@ class _Reader:
             in_place=table.flag("in_place"),
         )
 
-    def _place(self, table: Table) -> Address:
+    def _place(self, table: TomlTable) -> Address:
         """A path as others; of a URI the variables are filled in when it is opened, as they may be credentials."""
         text = table.text("path")
         if not _SCHEME.match(text):
@@ -163,21 +164,22 @@ class _Reader:
         expand(text, self._env, f"{table.where}, key path,")
         return Address(text)
 
-    def _join(self, tables: dict[str, Any], inputs: tuple[Source | TableSource, ...]) -> Join:
+    def _join(self, tables: dict[str, Any], state: str) -> JoinOptions:
         table = self._table(tables, "join", _JOIN_KEYS, _JOIN_WORDS)
-        return Join(
+        return JoinOptions(
             on=table.text("on"),
-            name=table.optional_text("name") or "-".join(source.name for source in inputs),
+            name=table.optional_text("name"),
+            state=state,
             select=table.texts("select"),
             tasks=table.count("tasks"),
-            strategy=table.optional_text("strategy") or "auto",
+            strategy=table.optional_text("strategy") or AUTO,
             cells=table.count("cells"),
             mapping=table.pair("mapping"),
+            groups=table.count("groups"),
             within=table.length("within"),
             time=table.names("time"),
             lateness=table.length("lateness"),
-            groups=table.count("groups"),
-            how=table.optional_text("how") or "inner",
+            how=table.optional_text("how") or INNER,
             max_delay=table.length("max_delay"),
             memory=table.length("memory"),
         )
@@ -204,16 +206,16 @@ class _Reader:
         expand_all(settings, self._env, where)
         return settings
 
-    def _options(self, table: Table) -> Options:
+    def _options(self, table: TomlTable) -> Options:
         options = table.options("options")
         expand_all(options, self._env, table.where)
         return options
 
-    def _optional_path(self, table: Table) -> str | None:
+    def _optional_path(self, table: TomlTable) -> str | None:
         path = table.optional_text("path")
         return None if path is None else self._path(table, "path", path)
 
-    def _path(self, table: Table, key: str, text: str) -> str:
+    def _path(self, table: TomlTable, key: str, text: str) -> str:
         """Absolute; a URI stays as it is."""
         filled = expand(text, self._env, f"{table.where}, key {key},")
         if _SCHEME.match(filled):
@@ -222,16 +224,16 @@ class _Reader:
 
     def _table(
         self, tables: dict[str, Any], name: str, known: tuple[str, ...], also: Mapping[str, str]
-    ) -> Table:
+    ) -> TomlTable:
         if name not in tables:
             raise ConfigError(f"{self._file.name} lacks the table [{name}]")
-        return Table(self._name(name), tables[name], known, also)
+        return TomlTable(self._name(name), tables[name], known, also)
 
     def _name(self, table: str) -> str:
         return f"{self._file.name}: [{table}]"
 
 
-def _trigger(table: Table) -> Trigger:
+def _trigger(table: TomlTable) -> Trigger:
     text = table.optional_text("trigger") or _AT_ONCE
     word = " ".join(text.lower().split())
     if word in ("once", "available-now"):

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator, Mapping
-from typing import Any
 
 from py4j.protocol import Py4JJavaError
 from pyspark.errors import PySparkException
@@ -20,6 +19,7 @@ from watersmeet.jobs.model import AvailableNow, Job, Source, TableSource
 from watersmeet.jobs.progress import METRIC, ROWS_OUT
 from watersmeet.jobs.secrets import expand, expand_all
 from watersmeet.spark.heartbeat import NO_AVAILABLE_NOW, beat_source
+from watersmeet.spark.operator import join_inputs
 from watersmeet.tables.spec import Table
 
 # Formats whose files say their columns and types; a stream of them takes the schema of what is there.
@@ -70,31 +70,9 @@ def _schema_of_files(spark: SparkSession, source: Source, options: dict[str, str
         ) from error
 
 
-def join_inputs(job: Job, inputs: Mapping[str, DataFrame | Table]) -> DataFrame:
+def join_job(job: Job, inputs: Mapping[str, DataFrame | Table]) -> DataFrame:
     with _complaints(f"{job.file.name}: [join]"):
-        return watersmeet.join(inputs, **arguments_of(job))
-
-
-def arguments_of(job: Job) -> dict[str, Any]:
-    """The job's join as arguments of `wm.join`."""
-    join = job.join
-    return {
-        "on": join.on,
-        "select": join.select,
-        "strategy": join.strategy,
-        "state": job.state,
-        "name": join.name,
-        "tasks": join.tasks,
-        "cells": join.cells,
-        "mapping": join.mapping,
-        "within": join.within,
-        "time": join.time,
-        "lateness": join.lateness,
-        "groups": join.groups,
-        "how": join.how,
-        "max_delay": join.max_delay,
-        "memory": join.memory,
-    }
+        return join_inputs(inputs, job.join)
 
 
 def start_query(job: Job, joined: DataFrame, env: Mapping[str, str]) -> StreamingQuery:

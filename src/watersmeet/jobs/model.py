@@ -8,7 +8,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from watersmeet.tables.address import Address
+from watersmeet.engine.options import JoinOptions
+from watersmeet.tables.spec import Address
 
 Options = dict[str, str]
 
@@ -36,24 +37,6 @@ class TableSource:
     table: str | None = None
     refresh: str | int | None = None
     in_place: bool | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Join:
-    on: str
-    name: str
-    select: tuple[str, ...] | None = None
-    tasks: int | None = None
-    strategy: str = "auto"
-    cells: int | None = None
-    mapping: tuple[int, int] | None = None
-    within: str | int | None = None
-    time: dict[str, str] | None = None
-    lateness: str | int | None = None
-    groups: int | None = None
-    how: str = "inner"
-    max_delay: str | int | None = None
-    memory: str | int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,9 +68,14 @@ class Job:
     file: Path
     name: str
     inputs: tuple[Source | TableSource, ...]
-    join: Join
+    join: JoinOptions
     sink: Sink
     checkpoint: str
     state: str
     trigger: Trigger = Every()
     spark: Options = field(default_factory=dict)
+
+    @property
+    def join_name(self) -> str:
+        """The join's place in the state."""
+        return self.join.name_for(source.name for source in self.inputs)

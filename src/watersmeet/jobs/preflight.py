@@ -14,17 +14,15 @@ from pyspark.sql import DataFrame, SparkSession
 from watersmeet.config import read_settings, session_lookup
 from watersmeet.errors import WatersmeetError
 from watersmeet.jobs.checkpoint import Checkpoint, read_checkpoint
-from watersmeet.jobs.frames import arguments_of
 from watersmeet.jobs.model import Job
 from watersmeet.jobs.secrets import expand_all
-from watersmeet.log.files import Storage, open_files
+from watersmeet.log.files import open_files
 from watersmeet.log.parents import find_parent
 from watersmeet.log.starts import next_number
+from watersmeet.log.storage import Storage
 from watersmeet.model.facts import BatchId, JoinSignature, Start
 from watersmeet.plan.compatible import check_compatible
-from watersmeet.spark.lookup import plan_lookup_join
-from watersmeet.spark.operator import parse_join, specify
-from watersmeet.spark.request import Request
+from watersmeet.spark.operator import plan_join
 from watersmeet.tables.spec import Table
 
 # A place that Spark reaches through Hadoop and `pyarrow.fs` may not know.
@@ -39,11 +37,7 @@ def storage_of(job: Job, env: Mapping[str, str]) -> Storage:
 
 def signature_of(job: Job, inputs: Mapping[str, DataFrame | Table]) -> JoinSignature:
     """What the history must have been written under for this job to go on with it."""
-    request = Request(**arguments_of(job))
-    frames = {name: frame for name, frame in inputs.items() if not isinstance(frame, Table)}
-    if len(frames) < len(inputs):
-        return plan_lookup_join(inputs, request).spec.signature
-    return specify(frames, parse_join(frames, request), request)[0].signature
+    return plan_join(inputs, job.join).built.operator_spec.signature
 
 
 def find_checkpoint(job: Job) -> Checkpoint | None:
@@ -61,7 +55,7 @@ def check_state(spark: SparkSession, job: Job, signature: JoinSignature, checkpo
     if checkpoint.query is None:
         return
     settings = read_settings(session_lookup(spark), state=job.state, tasks=job.join.tasks)
-    files = open_files(settings.storage).under(job.join.name, checkpoint.query)
+    files = open_files(settings.storage).under(job.join_name, checkpoint.query)
     # The run is not known before the start; it is a new one, so no manifest can carry its name.
     batch = BatchId(checkpoint.query, run="", number=checkpoint.next_batch)
     start = Start(next_number(files), batch.run, batch.number)

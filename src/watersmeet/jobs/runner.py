@@ -21,7 +21,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 from watersmeet.errors import WatersmeetError
 from watersmeet.jobs.checkpoint import Checkpoint
 from watersmeet.jobs.failure import QueryError, plain_message
-from watersmeet.jobs.frames import join_inputs, read_inputs, start_query
+from watersmeet.jobs.frames import join_job, read_inputs, start_query
 from watersmeet.jobs.model import Job
 from watersmeet.jobs.preflight import check_state, find_checkpoint, signature_of, storage_of
 from watersmeet.jobs.progress import Batches, read_new
@@ -59,7 +59,7 @@ def prepare(spark: SparkSession, job: Job, env: Mapping[str, str]) -> Prepared:
     """Build the join and check it against the state; every refusal of the library comes from here."""
     checkpoint = find_checkpoint(job)
     inputs = read_inputs(spark, job, env)
-    joined = join_inputs(job, inputs)
+    joined = join_job(job, inputs)
     signature = signature_of(job, inputs)
     if checkpoint is not None:
         check_state(spark, job, signature, checkpoint)
@@ -107,7 +107,7 @@ class Running:
         """The size of the state; None if it cannot be seen from here."""
         try:
             return join_status(
-                self._files, self.job.join.name, str(self.query.id), now_s=time.time(), verify=False
+                self._files, self.job.join_name, str(self.query.id), now_s=time.time(), verify=False
             )
         except (OSError, WatersmeetError):
             return None

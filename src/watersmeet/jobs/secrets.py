@@ -62,7 +62,7 @@ def secrets_of(job: Job, env: Mapping[str, str]) -> frozenset[str]:
     """What must not appear in a message: values under secret-looking keys, what variables stand for, and the
     credentials in the places of state and checkpoint.
 
-    Tables keep theirs by themselves (tables/address.py).
+    Tables keep theirs by themselves (tables/spec.py).
     """
     found = secrets_in(job.state) | secrets_in(job.checkpoint)
     sources = [source for source in job.inputs if isinstance(source, Source)]

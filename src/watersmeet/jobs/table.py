@@ -12,7 +12,7 @@ from watersmeet.errors import ConfigError
 _ALIKE = 0.6
 
 
-class Table:
+class TomlTable:
     """Hands out the values of one table. `where` is how messages name it: `job.toml: [inputs.l]`."""
 
     def __init__(self, where: str, values: Any, known: Sequence[str], also: Mapping[str, str] | None = None):

@@ -1,35 +1,35 @@
 """Evaluate typed expressions over Arrow columns with exactly Spark's meaning.
 
-Only what Arrow can reproduce bit for bit is supported; `supports` says which, and the drivers leave the
-rest to Spark. Where the two differ by default, Spark wins: NaN equals NaN and is larger than anything,
--0.0 equals 0.0, integer overflow is an error under ANSI and wraps otherwise, logic is three-valued.
+Only expressions that Arrow reproduces bit for bit are supported (`supports`); the drivers leave the rest to Spark.
+Where the two differ by default, Spark wins: NaN equals NaN and is larger than anything, -0.0 equals 0.0, integer
+overflow is an error under ANSI and wraps otherwise, logic is three-valued.
 
-Where we differ: conjuncts are applied one after the other, and a row that an earlier one rejects is not
-evaluated by a later one; so an overflow on a row that is rejected anyway may go unnoticed here and not
-there. Spark's optimiser may reorder conjuncts too and promises neither. Conjuncts that can raise come last, so
-that they see as few rows as possible; distances of vectors are among them, and they are the costly ones.
+We differ from Spark in one thing: conjuncts are applied one after the other, and a row that an earlier one rejects is
+not evaluated by a later one. So an overflow on a rejected row may go unnoticed here. Spark's optimiser may reorder
+conjuncts too and promises neither. Conjuncts that can raise come last, so that they see as few rows as possible;
+distances of vectors are among them, and they are costly.
 """
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Callable, Mapping, Sequence
 from decimal import Decimal
 from typing import Final
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from watersmeet.errors import WatersmeetError
 from watersmeet.kernel import vectors
-from watersmeet.kernel.sorted import taken
+from watersmeet.kernel.keys import Indices, Mask
+from watersmeet.kernel.rows import take_values
 from watersmeet.kernel.vectors import Vectors
 from watersmeet.model.expression import Call, Column, Expression, Literal, columns_of, conjuncts_of
 from watersmeet.model.types import INTEGRAL_DIGITS, MAX_DECIMAL_DIGITS, VECTOR, SqlType
 
-Indices = npt.NDArray[np.int64]
 Values = Mapping[tuple[str, str], "pa.Array | Vectors"]
 # Gives the values of a column at some of the rows.
 Read = Callable[[Column, Indices], "pa.Array | Vectors"]
@@ -83,8 +83,10 @@ def supports(expression: Expression) -> bool:
 
 
 def may_raise(expression: Expression) -> bool:
-    """Whether evaluating it can raise: an overflow, vectors of two lengths. Where Spark skips a side that does not decide (AND, OR, coalesce), a
-    side that can raise must not be evaluated here on every row.
+    """Whether evaluating it can raise: an overflow, vectors of two lengths.
+
+    Where Spark skips a side that does not decide (AND, OR, coalesce), a side that can raise must not be evaluated here
+    on every row.
     """
     if not isinstance(expression, Call):
         return False
@@ -177,7 +179,7 @@ def arrow_type(kind: SqlType) -> pa.DataType:
     return pa.decimal128(kind.precision, kind.scale) if kind.name == "decimal" else _ARROW[kind.name]
 
 
-def filter_mask(expression: Expression, values: Values, rows: int, *, ansi: bool) -> npt.NDArray[np.bool_]:
+def filter_mask(expression: Expression, values: Values, rows: int, *, ansi: bool) -> Mask:
     """True where the predicate is true: not where it is false, and not where it is null."""
 
     def read(column: Column, at: Indices) -> pa.Array | Vectors:
@@ -203,7 +205,7 @@ def surviving(expression: Expression, read: Read, rows: int, *, ansi: bool) -> I
 
 def take(column: pa.Array, at: Indices) -> pa.Array | Vectors:
     """Some rows of a column; of vectors only their places."""
-    return vectors.vectors_of(column, at) if vectors.is_vectors(column.type) else taken(column, at)
+    return vectors.vectors_of(column, at) if vectors.is_vectors(column.type) else take_values(column, at)
 
 
 def evaluate(expression: Expression, values: Values, rows: int, *, ansi: bool) -> pa.Array:
@@ -223,11 +225,7 @@ def _evaluate(expression: Expression, values: Values, ansi: bool) -> pa.Array | 
     kinds = [arg.type for arg in expression.args]
     op = expression.op
     if op in ("and", "or"):
-        combine = pc.and_kleene if op == "and" else pc.or_kleene
-        result = args[0]
-        for arg in args[1:]:
-            result = combine(result, arg)
-        return result
+        return functools.reduce(pc.and_kleene if op == "and" else pc.or_kleene, args)
     if op == "not":
         return pc.invert(args[0])
     if op == "is_null":
@@ -235,14 +233,10 @@ def _evaluate(expression: Expression, values: Values, ansi: bool) -> pa.Array | 
     if op == "coalesce":
         return pc.coalesce(*args)
     if op == "in":
-        truths = [
-            _compare("=", args[0], item, kinds[0], kind)
-            for item, kind in zip(args[1:], kinds[1:], strict=True)
-        ]
-        result = truths[0]
-        for truth in truths[1:]:
-            result = pc.or_kleene(result, truth)
-        return result
+        items = zip(args[1:], kinds[1:], strict=True)
+        return functools.reduce(
+            pc.or_kleene, (_compare("=", args[0], item, kinds[0], kind) for item, kind in items)
+        )
     if op in _COMPARE:
         return _compare(op, args[0], args[1], kinds[0], kinds[1])
     return _compute(op, args, expression.type, ansi)
@@ -305,13 +299,8 @@ def _order_nan(
     if op in ("=", "<>"):
         both = pc.and_(nan_one, nan_other)
         return pc.or_(plain, both) if op == "=" else pc.and_(plain, pc.invert(both))
-    if op == "<":
-        return pc.or_(plain, pc.and_(nan_other, pc.invert(nan_one)))
-    if op == "<=":
-        return pc.or_(plain, nan_other)
-    if op == ">":
-        return pc.or_(plain, pc.and_(nan_one, pc.invert(nan_other)))
-    return pc.or_(plain, nan_one)
+    larger, smaller = (nan_other, nan_one) if op in ("<", "<=") else (nan_one, nan_other)
+    return pc.or_(plain, larger if op in ("<=", ">=") else pc.and_(larger, pc.invert(smaller)))
 
 
 def _cast(value: pa.Array | pa.Scalar, kind: pa.DataType) -> pa.Array | pa.Scalar:

@@ -1,17 +1,17 @@
 """Pending stream rows against pages of a table: the join step of HYBRIDJOIN, for many pages at once.
 
 Source: Naeem, Dobbie, Weber 2010, Fig. 5, lines 4-10: a page in memory meets all pending rows, not only the one
-that it was read for. There rows of the page probe a hash table of the stream; here both sides are sorted by page
-and hash of the key, so that the search, the comparison and the gathering are done for a group of pages together:
-a batch often has a handful of rows for each of thousands of pages.
+that it was read for. There, rows of the page probe a hash table of the stream. Here both sides are sorted by page
+and hash of the key, so that search, comparison and gathering are done for a group of pages together: a batch often
+has a handful of rows for each of thousands of pages.
 
 Every match comes out once: a stream row is located at one home page, and a row of the table is in one page. A page
-that begins with the rest of an earlier page's last key is also compared with the pending rows of that home;
-`verify` tells keys apart, so the rows of its own keys find nothing there and those of the shared key find nothing
-here. Hashes have 28 bits, so `verify` must list all key columns.
+that begins with the rest of an earlier page's last key is also compared with the pending rows of that home. `verify`
+tells keys apart: the rows of its own keys find nothing there, and those of the shared key find nothing here. Hashes
+have 28 bits, so `verify` must list all key columns.
 
-Memory: a group has at most `GROUP_BYTES` or one page, results are given out in bounded batches. Not guaranteed: a
-bound for the pending rows, which the caller cuts.
+Memory: a group has at most `GROUP_BYTES` or one page, and results come out in bounded batches. The pending rows are
+not bounded here: the caller cuts them.
 """
 
 from __future__ import annotations
@@ -21,16 +21,15 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
 from watersmeet.errors import TableError
-from watersmeet.kernel import pairs
-from watersmeet.kernel.equi import equal_pairs
-from watersmeet.kernel.order import drop_null_keys
-from watersmeet.kernel.pages import Indices, find_outside, key_hashes, locate
-from watersmeet.kernel.pairs import Emission, OutputColumn, Piece, emit
-from watersmeet.kernel.sorted import ORDER, Keys, Sorted, merge_order, take_rows
+from watersmeet.kernel import emit
+from watersmeet.kernel.emit import Emission, OutputColumn, Picked, needed, rows_together
+from watersmeet.kernel.keys import Indices, Keys, drop_null_keys
+from watersmeet.kernel.match import equal_pairs, expand
+from watersmeet.kernel.pages import find_outside, key_hashes, locate
+from watersmeet.kernel.rows import ORDER, Sorted, grouped, mean_row_bytes, merge_order, take_rows
 from watersmeet.model.expression import Expression
 from watersmeet.model.pages import HASH_BITS, HASH_SHIFT, PAGE_SHIFT, PageIndex
 
@@ -39,11 +38,11 @@ from watersmeet.model.pages import HASH_BITS, HASH_SHIFT, PAGE_SHIFT, PageIndex
 GROUP_PAGES = 64
 GROUP_BYTES = 32 << 20
 
-# Where pages have many rows, and so many times those that wait on them, each page is searched by itself: putting a page's
-# number before every hash would touch them all.
+# Where pages have this many rows, and this many times the rows that wait on them, each page is searched by itself: to
+# put a page's number before every hash would touch all rows.
 _SEARCHED_ROWS, _SEARCHED_TIMES = 512, 4
 
-# Up to this size it is cheaper to copy a page as a whole than to pick rows from it (some 60 microseconds).
+# Up to this size a page is copied as a whole: to pick rows from it takes longer (some 60 microseconds).
 _WHOLE_BYTES = 512 << 10
 
 # The place of a pending row, given out with each match of a left join and taken off again.
@@ -54,7 +53,7 @@ _PLACE = "__wm_place"
 class Page:
     """The rows of a page that have keys, ascending by the hash of the key. `home` is where its first key begins.
 
-    `bytes` is what keys and rows take in memory, or in a mapped file. It is asked for several times a batch.
+    `bytes` is the size of keys and rows in memory or in a mapped file, stored because it is read several times a batch.
     """
 
     number: int
@@ -66,10 +65,10 @@ class Page:
 
 @dataclass(frozen=True, slots=True)
 class LookupJoin:
-    """What to do with a stream row and a row of the table with the same hash. `names` has the stream first.
+    """Pairs of a stream row and a row of the table with one key, for which `residual` is true.
 
-    `verify` lists all key columns, the stream's first. With `left`, stream rows without any match come out with
-    nulls for the table.
+    `names` and `verify`, which lists all key columns, have the stream first. With `left`, stream rows without any
+    match come out with nulls for the table.
     """
 
     verify: tuple[tuple[str, str], ...]
@@ -78,6 +77,49 @@ class LookupJoin:
     names: tuple[str, str]
     left: bool = False
     ansi: bool = True
+
+    def results(self, pending: Sorted, pages: Iterable[Page], schema: pa.Schema) -> Iterator[pa.RecordBatch]:
+        """All results of the pending rows with these pages, which are opened as they are needed.
+
+        The pages are all that `needed_pages` names for the pending rows, each once, best in ascending order.
+        `schema` has the columns of the table that come out.
+        """
+        stream, table = self.names
+        matched = np.zeros(len(pending), np.bool_)
+        rows, output = pending.rows, self.output
+        if self.left:
+            rows = rows.append_column(_PLACE, pa.array(np.arange(len(pending), dtype=np.int64)))
+            output = (*output, OutputColumn(stream, _PLACE, _PLACE))
+        verify = tuple(((stream, one), (table, other)) for one, other in self.verify)
+        emission = Emission(output, self.residual, self.ansi, verify)
+        # Pending rows are often a slice of a large run: the size of its buffers says nothing of them.
+        row_bytes = mean_row_bytes(rows)
+        for pages_here in grouped(pages, lambda page: (1, page.bytes), GROUP_PAGES, GROUP_BYTES):
+            group = _group_of(pages_here)
+            limit = max(1, min(emit.OUTPUT_ROWS, emit.OUTPUT_BYTES // (row_bytes + group.row_bytes)))
+            for stream_at, table_at in _candidates(pending.keys, group, limit):
+                found = {stream: Picked(rows, stream_at), table: _gathered(group, table_at)}
+                for batch in emission.results(found):
+                    if self.left:
+                        matched[batch.column(batch.num_columns - 1).to_numpy()] = True
+                        batch = batch.select(range(batch.num_columns - 1))
+                    yield batch
+        if self.left:
+            yield from self._unmatched(pending, np.flatnonzero(~matched), schema)
+
+    def unmatched(self, pending: Sorted, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
+        """All pending rows with nulls for the table: those whose keys are in no page, in a left join."""
+        return self._unmatched(pending, np.arange(len(pending)), schema)
+
+    def _unmatched(self, pending: Sorted, at: Indices, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
+        stream, table = self.names
+        wanted = needed(self.output, table)
+        nulls = pa.RecordBatch.from_arrays([pa.nulls(1, schema.field(c).type) for c in wanted], names=wanted)
+        emission, limit = Emission(self.output), rows_together(pending.rows, nulls)
+        for low in range(0, len(at), limit):
+            here = at[low : low + limit]
+            absent = Picked(nulls, np.zeros(len(here), np.int64))
+            yield from emission.results({stream: Picked(pending.rows, here), table: absent})
 
 
 def open_page(number: int, rows: pa.RecordBatch, key_columns: Sequence[str], home: int | None = None) -> Page:
@@ -141,67 +183,6 @@ def check_page(index: PageIndex, number: int, rows: pa.RecordBatch) -> None:
         )
 
 
-def join_pages(
-    pending: Sorted, pages: Iterable[Page], join: LookupJoin, table: pa.Schema
-) -> Iterator[pa.RecordBatch]:
-    """All results of the pending rows with these pages, which are opened as they are needed.
-
-    The pages are all that `needed_pages` names for the pending rows, each once, best in ascending order.
-    `table` has the columns of the table that come out.
-    """
-    matched = np.zeros(len(pending), np.bool_)
-    stream = _with_places(pending) if join.left else Piece(pending.keys, pending.rows)
-    # Pending rows are often a slice of a large run: the size of its buffers says nothing of them.
-    stream_bytes = stream.rows.nbytes // max(1, len(pending)) + 1
-    for group in _groups(pages):
-        for batch in _join_group(stream, stream_bytes, group, join):
-            if join.left:
-                matched[batch.column(batch.num_columns - 1).to_numpy()] = True
-                yield batch.select(range(batch.num_columns - 1))
-            else:
-                yield batch
-    if join.left:
-        lonely = np.flatnonzero(~matched)
-        yield from _unmatched(pending, lonely, join, table)
-
-
-def unmatched(pending: Sorted, join: LookupJoin, table: pa.Schema) -> Iterator[pa.RecordBatch]:
-    """All pending rows with nulls for the table: those whose keys are nowhere, in a left join."""
-    return _unmatched(pending, np.arange(len(pending)), join, table)
-
-
-def _unmatched(pending: Sorted, at: Indices, join: LookupJoin, table: pa.Schema) -> Iterator[pa.RecordBatch]:
-    wanted = dict.fromkeys(c.column for c in join.output if c.input == join.names[1])
-    nothing = pa.RecordBatch.from_arrays([pa.nulls(1, table.field(c).type) for c in wanted], names=[*wanted])
-    stream, absent = Piece(pending.keys, pending.rows), Piece(np.zeros(1, np.uint64), nothing)
-    limit = pairs.output_rows(stream, absent)
-    for low in range(0, len(at), limit):
-        here = at[low : low + limit]
-        yield from emit(
-            stream, here, absent, np.zeros(len(here), np.int64), join.names, Emission(None, join.output)
-        )
-
-
-def _with_places(pending: Sorted) -> Piece:
-    return Piece(
-        pending.keys, pending.rows.append_column(_PLACE, pa.array(np.arange(len(pending), dtype=np.int64)))
-    )
-
-
-def _groups(pages: Iterable[Page]) -> Iterator[list[Page]]:
-    held: list[Page] = []
-    held_bytes = 0
-    for page in pages:
-        size = page.bytes
-        if held and (len(held) == GROUP_PAGES or held_bytes + size > GROUP_BYTES):
-            yield held
-            held, held_bytes = [], 0
-        held.append(page)
-        held_bytes += size
-    if held:
-        yield held
-
-
 @dataclass(frozen=True, slots=True)
 class _Group:
     """Pages one after the other: page i begins at row `starts[i]`, and the last entry is the number of rows."""
@@ -212,22 +193,11 @@ class _Group:
     whole: bool
 
 
-def _join_group(
-    stream: Piece, stream_bytes: int, pages: list[Page], join: LookupJoin
-) -> Iterator[pa.RecordBatch]:
-    """`stream_bytes` is the mean size of a pending row."""
+def _group_of(pages: list[Page]) -> _Group:
     pages.sort(key=lambda page: page.number)
     starts = np.cumsum([0, *(len(page.keys) for page in pages)])
     size = sum(page.bytes for page in pages)
-    group = _Group(pages, starts, size // max(1, int(starts[-1])) + 1, size <= _WHOLE_BYTES * len(pages))
-    output = join.output
-    if join.left:
-        output = (*output, OutputColumn(join.names[0], _PLACE, _PLACE))
-    emission = Emission(join.residual, output, join.ansi, join.verify)
-    limit = max(1, min(pairs.OUTPUT_ROWS, pairs.OUTPUT_BYTES // (stream_bytes + group.row_bytes)))
-    for stream_at, table_at in _candidates(stream.keys, group, limit):
-        part, part_at = _gather(group, table_at)
-        yield from emit(stream, stream_at, part, part_at, join.names, emission)
+    return _Group(pages, starts, size // max(1, int(starts[-1])) + 1, size <= _WHOLE_BYTES * len(pages))
 
 
 def _candidates(stream: Keys, group: _Group, limit: int) -> Iterator[tuple[Indices, Indices]]:
@@ -271,7 +241,7 @@ def _searched(stream: Keys, bounds: Indices, group: _Group, limit: int) -> Itera
         start[begin:stop] += offset
         end[begin:stop] += offset
     found = np.flatnonzero(start < end)
-    yield from pairs.expand(found + low, start[found], end[found] - start[found], limit)
+    yield from expand(found + low, start[found], end[found] - start[found], limit)
 
 
 def _equal(stream: Keys, keys: Keys, limit: int) -> Iterator[tuple[Indices, Indices]]:
@@ -291,28 +261,23 @@ def _placed(pages: Sequence[Page], numbers: list[int]) -> Keys:
     return prefix | np.concatenate([page.keys for page in pages])
 
 
-def _gather(group: _Group, at: Indices) -> tuple[Piece, Indices]:
-    """The rows of a group that hold those at some places, and where they are now."""
+def _gathered(group: _Group, at: Indices) -> Picked:
+    """The rows at some places of a group, out of a copy that holds them all."""
     owner = np.searchsorted(group.starts, at, side="right") - 1
     touched = np.unique(owner)
     if group.whole:
         lengths = np.diff(group.starts)[touched]
         shift = np.zeros(len(group.pages), np.int64)
         shift[touched] = group.starts[touched] - (np.cumsum(lengths) - lengths)
-        return _piece([group.pages[page].rows for page in touched]), at - shift[owner]
+        return Picked(_together([group.pages[page].rows for page in touched]), at - shift[owner])
     wanted, now = np.unique(at, return_inverse=True)
     bounds = [*np.searchsorted(wanted, group.starts[touched]).tolist(), len(wanted)]
     parts = [
         take_rows(group.pages[page].rows, wanted[low:high] - group.starts[page])
         for page, (low, high) in zip(touched.tolist(), itertools.pairwise(bounds), strict=True)
     ]
-    return _piece(parts), now
+    return Picked(_together(parts), now)
 
 
-def _piece(parts: list[pa.RecordBatch]) -> Piece:
-    rows = parts[0] if len(parts) == 1 else pa.concat_batches(parts)
-    return Piece(_NO_KEYS, rows)
-
-
-# What is gathered is only looked at by place.
-_NO_KEYS: npt.NDArray[np.uint64] = np.empty(0, np.uint64)
+def _together(parts: list[pa.RecordBatch]) -> pa.RecordBatch:
+    return parts[0] if len(parts) == 1 else pa.concat_batches(parts)

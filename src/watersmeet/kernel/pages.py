@@ -1,31 +1,23 @@
-"""Where in a table a key is: the page of each stream row, found exactly, and the order key made from it.
+"""The page of a table that can hold the key of each stream row, and the order key made from it.
 
 A key that fills several pages belongs to the first of them, its *home*; the pages behind it are its continuations.
-A key that no page can hold is *nowhere*: its page is one past the last. So is a null key, in whichever column,
-since it equals nothing. Order keys are described in `model.pages`; their salt is drawn from the row's place.
+A key that no page can hold gets the number one past the last page. So does a key with a null in any column, since it
+equals nothing. `model.pages` describes order keys; their salt is drawn from the row's place.
 
-Pages are found by binary search over their bounds: in 64-bit order words where these decide, and value by value
-where they do not (text beyond its first bytes, wide decimals, several columns). A key column has the SQL type of
-the table's, or both are integers, or both floats, of any width.
+Pages are found by binary search over their bounds: in order words where these decide, value by value where they do
+not (text beyond its first bytes, wide decimals, several columns). A key column has the SQL type of the table's, or
+both are integers, or both floats, of any width.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from watersmeet.errors import UsageError
-from watersmeet.kernel.order import mix, order_keys
-from watersmeet.kernel.sorted import Keys
-from watersmeet.kernel.words import words
-from watersmeet.model.expression import WORD_DIGITS
+from watersmeet.kernel.keys import Indices, Keys, Mask, mix, order_keys, strict, valid_rows, words
 from watersmeet.model.pages import HASH_BITS, HASH_SHIFT, PAGE_NUMBERS, PAGE_SHIFT, PageIndex
-
-Indices = npt.NDArray[np.int64]
 
 _SALT_DROPPED = np.uint64(64 - HASH_SHIFT)
 
@@ -97,7 +89,7 @@ def find_disorder(index: PageIndex) -> int | None:
 
 
 def find_outside(index: PageIndex, page: int, keys: pa.RecordBatch) -> int | None:
-    """The place of some key of the page that is not within its bounds, if there is one. Nulls are nowhere."""
+    """The place of some key of the page that is not within its bounds, if there is one. Null keys do not count."""
     _check_types(index, keys)
     valid = _valid(keys)
     rows = np.arange(keys.num_rows) if valid is None else valid
@@ -139,7 +131,7 @@ def needed_pages(index: PageIndex, orders: Keys, keys: pa.RecordBatch) -> Indice
     return np.union1d(needed, behind)
 
 
-def _chain_ends(index: PageIndex, continues: npt.NDArray[np.bool_]) -> Indices:
+def _chain_ends(index: PageIndex, continues: Mask) -> Indices:
     """For each page that continues, the last page that can hold its last key."""
     every = np.arange(len(index))
     # A page in the middle of a key's rows holds nothing else.
@@ -157,7 +149,7 @@ def _counting(counts: Indices) -> Indices:
 def _rank(bounds: pa.RecordBatch, keys: pa.RecordBatch, *, equal: bool) -> Indices:
     """How many of the ascending bounds are smaller than each key, or as large if `equal`."""
     coarse, sought = words(bounds.column(0)), words(keys.column(0))
-    if bounds.num_columns == 1 and _strict(bounds.column(0).type):
+    if bounds.num_columns == 1 and strict(bounds.column(0).type):
         return np.searchsorted(coarse, sought, side="right" if equal else "left")
     low = np.searchsorted(coarse, sought)
     high = np.searchsorted(coarse, sought, side="right")
@@ -174,52 +166,32 @@ def _rank(bounds: pa.RecordBatch, keys: pa.RecordBatch, *, equal: bool) -> Indic
 
 def _precedes(
     one: pa.RecordBatch, one_at: Indices, other: pa.RecordBatch, other_at: Indices, *, equal: bool
-) -> npt.NDArray[np.bool_]:
+) -> Mask:
     """For each pair of places whether the row of `one` is smaller than that of `other`, or equals it if `equal`."""
     result = np.full(len(one_at), equal)
-    for left, right in reversed(list(_compared(one, one_at, other, other_at))):
-        if isinstance(left, np.ndarray):
-            result = (left < right) | ((left == right) & result)
+    for column, other_column in reversed(list(zip(one.columns, other.columns, strict=True))):
+        left, right = column.take(pa.array(one_at)), other_column.take(pa.array(other_at))
+        if strict(column.type):
+            left, right = words(left), words(right)
+            less, same = left < right, left == right
         else:
             less, same = (compare(left, right).to_numpy(zero_copy_only=False) for compare in _COMPARE)
-            result = less | (same & result)
+        result = less | (same & result)
     return result
 
 
 _COMPARE = (pc.less, pc.equal)
 
 
-def _compared(
-    one: pa.RecordBatch, one_at: Indices, other: pa.RecordBatch, other_at: Indices
-) -> Iterator[tuple[Keys, Keys] | tuple[pa.Array, pa.Array]]:
-    for left, right in zip(one.columns, other.columns, strict=True):
-        pair = left.take(pa.array(one_at)), right.take(pa.array(other_at))
-        yield (words(pair[0]), words(pair[1])) if _strict(left.type) else pair
-
-
-def _strict(kind: pa.DataType) -> bool:
-    """Whether equal order words are equal values."""
-    if pa.types.is_decimal(kind):
-        return kind.precision <= WORD_DIGITS
-    return not _bytes_like(kind)
-
-
-def _bytes_like(kind: pa.DataType) -> bool:
-    return pa.types.is_string(kind) or pa.types.is_binary(kind)
-
-
 def _valid(keys: pa.RecordBatch) -> Indices | None:
     """The rows without a null key; None if that is all of them."""
-    masks = [column.is_valid() for column in keys.columns if column.null_count]
-    if not masks:
-        return None
-    return np.flatnonzero(np.logical_and.reduce([mask.to_numpy(zero_copy_only=False) for mask in masks]))
+    valid = valid_rows(keys.columns)
+    return None if valid is None else np.flatnonzero(valid.to_numpy(zero_copy_only=False))
 
 
 def _check_types(index: PageIndex, keys: pa.RecordBatch) -> None:
-    """Programs are wrong where this raises: predicates are checked, and keys cast, before rows arrive."""
-    pairs = zip(index.first.schema.types, keys.schema.types, strict=True)
-    for ours, theirs in pairs:
+    """Raise on keys of another type, which is a bug: keys are cast before rows arrive."""
+    for ours, theirs in zip(index.first.schema.types, keys.schema.types, strict=True):
         alike = (pa.types.is_integer, pa.types.is_floating)
         if ours != theirs and not any(same(ours) and same(theirs) for same in alike):
             raise TypeError(f"a key of type {theirs} cannot be located among pages by {ours}")

@@ -1,17 +1,16 @@
 """Join by any condition: block by block over the pairs that a batch owes.
 
-The pairs are those of `kernel/equi.py` (fresh x history, history x fresh, fresh x fresh), but nothing says which of
-them may match, so all are looked at: the cost of a batch follows its new rows times the history. Where the
-predicate has a band, `kernel/band.py` is the better way.
+The pairs are those of the delta rule (match.py), but nothing says which of them may match, so all are looked at: the
+cost of a batch follows its new rows times the history. Where the predicate has a band, a band join is faster.
 
-`kernel/truth.py` decides a block of pairs; where there is nothing to decide, `kernel/cross.py` gives them all. A
-condition in Python is called with aligned rows, one for each pair that is left. Memory: slabs of `SLAB_ROWS` of each
-side, blocks of `BLOCK_PAIRS`, results as in `kernel/pairs.py`.
+`truth.py` decides a block of pairs; where nothing is to be decided, `emit.cross` gives them all. A condition in
+Python is called with aligned rows, one for each pair that is left. Memory: slabs of `SLAB_ROWS` of each side, blocks
+of `BLOCK_PAIRS`, results as in emit.py.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -20,21 +19,21 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from watersmeet.errors import ConditionError
-from watersmeet.kernel import truth
-from watersmeet.kernel.cross import cross, needed, rows_of_a_batch
-from watersmeet.kernel.pairs import (
+from watersmeet.kernel.emit import (
+    Candidates,
     Emission,
-    Indices,
     OutputColumn,
-    Piece,
-    Side,
+    Picked,
     bounded,
-    emit,
-    expand,
-    output_rows,
-    owed_pieces,
+    cross,
+    needed,
+    rows_crossed,
+    rows_together,
 )
-from watersmeet.kernel.sorted import take_rows
+from watersmeet.kernel.keys import Indices, Mask
+from watersmeet.kernel.match import KeyedRows, Side, expand, owed_pieces
+from watersmeet.kernel.rows import take_rows
+from watersmeet.kernel.truth import PairTest, pair_test, prepare, true_pairs
 from watersmeet.model.expression import Expression, Literal
 
 # (left rows, right rows), aligned -> one truth for each pair, as an Arrow or a numpy array.
@@ -53,7 +52,7 @@ MATRIX_WIDTH = 8_192
 class ThetaJoin:
     """Pairs for which `residual` is true and `condition` returns true; without both, every pair.
 
-    `condition` sees `columns`: those of the left input and those of the right one, by name.
+    `condition` sees `columns`: those of the first input and those of the second one, by name.
     """
 
     residual: Expression | None
@@ -62,61 +61,55 @@ class ThetaJoin:
     condition: Condition | None = None
     columns: tuple[tuple[str, ...], tuple[str, ...]] = ((), ())
 
-
-def join_blocks(left: Side, right: Side, join: ThetaJoin) -> Iterator[pa.RecordBatch]:
-    """All results that the fresh rows of both sides owe, in bounded batches."""
-    if isinstance(join.residual, Literal) and join.residual.value is not True:
-        return
-    always = join.residual is None or isinstance(join.residual, Literal)
-    apart = None if always or join.residual is None else truth.take_apart(join.residual, join.ansi)
-    names = (left.name, right.name)
-    emission = Emission(None, join.output, join.ansi)
-    for one, other in owed_pieces(left, right):
-        if always and join.condition is None and (crossed := _all_pairs(one, other, names, join.output)):
-            yield from crossed
-            continue
-        limit = output_rows(one, other)
-        for one_at, other_at in _bounded(_pairs(one, other, names, apart, limit), limit):
-            if join.condition is None:
-                yield from emit(one, one_at, other, other_at, names, emission)
+    def results(self, sides: tuple[Side, ...], within: int | None) -> Iterator[pa.RecordBatch]:
+        """As `EquiJoin.results`."""
+        left, right = sides
+        residual = self.residual
+        if isinstance(residual, Literal):
+            if residual.value is not True:
+                return
+            residual = None
+        always = residual is None and within is None
+        test = None if always else pair_test(residual, self.ansi, within)
+        emission = Emission(self.output)
+        read = {side.name: columns for side, columns in zip(sides, self.columns, strict=True)}
+        for one, other in owed_pieces(left, right):
+            if always and self.condition is None and (crossed := self._all_pairs(one, other)):
+                yield from crossed
                 continue
-            for here in bounded(one, one_at, join.columns[0], other, other_at, join.columns[1]):
-                one_here, other_here = one_at[here], other_at[here]
-                keep = _asked(join.condition, one, one_here, other, other_here, join.columns)
-                yield from emit(one, one_here[keep], other, other_here[keep], names, emission)
+            limit = rows_together(one.rows, other.rows)
+            for one_at, other_at in _evenly(_pairs(one, other, test, limit), limit):
+                # Positions are those of rows, not of sorted keys: all rows meet, so their order does not matter.
+                found = {one.input: Picked(one.rows, one_at), other.input: Picked(other.rows, other_at)}
+                if self.condition is None:
+                    yield from emission.results(found)
+                    continue
+                for part in bounded(found, read):
+                    yield from emission.results(_asked(self.condition, part, read))
+
+    def _all_pairs(self, *pieces: KeyedRows) -> Iterator[pa.RecordBatch] | None:
+        """A cross product needs no positions, unless its rows are so wide that each must be weighed."""
+        rows = {piece.input: piece.rows.select(needed(self.output, piece.input)) for piece in pieces}
+        limit = rows_crossed(*rows.values())
+        return cross(rows, self.output, limit) if limit else None
 
 
-def _all_pairs(
-    one: Piece, other: Piece, names: tuple[str, str], output: Sequence[OutputColumn]
-) -> Iterator[pa.RecordBatch] | None:
-    """A cross product needs no positions, unless its rows are so wide that each must be weighed."""
-    one_rows, other_rows = (
-        piece.rows.select(needed(output, name)) for piece, name in zip((one, other), names, strict=True)
-    )
-    limit = rows_of_a_batch(one_rows, other_rows)
-    return cross(one_rows, other_rows, names, output, limit) if limit else None
-
-
-def _pairs(
-    one: Piece, other: Piece, names: tuple[str, str], condition: truth.Condition | None, limit: int
-) -> Pairs:
-    """Positions of the pairs for which the condition is true; the longer piece lies across."""
+def _pairs(one: KeyedRows, other: KeyedRows, test: PairTest | None, limit: int) -> Pairs:
+    """Positions of the pairs that pass the test; the longer piece lies across."""
     if len(one.keys) > len(other.keys):
-        for other_at, one_at in _pairs(other, one, names[::-1], condition, limit):
+        for other_at, one_at in _pairs(other, one, test, limit):
             yield one_at, other_at
         return
-    if condition is None:
-        height, width = len(one.keys), len(other.keys)
+    height, width = len(one.keys), len(other.keys)
+    if test is None:
         yield from expand(np.arange(height), np.zeros(height, np.int64), np.full(height, width), limit)
         return
-    for top in range(0, len(one.keys), SLAB_ROWS):
-        down = truth.prepare(names[0], one.rows.slice(top, SLAB_ROWS), condition)
-        for first in range(0, len(other.keys), SLAB_ROWS):
-            across = truth.prepare(names[1], other.rows.slice(first, SLAB_ROWS), condition)
-            for rows, cols in _blocks(
-                down.rows, across.rows, MATRIX_WIDTH if condition.matrix else SLAB_ROWS
-            ):
-                down_at, across_at = truth.true_pairs(down, across, rows, cols, condition)
+    for top in range(0, height, SLAB_ROWS):
+        down = prepare(one.input, one.rows.slice(top, SLAB_ROWS), test)
+        for first in range(0, width, SLAB_ROWS):
+            across = prepare(other.input, other.rows.slice(first, SLAB_ROWS), test)
+            for rows, cols in _blocks(down.rows, across.rows, MATRIX_WIDTH if test.in_matrix else SLAB_ROWS):
+                down_at, across_at = true_pairs(down, across, rows, cols, test)
                 yield down_at + top, across_at + first
 
 
@@ -128,7 +121,7 @@ def _blocks(height: int, width: int, most: int) -> Iterator[tuple[slice, slice]]
             yield slice(top, min(top + down, height)), slice(left, min(left + across, width))
 
 
-def _bounded(found: Pairs, limit: int) -> Pairs:
+def _evenly(found: Pairs, limit: int) -> Pairs:
     """The same pairs, put together and cut so that each step has `limit` of them, the last fewer."""
     held: list[tuple[Indices, Indices]] = []
     size = 0
@@ -152,29 +145,23 @@ def _together(held: list[tuple[Indices, Indices]]) -> tuple[Indices, Indices]:
     return np.concatenate([one for one, _ in held]), np.concatenate([other for _, other in held])
 
 
-def _asked(
-    condition: Condition,
-    one: Piece,
-    one_at: Indices,
-    other: Piece,
-    other_at: Indices,
-    columns: tuple[tuple[str, ...], tuple[str, ...]],
-) -> Indices:
-    """The pairs for which a condition in Python is true."""
+def _asked(condition: Condition, found: Candidates, read: dict[str, tuple[str, ...]]) -> Candidates:
+    """The pairs for which a condition in Python is true. `read` names its arguments' inputs, in their order."""
     left, right = (
-        take_rows(piece.rows.select(list(names)), at)
-        for piece, at, names in ((one, one_at, columns[0]), (other, other_at, columns[1]))
+        take_rows(found[name].rows.select(list(columns)), found[name].at) for name, columns in read.items()
     )
     called = getattr(condition, "__qualname__", None) or repr(condition)
+    rows = len(found[next(iter(read))].at)
     try:
         answer = condition(left, right)
     except Exception as error:
         problem = f"the join condition {called} raised {type(error).__name__}: {error}"
-        raise ConditionError(f"{problem}\nit was called with {len(one_at)} pairs of rows") from error
-    return np.flatnonzero(_truths(answer, len(one_at), called))
+        raise ConditionError(f"{problem}\nit was called with {rows} pairs of rows") from error
+    keep = np.flatnonzero(_truths(answer, rows, called))
+    return {name: Picked(picked.rows, picked.at[keep]) for name, picked in found.items()}
 
 
-def _truths(answer: object, rows: int, called: str) -> np.ndarray[Any, np.dtype[np.bool_]]:
+def _truths(answer: object, rows: int, called: str) -> Mask:
     """A condition's answer as a mask; null is not true."""
     if isinstance(answer, pa.ChunkedArray):
         answer = answer.combine_chunks()

@@ -5,11 +5,11 @@ one after the other, then the up to seven terms that are left over, and rounds t
 additions in the same order give the same bits here, for thousands of pairs at a time. Null vectors and null
 elements give null, vectors of different lengths are an error, empty vectors are at distance 0.
 
-Vectors are not copied until they are looked at: `Vectors` only says where they lie. For 64 elements (AMD EPYC, one
-core) Arrow takes 190 ns to copy one, a window over the flat values 20; the exact distance of a pair takes 125 ns,
-its estimate in float 27, and a join mostly needs the estimate: see `beyond`.
+Vectors are not copied until they are read: `Vectors` only says where they lie. For 64 elements (AMD EPYC, one core)
+Arrow takes 190 ns to copy one, a window over the flat values 20. The exact distance of a pair takes 125 ns, its
+estimate in float 27, and a join mostly needs only the estimate: see `beyond`.
 
-Not guaranteed: the last bit on a Spark older than 4.3, which may add in float.
+The last bit is not guaranteed on a Spark older than 4.3, which may add in float.
 """
 
 from __future__ import annotations
@@ -24,11 +24,9 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from watersmeet.errors import WatersmeetError
+from watersmeet.kernel.keys import Doubles, Indices, Mask
 
-Indices = npt.NDArray[np.int64]
-Mask = npt.NDArray[np.bool_]
 Floats = npt.NDArray[np.float32]
-Doubles = npt.NDArray[np.float64]
 Metric = Callable[[Floats, Floats], "tuple[Doubles, Mask | None]"]
 
 L2_DISTANCE: Final = "vector_l2_distance"
@@ -44,7 +42,7 @@ _UNROLLED = 8
 # to a length that keeps it well below 1.
 _ESTIMATE_SLACK = 2.0**-22
 _ESTIMATE_ELEMENTS = 1 << 20
-# What may be lost of one square that is too small for a float.
+# The most that is lost of one square that is too small for a float.
 _SMALLEST = 2.0**-149
 
 
@@ -74,13 +72,13 @@ class Vectors:
         return Vectors(self.values, self.starts[places], self.lengths[places], nulls, absent)
 
     def windows(self, length: int) -> Floats:
-        """A view with as many elements from each place of the values on: that at the start of a vector is the vector."""
+        """A view with `length` elements from each place of the values on; at a vector's start it is the vector."""
         if not length:
             return np.empty((len(self.values) + 1, 0), np.float32)
         return np.lib.stride_tricks.sliding_window_view(self.values, length)
 
     def repeated(self, times: int) -> Vectors:
-        """One vector as many."""
+        """A single vector, repeated."""
         nulls, absent = (
             None if mask is None else np.broadcast_to(mask, times) for mask in (self.nulls, self.absent)
         )
@@ -95,8 +93,8 @@ def is_vectors(kind: pa.DataType) -> bool:
 def vectors_of(column: pa.Array, at: Indices | None = None) -> Vectors:
     """Where the vectors of a column lie, or those of some of its rows."""
     if column.values.null_count and at is not None:
-        # Rare, and to look for null elements takes a pass over all values: only over those that count, each once,
-        # so that the copy cannot outgrow the column.
+        # Rare. To look for null elements takes a pass over all values: copy the rows asked for, each once, so that
+        # the copy cannot outgrow the column.
         wanted, now = np.unique(at, return_inverse=True)
         return vectors_of(column.take(pa.array(wanted))).at(now)
     width: type[np.generic] = np.int64 if pa.types.is_large_list(column.type) else np.int32
@@ -146,6 +144,7 @@ def _buffer(buffer: pa.Buffer | None, kind: type[np.generic], offset: int, lengt
 
 
 def _either(one: Mask | None, other: Mask | None) -> Mask | None:
+    """Where one of two masks is set; None is a mask that is set nowhere."""
     if one is None or other is None:
         return other if one is None else one
     return one | other

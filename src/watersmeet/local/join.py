@@ -10,19 +10,18 @@ import time
 import uuid
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TypeAlias, cast
+from typing import TypeAlias
 
 import pyarrow as pa
 
-from watersmeet.engine.compile import CompiledJoin, ComputedKey, compile_callable, compile_join
-from watersmeet.engine.compile_lookup import CompiledLookup, TableSide, columns_needed, compile_lookup
+from watersmeet.engine.build import OpenedTable, build
+from watersmeet.engine.compile import ComputedKey
 from watersmeet.engine.fingerprint import warn_if_code_changed
-from watersmeet.engine.kept_table import PAGE_MEMORY, TableSpec, kept_while_rows_wait, version_of
+from watersmeet.engine.kept_table import PAGE_MEMORY, kept_while_rows_wait, version_of
 from watersmeet.engine.operator import Operator
-from watersmeet.engine.spec import JoinSpec, Settings
-from watersmeet.engine.strategy import AUTO, choose, choose_lookup, settle
+from watersmeet.engine.options import AUTO, INNER, JoinOptions
+from watersmeet.engine.spec import SessionSettings, Settings, SqlSettings
 from watersmeet.engine.task import Tally
-from watersmeet.engine.window import add_window
 from watersmeet.errors import PredicateError, UsageError
 from watersmeet.kernel.evaluate import arrow_type, evaluate, filter_mask, supports
 from watersmeet.kernel.theta import Condition
@@ -30,13 +29,10 @@ from watersmeet.log.files import open_files
 from watersmeet.log.probe import probe
 from watersmeet.model.expression import Call, Column, Expression, Selected, columns_of
 from watersmeet.model.facts import BatchId, Descriptor
-from watersmeet.model.types import Schema, type_of_arrow
-from watersmeet.plan.grid import GridPolicy, dynamic
-from watersmeet.plan.pages import READ_ROWS, PagePolicy
-from watersmeet.predicate import parse_predicate, parse_select, parse_window
+from watersmeet.model.types import type_of_arrow
 from watersmeet.predicate.window import Length
+from watersmeet.schemes.grid.policy import GridPolicy, dynamic
 from watersmeet.tables.prepare import prepare
-from watersmeet.tables.source import Source
 from watersmeet.tables.spec import Table
 
 Rows: TypeAlias = "pa.Table | pa.RecordBatch | Sequence[pa.RecordBatch]"
@@ -84,7 +80,7 @@ class LocalJoin:
     within: Length | None = None
     time: Mapping[str, str] | None = None
     lateness: Length | None = None
-    how: str = "inner"
+    how: str = INNER
     max_delay_s: float = 0.0
     memory: int = PAGE_MEMORY
     # Of the last batch, by task.
@@ -93,91 +89,47 @@ class LocalJoin:
     def __post_init__(self) -> None:
         settings = self.settings or Settings(state=self.state, tasks=self.tasks)
         probe(settings.storage)
-        sources = {
-            name: prepare(
-                kept_while_rows_wait(given) if self.max_delay_s else given,
-                open_files(settings.storage),
-                cache=settings.cache,
-            )
+        tables = {
+            name: self._open(given, settings)
             for name, given in self.schemas.items()
             if isinstance(given, Table)
         }
         self._arrow: dict[str, pa.Schema] = {
-            name: sources[name].open().schema if isinstance(given, Table) else given
+            name: tables[name].source.open().schema if isinstance(given, Table) else given
             for name, given in self.schemas.items()
         }
-        schemas = {
-            name: {f.name: type_of_arrow(f.type) for f in schema} for name, schema in self._arrow.items()
-        }
-        self._selected = parse_select(self.select, schemas, ansi=self.ansi) if self.select else None
-        for name, source in sources.items():
-            self.operator = Operator(self._table_spec(name, source, schemas, settings), self.clock)
-            return
-        if isinstance(self.on, str):
-            predicate = parse_predicate(self.on, schemas, ansi=self.ansi)
-            compiled = compile_join(predicate, self._selected, schemas, ansi=self.ansi)
-        else:
-            compiled = compile_callable(self.on, self._selected, schemas)
-        window = parse_window(self.within, self.time, self.lateness, schemas)
-        if window is not None:
-            compiled = add_window(compiled, *window, schemas)
-        joined, strategy = settle(
-            choose(self.strategy, compiled, streaming=True, has_place=True),
-            compiled,
-            tasks=settings.tasks,
+        built = build(
+            self._options(),
+            {name: {f.name: type_of_arrow(f.type) for f in schema} for name, schema in self._arrow.items()},
+            SessionSettings(settings, SqlSettings(ansi=self.ansi), self.memory, self.policy),
+            instance=self.run,
+            clock=self.clock,
+            tables=tables,
+        )
+        self._compiled, self._selected = built.compiled, built.selected
+        self._check_local()
+        warn_if_code_changed(built.operator_spec, self.query)
+        self.operator = Operator(built.operator_spec, self.clock)
+
+    def _open(self, given: Table, settings: Settings) -> OpenedTable:
+        table = kept_while_rows_wait(given) if self.max_delay_s else given
+        source = prepare(table, open_files(settings.storage), cache=settings.cache)
+        return OpenedTable(table, source, version_of(source))
+
+    def _options(self) -> JoinOptions:
+        return JoinOptions(
+            on=self.on,
+            select=self.select or None,
+            name=self.name,
+            strategy=self.strategy,
             cells=self.cells,
             mapping=self.mapping,
-            policy=self.policy,
             groups=self.groups,
-        )
-        self._compiled: CompiledJoin | CompiledLookup = joined
-        self._check_local()
-        spec = JoinSpec(
-            self.name,
-            self.run,
-            joined.signature,
-            joined.join,
-            settings,
-            built_ms=int(self.clock() * 1000),
-            strategy=strategy,
-        )
-        warn_if_code_changed(spec, self.query)
-        self.operator = Operator(spec, self.clock)
-
-    def _table_spec(
-        self, name: str, source: Source, schemas: dict[str, Schema], settings: Settings
-    ) -> JoinSpec:
-        table = cast("Table", self.schemas[name])
-        compiled = compile_lookup(
-            parse_predicate(str(self.on), schemas, ansi=self.ansi),
-            self._selected,
-            schemas,
-            TableSide(name, table.keys),
-            left=self.how == "left",
-            ansi=self.ansi,
-        )
-        self._compiled = compiled
-        self._check_local()
-        policy = PagePolicy(int(1000 * self.max_delay_s), READ_ROWS) if self.max_delay_s else PagePolicy()
-        spec = TableSpec(
-            name=name,
-            keys=table.keys,
-            columns=columns_needed(compiled.join, table.keys),
-            source=source,
-            given=version_of(source),
-            policy=policy,
-            refresh_ms=None if table.refresh_s is None else int(1000 * table.refresh_s),
-            memory=self.memory,
-            strategy=choose_lookup(self.strategy),
-        )
-        return JoinSpec(
-            self.name,
-            self.run,
-            compiled.signature,
-            compiled.join,
-            settings,
-            built_ms=int(self.clock() * 1000),
-            table=spec,
+            within=self.within,
+            time=self.time,
+            lateness=self.lateness,
+            how=self.how,
+            max_delay=self.max_delay_s or None,
         )
 
     def batch(self, **inputs: Rows) -> pa.Table:

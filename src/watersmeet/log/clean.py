@@ -25,7 +25,6 @@ import xxhash
 
 from watersmeet import failpoints
 from watersmeet.errors import CorruptFile
-from watersmeet.log.files import FileInfo, Files
 from watersmeet.log.manifests import (
     MANIFESTS,
     RECEIPTS,
@@ -38,6 +37,7 @@ from watersmeet.log.names import is_draft, manifest_parts, receipt_part, run_bat
 from watersmeet.log.parents import choose_parent
 from watersmeet.log.runs import RUNS
 from watersmeet.log.starts import STARTS, forget_starts_before, starts_before
+from watersmeet.log.storage import FileInfo, Files
 from watersmeet.model.facts import Manifest, Start
 
 # Longer than any task that may still be writing; Spark's own default task time-outs are below this.

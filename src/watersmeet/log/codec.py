@@ -11,12 +11,15 @@ import functools
 import json
 import types
 import typing
+from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
 
 import xxhash
 
 from watersmeet.errors import CorruptFile
-from watersmeet.model.facts import FORMAT
+from watersmeet.log.formats import OLDEST, upgrade
+from watersmeet.model.facts import FORMAT, RunStats, SchemePlan
+from watersmeet.schemes.register import plan_types, stats_types
 
 T = TypeVar("T")
 
@@ -34,37 +37,54 @@ def encode_checked(fact: Any) -> bytes:
 
 
 def _header(version: int, body: bytes) -> bytes:
-    # From format 3 on the checksum covers the version too: a flipped bit must not turn one format into another.
-    content = body if version < 3 else f"{version}\n".encode() + body
+    # The checksum covers the version too: a flipped bit must not turn one format into another.
+    content = f"{version}\n".encode() + body
     return json.dumps({_MAGIC: version, "bytes": len(body), "xxh3": checksum(content)}).encode()
-
-
-def decode_checked(kind: type[T], content: bytes, path: str) -> T:
-    """Verify, then parse. `path` names the file in errors."""
-    head, _, body = content.partition(b"\n")
-    try:
-        header = json.loads(head)
-        version, size = int(header[_MAGIC]), int(header["bytes"])
-    except (ValueError, KeyError, TypeError) as error:
-        raise CorruptFile(f"{path} is damaged: its header cannot be read. {_ADVICE}") from error
-    # First: how a newer format is checked is not known here.
-    if version > FORMAT:
-        raise CorruptFile(
-            f"{path} has format {version}, this version of watersmeet reads up to {FORMAT}: install a newer one"
-        )
-    if len(body) != size:
-        raise CorruptFile(f"{path} is truncated or padded: {len(body)} bytes instead of {size}. {_ADVICE}")
-    if head != _header(version, body) or version < 1:
-        raise CorruptFile(f"{path} is damaged: its checksum is not the one written. {_ADVICE}")
-    return from_plain(kind, json.loads(body))
 
 
 _ADVICE = "Restore the file from a copy; or roll the checkpoint back to an earlier batch; or start afresh"
 
 
+def decode_checked(kind: type[T], content: bytes, path: str, advice: str = _ADVICE) -> T:
+    """Verify, then parse. In errors `path` names the file, and `advice` is what to do if it is damaged."""
+    head, _, body = content.partition(b"\n")
+    try:
+        header = json.loads(head)
+        version, size = int(header[_MAGIC]), int(header["bytes"])
+    except (ValueError, KeyError, TypeError) as error:
+        raise CorruptFile(f"{path} is damaged: its header cannot be read. {advice}") from error
+    # First: how a newer format is checked is not known here.
+    if version > FORMAT:
+        raise CorruptFile(
+            f"{path} has format {version}, this version of watersmeet reads up to {FORMAT}: install a newer one"
+        )
+    if version < OLDEST:
+        raise CorruptFile(
+            f"{path} has format {version}, this version of watersmeet reads {OLDEST} to {FORMAT}: run one batch with "
+            "an older version first, or start with a new checkpoint"
+        )
+    if len(body) != size:
+        raise CorruptFile(f"{path} is truncated or padded: {len(body)} bytes instead of {size}. {advice}")
+    if head != _header(version, body):
+        raise CorruptFile(f"{path} is damaged: its checksum is not the one written. {advice}")
+    plain = json.loads(body)
+    try:
+        found: T = from_plain(kind, plain if version == FORMAT else upgrade(kind, plain))
+    except UnknownField as error:
+        raise CorruptFile(
+            f"{path} has {error}: a newer version of watersmeet wrote it. Install that"
+        ) from error
+    return found
+
+
+class UnknownField(ValueError):
+    """A field, or a kind of plan or statistics, that this version does not know: to drop it could lose rows."""
+
+
 def to_plain(fact: Any) -> Any:
     if dataclasses.is_dataclass(fact) and not isinstance(fact, type):
-        return {name: to_plain(getattr(fact, name)) for name in _field_names(type(fact))}
+        named = {"kind": fact.kind} if isinstance(fact, SchemePlan | RunStats) else {}
+        return named | {name: to_plain(getattr(fact, name)) for name in _field_names(type(fact))}
     if isinstance(fact, (list, tuple)):
         return list(fact) if fact and type(fact[0]) in _PLAIN else [to_plain(item) for item in fact]
     if isinstance(fact, dict):
@@ -77,32 +97,61 @@ _PLAIN = (int, str)
 
 
 def from_plain(kind: Any, plain: Any) -> Any:
-    """Rebuild a fact from JSON by the type hints of its class; fields that are absent take their default."""
-    origin = typing.get_origin(kind)
+    """Rebuild a fact from JSON by the type hints of its class; fields that are absent take their default.
+
+    Plans and statistics of schemes say by their `kind` which class they are.
+    """
+    read = _reader(kind)
+    return plain if read is None else read(plain)
+
+
+_Reader = Callable[[Any], Any]
+
+
+@functools.cache
+def _reader(kind: Any) -> _Reader | None:
+    """What reads values of a type; None if JSON gives them as they are. Hints are looked at once for each type."""
+    if kind is SchemePlan or kind is RunStats:
+        types_of = plan_types if kind is SchemePlan else stats_types
+        return lambda plain: _of_scheme(types_of(), plain)
+    origin, arguments = typing.get_origin(kind), typing.get_args(kind)
     if origin is types.UnionType:
-        inner = [arg for arg in typing.get_args(kind) if arg is not type(None)]
-        return None if plain is None else from_plain(inner[0], plain)
+        (inner,) = (_reader(one) for one in arguments if one is not type(None))
+        return None if inner is None else lambda plain: None if plain is None else inner(plain)
     if origin is tuple:
-        item = typing.get_args(kind)[0]
-        if item in _PLAIN:
-            return tuple(plain)
-        return tuple(from_plain(item, value) for value in plain)
+        item = _reader(arguments[0])
+        return tuple if item is None else lambda plain: tuple(map(item, plain))
     if origin is dict:
-        value_kind = typing.get_args(kind)[1]
-        return {key: from_plain(value_kind, value) for key, value in plain.items()}
-    if isinstance(kind, type) and dataclasses.is_dataclass(kind):
-        hints = _hints(kind)
-        return kind(
-            **{name: from_plain(hints[name], value) for name, value in plain.items() if name in hints}
-        )
-    return plain
+        value = _reader(arguments[1])
+        return None if value is None else lambda plain: {key: value(one) for key, one in plain.items()}
+    return _fact_reader(kind) if isinstance(kind, type) and dataclasses.is_dataclass(kind) else None
+
+
+def _fact_reader(kind: Any) -> _Reader:
+    hints = typing.get_type_hints(kind)
+    fields = {field.name: _reader(hints[field.name]) for field in dataclasses.fields(kind)}
+    nested = {name: read for name, read in fields.items() if read is not None}
+
+    def read(plain: dict[str, Any]) -> Any:
+        if not plain.keys() <= fields.keys():
+            unknown = next(name for name in plain if name not in fields)
+            raise UnknownField(f"the unknown field {unknown!r} of {kind.__name__}")
+        values = dict(plain)
+        for name, read_field in nested.items():
+            if name in values:
+                values[name] = read_field(values[name])
+        return kind(**values)
+
+    return read
+
+
+def _of_scheme(known: Mapping[str, type], plain: dict[str, Any]) -> Any:
+    name = str(plain.get("kind"))
+    if name not in known:
+        raise UnknownField(f"a plan or statistics of the unknown kind {name!r}")
+    return from_plain(known[name], {field: value for field, value in plain.items() if field != "kind"})
 
 
 @functools.cache
 def _field_names(kind: type) -> tuple[str, ...]:
     return tuple(f.name for f in dataclasses.fields(kind))
-
-
-@functools.cache
-def _hints(kind: Any) -> dict[str, Any]:
-    return typing.get_type_hints(kind)

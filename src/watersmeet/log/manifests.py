@@ -13,8 +13,8 @@ from dataclasses import dataclass
 from watersmeet import failpoints
 from watersmeet.errors import CorruptFile, StateInUse
 from watersmeet.log.codec import decode_checked, encode_checked
-from watersmeet.log.files import Files
 from watersmeet.log.names import manifest_parts, receipt_part
+from watersmeet.log.storage import Files
 from watersmeet.model.facts import BatchId, Manifest, Receipt, Start
 
 MANIFESTS = "manifests"

@@ -27,12 +27,17 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from watersmeet.errors import StateBehind, StateError, StateInUse, StateMissing
-from watersmeet.log.files import Files
 from watersmeet.log.manifests import MANIFESTS, ManifestName, list_manifests, read_if_there, read_manifest
 from watersmeet.log.starts import starts_before
+from watersmeet.log.storage import Files
 from watersmeet.model.facts import BatchId, BatchSpan, Manifest, Start
 
 ACCEPT_GAP = "spark.watersmeet.acceptGap"
+
+# A late listing hides the newest manifests only: those of a minute on NFS, and a batch takes a tenth of a second or
+# more. So many names are tried above the newest one that is listed, and as many below the checkpoint's batch. Without
+# a bound a checkpoint far ahead of the state would cost a request for each batch between them.
+HIDDEN_MANIFESTS = 1_000
 
 
 def find_parent(
@@ -114,9 +119,8 @@ def _parent_of_first(
     missing = _not_accepted(0, batch, accepted)
     if missing is not None:
         raise StateMissing(
-            f"the checkpoint is at batch {batch}, but there is no state of an earlier batch in {files.place}. Restore "
-            "the state directory that belongs to this checkpoint, or start with a new checkpoint. If the join may go "
-            f"on without the rows of those batches, set {ACCEPT_GAP}={BatchSpan(0, batch - 1)}"
+            f"the checkpoint is at batch {batch}, but there is no state of an earlier batch in {files.place}. "
+            f"{_OTHER_DIRECTORY} {_causes_and_remedy(missing)}"
         )
     return None
 
@@ -142,13 +146,15 @@ def _newest_of(
 def _newest_before(
     files: Files, start: Start, batch: int, names: Sequence[ManifestName]
 ) -> ManifestName | None:
-    """The newest manifest of a start before a batch. By name, as far as the claim says where the start began."""
+    """The newest manifest of a start before a batch. By name, where a late listing may hide one."""
     listed = max(
         (name for name in names if name.run_seq == start.number and name.batch < batch), default=None
     )
     first = start.first_batch if listed is None else listed.batch + 1
     if first is not None:
-        for number in range(batch - 1, first - 1, -1):
+        unlisted = range(batch - 1, first - 1, -1)
+        below, above = unlisted[:HIDDEN_MANIFESTS], unlisted[HIDDEN_MANIFESTS:][-HIDDEN_MANIFESTS:]
+        for number in (*below, *above):
             name = ManifestName(start.number, number, start.run)
             if files.exists(name.path):
                 return name
@@ -175,10 +181,7 @@ def _not_accepted(first: int, behind: int, accepted: Sequence[BatchSpan]) -> Bat
 def _lost_in_start(files: Files, name: ManifestName, batch: BatchId) -> str:
     return (
         f"batch {name.batch} left no manifest, so batch {batch.number} would lose its rows: {name.path} is missing in "
-        f"{files.place}. Likely causes: a foreachBatch function did not evaluate its DataFrame in that batch, or an "
-        "evaluation that Spark cuts short, such as limit(0); a shared filesystem shows new files late; or the file "
-        "was deleted. Remove the cause and start again: if the file is there by then, nothing is lost. If not, "
-        f"{_remedy(name.batch, BatchSpan(name.batch, name.batch))}"
+        f"{files.place}. {_causes_and_remedy(BatchSpan(name.batch, name.batch))}"
     )
 
 
@@ -198,17 +201,22 @@ def _behind(
             f"batch {newest.batch}, while start {older.run_seq} did batch {older.batch}. If two drivers ran on this "
             f"checkpoint, and the results of start {older.run_seq} are the ones that count, move the manifests of "
             f"start {start.number} ({MANIFESTS}/{start.number:06d}-*) out of the way and start "
-            f"again. If not, {_remedy(newest.batch + 1, missing)}"
+            f"again. If not: {_causes_and_remedy(missing)}"
         )
     return (
         f"the checkpoint is at batch {batch}, but the newest state in {files.place} is of batch {newest.batch}: "
-        f"{batch - 1 - newest.batch} batch(es) are missing. Restore the state directory that belongs to this "
-        f"checkpoint, or start with a new checkpoint. If the batches left no state, {_remedy(newest.batch + 1, missing)}"
+        f"{batch - 1 - newest.batch} batch(es) are missing. {_OTHER_DIRECTORY} {_causes_and_remedy(missing)}"
     )
 
 
-def _remedy(batch: int, missing: BatchSpan) -> str:
+_OTHER_DIRECTORY = "If this is not the state directory that belongs to the checkpoint, restore that one, or start with a new checkpoint."
+
+
+def _causes_and_remedy(missing: BatchSpan) -> str:
     return (
-        f"roll the checkpoint back to batch {batch} and start again: Spark brings its rows once more. Only if the join "
-        f"may go on without them, set {ACCEPT_GAP}={missing}"
+        f"Likely causes: a foreachBatch function did not evaluate its DataFrame in batch {missing}, or an evaluation "
+        "that Spark cuts short, such as limit(0); a shared filesystem shows new files late; or files were deleted. "
+        "Remove the cause and start again: if the files are there by then, nothing is lost. If not, roll the checkpoint "
+        f"back to batch {missing.first} and start again: Spark brings the missing rows once more. Only if the join may "
+        f"go on without them, set {ACCEPT_GAP}={missing}"
     )

@@ -26,8 +26,9 @@ from pathlib import Path
 import pyarrow as pa
 
 from watersmeet.errors import ConfigError
-from watersmeet.log.files import LINK_ADVICE, NO_LINKS, LocalFiles, Storage, StorageUnreachable, open_files
+from watersmeet.log.files import LINK_ADVICE, NO_LINKS, LocalFiles, open_files
 from watersmeet.log.names import PROBE
+from watersmeet.log.storage import Storage, StorageUnreachable
 
 # Places that a process keeps in mind: more than it has joins.
 _REMEMBERED = 256

@@ -33,8 +33,8 @@ from watersmeet import failpoints
 from watersmeet.credentials import hide, scrub
 from watersmeet.errors import ConfigError, StateError
 from watersmeet.log.cache import Cache, CacheFull, open_cache
-from watersmeet.log.files import FileInfo, Storage, StorageUnreachable, Stored
 from watersmeet.log.names import PROBE
+from watersmeet.log.storage import FileInfo, Storage, StorageUnreachable, StoredFile
 
 Publish = Callable[[str, bytes], bool]
 
@@ -110,7 +110,7 @@ class RemoteFiles:
     def has_copy(self, path: str) -> bool:
         return self.cache.has(path)
 
-    def write(self, stem: str, schema: pa.Schema, batches: Sequence[pa.RecordBatch]) -> Stored:
+    def write(self, stem: str, schema: pa.Schema, batches: Sequence[pa.RecordBatch]) -> StoredFile:
         failpoints.reach("run-before-write")
 
         def fill(sink: Any) -> None:
@@ -132,15 +132,15 @@ class RemoteFiles:
         failpoints.reach("run-written")
         return stored
 
-    def _write_without_copy(self, stem: str, fill: Callable[[Any], None]) -> Stored:
+    def _write_without_copy(self, stem: str, fill: Callable[[Any], None]) -> StoredFile:
         sink = pa.BufferOutputStream()
         fill(sink)
         stored = self._put(stem, sink.getvalue())
         failpoints.reach("run-written")
         return stored
 
-    def _put(self, stem: str, content: pa.Buffer) -> Stored:
-        stored = Stored.as_named(stem, content)
+    def _put(self, stem: str, content: pa.Buffer) -> StoredFile:
+        stored = StoredFile.as_named(stem, content)
         with self._scrubbed():
             self.put_if_absent(self.prefix + stored.path, content.to_pybytes())
         return stored

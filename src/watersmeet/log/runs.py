@@ -15,17 +15,17 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 
 import numpy as np
 import pyarrow as pa
 
 from watersmeet.errors import CorruptFile
-from watersmeet.kernel.sorted import ORDER, Keys, Sorted, open_sorted
+from watersmeet.kernel.keys import Keys
+from watersmeet.kernel.rows import ORDER, Sorted, open_sorted
 from watersmeet.log.cache import CacheFull
 from watersmeet.log.codec import checksum
-from watersmeet.log.files import Files
-from watersmeet.model.facts import KeyRange, Run
+from watersmeet.log.storage import Files
+from watersmeet.model.facts import KeyRange, Run, RunStats
 
 RUNS = "runs"
 
@@ -33,19 +33,6 @@ RUNS = "runs"
 MARK_SHARES = 32
 # Keys looked at for the marks of one section.
 _MARK_SAMPLE = 1024
-
-
-@dataclass(frozen=True, slots=True)
-class Hot:
-    """The keys of a run that have at least `floor` rows, for its description; a label may be empty."""
-
-    keys: tuple[int, ...] = ()
-    rows: tuple[int, ...] = ()
-    labels: tuple[str, ...] = ()
-    floor: int = 0
-
-
-NOT_LISTED = Hot()
 
 
 def attempt_id() -> str:
@@ -61,12 +48,12 @@ def write_run(
     group: str | None = None,
     *,
     marked: bool = False,
-    hot: Hot = NOT_LISTED,
+    stats: RunStats | None = None,
 ) -> Run:
     """Store sorted rows, or sorted rows by section number. None of them is empty.
 
     `label` tells where the run came from (partition or merge); no two runs that come out of one task may share
-    it, as they may hold the same rows. `marked` runs carry `marks`.
+    it, as they may hold the same rows. `marked` runs carry `marks`; `stats` is what the scheme records.
     """
     stem = f"{RUNS}/{input}/{batch:010d}-{label}"
     parts = [rows] if isinstance(rows, Sorted) else list(rows.values())
@@ -85,17 +72,17 @@ def write_run(
         low=min(int(part.keys[0]) for part in parts),
         high=max(int(part.keys[-1]) for part in parts),
         checksum=stored.checksum,
-        sections=() if isinstance(rows, Sorted) else _section_rows(rows),
-        marks=_marks(parts) if marked else (),
         row_bytes=sum(part.rows.nbytes + part.keys.nbytes for part in parts),
-        hot=hot.keys,
-        hot_rows=hot.rows,
-        hot_labels=hot.labels,
-        hot_floor=hot.floor,
+        sections=section_rows(rows),
+        marks=_marks(parts) if marked else (),
+        stats=stats,
     )
 
 
-def _section_rows(rows: Mapping[int, Sorted]) -> tuple[int, ...]:
+def section_rows(rows: Sorted | Mapping[int, Sorted]) -> tuple[int, ...]:
+    """The rows of each section, by number; empty for rows that are not cut."""
+    if isinstance(rows, Sorted):
+        return ()
     return tuple(len(rows[number]) if number in rows else 0 for number in range(max(rows) + 1))
 
 

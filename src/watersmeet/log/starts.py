@@ -22,9 +22,9 @@ from collections.abc import Iterator, Sequence
 from watersmeet import failpoints
 from watersmeet.errors import CorruptFile, StateInUse
 from watersmeet.log.codec import decode_checked, encode_checked
-from watersmeet.log.files import Files
 from watersmeet.log.manifests import ManifestName, list_manifests
 from watersmeet.log.names import start_number
+from watersmeet.log.storage import Files
 from watersmeet.model.facts import Start
 
 STARTS = "starts"
@@ -41,27 +41,43 @@ _BARE_RUN = re.compile(rb"[\w.-]+")
 
 def find_start(files: Files, run: str) -> Start | None:
     """The start that this run of the query has claimed, if it has."""
-    return _search(files, run)[0]
+    return search_start(files, run)[0]
 
 
-def _search(files: Files, run: str) -> tuple[Start | None, int]:
-    """The start of a run, if it has claimed one; and the highest number that a listing showed."""
+def search_start(files: Files, run: str) -> tuple[Start | None, int]:
+    """The start of a run, if it has claimed one; and the highest number of any, also of one that is listed late.
+
+    The name of a manifest says whose its start is. Only claims that no manifest tells of are read.
+    """
     names = list_manifests(files)
     numbers = _numbers(files)
     highest = _highest(numbers, names)
+    runs: dict[int, set[str]] = {}
+    for name in names:
+        runs.setdefault(name.run_seq, set()).add(name.run)
     # A late listing of claims beside one of manifests that is up to date.
     unlisted = range(max((*numbers, highest - KEPT_CLAIMS, -1)) + 1, highest + 1)
     for number in sorted({*numbers, *unlisted}, reverse=True):
-        if (found := _read_if_whole(files, number, run, names, highest)) and found.run == run:
+        if run in runs.get(number, {run}):
+            found = _read_if_whole(files, number, may_be_mine=number in runs or number == highest)
+            if found is not None and found.run == run:
+                return found, highest
+    for found in _above(files, highest):
+        if found.run == run:
             return found, highest
-    return next((found for found in _above(files, highest) if found.run == run), None), highest
+        highest = found.number
+    return None, highest
 
 
-def claim_start(files: Files, run: str, batch: int) -> Start:
-    """The start of this run: the one that it has claimed, or the next number with `batch` as its first batch."""
-    found, highest = _search(files, run)
-    if found is not None:
-        return found
+def claim_start(files: Files, run: str, batch: int, highest: int | None = None) -> Start:
+    """The start of this run: the one that it has claimed, or the next number with `batch` as its first batch.
+
+    `highest` is what `search_start` told a caller who did not find the run.
+    """
+    if highest is None:
+        found, highest = search_start(files, run)
+        if found is not None:
+            return found
     # Each number above those that were searched is tried, so that the claim of another task of this start is met.
     for number in itertools.count(highest + 1):
         mine = Start(number, run, batch)
@@ -90,7 +106,7 @@ def read_start(files: Files, number: int) -> Start | None:
         return None
     if _BARE_RUN.fullmatch(content):
         return Start(number, content.decode(), None)
-    found = decode_checked(Start, content, f"the claim {path} of a start in {files.place}")
+    found = decode_checked(Start, content, f"the claim {path} of a start in {files.place}", _ADVICE)
     if found.number != number:
         raise CorruptFile(f"the claim {path} in {files.place} is the one of start {found.number}. {_ADVICE}")
     return found
@@ -165,18 +181,15 @@ def _above(files: Files, number: int) -> Iterator[Start]:
         yield found
 
 
-def _read_if_whole(
-    files: Files, number: int, run: str, names: Sequence[ManifestName], highest: int
-) -> Start | None:
-    """A claim; None if it is gone, or damaged and certainly not the one of this run.
+def _read_if_whole(files: Files, number: int, *, may_be_mine: bool) -> Start | None:
+    """A claim; None if it is gone, or damaged and certainly not the one of the run that is sought.
 
-    The manifests of a start name its run. Without any the claim may be ours only if no later start has come.
+    Without manifests, which would name its run, a claim may be ours only if no later start has come.
     """
     try:
         return read_start(files, number)
     except CorruptFile:
-        runs = {name.run for name in names if name.run_seq == number}
-        if run in runs or (not runs and number == highest):
+        if may_be_mine:
             raise
         return None
 

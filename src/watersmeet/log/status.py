@@ -15,16 +15,16 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 from watersmeet.errors import CorruptFile, StateError
-from watersmeet.log.files import FileInfo, Files, open_files
+from watersmeet.log.files import open_files
 from watersmeet.log.manifests import MANIFESTS, RECEIPTS, ManifestName, list_manifests, read_manifest
 from watersmeet.log.names import is_join_folder
 from watersmeet.log.runs import RUNS
 from watersmeet.log.starts import STARTS
-from watersmeet.log.status_cube import BicliqueStatus, CubeStatus, biclique_status, cube_status
-from watersmeet.model.facts import BY_VALUE, InputTotals, Manifest, Relocated
-from watersmeet.model.grid import GridPlan, GridShape
-from watersmeet.model.lookup import PagePlan
+from watersmeet.log.storage import FileInfo, Files
+from watersmeet.model.facts import InputTotals, Manifest, SchemePlan
 from watersmeet.model.window import lateness_text, over_time, time_text, width_text
+from watersmeet.schemes.register import SCHEMES
+from watersmeet.schemes.scheme import Shown
 
 _FOLDERS = frozenset({MANIFESTS, RUNS, RECEIPTS})
 
@@ -48,22 +48,6 @@ class InputStatus:
 
 
 @dataclass(frozen=True, slots=True)
-class TableStatus:
-    """The table of a join: its pages, those that the last batch needed with their bytes, and the rows that still wait.
-
-    A page that a task had in memory was needed, but not read again.
-    """
-
-    name: str
-    strategy: str
-    version: str
-    pages: int
-    pages_read: int
-    bytes_read: int
-    waiting_rows: int
-
-
-@dataclass(frozen=True, slots=True)
 class WindowStatus:
     """The window of a join, as people write it, and the watermark that the rows of the next batch are judged by.
 
@@ -77,45 +61,12 @@ class WindowStatus:
 
 
 @dataclass(frozen=True, slots=True)
-class Change:
-    """A new shape of the grid, from `batch` on: mappings as (rows, columns) of each group of cells.
-
-    Kept, moved and discarded are counted over all cells: what they read before and after, anew, and no more.
-    """
-
-    batch: int
-    reason: str
-    before: tuple[tuple[int, int], ...]
-    after: tuple[tuple[int, int], ...]
-    kept_rows: int
-    kept_bytes: int
-    moved_rows: int
-    moved_bytes: int
-    discarded_rows: int
-    discarded_bytes: int
-
-
-@dataclass(frozen=True, slots=True)
-class GridStatus:
-    """The grid of a join: how often it changed, its mapping, what a cell reads, and the latest changes.
-
-    `load_bytes` is the input-load factor, what the fullest cell reads of both inputs.
-    """
-
-    cells: int
-    epoch: int
-    mappings: tuple[tuple[int, int], ...]
-    load_bytes: int
-    changes: tuple[Change, ...]
-
-
-@dataclass(frozen=True, slots=True)
 class JoinStatus:
     """One join in one query. `batch` is None before the first batch; `age_s` is the time since it was written.
 
     `pending_rows` (an estimate) and `pending_parts` are the merging debt. `disk_bytes` counts every file,
     also those that no batch needs any more and that are not removed yet. `gaps` are batches whose rows may be missing
-    because acceptGap named them. `grid`, `hypercube`, `biclique` and `table` are None for other strategies.
+    because acceptGap named them. `plan` is what the scheme decided for the last batch.
     """
 
     name: str
@@ -132,12 +83,16 @@ class JoinStatus:
     disk_bytes: int
     damage: tuple[str, ...]
     strategy: str | None = None
-    grid: GridStatus | None = None
+    plan: SchemePlan | None = None
     window: WindowStatus | None = None
-    hypercube: CubeStatus | None = None
-    biclique: BicliqueStatus | None = None
-    table: TableStatus | None = None
     gaps: tuple[str, ...] = ()
+
+    @property
+    def shown(self) -> Shown | None:
+        """The plan for people."""
+        if self.plan is None or self.strategy is None:
+            return None
+        return SCHEMES[self.strategy].show(self.plan, [one.name for one in self.inputs])
 
     @property
     def rows(self) -> int:
@@ -205,43 +160,11 @@ def join_status(files: Files, name: str, query: str, *, now_s: float, verify: bo
             *(mine.entries(folder) for folder in (MANIFESTS, RECEIPTS, STARTS)), *runs.values()
         ),
         damage=tuple(damage),
-        strategy=_strategy(newest) if newest else None,
-        grid=_grid(newest.plan.grid, newest.plan.relocations) if newest and newest.plan.grid else None,
+        strategy=newest.signature.scheme if newest else None,
+        plan=newest.plan.scheme if newest else None,
         window=_window(newest) if newest else None,
-        hypercube=_cube(newest) if newest else None,
-        biclique=biclique_status(newest.plan.biclique) if newest and newest.plan.biclique else None,
-        table=_table(newest.plan.pages) if newest and newest.plan.pages else None,
         gaps=tuple(map(str, newest.gaps)) if newest else (),
     )
-
-
-def _table(pages: PagePlan) -> TableStatus:
-    return TableStatus(
-        name=pages.name,
-        strategy=pages.strategy,
-        version=pages.table.version,
-        pages=pages.table.pages,
-        pages_read=pages.pages_read,
-        bytes_read=pages.bytes_read,
-        waiting_rows=pages.waiting_rows,
-    )
-
-
-def _strategy(manifest: Manifest) -> str:
-    if manifest.plan.pages is not None:
-        return manifest.plan.pages.strategy
-    if manifest.plan.grid is not None:
-        return "grid"
-    if manifest.plan.cube is not None:
-        return "hypercube"
-    if manifest.plan.biclique is not None:
-        return "biclique"
-    return "range" if manifest.signature.inputs[0].order == BY_VALUE else "hash"
-
-
-def _cube(manifest: Manifest) -> CubeStatus | None:
-    cube = manifest.plan.cube
-    return cube_status(cube, [spec.name for spec in manifest.signature.inputs]) if cube else None
 
 
 def _window(manifest: Manifest) -> WindowStatus | None:
@@ -254,36 +177,6 @@ def _window(manifest: Manifest) -> WindowStatus | None:
         watermark=None if manifest.watermark is None else time_text(window, manifest.watermark),
         newest={name: time_text(window, time) for name, time in manifest.newest.items()},
     )
-
-
-def _grid(plan: GridPlan, relocations: Iterable[Relocated]) -> GridStatus:
-    return GridStatus(
-        cells=plan.cells,
-        epoch=plan.epoch,
-        mappings=_pairs(plan.shapes),
-        load_bytes=round(plan.max_load),
-        changes=tuple(_change(one) for one in relocations),
-    )
-
-
-def _change(relocated: Relocated) -> Change:
-    event = relocated.event
-    return Change(
-        batch=relocated.batch,
-        reason=event.reason,
-        before=_pairs(event.before),
-        after=_pairs(event.after),
-        kept_rows=event.kept.rows,
-        kept_bytes=event.kept.bytes,
-        moved_rows=event.moved.rows,
-        moved_bytes=event.moved.bytes,
-        discarded_rows=event.discarded.rows,
-        discarded_bytes=event.discarded.bytes,
-    )
-
-
-def _pairs(shapes: Iterable[GridShape]) -> tuple[tuple[int, int], ...]:
-    return tuple((shape.rows, shape.cols) for shape in shapes)
 
 
 def _newest_readable(files: Files, names: list[ManifestName]) -> tuple[Manifest | None, list[str]]:

@@ -77,19 +77,27 @@ def inputs_of(expression: Expression) -> frozenset[str]:
 
 @dataclass(frozen=True, slots=True)
 class KeySide:
-    """One input's side of an equality. `sql` is Spark SQL over a struct column named like the input."""
+    """One input's side of an equality or a band. `sql` is Spark SQL over a struct column named like the input."""
 
+    input: str
     expression: Expression
     sql: str
 
 
 @dataclass(frozen=True, slots=True)
 class KeyPair:
-    """`left = right`, compared in the type `type` that Spark would bring both sides to."""
+    """Two sides that must be equal, in the order of the inputs, and the type in which Spark compares them."""
 
-    left: KeySide
-    right: KeySide
+    sides: tuple[KeySide, KeySide]
     type: SqlType
+
+    @property
+    def inputs(self) -> tuple[str, str]:
+        one, other = self.sides
+        return one.input, other.input
+
+    def side(self, input_: str) -> KeySide:
+        return next(side for side in self.sides if side.input == input_)
 
 
 # The largest decimal whose unscaled value always fits 64 bits.
@@ -109,7 +117,7 @@ def dropped_bits(precision: int) -> int:
 class Band:
     """`low <= left - right <= high`, compared in `type`; a bound that is None does not bind.
 
-    Integer bounds count steps of the order word (kernel/words.py): units of an integer, days, microseconds,
+    Integer bounds count steps of the order word (kernel/keys.py): units of an integer, days, microseconds,
     units of the last decimal place. Float bounds are distances between float or double values. A pair of
     rows satisfies the predicate exactly if it lies in the band and `residual` (if any) is true. `exact` says
     that the band decides its own conjuncts, so that they are not in `residual` again; `two_sided` that it
@@ -123,6 +131,10 @@ class Band:
     high: int | float | None
     exact: bool
     residual: Expression | None
+
+    @property
+    def inputs(self) -> tuple[str, str]:
+        return self.left.input, self.right.input
 
     @property
     def two_sided(self) -> bool:
@@ -142,8 +154,8 @@ class Guard:
 class Predicate:
     """A join condition, split: every key pair holds AND the residual (if any) is true.
 
-    `band`, where there is one, is another way to find the pairs: it implies nothing that the residual does
-    not say, and a join that uses it checks the keys and `band.residual` instead of `residual`.
+    `bands` are another way to find pairs, one for each two inputs that no key joins and that an inequality does. A
+    band implies nothing that the residual does not say; a join that uses it checks `band.residual` instead.
 
     `guards` are the conjuncts that read one input, for each input. They are in the residual too; rows that
     fail them need not be taken in, and what they guard (a division, say) must not be computed for such rows.
@@ -154,11 +166,11 @@ class Predicate:
 
     text: str
     canonical: str
-    inputs: tuple[str, str]
+    inputs: tuple[str, ...]
     keys: tuple[KeyPair, ...]
     residual: Expression | None
     columns: tuple[Column, ...]
-    band: Band | None = None
+    bands: tuple[Band, ...] = ()
     guards: tuple[Guard, ...] = ()
 
 

@@ -7,17 +7,29 @@ All of it is immutable and says exactly what it holds. `log/manifests.py` writes
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import ClassVar
 
-from watersmeet.model.cube import BicliquePlan, CubePlan
-from watersmeet.model.grid import GridPlan, Relocation
-from watersmeet.model.lookup import PagePlan
 from watersmeet.model.window import Window
 
 # Order keys are unsigned 64-bit; a range is half open, so its end may be one past the last key.
 KEY_SPACE = 1 << 64
 
 # The format of manifests and runs. Raised when an older reader would misread; unknown formats are refused.
-FORMAT = 4
+FORMAT = 5
+
+
+class SchemePlan:
+    """What a scheme decided for one batch. Each scheme has a frozen dataclass of its own; `kind` names it in JSON."""
+
+    __slots__ = ()
+    kind: ClassVar[str]
+
+
+class RunStats:
+    """What a scheme has recorded about a run, for its later plans; as `SchemePlan`."""
+
+    __slots__ = ()
+    kind: ClassVar[str]
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,16 +86,13 @@ FULL_RANGE = KeyRange(0, KEY_SPACE)
 class Run:
     """An immutable sorted file. `low` and `high` are its smallest and largest order key, both inclusive.
 
-    Files that share a `group` were cut from one sorted sequence and count as one where the number of
-    sequences matters: a key is in one of them, or in several only where it fills them all. `sections` are
-    the rows of each section, by number, of a run that is cut for the grid; a section is sorted in itself.
-    `marks` are keys that cut the rows into equal shares, from the lowest to the highest, where order keys say
-    something of the values. `row_bytes` is the size of the rows without what the file adds for each section.
-
-    `hot` are the keys with at least `hot_floor` rows, ascending, with their rows and, for the largest of them, the
-    values as people write them; with a floor of 0 nothing is known of such keys.
-    `times` cut its rows by window time into equal shares, from the smallest to the largest, where the join has a
-    window; `base` is what they have more than the stored ones (rows are numbered when their batch is planned).
+    Files that share a `group` were cut from one sorted sequence and count as one where the number of sequences
+    matters: a key is in one of them, or in several only where it fills them all. `row_bytes` is the size of the rows
+    without what the file adds for each section. `sections` are the rows of each section, by number, of a run that is
+    cut into sections, each sorted in itself. `marks` are keys that cut the rows into equal shares, from the lowest
+    to the highest, where order keys say something about the values. `times` do the same by window time, where the join
+    has a window; `base` is what they have more than the stored ones (rows are numbered when their batch is planned).
+    `stats` is what the scheme recorded.
     """
 
     input: str
@@ -95,15 +104,12 @@ class Run:
     low: int
     high: int
     checksum: str
+    row_bytes: int = 0
     sections: tuple[int, ...] = ()
     marks: tuple[int, ...] = ()
-    row_bytes: int = 0
-    hot: tuple[int, ...] = ()
-    hot_rows: tuple[int, ...] = ()
-    hot_labels: tuple[str, ...] = ()
-    hot_floor: int = 0
     times: tuple[int, ...] = ()
     base: int = 0
+    stats: RunStats | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,7 +148,7 @@ class Merge:
 
 @dataclass(frozen=True, slots=True)
 class Receipt:
-    """A task's word that one part of a merge is written, with just these columns and without so many rows."""
+    """Record that one part of a merge is durable: its columns and the number of rows it dropped."""
 
     merge: str
     part: int
@@ -161,31 +167,11 @@ class Assignment:
 
 
 @dataclass(frozen=True, slots=True)
-class Relocated:
-    """A change of the grid's shape, and the batch from which on it applied."""
-
-    batch: int
-    event: Relocation
-
-
-@dataclass(frozen=True, slots=True)
 class Plan:
-    """Who joins what in one batch, and who merges what.
+    """Who joins what in one batch, and who merges what."""
 
-    Without a grid each task joins one range of order keys; together they cover the key space exactly once.
-    They are keys of both inputs, or of the left one where rows of different keys can meet. With a grid the
-    cells share out the sections of the runs. `relocations` are the latest changes of its shape, oldest first.
-    In a biclique the units have their own ranges. With a cube the ranges are those of the light keys; the cells of
-    the heavy ones belong to tasks by name. In a join with a table `pages` says what is read of it.
-    """
-
-    ranges: tuple[KeyRange, ...]
+    scheme: SchemePlan
     assignments: tuple[Assignment, ...] = ()
-    grid: GridPlan | None = None
-    relocations: tuple[Relocated, ...] = ()
-    cube: CubePlan | None = None
-    biclique: BicliquePlan | None = None
-    pages: PagePlan | None = None
 
 
 # Orders of runs: by a hash of the keys (equality), by the value itself (bands), by arrival (any condition), by the
@@ -194,7 +180,7 @@ BY_HASH, BY_VALUE, BY_ARRIVAL, BY_PAGE = "hash", "value", "arrival", "page"
 
 
 @dataclass(frozen=True, slots=True)
-class Column:
+class StoredColumn:
     """A stored column and its SQL type, as text."""
 
     name: str
@@ -213,7 +199,7 @@ class InputSpec:
     """
 
     name: str
-    stored: tuple[Column, ...]
+    stored: tuple[StoredColumn, ...]
     keys: tuple[str, ...]
     hashed: str | None = None
     order: str = BY_HASH
@@ -223,7 +209,7 @@ class InputSpec:
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """How runs are cut for the grid: the cells of each storage group at the start, and the parts of each."""
+    """How runs are cut into sections: the cells of each storage group at the start, and the parts of each."""
 
     groups: tuple[int, ...]
     parts: int
@@ -233,20 +219,30 @@ class Layout:
 class JoinSignature:
     """What must stay the same between restarts, because the history was written under it.
 
-    `sides` says from which expressions the order keys are made, in their order; the first format did not. `zone` is
-    the session's time zone if what is stored of a row depends on it; empty if not, and in states that do not say.
-    `code` is the fingerprint of a condition in Python: another one is worth a warning, and no more.
+    `scheme` names the way in which the join is shared, `compared` how keys are compared. `sides` says from which
+    expressions the order keys are made, in their order. `zone` is the session's time zone if what is stored of a row
+    depends on it, and else empty. `code` is the fingerprint of a condition in Python: another one is worth a warning,
+    and no more.
     """
 
     inputs: tuple[InputSpec, ...]
     predicate: str
     key_types: tuple[str, ...]
-    scheme: str
+    compared: str
+    scheme: str = ""
     layout: Layout | None = None
     sides: tuple[str, ...] = ()
     window: Window | None = None
     zone: str = ""
     code: str = ""
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        return tuple(spec.name for spec in self.inputs)
+
+    def columns(self, name: str) -> tuple[str, ...]:
+        """The stored columns of an input."""
+        return tuple(column.name for spec in self.inputs if spec.name == name for column in spec.stored)
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,9 +1,9 @@
-"""The next manifest, as a pure function of the parent's and of what the batch brought."""
+"""The next manifest, as a pure function of the parent's and of what the batch brought. One planner for all schemes."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from dataclasses import replace
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
 
 from watersmeet.errors import StateError
 from watersmeet.model.facts import (
@@ -18,23 +18,10 @@ from watersmeet.model.facts import (
     Receipt,
     Run,
 )
-from watersmeet.model.window import OVER_ROWS, OVER_TIME
-from watersmeet.plan.census import KeysOf
 from watersmeet.plan.compatible import check_compatible
 from watersmeet.plan.merges import accept_receipts, apply_finished, plan_assignments, plan_merges
-from watersmeet.plan.placement import CubeStrategy, RangeStrategy, Strategy, place_batch
-from watersmeet.plan.window import (
-    amount_of,
-    check_watermarks,
-    evict,
-    floors_of,
-    live_grid,
-    next_watermark,
-    number_runs,
-    reachable,
-    rows_of,
-    see_newest,
-)
+from watersmeet.plan.window import WindowState, advance_window, check_watermarks, evict, reachable
+from watersmeet.schemes.scheme import BatchFacts, KeysOf, Scheme
 
 
 def plan_batch(
@@ -43,40 +30,59 @@ def plan_batch(
     descriptors: Sequence[Descriptor],
     receipts: Sequence[Receipt],
     *,
+    scheme: Scheme[Any],
     signature: JoinSignature,
     instance: str,
     run_seq: int,
-    strategy: Strategy,
     tasks: int,
     now_ms: int,
     keys_of: KeysOf,
+    outside: Any = None,
 ) -> Manifest:
-    """History is what the parent left live, with finished merges swapped in; fresh is what arrived."""
-    window = signature.window
-    left, right = names = _names(signature)
-    history: tuple[Run, ...] = ()
-    pending: tuple[Merge, ...] = ()
-    watermark = parent.watermark if parent else None
-    rows = rows_of(parent.totals) if parent else {}
+    """History is what the parent left live, with finished merges swapped in; fresh is what arrived.
+
+    `keys_of` gives the sorted order keys of a run, `outside` what the scheme must know besides (see `BatchFacts`).
+    """
     if parent is not None:
         check_compatible(parent.signature, signature)
-        needed = {spec.name: {column.name for column in spec.stored} for spec in signature.inputs}
+    window = WindowState.after(parent, signature)
+    check_watermarks(descriptors, window.watermark)
+    scheme.check_located(descriptors, outside)
+    history: tuple[Run, ...] = ()
+    pending: tuple[Merge, ...] = ()
+    if parent is not None:
+        needed = {name: set(signature.columns(name)) for name in signature.names}
         history, pending = apply_finished(parent.live, accept_receipts(parent.merges, receipts, needed))
-        history, pending = evict(history, pending, floors_of(window, names, watermark, rows))
-    check_watermarks(descriptors, watermark)
-    fresh = tuple(run for descriptor in descriptors for run in descriptor.runs)
-    if window is not None and window.kind == OVER_ROWS:
-        fresh = number_runs(fresh, rows)
-    live = (*history, *fresh)
+        history, pending = evict(history, pending, window.floors)
+        history = scheme.carried(parent, history, keys_of, outside)
+    fresh = window.number(run for descriptor in descriptors for run in descriptor.runs)
     totals = _totals(parent, descriptors, history, signature)
-    newest = parent.newest if parent else {}
-    if window is not None and window.kind == OVER_TIME:
-        newest = see_newest(newest, fresh)
-        watermark = next_watermark(window, names, newest, watermark)
-    floors = floors_of(window, names, watermark, rows_of(totals))
-    merges = (*pending, *plan_merges(history, pending, tasks, batch.number, floors))
-    fresh_rows = sum(run.rows for run in fresh)
-    drafted = Manifest(
+    window = advance_window(window, fresh, totals)
+    merges = pending
+    if scheme.merges:
+        merges = (*pending, *plan_merges(history, pending, tasks, batch.number, window.floors))
+    facts = BatchFacts(
+        batch=batch.number,
+        now_ms=now_ms,
+        tasks=tasks,
+        inputs=signature.names,
+        before=parent.plan.scheme if parent else None,
+        batch_before=parent.batch.number if parent else None,
+        history=history,
+        reachable=reachable(signature.window, signature.names, history, fresh, totals),
+        fresh=fresh,
+        keys_of=keys_of,
+        windowed=signature.window is not None,
+        outside=outside,
+    )
+    assignments = plan_assignments(
+        merges,
+        (*history, *fresh),
+        sum(run.rows for run in fresh),
+        tasks,
+        parent.plan.assignments if parent else (),
+    )
+    return Manifest(
         batch=batch,
         run_seq=run_seq,
         instance=instance,
@@ -85,34 +91,14 @@ def plan_batch(
         history=history,
         fresh=fresh,
         merges=merges,
-        plan=Plan(()),
+        plan=Plan(scheme.plan(facts), assignments),
         totals=totals,
         arrived=count_arrived(descriptors),
         gaps=gaps_after(parent, batch),
         written_ms=now_ms,
-        newest=newest,
-        watermark=watermark,
+        newest=dict(window.newest),
+        watermark=window.watermark,
     )
-    # Where work is weighed, it is that of this batch: what its rows cannot meet would only hide the keys that they do.
-    weighed = reachable(drafted) if isinstance(strategy, CubeStrategy | RangeStrategy) else history
-    before = _plan_before(parent, history, signature)
-    plan = place_batch(strategy, before, weighed, fresh, (left, right), tasks, batch.number, keys_of)
-    tried = parent.plan.assignments if parent else ()
-    assignments = plan_assignments(merges, live, fresh_rows, tasks, tried)
-    return replace(drafted, plan=replace(plan, assignments=assignments))
-
-
-def _names(signature: JoinSignature) -> tuple[str, str]:
-    left, right = (spec.name for spec in signature.inputs)
-    return left, right
-
-
-def _plan_before(parent: Manifest | None, history: Sequence[Run], signature: JoinSignature) -> Plan | None:
-    """The parent's plan; under a window its grid counts what is still there."""
-    if parent is None or signature.window is None or parent.plan.grid is None:
-        return parent.plan if parent else None
-    left, right = (amount_of(run for run in history if run.input == name) for name in _names(signature))
-    return replace(parent.plan, grid=live_grid(parent.plan.grid, left, right))
 
 
 def count_arrived(descriptors: Sequence[Descriptor]) -> dict[str, int]:
@@ -152,17 +138,19 @@ def _totals(
     history: Sequence[Run],
     signature: JoinSignature,
 ) -> dict[str, InputTotals]:
-    """Rows that the parent had and the history has no more were evicted: merges account for every row."""
-    before = parent.totals if parent else {}
+    """Under a window, rows that the parent had and the history has no more were evicted: merges account for every row."""
+    before: Mapping[str, InputTotals] = parent.totals if parent else {}
     totals = {}
-    for name in _names(signature):
+    for name in signature.names:
         mine = [d for d in descriptors if d.input == name]
         old = before.get(name, InputTotals())
+        left = _rows(parent.live, name) - _rows(history, name) if parent and signature.window else 0
         totals[name] = InputTotals(
             rows=old.rows + sum(run.rows for d in mine for run in d.runs),
             null_rows=old.null_rows + sum(d.null_rows for d in mine),
             late_rows=old.late_rows + sum(d.late_rows for d in mine),
-            evicted_rows=old.evicted_rows + _rows(parent.live if parent else (), name) - _rows(history, name),
+            evicted_rows=old.evicted_rows + left,
+            absent_rows=old.absent_rows + sum(d.absent_rows for d in mine),
         )
     return totals
 

@@ -11,8 +11,9 @@ from __future__ import annotations
 from dataclasses import replace
 
 from watersmeet.errors import StateMismatch
-from watersmeet.model.facts import InputSpec, JoinSignature, Layout
+from watersmeet.model.facts import InputSpec, JoinSignature
 from watersmeet.model.window import Window, width_text
+from watersmeet.schemes.register import SCHEMES
 
 
 def check_compatible(old: JoinSignature, new: JoinSignature) -> None:
@@ -22,21 +23,29 @@ def check_compatible(old: JoinSignature, new: JoinSignature) -> None:
         _refuse("its inputs were", old_names, new_names)
     if old.predicate != new.predicate:
         _refuse("its predicate was", old.predicate, new.predicate)
-    if old.key_types != new.key_types or old.scheme != new.scheme:
-        _refuse("its keys were compared as", (*old.key_types, old.scheme), (*new.key_types, new.scheme))
+    if old.key_types != new.key_types or old.compared != new.compared:
+        _refuse("its keys were compared as", (*old.key_types, old.compared), (*new.key_types, new.compared))
     if old.sides and old.sides != new.sides:
         _refuse("its rows are sorted by", old.sides, new.sides)
-    if old.zone and new.zone and old.zone != new.zone:
-        raise StateMismatch(
-            f"a key, or a condition on one input, depends on the session's time zone, and the state was written under "
-            f"{old.zone}, now it is {new.zone}. Set spark.sql.session.timeZone to {old.zone} before the join is built, "
-            "or start with a new checkpoint to begin with fresh state"
-        )
+    if old.zone and old.zone != new.zone:
+        _refuse_zone(old.zone, new.zone)
     if old.layout != new.layout:
-        _check_layout(old.layout, new.layout)
+        _refuse_layout(old, new)
     _check_window(old, new)
     for before, after in zip(old.inputs, new.inputs, strict=True):
         _check_columns(before, after)
+
+
+def _refuse_zone(old: str, new: str) -> None:
+    """An unknown zone is refused too: it would replace the recorded one, and then any zone would pass."""
+    found, remedy = f"it is {new}", f"Set spark.sql.session.timeZone to {old} before the join is built"
+    if not new:
+        found = "it is unknown, because this platform does not tell the setting"
+        remedy = f'If it is still {old}, pass options={{"timeZone": "{old}"}}'
+    raise StateMismatch(
+        f"a key, or a condition on one input, depends on the session's time zone, and the state was written under "
+        f"{old}, now {found}. {remedy}, or start with a new checkpoint to begin with fresh state"
+    )
 
 
 def _check_window(old: JoinSignature, new: JoinSignature) -> None:
@@ -58,27 +67,14 @@ def _shown_window(window: Window | None) -> str:
     return f'within="{width_text(window)}"' + (f" over times of type {window.of}" if window.of else "")
 
 
-def _check_layout(old: Layout | None, new: Layout | None) -> None:
-    if old is not None and new is not None and old.groups != new.groups and not _is_biclique(old, new):
-        cells = sum(old.groups)
-        raise StateMismatch(
-            f"the state was written by a grid of {cells} cells, now there are {sum(new.groups)}: pass cells={cells} "
-            "(without it their number follows the tasks), or start with a new checkpoint to begin with fresh state"
-        )
-    _refuse("its rows were stored for", _shown(old), _shown(new))
-
-
-def _is_biclique(*layouts: Layout) -> bool:
-    """Whether one of them may be a biclique's; a grid that grows from one cell looks the same."""
-    return any(layout.groups == (1,) and layout.parts > 1 for layout in layouts)
-
-
-def _shown(layout: Layout | None) -> str:
-    if layout is None:
-        return "ranges of keys, in one piece"
-    if _is_biclique(layout):
-        return f"a biclique's units in {layout.parts} parts (by its tasks= and groups=; or for a grid of cells=1)"
-    return f"a grid of {sum(layout.groups)} cells in {layout.parts} parts"
+def _refuse_layout(old: JoinSignature, new: JoinSignature) -> None:
+    before, after = SCHEMES[old.scheme], SCHEMES[new.scheme]
+    why = after.refuse_layout(old.layout, new.layout) if before is after else None
+    if why is not None:
+        raise StateMismatch(why)
+    _refuse(
+        "its rows were stored for", before.words_for_layout(old.layout), after.words_for_layout(new.layout)
+    )
 
 
 def _check_columns(before: InputSpec, after: InputSpec) -> None:

@@ -24,8 +24,8 @@ import xxhash
 
 from watersmeet.errors import StateError
 from watersmeet.model.facts import KEY_SPACE, Assignment, KeyRange, Merge, MergePart, Receipt, Run
-from watersmeet.plan.spread import spread_of
 from watersmeet.plan.window import Floors, estimate_expired_rows
+from watersmeet.schemes.balance import spread_of
 
 # Eight: three tiers take a run 512-fold, and measured look-ups cost less in eight small runs than the
 # rewriting that a fan-in of four adds.

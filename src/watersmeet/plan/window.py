@@ -13,7 +13,7 @@ Both ways there is a *floor* for each input: stored rows below it are expired. I
     history of batch b      reads and needs rows from the floor of b on, which the parent of b implies
     merges planned in b     enter the history after b, and drop what is below the floor of b + 1
 
-Not guaranteed: that an expired row is gone. A run goes when all its rows are expired and no merge reads it, or when it
+An expired row is not guaranteed to be gone. A run goes when all its rows are expired and no merge reads it, or when it
 is rewritten; expired rows that are still there meet nothing, by the test of each pair (over time) or because they are
 masked (over rows).
 """
@@ -22,14 +22,61 @@ from __future__ import annotations
 
 import bisect
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 
 from watersmeet.errors import StateError
-from watersmeet.model.facts import Descriptor, InputTotals, Manifest, Merge, Run
-from watersmeet.model.grid import Amount, GridPlan
+from watersmeet.model.facts import Descriptor, InputTotals, JoinSignature, Manifest, Merge, Run
 from watersmeet.model.window import OVER_ROWS, OVER_TIME, Window, over_time
 
 Floors = Mapping[str, int]
+
+
+@dataclass(frozen=True, slots=True)
+class WindowState:
+    """Where the window of a join stands between two batches.
+
+    `newest` is the latest time that each input has shown, `rows` how many rows each has brought.
+    """
+
+    window: Window | None
+    inputs: tuple[str, ...]
+    newest: Mapping[str, int] = field(default_factory=dict)
+    watermark: int | None = None
+    rows: Mapping[str, int] = field(default_factory=dict)
+
+    @classmethod
+    def after(cls, parent: Manifest | None, signature: JoinSignature) -> WindowState:
+        if parent is None:
+            return cls(signature.window, signature.names)
+        rows = rows_of(parent.totals)
+        return cls(signature.window, signature.names, parent.newest, parent.watermark, rows)
+
+    @property
+    def floors(self) -> dict[str, int]:
+        """Below which window time the rows of each input are expired, for the rows that come next."""
+        return floors_of(self.window, self.inputs, self.watermark, self.rows)
+
+    def number(self, runs: Iterable[Run]) -> tuple[Run, ...]:
+        """The runs of the next batch, with their rows numbered if the window counts rows."""
+        fresh = tuple(runs)
+        counted = self.window is not None and self.window.kind == OVER_ROWS
+        return number_runs(fresh, self.rows) if counted else fresh
+
+
+def advance_window(
+    state: WindowState, fresh: Iterable[Run], totals: Mapping[str, InputTotals]
+) -> WindowState:
+    """Where the window stands after a batch."""
+    window = state.window
+    if window is None:
+        return state
+    state = replace(state, rows=rows_of(totals))
+    if window.kind != OVER_TIME:
+        return state
+    newest = see_newest(state.newest, fresh)
+    return replace(
+        state, newest=newest, watermark=next_watermark(window, state.inputs, newest, state.watermark)
+    )
 
 
 def see_newest(before: Mapping[str, int], fresh: Iterable[Run]) -> dict[str, int]:
@@ -124,52 +171,44 @@ def estimate_expired_rows(run: Run, floor: int) -> float:
     return run.rows * (place - 1 + (floor - low) / (high - low)) / (len(run.times) - 1)
 
 
-def amount_of(runs: Iterable[Run]) -> Amount:
-    """Rows and their bytes; a file is larger, by a header for each section, and the smaller it is the more."""
-    found = list(runs)
-    return Amount(sum(run.rows for run in found), sum(run.row_bytes for run in found))
-
-
-def live_grid(grid: GridPlan, left: Amount, right: Amount) -> GridPlan:
-    """A grid that goes by what is stored, not by all that has ever come.
-
-    An input that has shrunk by half since the last decision makes the next one due, as one that has doubled does: what
-    was decided then is taken to have been decided on nothing.
-    """
-    grid = replace(grid, left=left, right=right)
-    then = (grid.decided_left, grid.decided_right)
-    if all(2 * now.bytes > before.bytes for now, before in zip((left, right), then, strict=True)):
-        return grid
-    return replace(grid, decided_left=replace(then[0], bytes=0), decided_right=replace(then[1], bytes=0))
-
-
-def reading_floors(manifest: Manifest) -> dict[str, int]:
-    """Of a window over rows, the numbers below which the history must not be read."""
-    window = manifest.signature.window
+def reading_floors(
+    window: Window | None, fresh: Iterable[Run], totals: Mapping[str, InputTotals]
+) -> dict[str, int]:
+    """Of a window over rows, the numbers below which the history must not be read in a batch."""
     if window is None or window.kind != OVER_ROWS:
         return {}
-    before = rows_of(manifest.totals)
-    for run in manifest.fresh:
+    before = rows_of(totals)
+    for run in fresh:
         before[run.input] -= run.rows
     return floors_of(window, list(before), None, before)
 
 
-def reachable(manifest: Manifest) -> tuple[Run, ...]:
-    """The runs of the history that have a row that some fresh row of the other input may meet, by their times."""
-    window = manifest.signature.window
+def reachable(
+    window: Window | None,
+    inputs: Sequence[str],
+    history: Sequence[Run],
+    fresh: Sequence[Run],
+    totals: Mapping[str, InputTotals],
+) -> tuple[Run, ...]:
+    """The runs of the history that have a row that some fresh row of another input may meet, by their times."""
     if window is None:
-        return manifest.history
+        return tuple(history)
     if window.kind == OVER_ROWS:
-        floors = reading_floors(manifest)
-        return tuple(run for run in manifest.history if run.times[-1] >= floors.get(run.input, 0))
-    facing = _facing(manifest)
+        floors = reading_floors(window, fresh, totals)
+        return tuple(run for run in history if run.times[-1] >= floors.get(run.input, 0))
+    facing = _facing(inputs, fresh)
     return tuple(
         run
-        for run in manifest.history
+        for run in history
         if (span := facing[run.input])
         and run.times[-1] + window.width >= span[0]
         and run.times[0] - window.width <= span[1]
     )
+
+
+def reachable_history(manifest: Manifest) -> tuple[Run, ...]:
+    signature = manifest.signature
+    return reachable(signature.window, signature.names, manifest.history, manifest.fresh, manifest.totals)
 
 
 def all_within(manifest: Manifest) -> bool:
@@ -177,20 +216,19 @@ def all_within(manifest: Manifest) -> bool:
     window = manifest.signature.window
     if window is None or not over_time(window):
         return True
-    facing = _facing(manifest)
+    facing = _facing(manifest.signature.names, manifest.fresh)
     return all(
         max(span[1] - run.times[0], run.times[-1] - span[0]) <= window.width
-        for run in (*reachable(manifest), *manifest.fresh)
+        for run in (*reachable_history(manifest), *manifest.fresh)
         if (span := facing[run.input])
     )
 
 
-def _facing(manifest: Manifest) -> dict[str, tuple[int, int] | None]:
-    """For each input, the first and the last time of the fresh rows of the other one; None if there are none."""
-    left, right = (spec.name for spec in manifest.signature.inputs)
-    return {one: _span(manifest.fresh, other) for one, other in ((left, right), (right, left))}
+def _facing(inputs: Sequence[str], fresh: Sequence[Run]) -> dict[str, tuple[int, int] | None]:
+    """For each input, the first and the last time of the fresh rows of the others; None if there are none."""
+    return {name: _span(run for run in fresh if run.input != name) for name in inputs}
 
 
-def _span(runs: Iterable[Run], name: str) -> tuple[int, int] | None:
-    mine = [run for run in runs if run.input == name]
-    return (min(run.times[0] for run in mine), max(run.times[-1] for run in mine)) if mine else None
+def _span(runs: Iterable[Run]) -> tuple[int, int] | None:
+    found = list(runs)
+    return (min(run.times[0] for run in found), max(run.times[-1] for run in found)) if found else None

@@ -1,15 +1,15 @@
-"""Conjuncts to a band: `low <= A - B <= high`, where A reads the first input and B the second.
+"""Conjuncts to bands: `low <= A - B <= high`, where A reads one input and B a later one.
 
     A < B + 3, A - 3 < B, A - B < 3, A BETWEEN B - 1 AND B + 3     literals are moved to the bounds
     abs(A - B) <= 3, abs(datediff(A, B)) <= 3                      both bounds
     l.x + l.y < r.z * 2                                            A and B are what each side computes
 
-Inequalities over the same A and B are intersected; of several bands one with two bounds is preferred, then one
-that is exact, then the first. What is not surely right is not made a band, and a bound that is only nearly
-right is made too wide and its conjunct checked again (`Band.residual`):
+Inequalities over the same A and B are intersected. Of several bands between two inputs one with two bounds is
+preferred, then one that is exact, then the first. What is not surely right is not made a band. A bound that is only
+nearly right is made too wide and its conjunct checked again (`Band.residual`):
 
 - floats: Spark rounds, so a bound with a distance in it is a superset; A < B alone is exact. `A - B >= w` alone
-  is none: NaN - B is NaN, which is above w for every B.
+  is no bound: NaN - B is NaN, which is above w for every B.
 - decimals: exact up to 18 digits, a superset beyond; none where Spark would round (38 digits).
 - text and binary: by their first bytes, a superset.
 - timestamps with a time zone: Spark counts whole days of an interval, and differences, on the wall clock of the
@@ -17,36 +17,27 @@ right is made too wide and its conjunct checked again (`Band.residual`):
   there is none.
 - without ANSI a sum of integers that can wrap is left as it is: then no literal is moved out of it.
 
-Where Spark raises because a sum or difference leaves its type (ANSI), a band answers with the true difference.
-Dates are taken to be less than 2^31 days apart: beyond, datediff() wraps. Not made a band: months, dates against
+Where Spark raises because a sum or difference leaves its type (ANSI), a band uses the true difference. Dates are
+assumed to be less than 2^31 days apart: beyond that, datediff() wraps. Not made a band: months, dates against
 timestamps, text against anything else, `=` (that is a key) and `<>`.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
 from fractions import Fraction
+from itertools import combinations
 from typing import Final
 
-from watersmeet.model.expression import (
-    Band,
-    Call,
-    Expression,
-    KeySide,
-    Literal,
-    conjunction,
-    dropped_bits,
-    inputs_of,
-)
+from watersmeet.model.expression import Band, Call, Expression, Literal, conjunction, dropped_bits, inputs_of
 from watersmeet.model.types import DATE, MAX_DECIMAL_DIGITS, SqlType
-from watersmeet.predicate.coerce import binary_collated, common_type
-from watersmeet.predicate.intervals import DAY_TIME, MICROS, fields_of
-from watersmeet.predicate.literals import INTEGRAL_BITS
-from watersmeet.predicate.names import Scope
-from watersmeet.predicate.write import sql_of
+from watersmeet.predicate.build import Scope
+from watersmeet.predicate.literals import INTEGRAL_BITS, MICROS, is_day_time, micros_of
+from watersmeet.predicate.type_rules import binary_collated, common_type
+from watersmeet.predicate.write import key_side
 
 _TURNED: Final = {"<": ">", "<=": ">=", ">": "<", ">=": "<="}
 _TIMESTAMPS: Final = ("timestamp", "timestamp_ntz")
@@ -83,8 +74,8 @@ class _Moved:
     slack: Fraction = Fraction(0)
 
 
-def find_band(conjuncts: Sequence[Expression], scope: Scope, *, fixed_zone: bool = False) -> Band | None:
-    """The best band among conjuncts that must all hold; its residual is what it leaves to check."""
+def find_bands(conjuncts: Sequence[Expression], scope: Scope, fixed_zone: bool) -> Iterator[Band]:
+    """The best band between each two inputs, of conjuncts that must all hold."""
     reader = _Reader(scope, fixed_zone)
     groups: dict[tuple[Expression, Expression], list[tuple[int, _Bound]]] = {}
     for place, conjunct in enumerate(conjuncts):
@@ -93,28 +84,28 @@ def find_band(conjuncts: Sequence[Expression], scope: Scope, *, fixed_zone: bool
     bands = [band for group in groups.values() if (band := _intersected(group, conjuncts, scope)) is not None]
     # Of equally good ones always the same, in whatever order the text has them: what is stored is sorted by it.
     bands.sort(key=lambda band: (band.left.sql, band.right.sql))
-    return max(bands, key=lambda band: (band.two_sided, band.exact), default=None)
+    for inputs in combinations(scope.inputs, 2):
+        between = [band for band in bands if band.inputs == inputs]
+        if between:
+            yield max(between, key=lambda band: (band.two_sided, band.exact))
 
 
 class _Reader:
     """Reads one conjunct at a time under the rules of a scope."""
 
     def __init__(self, scope: Scope, fixed_zone: bool):
-        self.ansi, self.fixed_zone = scope.ansi, fixed_zone
-        self.first, self.second = (frozenset({name}) for name in scope.inputs)
+        self.scope, self.ansi, self.fixed_zone = scope, scope.ansi, fixed_zone
 
     def bounds(self, condition: Expression) -> list[_Bound]:
         if not isinstance(condition, Call) or condition.op not in _TURNED:
             return []
         (one, other), op = condition.args, condition.op
-        read = inputs_of(one), inputs_of(other)
-        if read == (self.first, self.second):
-            return self.compared(one, op, other)
-        if read == (self.second, self.first):
-            return self.compared(other, _TURNED[op], one)
-        if not read[1]:
+        sides = self.scope.in_order(one, other)
+        if sides is not None:
+            return self.compared(sides[0], op if sides[0] is one else _TURNED[op], sides[1])
+        if not inputs_of(other):
             return self.difference(one, op, other)
-        return self.difference(other, _TURNED[op], one) if not read[0] else []
+        return self.difference(other, _TURNED[op], one) if not inputs_of(one) else []
 
     def compared(self, left: Expression, op: str, right: Expression) -> list[_Bound]:
         """`left op right`, each side of one input."""
@@ -162,14 +153,12 @@ class _Reader:
         inner = expression.args[0] if isinstance(expression, Call) and absolute else expression
         if not isinstance(inner, Call) or inner.op not in ("-", "datediff") or (absolute and op[0] == ">"):
             return []
-        read = inputs_of(inner.args[0]), inputs_of(inner.args[1])
-        if read not in ((self.first, self.second), (self.second, self.first)):
-            return []
+        sides = self.scope.in_order(inner.args[0], inner.args[1])
         offset = self.width_of(width, inner)
-        if offset is None or not self.is_true_difference(inner, absolute):
+        if sides is None or offset is None or not self.is_true_difference(inner, absolute):
             return []
-        turned = read[0] == self.second
-        left, right = inner.args[::-1] if turned else inner.args
+        left, right = sides
+        turned = left is not inner.args[0]
         strict, rounded = len(op) == 1, inner.type.floating
         by_wall_clock = left.type.name == "timestamp" and not self.fixed_zone
         slack = _ZONE_SLACK if by_wall_clock else Fraction(0)
@@ -190,19 +179,19 @@ class _Reader:
             if common_type(one, other, self.ansi) is None or not self.is_true_sum(call):
                 return False
             # Without ANSI abs() of the least integer is itself.
-            least = -(1 << (INTEGRAL_BITS[call.type.name] - 1)) if call.type.integral else 0
-            return self.ansi or not (absolute and call.type.integral) or _value_range(call)[0] > least
+            safe = self.ansi or not (absolute and call.type.integral)
+            return safe or _value_range(call)[0] > -_limit(call.type)
         return one == other and (one == DATE or one.name in _TIMESTAMPS)
 
     def width_of(self, width: Expression, difference: Call) -> Fraction | None:
         """A literal width in the unit of the difference, if Spark compares the two without rounding."""
-        literal, sign = (
-            (width, 1) if not isinstance(width, Call) or width.op != "neg" else (width.args[0], -1)
-        )
+        literal, sign = width, 1
+        if isinstance(width, Call) and width.op == "neg":
+            literal, sign = width.args[0], -1
         if not isinstance(literal, Literal) or literal.value is None:
             return None
         if difference.op == "-" and not difference.type.numeric:
-            span = _span(literal)
+            span = micros_of(literal)
             unit = MICROS["day"] if difference.args[0].type == DATE else 1
             return None if span is None else Fraction(sign * span, unit)
         if not isinstance(literal.value, (int, float, Decimal)) or not literal.type.numeric:
@@ -218,8 +207,7 @@ def _indexable(one: SqlType, other: SqlType) -> bool:
     """Whether there are order words in which the two compare."""
     if one.numeric and other.numeric:
         return True
-    spans = [fields_of(kind) for kind in (one, other)]
-    if all(span is not None and span[0] == DAY_TIME for span in spans):
+    if is_day_time(one) and is_day_time(other):
         return True
     return one == other and one.name in _ORDERED and binary_collated(one)
 
@@ -245,7 +233,7 @@ def _amount(literal: Expression, base: SqlType, result: SqlType) -> Fraction | N
         return Fraction(value) if isinstance(value, (int, float, Decimal)) else None
     if result != base:
         return None
-    span = _span(literal)
+    span = micros_of(literal)
     if base == DATE and literal.type.integral and isinstance(value, int):
         return Fraction(value)
     if base == DATE and span is not None and span % MICROS["day"] == 0:
@@ -253,16 +241,15 @@ def _amount(literal: Expression, base: SqlType, result: SqlType) -> Fraction | N
     return Fraction(span) if base.name in _TIMESTAMPS and span is not None else None
 
 
-def _span(literal: Literal) -> int | None:
-    """The microseconds of a day-time interval."""
-    fields = fields_of(literal.type)
-    return literal.value if fields and fields[0] == DAY_TIME and isinstance(literal.value, int) else None
-
-
 def _wraps(call: Call) -> bool:
     low, high = _sum_range(call)
-    bound = 1 << (INTEGRAL_BITS[call.type.name] - 1)
+    bound = _limit(call.type)
     return low < -bound or high >= bound
+
+
+def _limit(type_: SqlType) -> int:
+    """The first integer that an integral type does not hold."""
+    return 1 << (INTEGRAL_BITS[type_.name] - 1)
 
 
 def _sum_range(call: Call) -> tuple[int, int]:
@@ -272,7 +259,7 @@ def _sum_range(call: Call) -> tuple[int, int]:
 
 def _value_range(expression: Expression) -> tuple[int, int]:
     """Bounds of an integral expression's values."""
-    bound = 1 << (INTEGRAL_BITS[expression.type.name] - 1)
+    bound = _limit(expression.type)
     whole = (-bound, bound - 1)
     if isinstance(expression, Literal) and isinstance(expression.value, int):
         return expression.value, expression.value
@@ -301,18 +288,18 @@ def _intersected(
     highs = [bound for _, bound in group if not bound.lower]
     low: int | float | None
     high: int | float | None
+    decided: set[int] = set()
     if any(bound.rounded for _, bound in group):
         low = max((float(bound.offset) for bound in lows), default=None)
         high = min((float(bound.offset) for bound in highs), default=None)
-        decided: set[int] = set()
     else:
         low = max((_steps(bound, kind) for bound in lows), default=None)
         high = min((_steps(bound, kind) for bound in highs), default=None)
         decided = {place for place, bound in group if _decides(bound, kind)}
     rest = [part for place, part in enumerate(conjuncts) if place not in decided]
     return Band(
-        left=KeySide(left, sql_of(left)),
-        right=KeySide(right, sql_of(right)),
+        left=key_side(left),
+        right=key_side(right),
         type=kind,
         low=low,
         high=high,

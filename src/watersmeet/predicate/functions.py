@@ -1,17 +1,17 @@
-"""The allow-list of functions: deterministic, scalar and free of side effects, under their Spark names.
+"""The allow-list: the functions that a predicate may use, and the words and functions that it may not.
 
-A function that is not here is refused: it may read the clock, a file, a random number or other rows, or be
-somebody's code. Each entry gives the number of arguments and the type of the result; `unknown` where the
-type depends on more than the arguments' types. Names that mean the same have one spelling in the tree.
+Allowed functions are deterministic, scalar and free of side effects, under their Spark names. A function that is not
+here is refused: it may read the clock, a file, a random number or other rows, or run somebody's code. Each entry gives
+the number of arguments and the type of the result, `unknown` where the type depends on more than the argument types.
+Functions that mean the same have one name in the tree.
 
-Not guaranteed: that Spark accepts the arguments' types. Spark's analyser has the last word; but functions of
-vectors may never reach it, so what they take is checked here.
+Spark's analyser has the last word on the types of arguments. Functions of vectors may never reach it, so their
+arguments are checked here.
 """
 
 from __future__ import annotations
 
-import difflib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
@@ -31,8 +31,9 @@ from watersmeet.model.types import (
     SqlType,
     decimal,
 )
-from watersmeet.predicate.arithmetic import UNKNOWN, result_type, widest
-from watersmeet.predicate.lex import brief, words
+from watersmeet.predicate.lex import did_you_mean, words
+from watersmeet.predicate.literals import brief
+from watersmeet.predicate.type_rules import UNKNOWN, result_type, widest
 
 Rule = Callable[[tuple[Expression, ...], bool], SqlType]
 # No bound of our own: the length of the text bounds the number of arguments.
@@ -54,29 +55,14 @@ class Function:
         return self.result if isinstance(self.result, SqlType) else self.result(args, ansi)
 
 
-def _first(args: tuple[Expression, ...], ansi: bool) -> SqlType:
-    return args[0].type
-
-
 def _widest(args: tuple[Expression, ...], ansi: bool) -> SqlType:
     return widest([arg.type for arg in args], ansi)
 
 
-def _widest_of_rest(args: tuple[Expression, ...], ansi: bool) -> SqlType:
-    return widest([arg.type for arg in args[1:]], ansi)
-
-
-def _numeric_first(args: tuple[Expression, ...], ansi: bool) -> SqlType:
-    return args[0].type if args[0].type.numeric else UNKNOWN
-
-
 def _whole(args: tuple[Expression, ...], ansi: bool) -> SqlType:
-    """ceil and floor: the fraction goes, one digit may come."""
-    type_ = args[0].type
-    if type_.name == "decimal":
-        digits = (type_.precision or 0) - (type_.scale or 0) + 1
-        return decimal(min(digits, MAX_DECIMAL_DIGITS), 0)
-    return BIGINT if type_.integral or type_.floating else UNKNOWN
+    """The type of ceil and floor: the fraction goes, one digit may come."""
+    rounded = _rounded(args, ansi)
+    return BIGINT if rounded.integral or rounded.floating else rounded
 
 
 def _rounded(args: tuple[Expression, ...], ansi: bool) -> SqlType:
@@ -90,10 +76,6 @@ def _rounded(args: tuple[Expression, ...], ansi: bool) -> SqlType:
     return decimal(min((type_.precision or 0) - (type_.scale or 0) + 1 + scale, MAX_DECIMAL_DIGITS), scale)
 
 
-def _reversed(args: tuple[Expression, ...], ansi: bool) -> SqlType:
-    return args[0].type if args[0].type.name in ("string", "array") else UNKNOWN
-
-
 def _text_or_bytes(args: tuple[Expression, ...], ansi: bool) -> SqlType:
     return BINARY if args[0].type == BINARY else STRING if args[0].type.name in _CASTS_TO_TEXT else UNKNOWN
 
@@ -103,14 +85,6 @@ def _concatenated(args: tuple[Expression, ...], ansi: bool) -> SqlType:
     if types == {BINARY}:
         return BINARY
     return STRING if all(type_.name in _CASTS_TO_TEXT for type_ in types) else UNKNOWN
-
-
-def _element(args: tuple[Expression, ...], ansi: bool) -> SqlType:
-    return element_type(args[0].type)
-
-
-def _mod(args: tuple[Expression, ...], ansi: bool) -> SqlType:
-    return result_type("%", args[0], args[1], ansi)
 
 
 def element_type(collection: SqlType) -> SqlType:
@@ -127,46 +101,38 @@ _TABLE: Final[tuple[tuple[str, int, int, SqlType | Rule], ...]] = (
     ("degrees radians rint signum", 1, 1, DOUBLE),
     ("log", 1, 2, DOUBLE),
     ("pow atan2 hypot", 2, 2, DOUBLE),
-    ("abs", 1, 1, _numeric_first),
+    ("abs", 1, 1, lambda args, _: args[0].type if args[0].type.numeric else UNKNOWN),
     ("ceil floor", 1, 1, _whole),
     ("round bround", 1, 2, _rounded),
-    ("% pmod", 2, 2, _mod),
+    ("% pmod", 2, 2, lambda args, ansi: result_type("%", args[0], args[1], ansi)),
     ("greatest least", 2, MANY, _widest),
     ("coalesce", 1, MANY, _widest),
-    ("nullif", 2, 2, _first),
-    ("nvl2", 3, 3, _widest_of_rest),
-    ("if", 3, 3, _widest_of_rest),
+    ("nullif", 2, 2, lambda args, _: args[0].type),
+    ("nvl2 if", 3, 3, lambda args, ansi: _widest(args[1:], ansi)),
     ("isnan", 1, 1, BOOLEAN),
     ("nanvl", 2, 2, _widest),
-    ("lower upper trim initcap soundex", 1, 1, STRING),
+    ("lower upper trim initcap soundex chr", 1, 1, STRING),
     ("ltrim rtrim btrim", 1, 2, STRING),
-    ("length char_length octet_length bit_length", 1, 1, INT),
-    ("ascii", 1, 1, INT),
+    ("length char_length octet_length bit_length ascii bit_count", 1, 1, INT),
     ("levenshtein", 2, 3, INT),
     ("concat", 1, MANY, _concatenated),
     ("concat_ws", 2, MANY, STRING),
-    ("substring", 2, 3, _text_or_bytes),
-    ("left right", 2, 2, STRING),
-    ("lpad rpad", 2, 3, _text_or_bytes),
-    ("repeat", 2, 2, STRING),
-    ("replace", 2, 3, STRING),
-    ("translate", 3, 3, STRING),
-    ("substring_index split_part", 3, 3, STRING),
-    ("reverse", 1, 1, _reversed),
-    ("chr", 1, 1, STRING),
+    ("substring lpad rpad", 2, 3, _text_or_bytes),
+    ("left right repeat", 2, 2, STRING),
+    ("translate substring_index split_part", 3, 3, STRING),
+    ("reverse", 1, 1, lambda args, _: args[0].type if args[0].type.name in ("string", "array") else UNKNOWN),
     ("instr", 2, 2, INT),
     ("locate position", 2, 3, INT),
     ("startswith endswith contains regexp_like", 2, 2, BOOLEAN),
-    ("regexp_extract", 2, 3, STRING),
+    ("replace regexp_extract", 2, 3, STRING),
     ("regexp_replace", 3, 4, STRING),
     ("split", 2, 3, SqlType("array", element=STRING)),
     ("hex base64 md5 sha", 1, 1, STRING),
     ("unhex unbase64", 1, 1, BINARY),
-    ("sha2", 2, 2, STRING),
+    ("sha2 get_json_object", 2, 2, STRING),
     ("crc32", 1, 1, BIGINT),
     ("hash", 1, MANY, INT),
     ("xxhash64", 1, MANY, BIGINT),
-    ("get_json_object", 2, 2, STRING),
     ("date_add date_sub add_months next_day trunc", 2, 2, DATE),
     ("last_day date_from_unix_date", 1, 1, DATE),
     ("to_date", 1, 2, DATE),
@@ -186,33 +152,17 @@ _TABLE: Final[tuple[tuple[str, int, int, SqlType | Rule], ...]] = (
     ("array_contains arrays_overlap", 2, 2, BOOLEAN),
     ("array_position", 2, 2, BIGINT),
     ("array_join", 2, 3, STRING),
-    ("array_min array_max", 1, 1, _element),
-    ("element_at get", 2, 2, _element),
+    ("array_min array_max", 1, 1, lambda args, _: element_type(args[0].type)),
+    ("element_at get", 2, 2, lambda args, _: element_type(args[0].type)),
     ("vector_l2_distance vector_inner_product vector_cosine_similarity", 2, 2, FLOAT),
-    ("bit_count", 1, 1, INT),
 )
 
-# Functions that are only another name.
-_SAME: Final = {
-    "power": "pow",
-    "ceiling": "ceil",
-    "mod": "%",
-    "sign": "signum",
-    "nvl": "coalesce",
-    "ifnull": "coalesce",
-    "lcase": "lower",
-    "ucase": "upper",
-    "len": "length",
-    "character_length": "char_length",
-    "substr": "substring",
-    "char": "chr",
-    "sha1": "sha",
-    "dateadd": "date_add",
-    "date_diff": "datediff",
-    "to_unix_timestamp": "unix_timestamp",
-    "dayofmonth": "day",
-    "cardinality": "size",
-}
+# Functions that are only another name for one above.
+_SAME: Final = (
+    "power=pow ceiling=ceil mod=% sign=signum nvl=coalesce ifnull=coalesce lcase=lower ucase=upper len=length"
+    " character_length=char_length substr=substring char=chr sha1=sha dateadd=date_add date_diff=datediff"
+    " to_unix_timestamp=unix_timestamp dayofmonth=day cardinality=size"
+)
 
 CAST_FUNCTIONS: Final = words(
     "boolean tinyint smallint int bigint float double decimal string binary date timestamp"
@@ -221,15 +171,19 @@ CAST_FUNCTIONS: Final = words(
 OPERATORS: Final = words("isnull isnotnull negative cast try_cast")
 
 
-def _functions() -> Iterator[tuple[str, Function]]:
-    for names, least, most, result in _TABLE:
-        for name in names.split():
-            yield name, Function(name, least, most, result)
+def _functions() -> dict[str, Function]:
+    found = {
+        name: Function(name, least, most, result)
+        for names, least, most, result in _TABLE
+        for name in names.split()
+    }
+    found |= {alias: found[name] for alias, name in (pair.split("=", 1) for pair in _SAME.split())}
+    # An operator: only mod() calls it by a name.
+    del found["%"]
+    return found
 
 
-FUNCTIONS: Final[dict[str, Function]] = {name: entry for name, entry in _functions() if name != "%"} | {
-    alias: dict(_functions())[name] for alias, name in _SAME.items()
-}
+FUNCTIONS: Final = _functions()
 
 # Functions that turn text into a moment.
 TIME_FUNCTIONS: Final = words(
@@ -238,43 +192,82 @@ TIME_FUNCTIONS: Final = words(
     " year quarter month day dayofweek weekday dayofyear weekofyear hour minute second"
 )
 
-_CLOCK: Final = words("now current_timestamp current_date curdate current_time localtimestamp unix_timestamp")
-_RANDOM: Final = words("rand random randn randstr uniform uuid shuffle monotonically_increasing_id")
-_WHERE: Final = words(
-    "input_file_name input_file_block_start input_file_block_length spark_partition_id version user"
-    " current_user session_user current_catalog current_database current_schema current_timezone"
+_LATER: Final = "compute it as a column before the join"
+_NO_QUERY: Final = ("a predicate has no queries", "join the other table first")
+_NO_WINDOW: Final = (
+    "a predicate sees one row of each input: no windows, no aggregates",
+    "compute it before the join",
 )
-_CODE: Final = words("java_method reflect try_reflect assert_true raise_error")
-_AGGREGATES: Final = words(
-    "count sum avg mean min max first last any_value collect_list collect_set stddev variance some any every"
-    " bool_and bool_or approx_count_distinct percentile median mode max_by min_by corr listagg string_agg"
+_NO_STATEMENT: Final = (
+    "a predicate is one expression, not a statement",
+    "give a condition such as l.k = r.k",
 )
-_WINDOWS: Final = words(
-    "row_number rank dense_rank percent_rank cume_dist ntile lag lead nth_value window session_window"
-)
-_ROWS: Final = words("explode explode_outer posexplode inline stack json_tuple sequence")
-_LAMBDAS: Final = words("transform filter exists forall aggregate reduce zip_with map_filter transform_keys")
+_NO_CLOCK: Final = ("a predicate does not read the clock or the session", _LATER)
+_NO_LAMBDA: Final = ("a predicate has no lambda functions", _LATER)
 
-_REASONS: Final = (
-    (_CLOCK, "reads the clock"),
-    (_RANDOM, "gives another value each time"),
-    (_WHERE, "depends on where the row is"),
-    (_CODE, "runs code or fails on purpose"),
-    (_AGGREGATES, "is an aggregate: a predicate sees one pair of rows"),
-    (_WINDOWS, "is a window function: a predicate sees one pair of rows"),
-    (_ROWS, "makes rows or needs more than scalars"),
-    (_LAMBDAS, "takes a lambda function"),
-)
+# Words that are refused wherever they stand, whether or not brackets follow: the problem and a hint.
+REFUSED_WORDS: Final[dict[str, tuple[str, str]]] = {
+    **dict.fromkeys(words("SELECT WITH VALUES WHERE GROUP ORDER HAVING LIMIT FROM DISTINCT"), _NO_QUERY),
+    **dict.fromkeys(words("UNION EXCEPT INTERSECT EXISTS ANY ALL SOME TABLE LATERAL JOIN UNNEST"), _NO_QUERY),
+    **dict.fromkeys(words("OVER PARTITION FILTER WITHIN ROWS RANGE QUALIFY"), _NO_WINDOW),
+    **dict.fromkeys(words("CREATE DROP INSERT UPDATE DELETE ALTER SET SHOW USE GRANT MERGE"), _NO_STATEMENT),
+    **dict.fromkeys(words("TRUNCATE REFRESH CACHE LOAD ADD EXPLAIN DESCRIBE CALL"), _NO_STATEMENT),
+    **dict.fromkeys(words("EXECUTE BEGIN"), _NO_STATEMENT),
+    **dict.fromkeys(words("CURRENT_DATE CURRENT_TIMESTAMP CURRENT_TIME LOCALTIMESTAMP"), _NO_CLOCK),
+    **dict.fromkeys(words("USER CURRENT_USER SESSION_USER CURRENT_DATABASE CURRENT_CATALOG"), _NO_CLOCK),
+    "AS": ("AS is not allowed here", "an alias stands at the end of a selected column only"),
+    "ESCAPE": ("ESCAPE is not allowed", "escape with a backslash, or use RLIKE"),
+    "COLLATE": ("COLLATE is not allowed", "compare lower(x), or set the column's collation before the join"),
+    "INTERVAL": ("not an interval", "write INTERVAL 5 MINUTES or INTERVAL 1 DAY 2 HOURS"),
+    "LAMBDA": _NO_LAMBDA,
+}
+REFUSED_SYMBOLS: Final = {
+    "*": ("a star is not allowed here", "name the columns one by one"),
+    "->": _NO_LAMBDA,
+    "=>": ("arguments have no names here", "give the arguments in order"),
+    "+": ("a plus sign before a value is not allowed", "leave it out"),
+}
+
+# Functions about which we can say more than that they are not on the list.
+_READS_CLOCK: Final = "reads the clock"
+_REFUSED_FUNCTIONS: Final = {
+    _READS_CLOCK: "now curdate",
+    "gives another value each time": "rand random randn randstr uniform uuid shuffle monotonically_increasing_id",
+    "depends on where the row is": "input_file_name input_file_block_start input_file_block_length"
+    " spark_partition_id version current_schema current_timezone",
+    "runs code or fails on purpose": "java_method reflect try_reflect assert_true raise_error",
+    "is an aggregate: a predicate sees one row of each input": "count sum avg mean min max first last any_value"
+    " collect_list collect_set stddev variance every bool_and bool_or approx_count_distinct percentile median mode"
+    " max_by min_by corr listagg string_agg",
+    "is a window function: a predicate sees one row of each input": "row_number rank dense_rank percent_rank cume_dist"
+    " ntile lag lead nth_value window session_window",
+    "makes rows or needs more than scalars": "explode explode_outer posexplode inline stack json_tuple sequence",
+    "takes a lambda function": "transform forall aggregate reduce zip_with map_filter transform_keys",
+}
 
 
-def known(name: str) -> bool:
+def is_known(name: str) -> bool:
     return name in FUNCTIONS or name in CAST_FUNCTIONS or name in OPERATORS
+
+
+def refusal(name: str) -> tuple[str, str]:
+    """Why a function is refused, and what to do instead."""
+    for reason, names in _REFUSED_FUNCTIONS.items():
+        if name in names.split():
+            return _not_allowed(name, reason), _LATER
+    guess = did_you_mean(name, [*FUNCTIONS, *CAST_FUNCTIONS, *OPERATORS]).replace("? ", "()?")
+    problem = _not_allowed(brief(name), "is not one of the scalar functions that a predicate may use")
+    return problem, guess or _LATER
+
+
+def _not_allowed(name: str, reason: str) -> str:
+    return f"{name}() is not allowed: it {reason}"
 
 
 def arity_problem(name: str, found: int) -> str:
     function = FUNCTIONS[name]
-    if name in _CLOCK and found == 0:
-        return refusal(name)[0]
+    if name == "unix_timestamp" and found == 0:
+        return _not_allowed(name, _READS_CLOCK)
     most = "" if function.most in (function.least, MANY) else f" to {function.most}"
     more = " or more" if function.most == MANY else ""
     plural = "" if (function.least, function.most) == (1, 1) else "s"
@@ -286,16 +279,3 @@ def misfit(name: str, args: tuple[Expression, ...]) -> Expression | None:
     if not name.startswith("vector_"):
         return None
     return next((arg for arg in args if arg.type not in (VECTOR, UNKNOWN)), None)
-
-
-def refusal(name: str) -> tuple[str, str]:
-    """Why a function is refused, and what to do instead."""
-    for names, reason in _REASONS:
-        if name in names:
-            return f"{name}() is not allowed: it {reason}", "compute it as a column before the join"
-    close = difflib.get_close_matches(brief(name), [*FUNCTIONS, *CAST_FUNCTIONS, *OPERATORS], n=1)
-    hint = f"did you mean {close[0]}()?" if close else "compute it as a column before the join"
-    return (
-        f"{brief(name)}() is not allowed: it is not one of the scalar functions that a predicate may use",
-        hint,
-    )

@@ -1,30 +1,44 @@
-"""Conjuncts to equality keys and the residual.
+"""A condition's conjuncts to a Predicate: equality keys, bands, what each input must satisfy alone, and the residual.
 
 A key is `a = b` or `a <=> b` at the top level where each side reads exactly one input, and not the same.
 `a <=> b` becomes two keys, so that NULL meets NULL although keys that are NULL never match:
 
     coalesce(a, zero) = coalesce(b, zero)    and    (a IS NULL) = (b IS NULL)
 
-Invariant: the predicate holds for a pair of rows exactly if all keys are equal and the residual is true.
-An equality that cannot be a key but that Spark understands (an unknown type, a collation under which
-different bytes are equal, `<=>` on nested types) stays in the residual.
+Every key and band names the input of each of its sides, so the keys and bands of many inputs are the edges of a graph.
+Two inputs that no key joins may have a band, or keys that every branch of an OR needs.
+
+Invariant: the predicate holds for rows of the inputs exactly if all keys are equal and the residual is true.
+An equality that cannot be a key but that Spark understands (an unknown type, a collation under which different bytes
+are equal, `<=>` on nested types) stays in the residual.
 """
 
 from __future__ import annotations
 
 import datetime
+from collections.abc import Iterator
 from decimal import Decimal
 from typing import Final
 
 from watersmeet.errors import PredicateError
-from watersmeet.model.expression import Call, Expression, KeyPair, KeySide, Literal, Value, inputs_of
-from watersmeet.model.types import BOOLEAN, SqlType
-from watersmeet.predicate.build import Conjunct
-from watersmeet.predicate.check import described
-from watersmeet.predicate.coerce import binary_collated, common_type
-from watersmeet.predicate.intervals import fields_of
-from watersmeet.predicate.names import Scope
-from watersmeet.predicate.write import sql_of
+from watersmeet.model.expression import (
+    Call,
+    Expression,
+    Guard,
+    KeyPair,
+    Literal,
+    Predicate,
+    Value,
+    columns_of,
+    conjunction,
+    inputs_of,
+)
+from watersmeet.model.types import BOOLEAN, VOID, SqlType
+from watersmeet.predicate.band import find_bands
+from watersmeet.predicate.build import Conjunct, Scope, described
+from watersmeet.predicate.literals import fields_of
+from watersmeet.predicate.type_rules import UNKNOWN, binary_collated, common_type
+from watersmeet.predicate.write import canonical, key_side, sql_of
 
 # Any value does as a stand-in for NULL: the second key tells it from the real value.
 _ZEROS: Final[dict[str, Value]] = {
@@ -38,99 +52,93 @@ _ZEROS: Final[dict[str, Value]] = {
     "timestamp": datetime.datetime(1970, 1, 1, tzinfo=datetime.timezone.utc),
     "timestamp_ntz": datetime.datetime(1970, 1, 1),
 }
-_SYMMETRIC: Final = ("=", "<=>", "<>")
 
 
-def split(conjuncts: list[Conjunct], scope: Scope, text: str) -> tuple[tuple[KeyPair, ...], list[Expression]]:
-    """The keys, and the conjuncts that are left to check; TRUE leaves nothing."""
-    keys: list[list[KeyPair]] = []
-    rest: list[Expression] = []
-    for conjunct in conjuncts:
-        found = _keys(conjunct, scope, text)
-        keys.append(found)
-        if not found and conjunct.expression != Literal(True, BOOLEAN):
-            rest.append(conjunct.expression)
-    if not any(keys):
-        keys = [[key] for conjunct in conjuncts for key in _keys_of_every_branch(conjunct, scope)]
-    # In an order of their own: rows are stored by a hash in it, and the text may be written in another one.
-    ordered = sorted(filter(None, keys), key=lambda found: (found[0].left.sql, found[0].right.sql))
-    return tuple(dict.fromkeys(key for found in ordered for key in found)), rest
+def split(conjuncts: list[Conjunct], scope: Scope, text: str, *, fixed_zone: bool) -> Predicate:
+    """The predicate of a text whose conjuncts must all hold."""
+    parts = [conjunct.expression for conjunct in conjuncts]
+    found = [_keys(conjunct, scope, text) for conjunct in conjuncts]
+    rest = [
+        part for part, keys in zip(parts, found, strict=True) if not keys and part != Literal(True, BOOLEAN)
+    ]
+    joined = {key.inputs for keys in found for key in keys}
+    shared = [key for part in parts for key in _keys_of_every_branch(part, scope)]
+    keys = _in_fixed_order([*found, *([key] for key in shared if key.inputs not in joined)])
+    joined = {key.inputs for key in keys}
+    return Predicate(
+        text=text,
+        canonical=canonical(parts, scope.inputs),
+        inputs=scope.inputs,
+        keys=keys,
+        residual=conjunction(rest),
+        columns=tuple(dict.fromkeys(column for part in parts for column in columns_of(part))),
+        bands=tuple(band for band in find_bands(rest, scope, fixed_zone) if band.inputs not in joined),
+        guards=tuple(_guards(rest, scope)),
+    )
 
 
-def _keys_of_every_branch(conjunct: Conjunct, scope: Scope) -> list[KeyPair]:
-    """The keys that all branches of an OR share: `k AND a OR k AND b` needs k. The OR itself stays residual."""
-    if _op(conjunct.expression) != "or":
-        return []
-    branches = []
-    for branch in _parts(conjunct.expression, "or"):
-        sides = [_sides(part, scope) for part in _parts(branch, "and") if _op(part) == "="]
-        pairs = [(*pair, _common(*pair, scope)) for pair in sides if pair is not None]
-        branches.append([_pair(left, right, type_) for left, right, type_ in pairs if type_ is not None])
-    return [key for key in branches[0] if all(key in others for others in branches[1:])]
+def _in_fixed_order(found: list[list[KeyPair]]) -> tuple[KeyPair, ...]:
+    """The keys by their SQL: rows are stored by a hash in this order, and the text may be written in another."""
+    ordered = sorted(filter(None, found), key=lambda keys: [side.sql for side in keys[0].sides])
+    return tuple(dict.fromkeys(key for keys in ordered for key in keys))
 
 
-def _parts(expression: Expression, op: str) -> tuple[Expression, ...]:
-    return expression.args if isinstance(expression, Call) and expression.op == op else (expression,)
-
-
-def _common(left: Expression, right: Expression, scope: Scope) -> SqlType | None:
-    usable = _usable(left.type) and _usable(right.type)
-    type_ = common_type(left.type, right.type, scope.ansi) if usable else None
-    return None if type_ is None or type_.name == "void" else type_
-
-
-def canonical(conjuncts: list[Conjunct], scope: Scope) -> str:
-    """The conjuncts in a fixed order and spelling."""
-    parts = {sql_of(part): part for part in (_in_order(conjunct.expression, scope) for conjunct in conjuncts)}
-    if len(parts) == 1:
-        return next(iter(parts))
-    return " AND ".join(sorted(f"({text})" if _op(part) == "or" else text for text, part in parts.items()))
+def _guards(rest: list[Expression], scope: Scope) -> Iterator[Guard]:
+    """The conjuncts that read one input, together for each input, in the order of the text."""
+    for name in scope.inputs:
+        guard = conjunction([part for part in rest if inputs_of(part) == {name}])
+        if guard is not None:
+            yield Guard(name, guard, sql_of(guard))
 
 
 def _keys(conjunct: Conjunct, scope: Scope, text: str) -> list[KeyPair]:
     sides = _sides(conjunct.expression, scope)
     if sides is None:
         return []
-    left, right = sides
-    if not (_usable(left.type) and _usable(right.type)):
-        return []
-    null_safe = _op(conjunct.expression) == "<=>"
-    type_ = common_type(left.type, right.type, scope.ansi)
+    type_ = common_type(sides[0].type, sides[1].type, scope.ansi)
     if type_ is None:
-        raise _no_common_type(left, right, conjunct, text)
-    if null_safe:
-        return _null_safe(left, right, type_)
-    return [_pair(left, right, type_)] if type_.name != "void" else []
+        one, other = map(described, sides)
+        problem = f"{one} and {other} have no common type that keeps every value apart"
+        hint = "cast one side explicitly: CAST(x AS ...)"
+        raise PredicateError(problem, text, conjunct.position, hint)
+    if _op(conjunct.expression) == "<=>":
+        return _null_safe(sides, type_)
+    return [_pair(sides, type_)] if type_ != VOID else []
+
+
+def _keys_of_every_branch(condition: Expression, scope: Scope) -> list[KeyPair]:
+    """The keys that all branches of an OR share: `k AND a OR k AND b` needs k. The OR itself stays residual."""
+    if _op(condition) != "or":
+        return []
+    branches = []
+    for branch in _parts(condition, "or"):
+        sides = [_sides(part, scope) for part in _parts(branch, "and") if _op(part) == "="]
+        typed = [(pair, common_type(pair[0].type, pair[1].type, scope.ansi)) for pair in sides if pair]
+        branches.append([_pair(pair, type_) for pair, type_ in typed if type_ not in (None, VOID)])
+    return [key for key in branches[0] if all(key in others for others in branches[1:])]
 
 
 def _sides(condition: Expression, scope: Scope) -> tuple[Expression, Expression] | None:
-    """Both sides of an equality across the inputs, the first input's side first."""
+    """Both sides of an equality across two inputs, in the order of the inputs, if keys can be made of them.
+
+    Not of text under a collation: Spark has no public function that gives equal text equal bytes.
+    """
     if not isinstance(condition, Call) or condition.op not in ("=", "<=>"):
         return None
-    by_input = {next(iter(inputs_of(side))): side for side in condition.args if len(inputs_of(side)) == 1}
-    if len(by_input) != 2:
+    if any(side.type == UNKNOWN or not binary_collated(side.type) for side in condition.args):
         return None
-    first, second = scope.inputs
-    return by_input[first], by_input[second]
+    one, other = condition.args
+    return scope.in_order(one, other)
 
 
-def _usable(type_: SqlType) -> bool:
-    """Not text under a collation: Spark has no public function that gives equal text equal bytes."""
-    return type_.name != "unknown" and binary_collated(type_)
-
-
-def _no_common_type(left: Expression, right: Expression, conjunct: Conjunct, text: str) -> PredicateError:
-    problem = f"{described(left)} and {described(right)} have no common type that keeps every value apart"
-    return PredicateError(problem, text, conjunct.position, "cast one side explicitly: CAST(x AS ...)")
-
-
-def _null_safe(left: Expression, right: Expression, type_: SqlType) -> list[KeyPair]:
+def _null_safe(sides: tuple[Expression, Expression], type_: SqlType) -> list[KeyPair]:
     zero = _zero(type_)
     if zero is None:
         return []
-    filled = [Call("coalesce", (_as(side, type_), zero), type_) for side in (left, right)]
-    nulls = [Call("is_null", (side,), BOOLEAN) for side in (left, right)]
-    return [_pair(filled[0], filled[1], type_), _pair(nulls[0], nulls[1], BOOLEAN)]
+    one, other = (side if side.type == type_ else Call("cast", (side,), type_) for side in sides)
+    filled = Call("coalesce", (one, zero), type_), Call("coalesce", (other, zero), type_)
+    nulls = Call("is_null", sides[:1], BOOLEAN), Call("is_null", sides[1:], BOOLEAN)
+    return [_pair(filled, type_), _pair(nulls, BOOLEAN)]
 
 
 def _zero(type_: SqlType) -> Literal | None:
@@ -139,27 +147,13 @@ def _zero(type_: SqlType) -> Literal | None:
     return Literal(_ZEROS[type_.name], type_) if type_.name in _ZEROS else None
 
 
-def _as(side: Expression, type_: SqlType) -> Expression:
-    return side if side.type == type_ else Call("cast", (side,), type_)
-
-
-def _pair(left: Expression, right: Expression, type_: SqlType) -> KeyPair:
-    return KeyPair(KeySide(left, sql_of(left)), KeySide(right, sql_of(right)), type_)
+def _pair(sides: tuple[Expression, Expression], type_: SqlType) -> KeyPair:
+    return KeyPair((key_side(sides[0]), key_side(sides[1])), type_)
 
 
 def _op(expression: Expression) -> str:
     return expression.op if isinstance(expression, Call) else ""
 
 
-def _in_order(expression: Expression, scope: Scope) -> Expression:
-    """The sides of =, <=> and <> in the order of the inputs, constants last."""
-    if not isinstance(expression, Call):
-        return expression
-    args = tuple(_in_order(arg, scope) for arg in expression.args)
-    if expression.op in _SYMMETRIC:
-        args = tuple(sorted(args, key=lambda side: (_rank(side, scope), sql_of(side))))
-    return Call(expression.op, args, expression.type)
-
-
-def _rank(side: Expression, scope: Scope) -> int:
-    return min((scope.inputs.index(name) for name in inputs_of(side)), default=len(scope.inputs))
+def _parts(expression: Expression, op: str) -> tuple[Expression, ...]:
+    return expression.args if isinstance(expression, Call) and expression.op == op else (expression,)

@@ -1,22 +1,23 @@
-"""`within=`, `time=` and `lateness=` to a `Window`: read, checked against the inputs' columns, in whole numbers.
+"""The arguments `within=`, `time=` and `lateness=` to a `Window`, checked against the columns of the inputs.
 
-timestamp, timestamp_ntz    microseconds    "10 minutes", "1 day 12 hours", a timedelta
-date                        days            "3 days", "1 week", a timedelta of whole days
-any integer                 its own unit    3600
-no time                     rows            "100000 rows"
+Lengths become whole numbers in the unit of the time columns:
+
+    timestamp, timestamp_ntz    microseconds    "10 minutes", "1 day 12 hours", a timedelta
+    date                        days            "3 days", "1 week", a timedelta of whole days
+    any integer                 its own unit    3600
+    no time                     rows            "100000 rows"
 """
 
 from __future__ import annotations
 
 import datetime
-import difflib
 import operator
 import re
 from collections.abc import Mapping
 from typing import Final
 
 from watersmeet.errors import UsageError
-from watersmeet.model.types import Schema, SqlType
+from watersmeet.model.types import Schema
 from watersmeet.model.window import (
     DATE,
     FARTHEST,
@@ -27,15 +28,21 @@ from watersmeet.model.window import (
     TIMESTAMP_NTZ,
     Window,
 )
-from watersmeet.predicate.intervals import MICROS, YEAR_MONTH, fields_of, interval_text
-from watersmeet.predicate.lex import brief
-from watersmeet.predicate.literals import LiteralError
+from watersmeet.predicate.build import same_names
+from watersmeet.predicate.lex import did_you_mean
+from watersmeet.predicate.literals import MICROS, LiteralError, brief, interval_text, micros_of
 
-# How long a window is, or how late a row may be, as a user says it.
+# The length of a window, or how late a row may be, as a user writes it.
 Length = str | int | datetime.timedelta
 
 _ROWS: Final = re.compile(r"\s*([+-]?[0-9][0-9_]*)\s+rows?\s*", re.IGNORECASE)
 _MICROSECOND: Final = datetime.timedelta(microseconds=1)
+_EXAMPLES: Final = {
+    TIMESTAMP: '"10 minutes"',
+    TIMESTAMP_NTZ: '"10 minutes"',
+    DATE: '"3 days"',
+    INTEGER: "3600",
+}
 
 
 def parse_window(
@@ -47,8 +54,9 @@ def parse_window(
     streaming: bool = True,
     case_sensitive: bool = False,
 ) -> tuple[Window, dict[str, str]] | None:
-    """The window and the time column of each input; None without a window. UsageError for what makes no sense.
+    """The window and the time column of each input; None without a window.
 
+    >>> from watersmeet.model.types import SqlType
     >>> stream = {"ts": SqlType("timestamp")}
     >>> parse_window("10 minutes", {"l": "ts", "r": "ts"}, None, {"l": stream, "r": stream})
     (Window(kind='time', width=600000000, lateness=0, of='timestamp'), {'l': 'ts', 'r': 'ts'})
@@ -68,11 +76,8 @@ def parse_window(
         )
     columns = _columns(time, schemas, case_sensitive)
     of = _kind(columns, schemas)
-    width = _length("within", within, of)
-    if width == 0:
-        raise UsageError(f"within={within!r}: a window must be longer than nothing")
     late = 0 if lateness is None else _length("lateness", lateness, of)
-    return Window(OVER_TIME, width, late, of), columns
+    return Window(OVER_TIME, _length("within", within, of), late, of), columns
 
 
 def _over_rows(
@@ -84,8 +89,8 @@ def _over_rows(
         raise UsageError(f"within={within!r} counts rows, and no row can be late: leave lateness= out")
     if not streaming:
         raise UsageError(
-            f"within={within!r} counts the rows that came before, and the rows of a batch all come at once: use it "
-            "for streams, or a window over time"
+            f"within={within!r} counts the rows of earlier batches, and a batch query has none: use it for streams, "
+            "or use a window over time"
         )
     width = int(rows[1])
     if not 0 < width < FARTHEST:
@@ -94,117 +99,92 @@ def _over_rows(
 
 
 def _columns(time: object, schemas: Mapping[str, Schema], case_sensitive: bool) -> dict[str, str]:
+    """The time column of each input, in the schema's spelling."""
     if not isinstance(time, Mapping):
         raise UsageError(f"time={time!r}: name a column for each input, such as time={_example(schemas)}")
     for name in time:
         if name not in schemas:
             raise UsageError(f"time= names {name!r}, which is no input; the inputs are {', '.join(schemas)}")
-    columns = {}
-    for name, schema in schemas.items():
+    for name in schemas:
         if name not in time:
-            raise UsageError(
-                f"time= says nothing of input {name}: name its time column, such as {_first(schema)!r}"
-            )
-        columns[name] = _column(name, time[name], schema, case_sensitive)
-    return columns
+            raise UsageError(f"time= has no column for input {name}: write time={_example(schemas)}")
+    return {name: _column(name, time[name], schema, case_sensitive) for name, schema in schemas.items()}
 
 
 def _column(name: str, column: object, schema: Schema, case_sensitive: bool) -> str:
     if not isinstance(column, str):
         raise UsageError(f"time= of input {name} must be the name of a column, not {column!r}")
-    same = [
-        known
-        for known in schema
-        if known == column or (not case_sensitive and known.lower() == column.lower())
-    ]
+    same = same_names(column, schema, case_sensitive)
     if len(same) == 1:
         return same[0]
-    close = difflib.get_close_matches(column.lower(), [known.lower() for known in schema], n=1)
-    guess = next((f"did you mean {known}? " for known in schema if [known.lower()] == close), "")
-    raise UsageError(
-        f"time=: input {name} has no column {brief(column)}; {guess}its columns are {', '.join(schema)}"
-    )
+    hint = f"{did_you_mean(column, schema)}its columns are {', '.join(schema)}"
+    raise UsageError(f"time=: input {name} has no column {brief(column)}; {hint}")
 
 
 def _kind(columns: Mapping[str, str], schemas: Mapping[str, Schema]) -> str:
-    kinds = {name: _time_type(name, column, schemas[name][column]) for name, column in columns.items()}
-    (left, one), (right, other) = kinds.items()
-    if one != other:
-        raise UsageError(
-            f"time=: {left}.{columns[left]} is of type {schemas[left][columns[left]]}, {right}.{columns[right]} of "
-            f"type {schemas[right][columns[right]]}: cast one of them, so that both tell time the same way"
-        )
-    return one
-
-
-def _time_type(name: str, column: str, kind: SqlType) -> str:
-    if kind.integral:
-        return INTEGER
-    if kind.name not in (TIMESTAMP, TIMESTAMP_NTZ, DATE):
-        raise UsageError(
-            f"time=: {name}.{column} is of type {kind}: a time is a timestamp, a date or a whole number"
-        )
-    return kind.name
+    """The type that all time columns share; integers of all widths count as one type."""
+    types = {f"{name}.{column}": schemas[name][column] for name, column in columns.items()}
+    for column, type_ in types.items():
+        if not type_.integral and type_.name not in _EXAMPLES:
+            raise UsageError(f"time=: {column} is of type {type_}: use a timestamp, a date or a whole number")
+    kinds = {column: INTEGER if type_.integral else type_.name for column, type_ in types.items()}
+    first, *others = kinds
+    for other in others:
+        if kinds[other] != kinds[first]:
+            raise UsageError(
+                f"time=: {first} is of type {types[first]}, {other} of type {types[other]}: cast one of them to the "
+                "type of the other"
+            )
+    return kinds[first]
 
 
 def _length(what: str, given: object, of: str) -> int:
-    """A length of time in the unit of the times, not negative."""
-    length = _number(what, given) if of == INTEGER else _duration(what, given, of)
-    if length < 0:
-        raise UsageError(f"{what}={given!r} is negative")
-    if length >= FARTHEST:
-        raise UsageError(f"{what}={given!r} is too long")
-    return length
+    """A length in the unit of the time columns; only a lateness may be zero."""
+    try:
+        length = _number(given) if of == INTEGER else _duration(given, of)
+        if length < 0 or (length == 0 and what == "within"):
+            raise LiteralError("it must be positive" if what == "within" else "it must not be negative")
+        if length >= FARTHEST:
+            raise LiteralError("it is too long")
+        return length
+    except LiteralError as bad:
+        rows = (
+            ' or, without time=, within="100000 rows"' if what == "within" and isinstance(given, str) else ""
+        )
+        problem = f"{what}={given!r}: {bad.problem}; write for example {what}={_EXAMPLES[of]}{rows}"
+        raise UsageError(problem) from None
 
 
-def _number(what: str, given: object) -> int:
+def _number(given: object) -> int:
     try:
         if isinstance(given, bool):
             raise TypeError
         return operator.index(given)  # type: ignore[arg-type]
     except TypeError:
-        raise UsageError(
-            f"{what}={given!r}: the times are whole numbers, so give a whole number in their unit, such as {what}=3600"
-        ) from None
+        raise LiteralError("the time columns are integers, so give a whole number in their unit") from None
 
 
-def _duration(what: str, given: object, of: str) -> int:
+def _duration(given: object, of: str) -> int:
     if isinstance(given, datetime.timedelta):
-        micros = given // _MICROSECOND
+        micros: int | None = given // _MICROSECOND
     elif isinstance(given, str):
-        micros = _micros(what, given)
+        micros = micros_of(interval_text(given))
     else:
-        raise UsageError(
-            f'{what}={given!r}: the times are of type {of}, so give a unit too, such as "10 minutes"'
-        )
+        raise LiteralError(f"the time columns are of type {of}, so give a unit too")
+    if micros is None:
+        raise LiteralError("months and years differ in length, so give days")
     if of != DATE:
         return micros
     days, rest = divmod(micros, MICROS["day"])
     if rest:
-        raise UsageError(f'{what}={given!r}: the times are dates, so give whole days, such as "3 days"')
+        raise LiteralError("the time columns are dates, so give whole days")
     return days
 
 
-def _micros(what: str, text: str) -> int:
-    try:
-        literal = interval_text(text)
-    except LiteralError:
-        raise UsageError(
-            f'{what}={text!r} is no length of time: write numbers and units, such as "10 minutes" or "1 day 12 hours"'
-            + (' (or "100000 rows")' if what == "within" else "")
-        ) from None
-    family = fields_of(literal.type)
-    if family is not None and family[0] == YEAR_MONTH:
-        raise UsageError(f"{what}={text!r}: months and years differ in length; give days")
-    assert isinstance(literal.value, int)
-    return literal.value
-
-
 def _example(schemas: Mapping[str, Schema]) -> str:
-    return "{" + ", ".join(f'"{name}": "{_first(schema)}"' for name, schema in schemas.items()) + "}"
-
-
-def _first(schema: Schema) -> str:
-    """The first column that could be a time."""
-    moments = (name for name, kind in schema.items() if kind.name in (TIMESTAMP, TIMESTAMP_NTZ, DATE))
-    return next(moments, "ts")
+    """A value for `time=` that names the first column of each input that could be a time."""
+    first = {
+        name: next((column for column, kind in schema.items() if kind.name in _EXAMPLES), "ts")
+        for name, schema in schemas.items()
+    }
+    return "{" + ", ".join(f'"{name}": "{column}"' for name, column in first.items()) + "}"

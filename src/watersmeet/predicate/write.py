@@ -1,20 +1,21 @@
 """Typed tree to Spark SQL: the text of key expressions and of the canonical form.
 
-Written by hand instead of by sqlglot's generator, which rewrites functions and casts for its own model.
-Invariants: Spark reads the text as the same tree, `parse` of the text gives an equal tree, and there are
-no brackets that precedence does not need. Names are quoted, so that no name is a keyword.
+Written by hand, because sqlglot's generator rewrites functions and casts for its own model.
+Invariants: Spark reads the text as the same tree, our parser reads it as an equal tree, and there are no brackets
+that precedence does not need. Names are quoted, so that no name is a keyword. Signatures in stored state hold these
+texts: a change here refuses every state that exists.
 """
 
 from __future__ import annotations
 
 import datetime
+from collections.abc import Iterable
 from decimal import Decimal
 from typing import Final
 
-from watersmeet.model.expression import Call, Column, Expression, Literal
+from watersmeet.model.expression import Call, Column, Expression, KeySide, Literal, inputs_of
 from watersmeet.model.types import SqlType
-from watersmeet.predicate.intervals import MICROS, fields_of
-from watersmeet.predicate.literals import number_literal
+from watersmeet.predicate.literals import MICROS, MONTHS, fields_of, number_literal
 
 # How tightly an operator binds, as in Spark's grammar.
 _OR, _AND, _NOT, _COMPARE, _ADD, _MULTIPLY, _NEGATE, _ATOM = range(8)
@@ -23,6 +24,7 @@ _LEVELS: Final = {
     **dict.fromkeys(("+", "-"), _ADD),
     **dict.fromkeys(("*", "/", "%", "div"), _MULTIPLY),
 }
+_SYMMETRIC: Final = ("=", "<=>", "<>")
 _SUFFIX: Final = {"tinyint": "Y", "smallint": "S", "int": "", "bigint": "L", "float": "F", "double": "D"}
 _ESCAPES: Final = {"\\": "\\\\", "'": "\\'", "\n": "\\n", "\r": "\\r", "\t": "\\t"}
 
@@ -37,12 +39,40 @@ def sql_of(expression: Expression) -> str:
     return _written(expression)[0]
 
 
+def key_side(expression: Expression) -> KeySide:
+    """An expression over one input, as that input's side of a key or a band."""
+    (name,) = inputs_of(expression)
+    return KeySide(name, expression, sql_of(expression))
+
+
+def canonical(conjuncts: Iterable[Expression], inputs: tuple[str, ...]) -> str:
+    """The conjuncts in a fixed order and spelling."""
+    parts = {sql_of(part): part for part in (_in_order(conjunct, inputs) for conjunct in conjuncts)}
+    if len(parts) == 1:
+        return next(iter(parts))
+    return " AND ".join(sorted(_above(part, _AND) for part in parts.values()))
+
+
+def _in_order(expression: Expression, inputs: tuple[str, ...]) -> Expression:
+    """The sides of =, <=> and <> in the order of the inputs, constants last."""
+    if not isinstance(expression, Call):
+        return expression
+    args = tuple(_in_order(arg, inputs) for arg in expression.args)
+    if expression.op in _SYMMETRIC:
+        args = tuple(sorted(args, key=lambda side: (_rank(side, inputs), sql_of(side))))
+    return Call(expression.op, args, expression.type)
+
+
+def _rank(side: Expression, inputs: tuple[str, ...]) -> int:
+    return min(map(inputs.index, inputs_of(side)), default=len(inputs))
+
+
 def _written(expression: Expression) -> tuple[str, int]:
     """The text and how tightly its outermost operator binds."""
     if isinstance(expression, Column):
-        return f"{quoted(expression.input)}.{quoted(expression.name)}", _ATOM
+        return f"{_quoted(expression.input)}.{_quoted(expression.name)}", _ATOM
     if isinstance(expression, Literal):
-        return literal_sql(expression), _ATOM
+        return _literal(expression), _ATOM
     return _call(expression)
 
 
@@ -98,7 +128,7 @@ def _closed(call: Call) -> str:
     if op == "field":
         name = args[1]
         assert isinstance(name, Literal)
-        return f"{_base(args[0])}.{quoted(str(name.value))}"
+        return f"{_base(args[0])}.{_quoted(str(name.value))}"
     if op == "[]":
         return f"{_base(args[0])}[{sql_of(args[1])}]"
     return f"{op}({_listed(args)})"
@@ -120,11 +150,11 @@ def _listed(args: tuple[Expression, ...]) -> str:
     return ", ".join(sql_of(arg) for arg in args)
 
 
-def quoted(name: str) -> str:
+def _quoted(name: str) -> str:
     return "`" + name.replace("`", "``") + "`"
 
 
-def literal_sql(literal: Literal) -> str:
+def _literal(literal: Literal) -> str:
     value, type_ = literal.value, literal.type
     if value is None:
         return "NULL" if type_.name == "void" else f"CAST(NULL AS {str(type_).upper()})"
@@ -169,8 +199,7 @@ def _interval(value: int, type_: SqlType) -> str:
     sign, left = "-" if value < 0 else "", abs(value)
     parts = []
     for unit in units:
-        size = MICROS.get(unit) or (12 if unit == "year" else 1)
-        amount, left = divmod(left, size)
+        amount, left = divmod(left, (MICROS | MONTHS)[unit])
         fraction = f".{left:06d}" if unit == "second" and left else ""
         parts.append(f"{sign}{amount}{fraction} {unit.upper()}")
     return f"INTERVAL {' '.join(parts)}"

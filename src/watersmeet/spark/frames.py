@@ -10,8 +10,8 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.types import StructField, StructType
 
-from watersmeet.engine.compile import HASHED, ROW, Compiled, CompiledJoin, HashedKeys
-from watersmeet.engine.compile_lookup import CompiledLookup
+from watersmeet.engine.build import BuiltJoin
+from watersmeet.engine.compile import HASHED, ROW, Compiled, HashedKeys
 from watersmeet.engine.spec import JoinSpec
 from watersmeet.errors import PredicateError, UsageError
 from watersmeet.model.expression import Column as Selectable
@@ -19,29 +19,21 @@ from watersmeet.model.expression import Selected
 from watersmeet.model.types import Schema, SqlType, parse_type
 from watersmeet.spark.tasks import DESCRIPTOR_SCHEMA, IngestTask, JoinTask
 
-_AnyJoin = CompiledJoin | CompiledLookup
-
 
 def ingested(frame: DataFrame, name: str, compiled: Compiled, spec: JoinSpec) -> DataFrame:
     """The descriptors of what an input brings, for every join task."""
     return _arriving(frame, name, compiled).mapInArrow(IngestTask(spec, name), DESCRIPTOR_SCHEMA)
 
 
-def joined(
-    descriptors: DataFrame,
-    spec: JoinSpec,
-    compiled: _AnyJoin,
-    schemas: Mapping[str, StructType],
-    selected: Sequence[Selected] | None,
-    on: str,
-) -> DataFrame:
+def joined(descriptors: DataFrame, built: BuiltJoin, schemas: Mapping[str, StructType], on: str) -> DataFrame:
     """The results: the selected columns, or a struct for each input. `schemas` has the inputs in their order."""
+    spec = built.operator_spec
     placed = descriptors.repartitionById(spec.settings.tasks, F.col("task"))
-    direct = _named(compiled, selected)
+    direct = _named(built.compiled, built.selected)
     if direct is not None:
         return placed.mapInArrow(JoinTask(replace(spec, join=direct.join)), _flat_schema(schemas, direct))
-    flat = placed.mapInArrow(JoinTask(spec), _flat_schema(schemas, compiled))
-    return _shape(flat, compiled, schemas, selected, on)
+    flat = placed.mapInArrow(JoinTask(spec), _flat_schema(schemas, built.compiled))
+    return _shape(flat, built.compiled, schemas, built.selected, on)
 
 
 def schema_of(name: str, frame: DataFrame) -> Schema:
@@ -99,7 +91,7 @@ def _normalised(value: Column, kind: SqlType) -> Column:
     return value
 
 
-def _flat_schema(schemas: Mapping[str, StructType], compiled: _AnyJoin) -> StructType:
+def _flat_schema(schemas: Mapping[str, StructType], compiled: Compiled) -> StructType:
     return StructType(
         [
             StructField(c.name, field.dataType, field.nullable)
@@ -109,7 +101,7 @@ def _flat_schema(schemas: Mapping[str, StructType], compiled: _AnyJoin) -> Struc
     )
 
 
-def _named(compiled: _AnyJoin, selected: Sequence[Selected] | None) -> _AnyJoin | None:
+def _named(compiled: Compiled, selected: Sequence[Selected] | None) -> Compiled | None:
     """The join under the names that were asked for, where they are plain columns and Spark has nothing to check.
 
     Its rows are then the result as they come: a projection behind the join costs as much for a row as reading it.
@@ -128,14 +120,12 @@ def _named(compiled: _AnyJoin, selected: Sequence[Selected] | None) -> _AnyJoin 
     output = tuple(
         replace(column, name=item.name) for column, item in zip(compiled.join.output, selected, strict=True)
     )
-    if isinstance(compiled, CompiledLookup):
-        return replace(compiled, join=replace(compiled.join, output=output))
     return replace(compiled, join=replace(compiled.join, output=output))
 
 
 def _shape(
     flat: DataFrame,
-    compiled: _AnyJoin,
+    compiled: Compiled,
     inputs: Iterable[str],
     selected: Sequence[Selected] | None,
     on: str,

@@ -2,137 +2,168 @@
 
     input l ── select keys and needed columns ── mapInArrow(ingest) ─┐
     input r ── select keys and needed columns ── mapInArrow(ingest) ─┴─ repartitionById ── mapInArrow(join)
+                                                                                             │
+                                                                    pages of a table, if any ┘
 
 Only DataFrame methods are used, so the same plan runs in local mode, on a cluster and through Spark Connect.
 What comes back from the join are flat columns; they are put into one struct for each input with `struct`,
 which Spark's optimiser takes apart again when only some fields are used.
+
+A table is opened, checked and, if need be, sorted here, on the driver, before the query starts. With `max_delay` a
+source without rows runs beside the stream (`spark/heartbeat.py`): without it Spark has no batch while the stream is
+idle, and rows that wait would wait for the next ones.
 """
 
 from __future__ import annotations
 
+import functools
 import time
 import uuid
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import cast
 
 from pyspark import cloudpickle
 from pyspark.errors import AnalysisException
-from pyspark.sql import Column, DataFrame
+from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
+from pyspark.sql.pandas.types import from_arrow_schema
+from pyspark.sql.types import StructField, StructType
 
-from watersmeet.config import has_place, read_grid_policy, read_settings, read_sql_settings, session_lookup
-from watersmeet.engine.compile import CompiledJoin, compile_callable, compile_join
+from watersmeet.config import read_session, session_lookup
+from watersmeet.engine.build import BuiltJoin, OpenedTable, ParsedJoin, build, no_place, parse
+from watersmeet.engine.choose import choose_lookup
 from watersmeet.engine.fingerprint import warn_if_code_changed
-from watersmeet.engine.spec import JoinSpec
-from watersmeet.engine.strategy import SPARK, Choice, check_arguments, choose, settle
-from watersmeet.engine.window import add_window
+from watersmeet.engine.kept_table import kept_while_rows_wait
+from watersmeet.engine.options import JoinOptions
+from watersmeet.engine.spec import SessionSettings
 from watersmeet.errors import UsageError
 from watersmeet.kernel.theta import Condition
+from watersmeet.log.files import open_files
 from watersmeet.log.probe import probe
-from watersmeet.model.expression import Selected
 from watersmeet.model.facts import JoinSignature
+from watersmeet.model.types import Schema, parse_type
 from watersmeet.model.window import DATE, FARTHEST, TIMESTAMP, TIMESTAMP_NTZ
-from watersmeet.predicate import is_fixed_zone, normal_zone, parse_predicate, parse_select, parse_window
+from watersmeet.schemes.table.facts import TableVersion
 from watersmeet.spark.frames import ingested, joined, quoted, refused, schema_of
-from watersmeet.spark.request import Request
+from watersmeet.spark.heartbeat import heartbeat
+from watersmeet.spark.table_frames import Frames, shown_progress
+from watersmeet.tables.prepare import prepare
+from watersmeet.tables.spec import Table
+
+Inputs = Mapping[str, DataFrame | Table]
 
 
 @dataclass(frozen=True)
-class ParsedJoin:
-    inputs: tuple[str, ...]
-    selected: tuple[Selected, ...] | None
-    compiled: CompiledJoin
-    choice: Choice
+class PlannedJoin:
+    """A join of DataFrames and tables, checked and ready to run. `schemas` are those that come out, by input."""
+
+    frames: dict[str, DataFrame]
+    schemas: dict[str, StructType]
+    built: BuiltJoin
+    waits: bool
 
 
-def join_frames(inputs: Mapping[str, DataFrame], request: Request) -> DataFrame:
-    """Join two DataFrames by the strategy that was asked for, or that suits them."""
-    parsed = parse_join(inputs, request)
-    if parsed.choice.name == SPARK:
-        check_arguments(parsed.choice, request.cells, request.mapping, request.groups)
-        return _join_batches(inputs, str(request.on), parsed)
-    spec, compiled = specify(inputs, parsed, request)
-    warn_if_code_changed(spec)
-    left, right = (ingested(frame, name, compiled, spec) for name, frame in inputs.items())
-    schemas = {name: frame.schema for name, frame in inputs.items()}
-    return joined(left.unionByName(right), spec, compiled, schemas, parsed.selected, str(request.on))
+def join_inputs(inputs: Inputs, options: JoinOptions) -> DataFrame:
+    """Join the inputs by the strategy that was asked for, or that suits them."""
+    plan = plan_join(inputs, options)
+    built = plan.built
+    if built.spec is None:
+        return _join_batches(plan.frames, str(options.on), built)
+    probe(built.spec.settings.storage)
+    warn_if_code_changed(built.spec)
+    streams = [ingested(frame, name, built.compiled, built.spec) for name, frame in plan.frames.items()]
+    if plan.waits:
+        streams.append(heartbeat(next(iter(plan.frames.values())).sparkSession))
+    descriptors = functools.reduce(DataFrame.unionByName, streams)
+    return joined(descriptors, built, plan.schemas, str(options.on))
 
 
-def specify(
-    inputs: Mapping[str, DataFrame], parsed: ParsedJoin, request: Request
-) -> tuple[JoinSpec, CompiledJoin]:
-    """The join as its tasks run it."""
-    first = next(iter(inputs.values()))
-    lookup = session_lookup(first.sparkSession)
-    settings = read_settings(lookup, state=request.state, tasks=request.tasks, options=request.options)
-    probe(settings.storage)
-    compiled, strategy = settle(
-        parsed.choice,
-        parsed.compiled,
-        tasks=settings.tasks,
-        cells=request.cells,
-        mapping=request.mapping,
-        policy=read_grid_policy(lookup, request.options),
-        groups=request.groups,
+def parse_frames(frames: Mapping[str, DataFrame], options: JoinOptions) -> ParsedJoin:
+    """What would be done with these DataFrames."""
+    first = next(iter(frames.values()))
+    schemas = {name: schema_of(name, frame) for name, frame in frames.items()}
+    return parse(options, schemas, _settings(first.sparkSession, options), streaming=first.isStreaming)
+
+
+def _settings(spark: SparkSession, options: JoinOptions) -> SessionSettings:
+    return read_session(
+        session_lookup(spark),
+        state=options.state,
+        tasks=options.tasks,
+        memory=options.memory,
+        options=options.options,
     )
-    spec = JoinSpec(
-        name=request.name or "-".join(inputs),
-        instance=uuid.uuid4().hex,
-        signature=compiled.signature,
-        join=compiled.join,
-        settings=settings,
-        streaming=first.isStreaming,
-        built_ms=int(time.time() * 1000),
-        strategy=strategy,
-    )
-    return spec, compiled
 
 
-def parse_join(inputs: Mapping[str, DataFrame], request: Request) -> ParsedJoin:
-    first = next(iter(inputs.values()))
-    lookup = session_lookup(first.sparkSession)
-    schemas = {name: schema_of(name, frame) for name, frame in inputs.items()}
-    sql = read_sql_settings(lookup, request.options)
-    ansi, case_sensitive = sql.ansi, sql.case_sensitive
-    predicate = None
-    if isinstance(request.on, str):
-        predicate = parse_predicate(
-            request.on,
-            schemas,
-            ansi=ansi,
-            case_sensitive=case_sensitive,
-            fixed_zone=is_fixed_zone(sql.zone),
-        )
-    selected = None
-    if request.select is not None:
-        selected = parse_select(request.select, schemas, ansi=ansi, case_sensitive=case_sensitive)
-    if predicate is not None:
-        compiled = compile_join(predicate, selected, schemas, ansi=ansi, zone=normal_zone(sql.zone))
-    else:
-        compiled = compile_callable(_sendable(cast("Condition", request.on)), selected, schemas)
-    window = parse_window(
-        request.within,
-        request.time,
-        request.lateness,
+def plan_join(inputs: Inputs, options: JoinOptions) -> PlannedJoin:
+    """Open and check all that the join needs; a table is sorted if need be."""
+    frames = {name: given for name, given in inputs.items() if not isinstance(given, Table)}
+    first = next(iter(frames.values()))
+    settings = _settings(first.sparkSession, options)
+    if not isinstance(options.on, str):
+        _check_sendable(options.on)
+    tables, given = {}, {}
+    for name, table in inputs.items():
+        if isinstance(table, Table):
+            options.check_table(name, next(iter(frames)))
+            choose_lookup(options.strategy)
+            waiting = first.isStreaming and options.max_delay_ms > 0
+            opened, fields = _open(
+                kept_while_rows_wait(table) if waiting else table, settings, first.sparkSession
+            )
+            tables[name], given[name] = opened, fields
+    schemas: dict[str, Schema] = {
+        name: _schema(given[name]) if name in given else schema_of(name, frames[name]) for name in inputs
+    }
+    built = build(
+        options,
         schemas,
+        settings,
+        instance=uuid.uuid4().hex,
+        clock=time.time,
+        tables=tables,
         streaming=first.isStreaming,
-        case_sensitive=case_sensitive,
     )
-    if window is not None:
-        compiled = add_window(compiled, *window, schemas)
-    known = has_place(lookup, request.state)
-    choice = choose(request.strategy, compiled, streaming=first.isStreaming, has_place=known)
-    return ParsedJoin(tuple(inputs), selected, compiled, choice)
+    coming_out = {
+        name: _coming_out(given[name], options) if name in given else frames[name].schema for name in inputs
+    }
+    return PlannedJoin(
+        frames, coming_out, built, bool(tables) and first.isStreaming and options.max_delay_ms > 0
+    )
 
 
-def _join_batches(inputs: Mapping[str, DataFrame], on: str, parsed: ParsedJoin) -> DataFrame:
+def _open(table: Table, settings: SessionSettings, spark: SparkSession) -> tuple[OpenedTable, StructType]:
+    if settings.operator is None:
+        raise no_place()
+    probe(settings.operator.storage)
+    files = open_files(settings.operator.storage)
+    with shown_progress() as report:
+        source = prepare(table, files, Frames(spark), report, cache=settings.operator.cache)
+    opened = source.open()
+    try:
+        version = TableVersion(source.folder, source.version, len(opened.index))
+        return OpenedTable(table, source, version), from_arrow_schema(opened.schema)
+    finally:
+        opened.close()
+
+
+def _schema(fields: StructType) -> Schema:
+    return {field.name: parse_type(field.dataType.simpleString()) for field in fields.fields}
+
+
+def _coming_out(table: StructType, options: JoinOptions) -> StructType:
+    if not options.keeps_all:
+        return table
+    return StructType([StructField(field.name, field.dataType, True) for field in table.fields])
+
+
+def _join_batches(inputs: Mapping[str, DataFrame], on: str, built: BuiltJoin) -> DataFrame:
     """Join two batch DataFrames with Spark's own join, in the same shape."""
     left, right = (frame.alias(name) for name, frame in inputs.items())
     try:
-        joined = left.join(right, _with_window(F.expr(on), parsed.compiled.signature))
-        if parsed.selected is not None:
-            return joined.select(*(F.expr(item.text).alias(item.name) for item in parsed.selected))
+        joined = left.join(right, _with_window(F.expr(on), built.compiled.signature))
+        if built.selected is not None:
+            return joined.select(*(F.expr(item.text).alias(item.name) for item in built.selected))
     except AnalysisException as error:
         raise refused(error, on) from error
     return joined.select(*(F.struct(f"{name}.*").alias(name) for name in inputs))
@@ -156,7 +187,7 @@ def _with_window(condition: Column, signature: JoinSignature) -> Column:
     return condition & near & (F.abs(apart) <= window.width)
 
 
-def _sendable(condition: Condition) -> Condition:
+def _check_sendable(condition: Condition) -> None:
     """Refuse here, by name, a function that cannot reach the executors."""
     try:
         cloudpickle.dumps(condition)
@@ -166,4 +197,3 @@ def _sendable(condition: Condition) -> Condition:
             f"the join condition {called} cannot be sent to the executors: {error}. Let it use only what can be "
             "pickled: no session, DataFrame, lock or open file"
         ) from error
-    return condition

@@ -17,10 +17,10 @@ from pyspark.sql import DataFrame, SparkSession
 
 from watersmeet.errors import TableError
 from watersmeet.log.codec import checksum
-from watersmeet.tables.address import Address
-from watersmeet.tables.logs import log_above
-from watersmeet.tables.parquet_files import DataFile, place_of
-from watersmeet.tables.source import Progress, Report, no_report
+from watersmeet.tables.parquet import DataFile
+from watersmeet.tables.places import log_above, place_of
+from watersmeet.tables.source import Report, TableProgress, no_report
+from watersmeet.tables.spec import Address
 
 # Names for DataFrames that only this process knows. Not by `id()`: the next one may get that of one that is gone.
 _NAMES: WeakKeyDictionary[DataFrame, str] = WeakKeyDictionary()
@@ -107,14 +107,13 @@ def shown_progress() -> Iterator[Report]:
         yield no_report
         return
     from rich.console import Console
-    from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeElapsedColumn
-    from rich.progress import Progress as Bars
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
-    with Bars(*columns, console=Console(stderr=True), transient=True) as bars:
+    with Progress(*columns, console=Console(stderr=True), transient=True) as bars:
         shown: dict[str, int] = {}
 
-        def report(progress: Progress) -> None:
+        def report(progress: TableProgress) -> None:
             title = f"{progress.label}: {progress.stage}"
             if title not in shown:
                 shown[title] = int(bars.add_task(title, total=progress.rows_in_all))

@@ -19,7 +19,7 @@ from watersmeet.engine.operator import Operator
 from watersmeet.engine.spec import JoinSpec
 from watersmeet.errors import ConfigError, WatersmeetError
 from watersmeet.log.codec import decode_checked, encode_checked
-from watersmeet.model.facts import BatchId, Descriptor
+from watersmeet.model.facts import BatchId, Descriptor, Manifest
 from watersmeet.spark.garbage import keep_modules
 from watersmeet.spark.micro_batch import micro_batch
 from watersmeet.spark.sockets import acknowledge_at_once
@@ -66,10 +66,15 @@ class JoinTask:
         _raise_refusal(_context())
         received = pa.Table.from_batches(descriptors, _DESCRIPTORS)
         operator = Operator(self.spec, time.time)
-        for task in self._tasks(received):
-            mine = received.filter(pc.equal(received.column("task"), task))
-            told = [_decode(row) for row in mine.column("descriptor").to_pylist()]
-            yield from operator.join(self._batch(told), task, told)
+        # Spark may stop after any result: the merges and the clean-up of all tasks come before the first.
+        settled = [(task, self._settle(operator, task, received)) for task in self._tasks(received)]
+        for task, manifest in settled:
+            yield from operator.results(manifest, task)
+
+    def _settle(self, operator: Operator, task: int, received: pa.Table) -> Manifest:
+        mine = received.filter(pc.equal(received.column("task"), task))
+        told = [_decode(row) for row in mine.column("descriptor").to_pylist()]
+        return operator.settle(self._batch(told), task, told)
 
     def _batch(self, descriptors: list[Descriptor]) -> BatchId:
         if self.spec.streaming:

@@ -1,7 +1,7 @@
-"""The columns of a table: in which types they are joined, and which of them can be keys.
+"""The columns of a table: the types in which they are joined, and the operations on key columns.
 
-Every source brings its rows into the types that Spark would give them, so that a column means the same wherever the
-table is: unsigned integers get the next wider type, dictionaries their values, times microseconds.
+Every kind of table converts its rows to the types that Spark would give them, so a column means the same wherever the
+table is stored: unsigned integers get the next wider type, dictionaries their values, times microseconds.
 """
 
 from __future__ import annotations
@@ -10,11 +10,13 @@ import difflib
 from collections.abc import Sequence
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from watersmeet.errors import TableError
-from watersmeet.kernel.order import drop_null_keys
+from watersmeet.kernel.keys import drop_null_keys
+from watersmeet.model.pages import PageIndex
 from watersmeet.model.types import canonical_arrow, type_of_arrow
 
 _PLAIN = {
@@ -30,6 +32,17 @@ _PLAIN = {
     pa.time32("ms"): pa.time64("us"),
     pa.time64("ns"): pa.time64("us"),
 }
+
+_KEY_TYPES = (
+    pa.types.is_boolean,
+    pa.types.is_integer,
+    pa.types.is_floating,
+    pa.types.is_decimal,
+    pa.types.is_date32,
+    pa.types.is_timestamp,
+    pa.types.is_string,
+    pa.types.is_binary,
+)
 
 
 def table_type(arrow: pa.DataType) -> pa.DataType:
@@ -59,8 +72,21 @@ def table_type(arrow: pa.DataType) -> pa.DataType:
     return canonical_arrow(arrow)
 
 
+def table_schema(schema: pa.Schema) -> pa.Schema:
+    """The columns in canonical types, all nullable."""
+    return pa.schema([pa.field(field.name, table_type(field.type)) for field in schema])
+
+
+def select_fields(schema: pa.Schema, columns: Sequence[str]) -> pa.Schema:
+    return pa.schema([schema.field(column) for column in columns])
+
+
+def no_rows(schema: pa.Schema) -> pa.RecordBatch:
+    return pa.RecordBatch.from_arrays([pa.array([], field.type) for field in schema], schema=schema)
+
+
 def conform(rows: pa.RecordBatch, schema: pa.Schema, label: str) -> pa.RecordBatch:
-    """The columns of a schema, in its types; a column that these rows do not have is null."""
+    """The columns of a schema, in its types; a column that the rows lack is null."""
     columns = []
     for field in schema:
         at = rows.schema.get_field_index(field.name)
@@ -90,7 +116,7 @@ def _cast(column: pa.Array, field: pa.Field, label: str) -> pa.Array:
 
 
 def check_columns(schema: pa.Schema, columns: Sequence[str], label: str) -> None:
-    """Refuse columns that are not there."""
+    """Refuse columns that the table does not have, or has twice."""
     for column in columns:
         found = schema.names.count(column)
         if found > 1:
@@ -103,32 +129,19 @@ def check_columns(schema: pa.Schema, columns: Sequence[str], label: str) -> None
 
 
 def check_keys(schema: pa.Schema, keys: Sequence[str], label: str) -> None:
-    """Refuse keys that are not there or have no order."""
+    """Refuse keys that the table does not have, or whose type has no order."""
     check_columns(schema, keys, label)
     for key in keys:
         arrow = schema.field(key).type
-        if not _can_be_key(arrow):
+        if not any(is_key_type(arrow) for is_key_type in _KEY_TYPES):
             raise TableError(
                 f"{label}: the key {key} is of type {type_of_arrow(arrow)}; a key is a number, a text, a date, a "
                 "timestamp, a boolean or binary: take another column, or convert this one"
             )
 
 
-def _can_be_key(arrow: pa.DataType) -> bool:
-    return (
-        pa.types.is_boolean(arrow)
-        or pa.types.is_integer(arrow)
-        or pa.types.is_floating(arrow)
-        or pa.types.is_decimal(arrow)
-        or pa.types.is_date32(arrow)
-        or pa.types.is_timestamp(arrow)
-        or pa.types.is_string(arrow)
-        or pa.types.is_binary(arrow)
-    )
-
-
 def normal_keys(rows: pa.RecordBatch, keys: Sequence[str]) -> pa.RecordBatch:
-    """The key columns as SQL compares them: -0.0 is 0.0, every NaN is one NaN. There are no nulls."""
+    """The key columns as SQL compares them: -0.0 is 0.0, every NaN is one NaN. The rows have no null keys."""
     return pa.RecordBatch.from_arrays([_normal(rows.column(key)) for key in keys], names=list(keys))
 
 
@@ -141,7 +154,7 @@ def _normal(column: pa.Array) -> pa.Array:
 
 
 def bounds(rows: pa.RecordBatch, keys: Sequence[str]) -> tuple[pa.RecordBatch, pa.RecordBatch] | None:
-    """The smallest and the largest key of some rows, as a row each; None if no row has a key."""
+    """The smallest and the largest key of some rows, one row each; None if no row has a key."""
     found = normal_keys(drop_null_keys(rows, keys), keys)
     if not found.num_rows:
         return None
@@ -152,5 +165,36 @@ def bounds(rows: pa.RecordBatch, keys: Sequence[str]) -> tuple[pa.RecordBatch, p
             for end in ("min", "max")
         )
         return low, high
-    order = pc.sort_indices(pa.Table.from_batches([found]), [(key, "ascending") for key in keys])
-    return found.take(order.slice(0, 1)), found.take(order.slice(len(order) - 1, 1))
+    order = key_order(found.columns)
+    return found.take(pa.array(order[:1])), found.take(pa.array(order[-1:]))
+
+
+def sort_keys(keys: pa.RecordBatch) -> pa.RecordBatch:
+    """Normal keys in ascending order, each once."""
+    ordered = keys.take(pa.array(key_order(keys.columns)))
+    return ordered.filter(pa.array(first_of_equals(ordered)))
+
+
+def key_order(columns: Sequence[pa.Array]) -> npt.NDArray[np.int64]:
+    """The order that sorts rows of these columns."""
+    # By number: Arrow would take a name that begins with a dot for a path.
+    names = [str(number) for number in range(len(columns))]
+    rows = pa.RecordBatch.from_arrays(columns, names=names)
+    return pc.sort_indices(rows, [(name, "ascending") for name in names]).to_numpy().astype(np.int64)
+
+
+def first_of_equals(keys: pa.RecordBatch) -> npt.NDArray[np.bool_]:
+    """For each row of normal keys whether it differs from the one before."""
+    is_new = np.ones(keys.num_rows, np.bool_)
+    if keys.num_rows > 1:
+        each = np.ones(keys.num_rows, np.int64)
+        # A page of one row continues if the next one has its key.
+        is_new[1:] = ~PageIndex(tuple(keys.schema.names), keys, keys, each, each).continues[:-1]
+    return is_new
+
+
+def zero_key(kind: pa.DataType) -> pa.Array:
+    """One value of a key's type: 0, false or empty."""
+    # As long as the widest key type, and as two offsets of text.
+    zeros = pa.py_buffer(bytes(16))
+    return pa.Array.from_buffers(kind, 1, [None, *[zeros] * (kind.num_buffers - 1)])

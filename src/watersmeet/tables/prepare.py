@@ -1,40 +1,47 @@
-"""From what a user says of a table to a source that tasks can open: found, checked, and sorted.
+"""From what a user says of a table to a source that tasks can open: found, checked, and sorted if need be.
 
-Runs on the driver before the query starts, and again where a task sees that files have changed. What was prepared
-before is found by its fingerprint and used again.
+This runs on the driver before the query starts, and in a task that sees that files have changed. A table that was
+prepared before is found by its fingerprint and used again.
+
+A directory with the log of a table format is read through the library of that format, as one version, or refused. A
+directory that contains such a table is refused, and so is a path inside one: its files may hold deleted rows.
 """
 
 from __future__ import annotations
 
 import dataclasses
+import os
 import time
 import uuid
 from pathlib import Path
 from typing import Protocol
 
+from pyarrow import fs
+
 from watersmeet.errors import TableError
-from watersmeet.log.files import Files
-from watersmeet.tables.address import Address
+from watersmeet.log.storage import Files
 from watersmeet.tables.catalogue import (
     TABLES,
-    TableFacts,
+    PagesIn,
+    TableEntry,
     drop_orphans,
-    find_facts,
+    find_entry,
     folder_of,
     publish,
     reuse,
 )
 from watersmeet.tables.columns import check_keys
 from watersmeet.tables.database import prepare_database
-from watersmeet.tables.form import FormSource
-from watersmeet.tables.formats import TableRows, find_table, refuse_inside
-from watersmeet.tables.in_place import PARQUET, ParquetSource
-from watersmeet.tables.parquet_files import ParquetFiles, find_files
-from watersmeet.tables.row_groups import InPlace, plan_in_place
-from watersmeet.tables.source import NotPrepared, Report, Source, no_report
-from watersmeet.tables.spec import SQLITE, Table
-from watersmeet.tables.sqlite import database_path
-from watersmeet.tables.writing import write_form
+from watersmeet.tables.dialects import database_path
+from watersmeet.tables.lake import CATALOGUE_SCHEME, open_delta, open_iceberg, open_iceberg_folder, refused
+from watersmeet.tables.parquet import InPlace, ParquetFiles, Snapshot, find_files, plan_in_place
+from watersmeet.tables.places import LogFormat, is_metadata, log_above, log_in, place_of, reading
+from watersmeet.tables.sorted_copy import write_sorted_copy
+from watersmeet.tables.source import NotPrepared, NotSupported, PreparedTable, Report, no_report
+from watersmeet.tables.spec import SQLITE, Address, Table
+
+# The stores that the libraries of Delta and Iceberg name as Arrow does.
+_LAKE_SCHEMES = ("", "file", "s3", "s3a", "s3n", "gs", "gcs")
 
 
 class FrameWriter(Protocol):
@@ -56,119 +63,154 @@ def prepare(
     report: Report = no_report,
     *,
     cache: str | None = None,
-) -> Source:
-    """Open a table, check it, and sort it if need be, once, into `tables/` of the state.
+) -> PreparedTable:
+    """Find a table, check it, and sort it if need be, once, into `tables/` of the state.
 
     `files` is the root of the state and `cache` its cache setting, as tasks open it.
     """
     if table.address is None:
         if frames is None:
-            raise TableError(f"{table.label} needs Spark to be written: there is none here")
-        return _prepare_frame(table, files, frames, report, cache)
-    if table.is_database:
-        return prepare_database(_settled(table), files, report, cache)
-    return _prepare_files(_settled(table), files, report, cache)
-
-
-def _settled(table: Table) -> Table:
-    """The same table, wherever a task runs: a relative path means the driver's directory."""
-    address = table.address
-    assert address is not None
-    if address.variable is None and address.scheme in SQLITE:
-        return dataclasses.replace(table, source=Address(f"sqlite:///{database_path(address.text)}"))
-    if address.variable is not None or address.scheme or address.text.startswith("file:"):
-        return table
-    return dataclasses.replace(table, source=Address(str(Path(address.text).absolute())))
-
-
-def newest_files(
-    origin: Table, files: Files, folder: str, cache: str | None, *, make: bool = True
-) -> Source | None:
-    """The source of a table of files as they are now, unless it is the one in `folder`."""
-    assert origin.address is not None
-    found = find_table(origin.address)
-    newer = _folder(origin, found)
-    if newer == folder:
-        return None
-    if not make and find_facts(files, newer) is None:
-        raise NotPrepared(f"{origin.label} has changed and is not sorted yet")
-    return _prepare_found(origin, found, files, no_report, cache)
-
-
-def _prepare_files(table: Table, files: Files, report: Report, cache: str | None) -> Source:
-    assert table.address is not None
-    refuse_inside(table.address)
-    return _prepare_found(table, find_table(table.address), files, report, cache)
-
-
-def _folder(table: Table, found: TableRows) -> str:
-    return folder_of(found.fingerprint, table.keys, table.page_rows, table.page_bytes, table.in_place)
-
-
-def _prepare_found(table: Table, found: TableRows, files: Files, report: Report, cache: str | None) -> Source:
-    check_keys(found.schema, table.keys, table.label)
-    folder = _folder(table, found)
-    facts = reuse(files, folder, time.time())
-    if facts is None:
-        facts = _make(table, found, files, folder, report)
-    drop_orphans(files, folder, facts, time.time())
-    if facts.kind == PARQUET:
-        return ParquetSource(files.storage, folder, facts.version, table, cache)
-    return FormSource(files.storage, folder, facts.version, table, cache)
-
-
-def _make(table: Table, found: TableRows, files: Files, folder: str, report: Report) -> TableFacts:
-    """Use the files as they are where that is good enough, else sort them."""
-    if not isinstance(found, ParquetFiles):
-        _refuse_in_place(table)
-    elif table.in_place is not False:
-        plan = plan_in_place(found, table.keys, insist=table.in_place is True)
-        if isinstance(plan, InPlace):
-            paths = tuple(found.paths)
-            return publish(
-                files, folder, PARQUET, table.label, plan.index, found.schema, plan.places, parts=paths
-            )
-        if table.in_place:
             raise TableError(
-                f"{table.label} cannot be used in place: {plan}. Sort it by {', '.join(table.keys)}, or leave "
-                "in_place out: it is then sorted once, into the state"
+                f"{table.label} can only be written by Spark, and there is no Spark session here"
             )
-    return _write(table, found, files, folder, report)
+        return _prepare_frame(table, files, frames, report, cache)
+    settled = dataclasses.replace(table, source=_absolute(table.address))
+    if table.is_database:
+        return prepare_database(settled, files, report, cache)
+    assert settled.address is not None
+    _refuse_inside(settled.address)
+    return _prepare_files(settled, find_table(settled.address), files, report, cache)
 
 
-def _refuse_in_place(table: Table) -> None:
-    """The rows of Delta and Iceberg tables come through their libraries: a row group may hold deleted ones."""
-    if table.in_place:
+def newest_files(source: PreparedTable, files: Files, *, make: bool = True) -> PreparedTable | None:
+    """The source of a table of files as they are now; None if it is the given one, or was a DataFrame."""
+    table = source.origin
+    if table is None:
+        return None
+    assert table.address is not None
+    found = find_table(table.address)
+    newer = files_folder(table, found)
+    if newer == source.folder:
+        return None
+    if not make and find_entry(files, newer) is None:
+        raise NotPrepared(f"{table.label} has changed and is not sorted yet")
+    return _prepare_files(table, found, files, no_report, source.cache)
+
+
+def _absolute(address: Address) -> Address:
+    """The same place wherever a task runs: a relative path means the driver's directory."""
+    if address.variable is None and address.scheme in SQLITE:
+        return Address(f"sqlite:///{database_path(address.text)}")
+    if address.variable is not None or address.scheme or address.text.startswith("file:"):
+        return address
+    return Address(str(Path(address.text).absolute()))
+
+
+def find_table(address: Address) -> Snapshot:
+    """The rows of the table at an address as they are now, or a TableError that says why they cannot be read."""
+    if _is_named(address):
+        if address.scheme != CATALOGUE_SCHEME:
+            _refuse_scheme(address, LogFormat.ICEBERG)
+        return open_iceberg(address)
+    filesystem, base = place_of(address)
+    with reading(address, f"table {address!r}"):
+        # A file has no log. To look for one would need the right to list, which reading a file does not.
+        is_folder = filesystem.get_file_info(base).type == fs.FileType.Directory
+        log = log_in(filesystem, base) if is_folder else None
+    if log is None:
+        return find_files(address)
+    if log.format is LogFormat.HUDI:
+        why = ", which cannot be read here: its log says which rows are deleted"
+        raise refused(address, LogFormat.HUDI, why)
+    _refuse_scheme(address, log.format)
+    return open_delta(address) if log.format is LogFormat.DELTA else open_iceberg_folder(address)
+
+
+def _is_named(address: Address) -> bool:
+    """Whether it names an Iceberg table otherwise than by its directory."""
+    return address.scheme == CATALOGUE_SCHEME or is_metadata(address.uri)
+
+
+def _refuse_inside(address: Address) -> None:
+    """Refuse a path inside a table with a log."""
+    if _is_named(address):
+        return
+    filesystem, base = place_of(address)
+    if isinstance(filesystem, fs.LocalFileSystem):
+        # A link may lead into a table, and `table/day=1/..` is the table itself.
+        base = os.path.realpath(base)
+    log = log_above(filesystem, [base])
+    if log is not None:
         raise TableError(
-            f"{table.label} cannot be used in place: it is a Delta or Iceberg table, whose files may hold deleted rows. "
-            "Leave in_place out: the rows of its newest version are then sorted once, into the state"
+            f"table {address!r} is inside the {log.format} table {log.table}, whose log says which files and rows are "
+            "deleted: pass that table's own path. If these files do not belong to it, move them elsewhere"
         )
 
 
-def _write(table: Table, found: TableRows, files: Files, folder: str, report: Report) -> TableFacts:
-    return write_form(
-        files,
-        folder,
-        table.label,
-        found.batches(table.label),
-        found.schema,
-        table.keys,
-        report,
-        rows_in_all=found.rows(),
-        page_rows=table.page_rows,
-        page_bytes=table.page_bytes,
-    )
+def _refuse_scheme(address: Address, format: LogFormat) -> None:
+    if address.scheme not in _LAKE_SCHEMES:
+        catalogue = ', or name it by its catalogue: wm.table("iceberg://catalogue/namespace.table")'
+        raise NotSupported(
+            f"table {address!r} is {format.a_table} on {address.scheme}://, and those are read here from paths, s3:// "
+            f"and gs://. Pass it as a DataFrame{catalogue if format is LogFormat.ICEBERG else ''}"
+        )
+
+
+def files_folder(table: Table, found: Snapshot) -> str:
+    """The folder in the state of a table of files as they were found."""
+    return folder_of(found.fingerprint, *table.layout, table.in_place)
+
+
+def _prepare_files(
+    table: Table, found: Snapshot, files: Files, report: Report, cache: str | None
+) -> PreparedTable:
+    check_keys(found.schema, table.keys, table.label)
+    folder = files_folder(table, found)
+    entry = reuse(files, folder, time.time())
+    if entry is None:
+        entry = _publish_in_place(table, found, files, folder)
+    if entry is None:
+        entry = write_sorted_copy(files, folder, table, found, report)
+    drop_orphans(files, folder, entry, time.time())
+    return PreparedTable(files.storage, folder, entry.version, table, cache)
+
+
+def _publish_in_place(table: Table, found: Snapshot, files: Files, folder: str) -> TableEntry | None:
+    """Use the files as they are; None if they must be sorted."""
+    if table.in_place is False:
+        return None
+    if not isinstance(found, ParquetFiles):
+        problem = "it is a Delta or Iceberg table, whose files may hold deleted rows"
+    else:
+        plan = plan_in_place(found, table.keys, insist=table.in_place is True)
+        if isinstance(plan, InPlace):
+            parts = tuple(found.paths)
+            return publish(
+                files,
+                folder,
+                PagesIn.PARQUET,
+                table.label,
+                plan.index,
+                found.schema,
+                plan.places,
+                parts=parts,
+            )
+        problem = f"{plan}. Sort it by {', '.join(table.keys)}"
+    if table.in_place:
+        raise TableError(
+            f"{table.label} cannot be used in place: {problem}. Leave in_place out: its rows are then sorted once, into "
+            "the state"
+        )
+    return None
 
 
 def _prepare_frame(
     table: Table, files: Files, frames: FrameWriter, report: Report, cache: str | None
-) -> Source:
-    """A DataFrame is written by Spark, read back and sorted, and then needed no more."""
-    folder = folder_of(
-        "frame", frames.fingerprint(table.source), table.keys, table.page_rows, table.page_bytes
-    )
-    facts = reuse(files, folder, time.time())
-    if facts is None:
+) -> PreparedTable:
+    """Let Spark write a DataFrame, and sort that. The DataFrame is not needed any more afterwards."""
+    folder = folder_of("frame", frames.fingerprint(table.source), *table.layout)
+    entry = reuse(files, folder, time.time())
+    if entry is None:
         scratch = f"frame-{uuid.uuid4().hex}"
         try:
             # Spark would make a missing state directory readable for all.
@@ -177,8 +219,8 @@ def _prepare_frame(
             frames.write(table.source, place)
             found = find_files(Address(place))
             check_keys(found.schema, table.keys, table.label)
-            facts = _write(table, found, files, folder, report)
+            entry = write_sorted_copy(files, folder, table, found, report)
         finally:
             files.under(TABLES).delete_folder(scratch)
-    drop_orphans(files, folder, facts, time.time())
-    return FormSource(files.storage, folder, facts.version, None, cache)
+    drop_orphans(files, folder, entry, time.time())
+    return PreparedTable(files.storage, folder, entry.version, None, cache)

@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 from papers.adaptive.sim.epochs import Finished, run_epochs
 from papers.adaptive.sim.messages import LEFT, RIGHT, Row
 from papers.adaptive.sim.reshuffler import Adaptive
-from watersmeet.model.grid import GridGroup, GridPlan, GridShape
-from watersmeet.plan.grid import dynamic, start_grid
-from watersmeet.plan.shares import cells_of
+from watersmeet.schemes.grid.cells import cells_of
+from watersmeet.schemes.grid.facts import GridGroup, GridPlan, GridShape
+from watersmeet.schemes.grid.policy import dynamic, start_grid
 
 MANY = settings(max_examples=max(300, settings().max_examples))
 

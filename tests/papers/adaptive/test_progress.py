@@ -11,7 +11,7 @@ from papers.adaptive.sim.arrivals import Arrivals, KeyedArrivals, with_equality_
 from papers.adaptive.sim.costs import CostModel
 from papers.adaptive.sim.grid import run_grid
 from papers.adaptive.sim.hash import run_hash
-from watersmeet.plan.grid import dynamic, start_grid, static_mid, static_opt
+from watersmeet.schemes.grid.policy import dynamic, start_grid, static_mid, static_opt
 
 MANY = settings(max_examples=max(300, settings().max_examples))
 

@@ -26,8 +26,8 @@ from papers.adaptive.sim.messages import (
 )
 from papers.adaptive.sim.network import Network
 from watersmeet.errors import UsageError
-from watersmeet.model.grid import GridGroup, GridShape
-from watersmeet.plan.grid import dynamic, start_grid, static_mid, static_opt
+from watersmeet.schemes.grid.facts import GridGroup, GridShape
+from watersmeet.schemes.grid.policy import dynamic, start_grid, static_mid, static_opt
 
 
 def steady(left: int, right: int, chunks: int = 10, **sizes) -> Arrivals:

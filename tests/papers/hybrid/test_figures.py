@@ -38,7 +38,7 @@ from papers.hybrid.stream import fig8, fig9, hurst, spread_by_scale
 from papers.hybrid.tuning import fig6
 from papers.hybrid.waiting import fig10b
 from papers.shared.reproduction import Stopped
-from watersmeet.plan.pagecost import CostConstants, fit_reads
+from watersmeet.schemes.table.costs import CostConstants, fit_reads
 
 # Readings
 

@@ -19,10 +19,10 @@ from papers.hybrid.pending import row_bytes
 from papers.hybrid.steps import StepJoin
 from tests.property.pages_helpers import Paged
 from watersmeet.errors import UsageError
+from watersmeet.kernel.emit import OutputColumn
 from watersmeet.kernel.lookup import LookupJoin, Page
-from watersmeet.kernel.pairs import OutputColumn
 from watersmeet.model.pages import PageIndex
-from watersmeet.plan.buffer import PageBuffer
+from watersmeet.schemes.table.buffer import PageBuffer
 
 STREAM = pa.schema({"k": pa.int64(), "n": pa.int64()})
 TABLE = pa.schema({"k0": pa.int64(), "id": pa.int64()})

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from watersmeet.cli.figures import clock, count, shortened, size
+from watersmeet.cli.figures import clock, shortened
 from watersmeet.cli.meters import Meters, rate_rows, rule
-from watersmeet.cli.run_panel import hypercube_lines
-from watersmeet.jobs.model import Join
+from watersmeet.cli.run_panel import plan_lines
+from watersmeet.engine.options import JoinOptions
+from watersmeet.model.figures import count, size
+from watersmeet.schemes.hypercube.facts import CubePlan
+from watersmeet.schemes.hypercube.plan import Hypercube
+from watersmeet.schemes.scheme import Shown
 
 _HINT = "Ctrl-C ends it early; what was joined is still checked"
 
@@ -28,14 +32,13 @@ _CHANGES = 2
 class DemoPanel:
     """Drawn from the meters; what is not in them is set from outside."""
 
-    join: Join
+    join: JoinOptions
     titles: dict[str, str]
     seconds: float
     meters: Meters
     phase: str | None = WARMING_UP
 
     def draw(self, width: int, *, ascii_only: bool) -> RenderableType:
-        state = self.meters.state
         body = Table.grid()
         body.add_column(width=_STATE_COLUMNS, no_wrap=True)
         body.add_column(no_wrap=True)
@@ -47,16 +50,19 @@ class DemoPanel:
             rate_rows(self.meters, width, ascii_only=ascii_only),
             "",
             body,
-            *hypercube_lines(
-                state.hypercube if state else None,
-                list(self.titles.values()),
-                width,
-                ascii_only=ascii_only,
-                changes=_CHANGES,
-            ),
+            *plan_lines(self._plan(), width, ascii_only=ascii_only, changes=_CHANGES),
             # Not as wide as the terminal: the echo of a Ctrl-C at the end of a full line would tear the display.
             Text(_HINT if self.meters.ended_s is None else "", style="dim"),
         )
+
+    def _plan(self) -> Shown:
+        """Before the first batch an empty plan, of the same height."""
+        titles = tuple(self.titles.values())
+        shown = self.meters.state.shown if self.meters.state else None
+        if shown is None:
+            return Hypercube.show(CubePlan(titles, ()), titles)
+        heads = ("heavy key", *(f"rows of {title}" for title in titles))
+        return replace(shown, columns=(*heads, *shown.columns[len(heads) :]))
 
     def _head(self, width: int, ascii_only: bool) -> RenderableType:
         elapsed = min(self.meters.elapsed_s, self.seconds) if self.phase != WARMING_UP else 0.0

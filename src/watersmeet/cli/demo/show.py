@@ -21,13 +21,13 @@ from watersmeet.cli.demo.oracle import Verdict, compare
 from watersmeet.cli.demo.panel import DemoPanel
 from watersmeet.cli.demo.producer import Producer
 from watersmeet.cli.demo.sink import ResultFiles
-from watersmeet.cli.figures import batches, clock, count
+from watersmeet.cli.figures import batches, clock
 from watersmeet.cli.figures import seconds as in_seconds
-from watersmeet.cli.heavy import cube_words, heavy_table
 from watersmeet.cli.job import prepared_job
 from watersmeet.cli.meters import Meters, state_words
 from watersmeet.cli.outcome import say, say_error
-from watersmeet.cli.run_panel import HEAVIEST
+from watersmeet.cli.plans import plan_table
+from watersmeet.cli.run_panel import FIRST_ROWS
 from watersmeet.cli.signals import StopRequest
 from watersmeet.cli.views import View, choose_view, is_watched
 from watersmeet.errors import UsageError, WatersmeetError
@@ -37,6 +37,7 @@ from watersmeet.jobs.model import Job
 from watersmeet.jobs.progress import Batches
 from watersmeet.jobs.runner import Running
 from watersmeet.log.status import JoinStatus
+from watersmeet.model.figures import count
 
 _TITLES = {"b": "buys", "s": "sells"}
 
@@ -168,7 +169,7 @@ def _check(parts: _Parts) -> Verdict:
     parts.results.update()
     inputs = {name: parts.folder / title for name, title in _TITLES.items()}
     join = parts.job.join
-    return compare(inputs, join.on, join.select or (), list(parts.results.committed))
+    return compare(inputs, str(join.on), join.select or (), list(parts.results.committed))
 
 
 def _figures(parts: _Parts) -> str:
@@ -185,11 +186,10 @@ def _figures(parts: _Parts) -> str:
 
 def _print_heaviest(console: Console, state: JoinStatus | None) -> None:
     """For those who had no panel, which keeps showing them."""
-    if state is not None and state.hypercube is not None:
-        names = [one.name for one in state.inputs]
-        heavy = state.hypercube.heavy[:HEAVIEST]
-        say(console, cube_words(state.hypercube))
-        console.print(heavy_table(heavy, names, console.width, ascii_only=console.options.ascii_only))
+    if state is not None and state.shown is not None:
+        say(console, state.shown.summary)
+        ascii_only = console.options.ascii_only
+        console.print(plan_table(state.shown, FIRST_ROWS, console.width, ascii_only=ascii_only))
 
 
 def _pronounce(console: Console, verdict: Verdict) -> None:

@@ -1,0 +1,218 @@
+"""From what the user asks to a join that tasks can run: one way for the API, job files and the local driver.
+
+    options, schemas, settings  ->  parsed  ->  compiled  ->  a scheme  ->  JoinSpec
+
+Nothing here knows Spark; the drivers map their inputs to schemas and open tables first.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+
+from watersmeet.engine.choose import (
+    SPARK,
+    Choice,
+    check_arguments,
+    choose,
+    choose_lookup,
+    scheme_for,
+    table_scheme,
+)
+from watersmeet.engine.compile import Compiled, compile_callable, compile_join
+from watersmeet.engine.compile_lookup import TableSide, columns_needed, compile_lookup
+from watersmeet.engine.kept_table import TableSpec
+from watersmeet.engine.options import JoinOptions
+from watersmeet.engine.spec import JoinSpec, SessionSettings, Settings
+from watersmeet.engine.window import add_window
+from watersmeet.errors import ConfigError
+from watersmeet.kernel.lookup import LookupJoin
+from watersmeet.kernel.theta import ThetaJoin
+from watersmeet.model.expression import Predicate, Selected
+from watersmeet.model.types import Schema
+from watersmeet.predicate import is_fixed_zone, normal_zone, parse_predicate, parse_select, parse_window
+from watersmeet.schemes.table.facts import TableVersion
+from watersmeet.tables.source import PreparedTable
+from watersmeet.tables.spec import Table
+
+
+@dataclass(frozen=True)
+class OpenedTable:
+    """A table that is an input: what the user gave, where its pages are, and the version that a start begins with."""
+
+    given: Table
+    source: PreparedTable
+    version: TableVersion
+
+
+@dataclass(frozen=True)
+class ParsedJoin:
+    """What the options mean for these inputs, and which strategy is taken."""
+
+    compiled: Compiled
+    selected: tuple[Selected, ...] | None
+    choice: Choice
+
+
+@dataclass(frozen=True)
+class BuiltJoin(ParsedJoin):
+    """A join, checked: what its driver maps its inputs by, and what tasks run.
+
+    `spec` is None where Spark's own join is taken.
+    """
+
+    spec: JoinSpec | None
+
+    @property
+    def operator_spec(self) -> JoinSpec:
+        assert self.spec is not None, "Spark's own join has no operator"
+        return self.spec
+
+
+def build(
+    options: JoinOptions,
+    schemas: dict[str, Schema],
+    settings: SessionSettings,
+    *,
+    instance: str,
+    clock: Callable[[], float],
+    tables: Mapping[str, OpenedTable] | None = None,
+    streaming: bool = True,
+) -> BuiltJoin:
+    """The join of these inputs. `instance` tells two operators of one query apart."""
+    if tables:
+        built = _build_lookup(options, schemas, settings, tables, streaming)
+    else:
+        built = _build_streams(options, parse(options, schemas, settings, streaming=streaming), settings)
+    if built.spec is None:
+        return built
+    spec = replace(
+        built.spec,
+        name=options.name_for(schemas),
+        instance=instance,
+        streaming=streaming,
+        built_ms=int(clock() * 1000),
+    )
+    return replace(built, spec=spec)
+
+
+def parse(
+    options: JoinOptions, schemas: dict[str, Schema], settings: SessionSettings, *, streaming: bool = True
+) -> ParsedJoin:
+    """A join of streams or batches, understood; it needs no place for state yet."""
+    options.check_streams()
+    predicate, selected = _texts(options, schemas, settings)
+    if predicate is not None:
+        zone = normal_zone(settings.sql.zone)
+        compiled = compile_join(predicate, selected, schemas, ansi=settings.sql.ansi, zone=zone)
+    else:
+        assert not isinstance(options.on, str)
+        compiled = compile_callable(options.on, selected, schemas)
+    window = parse_window(
+        options.within,
+        options.time,
+        options.lateness,
+        schemas,
+        streaming=streaming,
+        case_sensitive=settings.sql.case_sensitive,
+    )
+    if window is not None:
+        compiled = add_window(compiled, *window, schemas)
+    choice = choose(
+        options.strategy,
+        compiled.signature.inputs[0].order,
+        calls=isinstance(compiled.join, ThetaJoin) and compiled.join.condition is not None,
+        streaming=streaming,
+        has_place=settings.operator is not None,
+    )
+    return ParsedJoin(compiled, selected, choice)
+
+
+def _texts(
+    options: JoinOptions, schemas: dict[str, Schema], settings: SessionSettings
+) -> tuple[Predicate | None, tuple[Selected, ...] | None]:
+    """The predicate, unless it is a function, and the selected columns."""
+    sql = settings.sql
+    predicate = selected = None
+    if isinstance(options.on, str):
+        predicate = parse_predicate(
+            options.on,
+            schemas,
+            ansi=sql.ansi,
+            case_sensitive=sql.case_sensitive,
+            fixed_zone=is_fixed_zone(sql.zone),
+        )
+    if options.select is not None:
+        selected = parse_select(options.select, schemas, ansi=sql.ansi, case_sensitive=sql.case_sensitive)
+    return predicate, selected
+
+
+def _build_streams(options: JoinOptions, parsed: ParsedJoin, settings: SessionSettings) -> BuiltJoin:
+    compiled, choice = parsed.compiled, parsed.choice
+    if choice.name == SPARK:
+        check_arguments(choice, options)
+        return BuiltJoin(compiled, parsed.selected, choice, None)
+    operator, join = _operator(settings), compiled.join
+    assert not isinstance(join, LookupJoin)
+    scheme = scheme_for(choice, options, join, tasks=operator.tasks, adapting=settings.adapting)
+    signature = replace(compiled.signature, scheme=scheme.name, layout=scheme.layout)
+    spec = JoinSpec("", "", signature, join, operator, scheme=scheme)
+    return BuiltJoin(replace(compiled, signature=signature), parsed.selected, choice, spec)
+
+
+def _build_lookup(
+    options: JoinOptions,
+    schemas: dict[str, Schema],
+    settings: SessionSettings,
+    tables: Mapping[str, OpenedTable],
+    streaming: bool,
+) -> BuiltJoin:
+    ((name, table),) = tables.items()
+    options.check_table(name, next(other for other in schemas if other != name))
+    choice = choose_lookup(options.strategy)
+    predicate, selected = _texts(options, schemas, settings)
+    assert predicate is not None, "JoinOptions.check_table refuses a function"
+    operator, keys = _operator(settings), table.given.keys
+    compiled = compile_lookup(
+        predicate,
+        selected,
+        schemas,
+        TableSide(name, keys),
+        left=options.keeps_all,
+        ansi=settings.sql.ansi,
+        zone=normal_zone(settings.sql.zone),
+    )
+    assert isinstance(compiled.join, LookupJoin)
+    refresh_s = table.given.refresh_s
+    spec = JoinSpec(
+        "",
+        "",
+        compiled.signature,
+        compiled.join,
+        operator,
+        scheme=table_scheme(options, tasks=operator.tasks, memory=settings.memory, streaming=streaming),
+        table=TableSpec(
+            name=name,
+            keys=keys,
+            columns=columns_needed(compiled.join, keys),
+            source=table.source,
+            given=table.version,
+            refresh_ms=None if refresh_s is None else int(1000 * refresh_s),
+            memory=settings.memory,
+            strategy=choice.name,
+        ),
+    )
+    return BuiltJoin(compiled, selected, choice, spec)
+
+
+def _operator(settings: SessionSettings) -> Settings:
+    if settings.operator is None:
+        raise no_place()
+    return settings.operator
+
+
+def no_place() -> ConfigError:
+    return ConfigError(
+        "the join needs a place for its state: pass state= (a directory or URI that every executor can reach), or set "
+        "spark.watersmeet.state or spark.sql.streaming.checkpointLocation"
+    )

@@ -1,0 +1,138 @@
+"""Which strategy a join takes, and why: what `strategy="auto"` means, and what fits which predicate.
+
+    kind of join        streams        batches
+    equality            hypercube      Spark's own join
+    band, inequality    range          range, if there is a place for its files; else Spark's own join
+    anything else       grid           Spark's own join; grid for a Python function
+
+What `auto` takes is the fastest by docs/benchmarks.md; each can be asked for by name.
+"""
+
+from __future__ import annotations
+
+import functools
+from dataclasses import dataclass
+from typing import Any
+
+from watersmeet.engine.kept_table import HYBRID, INDEX, MESH
+from watersmeet.engine.options import AUTO, JoinOptions
+from watersmeet.engine.spec import Join
+from watersmeet.errors import UsageError
+from watersmeet.kernel.match import BandJoin, right_range
+from watersmeet.model.facts import BY_HASH, BY_PAGE, BY_VALUE
+from watersmeet.schemes.grid.policy import GridPolicy
+from watersmeet.schemes.grid.scheme import Grid
+from watersmeet.schemes.hypercube.plan import Hypercube
+from watersmeet.schemes.range import Range
+from watersmeet.schemes.register import SCHEMES
+from watersmeet.schemes.scheme import Scheme, SchemeRequest
+from watersmeet.schemes.table.pages import READ_ROWS, PagePolicy
+from watersmeet.schemes.table.plan import TableScheme
+
+SPARK = "spark"
+LOOKUPS = (AUTO, HYBRID, MESH, INDEX)
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """The strategy's name, and the reason in one sentence."""
+
+    name: str
+    why: str
+
+
+def strategies() -> tuple[str, ...]:
+    """What `strategy=` takes in a join of two streams or batches."""
+    return (AUTO, *(name for name, scheme in SCHEMES.items() if BY_PAGE not in scheme.orders), SPARK)
+
+
+def choose(requested: str, order: str, *, calls: bool, streaming: bool, has_place: bool) -> Choice:
+    """What to take for a join whose runs have this order. UsageError if what was asked for does not fit it.
+
+    `calls` says that the condition is a Python function, which Spark's own join cannot call.
+    """
+    if requested not in strategies():
+        raise UsageError(f"strategy={requested!r} is not known: use one of {', '.join(strategies())}")
+    if requested == AUTO:
+        return _automatic(order, calls, streaming, has_place)
+    if requested == SPARK:
+        if streaming:
+            raise UsageError('strategy="spark" is for batch inputs: leave it out for streams')
+        if calls:
+            raise UsageError('strategy="spark" cannot call a Python function as a condition: use "grid"')
+    elif order not in SCHEMES[requested].orders:
+        fitting = " or ".join(f'"{name}"' for name, scheme in SCHEMES.items() if order in scheme.orders)
+        raise UsageError(f'strategy="{requested}" needs {SCHEMES[requested].needs}: use {fitting}')
+    return Choice(requested, "it was asked for")
+
+
+def _automatic(order: str, calls: bool, streaming: bool, has_place: bool) -> Choice:
+    if order == BY_HASH:
+        if streaming:
+            return Choice(
+                Hypercube.name,
+                "the predicate has an equality: tasks share out the keys, and the pairs of a key with many rows",
+            )
+        return Choice(SPARK, "a batch keeps no state, and Spark's own equality join is the fastest")
+    if order == BY_VALUE:
+        if streaming or has_place:
+            return Choice(
+                Range.name,
+                "the predicate bounds the distance or order of two values: runs are sorted by them",
+            )
+        return Choice(SPARK, "a batch without state= is left to Spark's own join, which compares all pairs")
+    if streaming or calls:
+        return Choice(
+            Grid.name, "the predicate says nothing that could be looked up: all pairs, on an adaptive grid"
+        )
+    return Choice(SPARK, "all pairs must be compared, and for a batch Spark does that itself")
+
+
+def scheme_for(
+    choice: Choice, options: JoinOptions, join: Join, *, tasks: int, adapting: GridPolicy
+) -> Scheme[Any]:
+    """The scheme as the operator runs it."""
+    check_arguments(choice, options)
+    return SCHEMES[choice.name].make(
+        SchemeRequest(
+            tasks=tasks,
+            cells=options.cells,
+            mapping=options.mapping,
+            groups=options.groups,
+            facing=functools.partial(right_range, join=join) if isinstance(join, BandJoin) else None,
+            adapting=adapting,
+        )
+    )
+
+
+def check_arguments(choice: Choice, options: JoinOptions) -> None:
+    """Refuse arguments of another strategy than the one that is taken."""
+    for scheme in SCHEMES.values():
+        given = any(getattr(options, name) is not None for name in scheme.arguments)
+        if given and scheme.name != choice.name:
+            names = " and ".join(f"{name}=" for name in scheme.arguments)
+            belong = "belongs" if len(scheme.arguments) == 1 else "belong"
+            raise UsageError(
+                f'{names} {belong} to strategy="{scheme.name}"; this join takes "{choice.name}": {choice.why}'
+            )
+
+
+def choose_lookup(requested: str) -> Choice:
+    """How a table is read, and why. UsageError if what was asked for is not for tables."""
+    if requested not in LOOKUPS:
+        raise UsageError(f"strategy={requested!r} is not for a table: use one of {', '.join(LOOKUPS)}")
+    name = HYBRID if requested == AUTO else requested
+    return Choice(name, _LOOKUPS[name])
+
+
+_LOOKUPS = {
+    HYBRID: "the table is found by its key: a batch reads the pages that hold its keys, each once",
+    MESH: "it was asked for: a batch reads all pages of the table",
+    INDEX: "it was asked for: every key is looked up by itself",
+}
+
+
+def table_scheme(options: JoinOptions, *, tasks: int, memory: int, streaming: bool) -> TableScheme:
+    """In a batch join no later batch would join rows that wait: there the delay is 0."""
+    delay_ms = options.max_delay_ms if streaming else 0
+    return TableScheme(PagePolicy(delay_ms, READ_ROWS) if delay_ms else PagePolicy(), memory * tasks)

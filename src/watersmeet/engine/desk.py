@@ -1,0 +1,183 @@
+"""What a join needs of the world besides its inputs: nothing, or a table.
+
+The operator treats both alike. A desk belongs to one state directory in one process; it is a cache, so an empty one
+costs time only.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+from collections.abc import Callable, Iterator
+from typing import Any, Protocol
+
+import pyarrow as pa
+
+from watersmeet.engine.ingest import Located
+from watersmeet.engine.kept_table import KeptTable, TableSpec, used_tables
+from watersmeet.engine.lookup import lookup_share
+from watersmeet.engine.spec import JoinSpec
+from watersmeet.engine.task import Tally, join_share
+from watersmeet.errors import CorruptFile, StateInUse
+from watersmeet.kernel.lookup import LookupJoin
+from watersmeet.log.files import open_files
+from watersmeet.log.parents import find_attempt
+from watersmeet.log.runs import RunReader
+from watersmeet.log.storage import Files
+from watersmeet.model.facts import BatchId, Manifest, Start
+from watersmeet.schemes.table.facts import PagePlan, TableVersion
+from watersmeet.schemes.table.plan import TableFacts, decisions_of, table_before
+from watersmeet.tables.catalogue import drop_tables, reuse
+
+FindParent = Callable[[], Manifest | None]
+
+
+class Desk(Protocol):
+    # Of whoever works at it now.
+    clock: Callable[[], float]
+
+    @property
+    def is_open(self) -> bool:
+        """Whether it holds pages or connections."""
+
+    def locate(self, spec: JoinSpec, batch: BatchId, start: Start, parent: FindParent) -> Located | None:
+        """Where ingest finds the keys of this batch; settled by the batch before, for all tasks."""
+
+    def observe(
+        self, spec: JoinSpec, batch: BatchId, start: Start, parent: Manifest | None, task: int
+    ) -> Any:
+        """What the scheme must know to plan this batch."""
+
+    def results(
+        self, spec: JoinSpec, reader: RunReader, manifest: Manifest, task: int, tally: Tally
+    ) -> Iterator[pa.RecordBatch]:
+        """All results that a task owes."""
+
+    def begin_batch_join(self, spec: JoinSpec) -> None:
+        """A join of batch DataFrames begins."""
+
+    def clean(self, spec: JoinSpec) -> None:
+        """Remove what no query needs any more."""
+
+    def close(self) -> None:
+        """Let go of pages, files and connections. What is needed later is opened again."""
+
+
+class StreamDesk:
+    """A join of streams, or of batches: all that it needs is in the runs."""
+
+    is_open = False
+
+    def __init__(self, clock: Callable[[], float]) -> None:
+        self.clock = clock
+
+    def locate(self, spec: JoinSpec, batch: BatchId, start: Start, parent: FindParent) -> Located | None:
+        return None
+
+    def observe(
+        self, spec: JoinSpec, batch: BatchId, start: Start, parent: Manifest | None, task: int
+    ) -> Any:
+        return None
+
+    def results(
+        self, spec: JoinSpec, reader: RunReader, manifest: Manifest, task: int, tally: Tally
+    ) -> Iterator[pa.RecordBatch]:
+        return join_share(reader, manifest, spec, task, tally)
+
+    def begin_batch_join(self, spec: JoinSpec) -> None:
+        pass
+
+    def clean(self, spec: JoinSpec) -> None:
+        pass
+
+    def close(self) -> None:
+        pass
+
+
+class TableDesk:
+    """A join with a table: its open versions and pages, and which version a batch is located in."""
+
+    def __init__(self, files: Files, clock: Callable[[], float]) -> None:
+        self._files = files
+        self.clock = clock
+        self._kept: KeptTable | None = None
+        # A batch, the version of the table that its rows are located in, and the decisions that it repeats as a replay.
+        self._located: tuple[BatchId, TableVersion, PagePlan | None] | None = None
+
+    @property
+    def is_open(self) -> bool:
+        return self._kept is not None
+
+    def locate(self, spec: JoinSpec, batch: BatchId, start: Start, parent: FindParent) -> Located:
+        version, _ = self._version(spec, batch, start, parent)
+        return Located(self._table(spec, batch).at(version).table.index, version.version)
+
+    def observe(
+        self, spec: JoinSpec, batch: BatchId, start: Start, parent: Manifest | None, task: int
+    ) -> TableFacts:
+        current, repeated = self._version(spec, batch, start, lambda: parent)
+        if decisions_of(find_attempt(self._files, batch, start, parent)) != repeated:
+            raise StateInUse(
+                f"batch {batch.number}: another start of this query published it while its rows were stored in "
+                f"{self._files.place}: two drivers must not run on one checkpoint. Stop one, and start the other again"
+            )
+        table = self._table(spec, batch)
+        if repeated is not None:
+            return table.as_repeated(repeated)
+        before = parent.plan.scheme if parent and parent.instance == spec.instance else None
+        checked_ms = before.checked_ms if isinstance(before, PagePlan) else None
+        return table.look_again(current, checked_ms, int(self.clock() * 1000), search=task == 0)
+
+    def results(
+        self, spec: JoinSpec, reader: RunReader, manifest: Manifest, task: int, tally: Tally
+    ) -> Iterator[pa.RecordBatch]:
+        assert isinstance(spec.join, LookupJoin)
+        (stream,) = manifest.signature.names
+        columns = spec.signature.columns(stream)
+        return lookup_share(reader, manifest, spec.join, columns, task, self._table(spec, manifest.batch))
+
+    def begin_batch_join(self, spec: JoinSpec) -> None:
+        reuse(open_files(spec.settings.storage), _table_of(spec).given.folder, self.clock())
+        # A batch join has no later batch in which cleaning would be due.
+        self.clean(spec)
+
+    def clean(self, spec: JoinSpec) -> None:
+        """Remove versions of tables that were prepared and that no query reads any more."""
+        state = open_files(spec.settings.storage)
+        mine = _table_of(spec).given.folder
+        # A manifest of another query that cannot be read is not ours to complain of: nothing is removed.
+        with contextlib.suppress(CorruptFile):
+            drop_tables(state, itertools.chain([mine], used_tables(state)), self.clock())
+
+    def close(self) -> None:
+        if self._kept is not None:
+            self._kept.close()
+            self._kept = None
+
+    def _table(self, spec: JoinSpec, batch: BatchId) -> KeptTable:
+        # A batch join is one start, also where its rows are read and joined under different ids.
+        start = spec.instance, batch.run if spec.streaming else ""
+        if self._kept is None or (self._kept.instance, self._kept.run) != start:
+            self.close()
+            self._kept = KeptTable(_table_of(spec), self.clock, *start)
+        return self._kept
+
+    def _version(
+        self, spec: JoinSpec, batch: BatchId, start: Start, find: FindParent
+    ) -> tuple[TableVersion, PagePlan | None]:
+        """The version of the table for a batch, and what it must repeat if it is a replay."""
+        if self._located is None or self._located[0] != batch:
+            parent = find()
+            repeated = decisions_of(find_attempt(self._files, batch, start, parent))
+            version = table_before(parent, spec.instance, _table_of(spec).given, repeated)
+            self._located = batch, version, repeated
+        return self._located[1:]
+
+
+def desk_for(spec: JoinSpec, files: Files, clock: Callable[[], float]) -> Desk:
+    return StreamDesk(clock) if spec.table is None else TableDesk(files, clock)
+
+
+def _table_of(spec: JoinSpec) -> TableSpec:
+    assert spec.table is not None, "a table's desk serves joins with a table"
+    return spec.table

@@ -1,0 +1,57 @@
+"""The rows behind a share: slices of a batch's runs, as the plan names them.
+
+Of the history nothing is read unless another input brought something new; of a run nothing but the sections, the key
+range and the columns that are needed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from watersmeet.engine.window import WindowReader
+from watersmeet.kernel.match import Side
+from watersmeet.kernel.rows import Sorted
+from watersmeet.log.runs import RunReader
+from watersmeet.model.facts import Manifest, Run
+from watersmeet.schemes.scheme import Share, Slice
+
+
+@dataclass(frozen=True, slots=True)
+class RunSource:
+    """The runs of a batch. `history` holds those that a fresh row may meet."""
+
+    reader: RunReader | WindowReader
+    manifest: Manifest
+    history: Sequence[Run]
+
+    def sides(self, share: Share) -> tuple[Side, ...]:
+        return tuple(
+            Side(
+                one.input,
+                self._read(self.manifest.fresh, one.input, one.fresh),
+                self._read(self._history(one.input), one.input, one.history),
+            )
+            for one in share
+        )
+
+    def _history(self, name: str) -> Sequence[Run]:
+        met = any(run.input != name for run in self.manifest.fresh)
+        return self.history if met else ()
+
+    def _read(self, runs: Sequence[Run], name: str, wanted: Slice | None) -> list[Sorted]:
+        return [] if wanted is None else list(self._slices(runs, name, wanted))
+
+    def _slices(self, runs: Sequence[Run], name: str, wanted: Slice) -> Iterator[Sorted]:
+        columns = self.manifest.signature.columns(name)
+        sections = None if wanted.sections is None else [range(s.low, s.high) for s in wanted.sections]
+        for run in runs:
+            if run.input != name or not wanted.range.overlaps(run):
+                continue
+            for rows in self.reader.read(run, wanted.range, columns, sections).values():
+                if wanted.part is not None:
+                    rows = rows.slice(*wanted.part.positions(run, len(rows)))
+                if wanted.without:
+                    yield from rows.without(wanted.without)
+                else:
+                    yield rows

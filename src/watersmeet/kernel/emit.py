@@ -1,0 +1,243 @@
+"""From candidates to result batches: tests, then the columns that come out, bounded in rows and bytes.
+
+A kernel finds candidates as positions; `Emission` tests them and gathers their rows. It knows inputs by name, however
+many there are. A result batch has at most `OUTPUT_ROWS` rows and about `OUTPUT_BYTES`; a single result that exceeds
+these bytes is a batch of its own. No gathered array can reach 2 GiB, where Arrow's 32-bit offsets end, unless one
+value does.
+
+Where all rows of one side meet all rows of another and nothing is left to test, positions say nothing that the two
+numbers of rows do not say. `cross` then writes the columns of one side, the *tiled* one, once, as many copies behind
+each other as fit a batch, and all batches view them. Of the other side, the *spread* one, each batch holds some rows,
+each as often as the tiled side has rows. So a result costs one write for each column of one side instead of one read
+by position for each column of both.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from watersmeet.kernel.evaluate import same_value, surviving, take
+from watersmeet.kernel.keys import Indices, Mask
+from watersmeet.kernel.rows import (
+    all_row_bytes,
+    cut_by_bytes,
+    mean_row_bytes,
+    row_bytes,
+    take_rows,
+    take_values,
+    varies,
+)
+from watersmeet.kernel.vectors import Vectors
+from watersmeet.model.expression import Column, Expression, columns_of
+from watersmeet.model.types import VECTOR
+from watersmeet.model.window import AT
+
+# Rows of one result batch: large enough to hide the cost per batch on the way to the JVM.
+OUTPUT_ROWS = 65_536
+OUTPUT_BYTES = 32 << 20
+
+# `cross` needs batches of at least this many rows: with fewer, making batches costs more than positions do (at 1,024
+# rows four times as much), and positions can be cut by the bytes of each pair.
+LEAST_ROWS = 4_096
+# A side with fewer rows is not tiled: to put 65,536 copies of one row together takes 38 ms.
+TILED_ROWS = 256
+
+
+@dataclass(frozen=True, slots=True)
+class OutputColumn:
+    input: str
+    column: str
+    name: str
+
+
+class Picked(NamedTuple):
+    """Some rows of an input, by position."""
+
+    rows: pa.RecordBatch
+    at: Indices
+
+    def values(self, column: str) -> pa.Array:
+        return take_values(self.rows.column(column), self.at)
+
+
+# The rows of each input that make up candidates, aligned: the first of each input is the first candidate, and so on.
+Candidates = dict[str, Picked]
+# Two columns, as (input, name), that must have equal values.
+Equality = tuple[tuple[str, str], tuple[str, str]]
+
+
+@dataclass(frozen=True, slots=True)
+class Emission:
+    """What becomes of a candidate: it is tested, then the columns of `output` come out.
+
+    The tests, in this order: window times are at most `within` apart, the columns of `verify` are equal, `residual`
+    is true. `read` names the columns of each input that are copied for a candidate; vectors are read in place.
+    """
+
+    output: tuple[OutputColumn, ...]
+    residual: Expression | None = None
+    ansi: bool = True
+    verify: tuple[Equality, ...] = ()
+    within: int | None = None
+    read: dict[str, list[str]] = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        residual = columns_of(self.residual) if self.residual is not None else ()
+        gathered = dict.fromkeys(
+            [
+                *((c.input, c.column) for c in self.output),
+                *((c.input, c.name) for c in residual if c.type != VECTOR),
+            ]
+        )
+        read: dict[str, list[str]] = {}
+        for name, column in (*gathered, *(key for equality in self.verify for key in equality)):
+            read.setdefault(name, []).append(column)
+        object.__setattr__(self, "read", read)
+
+    @property
+    def tests_pairs(self) -> bool:
+        """Whether rows with equal keys may still fail."""
+        return self.residual is not None or self.within is not None
+
+    def results(self, found: Candidates) -> Iterator[pa.RecordBatch]:
+        """The candidates that pass, in bounded batches that are not empty."""
+        if self.within is not None:
+            found = _close(found, self.within)
+        for part in bounded(found, self.read):
+            batch = self._gathered(part)
+            if batch.num_rows:
+                yield batch
+
+    def _gathered(self, found: Candidates) -> pa.RecordBatch:
+        for (one, key), (other, also) in self.verify:
+            same = same_value(found[one].values(key), found[other].values(also))
+            found = _kept(found, np.flatnonzero(pc.fill_null(same, False)))
+        rows = _rows(found)
+        if self.residual is not None and rows:
+
+            def read(column: Column, alive: Indices) -> pa.Array | Vectors:
+                picked = found[column.input]
+                return take(picked.rows.column(column.name), picked.at[alive])
+
+            found = _kept(found, surviving(self.residual, read, rows, ansi=self.ansi))
+        arrays = [found[c.input].values(c.column) for c in self.output]
+        return pa.RecordBatch.from_arrays(arrays, names=[c.name for c in self.output])
+
+
+def rows_together(*sides: pa.RecordBatch) -> int:
+    """How many candidates to look at together, going by the mean size of a row."""
+    return max(1, min(OUTPUT_ROWS, OUTPUT_BYTES // sum(map(mean_row_bytes, sides))))
+
+
+def bounded(found: Candidates, read: Mapping[str, Sequence[str]]) -> Iterator[Candidates]:
+    """Cut candidates so that the columns to be read stay within `OUTPUT_BYTES`, whatever single values weigh."""
+    weighed = (
+        row_bytes([rows.column(column) for column in read.get(name, ())], at)
+        for name, (rows, at) in found.items()
+    )
+    sizes = [sizes for sizes in weighed if sizes is not None]
+    if not sizes:
+        yield found
+        return
+    for here in cut_by_bytes(sum(sizes[1:], sizes[0]), OUTPUT_BYTES):
+        yield {name: Picked(rows, at[here]) for name, (rows, at) in found.items()}
+
+
+def _rows(found: Candidates) -> int:
+    return len(next(iter(found.values())).at)
+
+
+def _kept(found: Candidates, keep: Indices) -> Candidates:
+    # By position: where about half of the candidates pass, a mask takes several times as long.
+    if len(keep) == _rows(found):
+        return found
+    return {name: Picked(rows, at.take(keep)) for name, (rows, at) in found.items()}
+
+
+def _close(found: Candidates, width: int) -> Candidates:
+    for one, other in itertools.combinations(found, 2):
+        times, others = (found[name].rows.column(AT).to_numpy().take(found[name].at) for name in (one, other))
+        found = _kept(found, np.flatnonzero(close_times(times, others, width)))
+    return found
+
+
+def close_times(left: npt.NDArray[np.int64], right: npt.NDArray[np.int64], width: int) -> Mask:
+    """Which of these pairs of window times are at most `width` apart.
+
+    One subtraction and one comparison: with the width added, a difference within the window is a number from 0 to
+    twice the width, and negative ones are larger than that as unsigned words.
+
+    >>> close_times(np.array([0, 10, 10]), np.array([5, 5, 4]), 5).tolist()
+    [True, True, False]
+    """
+    apart = left - right
+    apart += width
+    return apart.view(np.uint64) <= np.uint64(2 * width)
+
+
+def rows_crossed(*sides: pa.RecordBatch) -> int:
+    """How many results of a cross product fit a batch if all are as wide as the widest; 0 if those are too few."""
+    fit = OUTPUT_BYTES // max(1, sum(map(_widest_row, sides)))
+    return min(OUTPUT_ROWS, fit) if fit >= LEAST_ROWS else 0
+
+
+def _widest_row(rows: pa.RecordBatch) -> int:
+    if any(varies(field.type) for field in rows.schema):
+        return int(all_row_bytes(rows).max(initial=0))
+    return mean_row_bytes(rows) if rows.num_rows else 0
+
+
+def cross(
+    rows: Mapping[str, pa.RecordBatch], output: Sequence[OutputColumn], limit: int
+) -> Iterator[pa.RecordBatch]:
+    """Every pair of rows of two inputs once, in batches of at most `limit`.
+
+    The side with the narrower rows is spread, as it is the one that is written, or else the one with few rows.
+
+    >>> left, right = pa.record_batch({"a": [1, 2]}), pa.record_batch({"b": [7, 8, 9], "c": [4, 5, 6]})
+    >>> columns = OutputColumn("l", "a", "a"), OutputColumn("r", "b", "b")
+    >>> [batch.to_pydict() for batch in cross({"l": left, "r": right}, columns, 3)]
+    [{'a': [1, 1, 1], 'b': [7, 8, 9]}, {'a': [2, 2, 2], 'b': [7, 8, 9]}]
+    """
+    sides = [(name, side.select(needed(output, name))) for name, side in rows.items()]
+    sides.sort(key=lambda side: side[1].nbytes / side[1].num_rows)
+    if sides[1][1].num_rows < TILED_ROWS:
+        sides.sort(key=lambda side: side[1].num_rows)
+    (spread_name, spread), (_, tiled) = sides
+    # In equal parts: a short rest would be copied many times.
+    parts = max(1, math.ceil(tiled.num_rows / limit))
+    width = max(1, math.ceil(tiled.num_rows / parts))
+    for low in range(0, tiled.num_rows, width):
+        for spread_rows, tiled_rows in _laid_out(spread, tiled.slice(low, width), limit):
+            arrays = [
+                (spread_rows if c.input == spread_name else tiled_rows).column(c.column) for c in output
+            ]
+            yield pa.RecordBatch.from_arrays(arrays, names=[c.name for c in output])
+
+
+def needed(output: Sequence[OutputColumn], name: str) -> list[str]:
+    """The columns of one input that come out; under several names it is still one."""
+    return list(dict.fromkeys(c.column for c in output if c.input == name))
+
+
+def _laid_out(
+    spread: pa.RecordBatch, tiled: pa.RecordBatch, limit: int
+) -> Iterator[tuple[pa.RecordBatch, pa.RecordBatch]]:
+    """The two halves of each batch. `tiled` has at most `limit` rows."""
+    width = tiled.num_rows
+    copies = min(limit // width, spread.num_rows)
+    tiles = pa.concat_batches([tiled] * copies) if copies > 1 else tiled
+    which: Indices = np.repeat(np.arange(copies), width)
+    for low in range(0, spread.num_rows, copies):
+        rows = spread.slice(low, copies)
+        here = rows.num_rows * width
+        yield take_rows(rows, which[:here]), tiles.slice(0, here)

@@ -1,0 +1,112 @@
+"""Old formats of stored facts, brought up to the present one when they are read.
+
+Every change of stored facts raises `FORMAT`, adds a step here and a state of the old format to `tests/formats`. Formats
+from `OLDEST` on are read; a file is written again in the present format when its batch is next planned.
+
+    3   plans and statistics of all schemes side by side, most of them null
+    4   accepted gaps are named; claims of starts have a checksum and the first batch
+    5   one plan and one statistics object, named by the scheme's kind; heavy keys with one side for each input
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from watersmeet.model.facts import Manifest, Receipt
+
+OLDEST = 3
+
+# What formats 3 and 4 stored as the scheme was how keys are compared; from the plan alone it was to be guessed which scheme.
+_SORTED_BY_VALUE = "value"
+
+
+def upgrade(kind: type, plain: dict[str, Any]) -> dict[str, Any]:
+    """A fact of format 3 or 4 as format 5 has it. Other facts than these have not changed."""
+    if kind is Receipt:
+        return plain | {"output": [_run(run) for run in plain["output"]]}
+    return _manifest(plain) if kind is Manifest else plain
+
+
+def _manifest(plain: dict[str, Any]) -> dict[str, Any]:
+    # In format 3 a flag that switched the check for missing batches off for ever; later gaps are named.
+    manifest = {name: value for name, value in plain.items() if name != "skips_batches"}
+    names = [spec["name"] for spec in plain["signature"]["inputs"]]
+    plan = _plan(plain["plan"], plain["signature"], names)
+    signature = dict(plain["signature"])
+    signature["compared"] = signature.pop("scheme")
+    signature["scheme"] = plan["kind"]
+    return manifest | {
+        "format": plain["format"],
+        "signature": signature,
+        "history": [_run(run) for run in plain["history"]],
+        "fresh": [_run(run) for run in plain["fresh"]],
+        "merges": [_merge(merge) for merge in plain["merges"]],
+        "plan": {"scheme": plan, "assignments": plain["plan"].get("assignments", [])},
+    }
+
+
+def _merge(merge: dict[str, Any]) -> dict[str, Any]:
+    parts = [
+        part | {"output": part["output"] and [_run(run) for run in part["output"]]} for part in merge["parts"]
+    ]
+    return merge | {"parts": parts}
+
+
+def _run(run: dict[str, Any]) -> dict[str, Any]:
+    run = dict(run)
+    hot = {name: run.pop(f"hot{name}", default) for name, default in _HOT.items()}
+    if hot["_floor"]:
+        run["stats"] = {
+            "kind": "hot keys",
+            "keys": hot[""],
+            "rows": hot["_rows"],
+            "labels": hot["_labels"],
+            "floor": hot["_floor"],
+        }
+    return run
+
+
+_HOT: dict[str, Any] = {"": [], "_rows": [], "_labels": [], "_floor": 0}
+
+
+def _plan(plan: dict[str, Any], signature: dict[str, Any], inputs: list[str]) -> dict[str, Any]:
+    ranges = plan["ranges"]
+    if plan.get("pages"):
+        pages = dict(plan["pages"])
+        return {"kind": "table", "ranges": ranges, "reading": pages.pop("strategy", ""), **pages}
+    if plan.get("grid"):
+        return {"kind": "grid", **plan["grid"], "relocations": plan.get("relocations", [])}
+    if plan.get("cube"):
+        return _cube(plan["cube"], ranges, inputs)
+    if plan.get("biclique"):
+        return {"kind": "biclique", **plan["biclique"]}
+    by_value = signature["inputs"][0].get("order") == _SORTED_BY_VALUE
+    return {"kind": "range" if by_value else "hash", "ranges": ranges}
+
+
+def _cube(cube: dict[str, Any], ranges: list[Any], inputs: list[str]) -> dict[str, Any]:
+    def shape(old: dict[str, int]) -> list[int]:
+        return [old["rows"], old["cols"]] if old["rows"] else []
+
+    heavy = [
+        {
+            "key": one["key"],
+            "label": one["label"],
+            "rows": [one["left"], one["right"]],
+            "shape": shape(one["shape"]),
+            "tasks": one["tasks"],
+        }
+        for one in cube.get("heavy", [])
+    ]
+    changes = [
+        one | {"before": shape(one["before"]), "after": shape(one["after"])}
+        for one in cube.get("changes", [])
+    ]
+    return {
+        "kind": "hypercube",
+        **cube,
+        "inputs": inputs,
+        "ranges": ranges,
+        "heavy": heavy,
+        "changes": changes,
+    }

@@ -1,0 +1,135 @@
+"""Where state lives: one directory of immutable files.
+
+Everything above speaks to a `Files`: relative paths in, bytes and buffers out. Two things matter here.
+`publish` creates a file whole or not at all and never replaces one: it is the only point where two tasks
+can race, and what makes a manifest the single truth of its batch. `map` gives the bytes of a run without
+copying them into private memory: mapped from disk, or from a local copy of a remote file.
+
+`log/files.py` has the files of a local disk, `log/remote.py` those of an object store.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+import pyarrow as pa
+
+from watersmeet.credentials import hide
+from watersmeet.errors import ConfigError
+from watersmeet.log.codec import checksum
+
+# A new state directory: rows are in it, so nobody else gets in unless the user says so.
+STATE_MODE = 0o700
+
+# `file:///x`, `s3://bucket/x`: two letters at least, so that a Windows drive is not taken for a scheme.
+SCHEME = re.compile(r"^[A-Za-z][A-Za-z0-9+.-]+:")
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class Storage:
+    """Where state is and how it is opened there. `uri` may hold a credential; as text it is blanked out.
+
+    `cache` and `cache_bytes` are for remote state, `fsync` and `mode` for a local directory.
+
+    >>> str(Storage("s3://key:secret@bucket/state"))
+    's3://***@bucket/state'
+    """
+
+    uri: str
+    cache: str | None = None
+    cache_bytes: int | None = None
+    fsync: bool = False
+    mode: int = STATE_MODE
+
+    def __repr__(self) -> str:
+        return hide(self.uri) if SCHEME.match(self.uri) else self.uri
+
+
+@dataclass(frozen=True, slots=True)
+class FileInfo:
+    name: str
+    bytes: int
+    modified_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class StoredFile:
+    """A file that was written under a name made from its content."""
+
+    path: str
+    bytes: int
+    checksum: str
+
+    @staticmethod
+    def as_named(stem: str, content: pa.Buffer) -> StoredFile:
+        mark = checksum(content)
+        return StoredFile(f"{stem}-{mark}.arrow", content.size, mark)
+
+
+class StorageUnreachable(ConfigError):
+    """The storage cannot be reached from this machine: it may be from another."""
+
+
+class Files(Protocol):
+    """A directory of immutable files."""
+
+    @property
+    def place(self) -> str:
+        """The directory as the user wrote it, for messages: without its credentials."""
+        ...
+
+    @property
+    def storage(self) -> Storage:
+        """What opens this directory again, also in another process."""
+        ...
+
+    def make(self) -> None:
+        """Make the directory if it is missing and somebody else is about to write there."""
+        ...
+
+    def under(self, *parts: str) -> Files: ...
+
+    def read(self, path: str) -> bytes:
+        """The whole file; FileNotFoundError if there is none."""
+        ...
+
+    def map(self, path: str) -> pa.Buffer:
+        """The whole file as a buffer that is not private memory; FileNotFoundError if there is none."""
+        ...
+
+    def forget_copy(self, path: str) -> bool:
+        """Drop a local copy of a remote file, if there can be one: the next `map` fetches it anew."""
+        ...
+
+    def has_copy(self, path: str) -> bool:
+        """Whether the file's bytes are on this machine, so that `map` need not fetch them."""
+        ...
+
+    def write(self, stem: str, schema: pa.Schema, batches: Sequence[pa.RecordBatch]) -> StoredFile:
+        """Write record batches as an Arrow IPC file named `<stem>-<checksum>.arrow`: the same rows twice
+        are the same file.
+        """
+        ...
+
+    def publish(self, path: str, content: bytes) -> bool:
+        """Create the file, whole, unless it is there already. True if this call created it."""
+        ...
+
+    def exists(self, path: str) -> bool: ...
+
+    def entries(self, folder: str) -> list[FileInfo]:
+        """The files in a folder, in order of their names; empty if the folder does not exist."""
+        ...
+
+    def folders(self) -> list[str]: ...
+
+    def delete(self, path: str) -> None:
+        """Remove a file; nothing happens if it is gone already."""
+        ...
+
+    def delete_folder(self, name: str) -> None:
+        """Remove a folder and all that is in it; nothing happens if it is gone already."""
+        ...

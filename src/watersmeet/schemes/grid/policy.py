@@ -1,0 +1,281 @@
+"""The adaptive grid: which mapping, and when to change it.
+
+Source: Elseidy et al. 2014: the input-load factor (3.3), Algorithms 1 and 2 with epsilon, padding, tuple sizes,
+any number of cells, growth (4.2). Pure: the plan of a batch follows from the plan before it and from what the
+batch brought, so every task and every retry comes to the same one.
+
+The contract: `advance` is called when the rows of a batch are known and before they are joined; its plan
+applies to that batch itself. A batch may bring many rows at once; when a decision is due, the plan ends at the
+optimum of all that is known, however many steps away. With one row a batch, this is Algorithm 2:
+
+- ILF <= (3 + 2e) / (3 + e) of the optimum at any time, 1.25 for e = 1, while neither input is more than the
+  number of cells times the other. At a decision the mapping is optimal, so a cell's shares x (left) and y
+  (right) are within a factor of 2 of each other (Lemma 4.1). Until the next one, x grows to X <= (1+e)x and y to
+  Y <= (1+e)y. The ratio (X+Y) / (2X+Y/2) to the neighbour mapping is largest for Y/X = 2(1+e), and the
+  mapping after that is never better, since it would take Y > 8X.
+- Migrating costs at most 2 + 4/e times the time that the rows took that arrived since the decision before, 6 for
+  e = 1 (Lemma 4.5). Halving the rows n costs 2(R+dR)/n. Either dR >= eR, and this is at most (2 + 2/e) dR/n;
+  or dS >= eS, and with R/n <= 2S/m it is at most 2dR/n + 4dS/(em).
+
+We differ from the paper: statistics are not sampled but counted, since the batch's rows are known; a decision
+is not delayed by a row larger than what was left until it, since it applies to that row; all groups decide at
+the same time, by the padding of the largest group, which is never later than they would by their own.
+
+Not guaranteed: the bounds within a large batch, and for a fixed mapping. Nor that more cells are faster if they
+are no power of two: what is stored is bounded as the paper says, but fresh rows meet every group, so the cells of
+a small group read more of them (those of 4 among 20 read a quarter of the right input under (1, 4)).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from fractions import Fraction
+
+from watersmeet.errors import UsageError
+from watersmeet.schemes.grid.facts import (
+    ASKED,
+    FIRST,
+    GROW,
+    MIGRATE,
+    Amount,
+    GridGroup,
+    GridPlan,
+    GridShape,
+    Relocation,
+)
+from watersmeet.schemes.grid.relocation import StoredSections, count_relocation, estimate_stored
+
+# Sections of a run file are cut by 16 bits of the row's hash at most: more would be smaller than a page.
+MAX_PARTS = 1 << 16
+
+
+@dataclass(frozen=True, slots=True)
+class GridPolicy:
+    """How a grid chooses its mapping. Use one of the four makers below.
+
+    `expected` are the sizes that the first mapping is optimal for; `shape` overrules it.
+    """
+
+    adapts: bool
+    expected: tuple[int, int] = (1, 1)
+    shape: GridShape | None = None
+    epsilon: float = 1.0
+    min_rows: int = 0
+    capacity_bytes: int | None = None
+    max_cells: int = 0
+
+    def __post_init__(self) -> None:
+        if not 0 < self.epsilon <= 1:
+            raise UsageError(f"epsilon is {self.epsilon}: it must be above 0 and at most 1")
+        if self.min_rows < 0:
+            raise UsageError(f"min_rows is {self.min_rows}: it must not be negative")
+        if min(self.expected) < 0:
+            raise UsageError(f"expected sizes are {self.expected}: they must not be negative")
+        if self.capacity_bytes is not None and self.capacity_bytes < 1:
+            raise UsageError(f"capacity_bytes is {self.capacity_bytes}: a cell must hold something")
+
+
+def dynamic(
+    *, epsilon: float = 1.0, min_rows: int = 0, capacity_bytes: int | None = None, max_cells: int = 0
+) -> GridPolicy:
+    """DYNAMIC: adapt to what arrives. With a capacity the grid grows fourfold, up to `max_cells`, when at a
+    decision a cell holds more than half of it."""
+    return GridPolicy(
+        True, epsilon=epsilon, min_rows=min_rows, capacity_bytes=capacity_bytes, max_cells=max_cells
+    )
+
+
+def static_mid() -> GridPolicy:
+    """STATICMID: as square as possible, and so it stays."""
+    return GridPolicy(False)
+
+
+def static_opt(left_bytes: int, right_bytes: int) -> GridPolicy:
+    """STATICOPT: told the final sizes, take the best mapping for them at once."""
+    return GridPolicy(False, expected=(left_bytes, right_bytes))
+
+
+def fixed(rows: int, cols: int) -> GridPolicy:
+    """A mapping that the user names."""
+    if not (_is_power_of_two(rows) and _is_power_of_two(cols)):
+        raise UsageError(f"mapping ({rows}, {cols}): both sides must be powers of two, such as (4, 8)")
+    return GridPolicy(False, shape=GridShape(rows, cols))
+
+
+def ilf(shape: GridShape, left_size: int, right_size: int) -> Fraction:
+    """The input-load factor: what one cell reads and stores, in the unit of the sizes.
+
+    >>> ilf(GridShape(8, 8), 1, 64), ilf(GridShape(1, 64), 1, 64)
+    (Fraction(65, 8), Fraction(2, 1))
+    """
+    return Fraction(left_size, shape.rows) + Fraction(right_size, shape.cols)
+
+
+def optimal_mapping(
+    cells: int, left_size: int, right_size: int, *, current: GridShape | None = None, widest: int = MAX_PARTS
+) -> GridShape:
+    """The mapping of `cells`, a power of two, with the least input-load factor and no side above `widest`.
+
+    Among equals it is `current`, since staying is free, and otherwise the squarest.
+
+    >>> optimal_mapping(64, 1, 64)
+    GridShape(rows=1, cols=64)
+    """
+    sides = [1 << bit for bit in range(cells.bit_length())]
+    shapes = [GridShape(side, cells // side) for side in sides if max(side, cells // side) <= widest]
+    return min(
+        shapes,
+        key=lambda s: (
+            left_size * s.cols + right_size * s.rows,
+            s != current,
+            max(s.rows, s.cols),
+            s.rows,
+        ),
+    )
+
+
+def decompose(cells: int) -> tuple[int, ...]:
+    """The powers of two that sum to `cells`, largest first.
+
+    >>> decompose(20)
+    (16, 4)
+    """
+    return tuple(1 << bit for bit in reversed(range(cells.bit_length())) if cells >> bit & 1)
+
+
+def start_grid(cells: int, policy: GridPolicy) -> GridPlan:
+    """The plan before the first row: square, or as the policy says."""
+    if cells < 1:
+        raise UsageError(f"cells is {cells}: a grid has at least one")
+    if policy.shape is not None and policy.shape.cells != cells:
+        shape = policy.shape
+        raise UsageError(f"mapping ({shape.rows}, {shape.cols}) has {shape.cells} cells, not {cells}")
+    groups = tuple(_start_group(size, policy) for size in decompose(cells))
+    return GridPlan(epoch=0, parts=_parts_needed(groups, policy), groups=groups)
+
+
+def _start_group(cells: int, policy: GridPolicy) -> GridGroup:
+    bits = tuple(reversed(range(cells.bit_length() - 1)))
+    shape = policy.shape or optimal_mapping(cells, *policy.expected)
+    rows = shape.rows.bit_length() - 1
+    return GridGroup(bits[:rows], bits[rows:])
+
+
+def _parts_needed(groups: tuple[GridGroup, ...], policy: GridPolicy) -> int:
+    """The longest side that any group can reach: all cells of the largest one in a line, after all growth.
+
+    For a fixed mapping too, so that a query can be started again with another one, or let adapt.
+    """
+    cells, side = sum(group.cells for group in groups), groups[0].cells
+    while policy.adapts and policy.capacity_bytes is not None and 4 * cells <= policy.max_cells:
+        cells, side = 4 * cells, 4 * side
+    if side > MAX_PARTS:
+        raise UsageError(
+            f"a grid with a side of up to {side} parts is too fine: at most {MAX_PARTS} are kept"
+        )
+    return side
+
+
+def advance(
+    plan: GridPlan,
+    left: Amount,
+    right: Amount,
+    policy: GridPolicy,
+    stored: StoredSections | None = None,
+) -> tuple[GridPlan, Relocation | None]:
+    """The plan for the batch that brings these amounts, and the relocation if its shape is new.
+
+    `stored` says what the history holds in each section, to count the relocation exactly; without it the
+    amounts are estimated from the totals.
+    """
+    counted = replace(plan, left=plan.left + left, right=plan.right + right)
+    if not (policy.adapts and is_due(counted, policy)):
+        return counted, None
+    groups = _grow(_migrate(counted.groups, counted), counted, policy)
+    decided = replace(counted, groups=groups, decided_left=counted.left, decided_right=counted.right)
+    if groups == plan.groups:
+        return decided, None
+    return _changed(plan, decided, _reason(plan, decided), stored)
+
+
+def reshape(
+    plan: GridPlan, shapes: tuple[GridShape, ...], stored: StoredSections | None = None
+) -> tuple[GridPlan, Relocation | None]:
+    """The same grid under the mappings that the user now asks for."""
+    if plan.shapes == shapes:
+        return plan, None
+    groups = tuple(group.reshaped(shape) for group, shape in zip(plan.groups, shapes, strict=True))
+    return _changed(plan, replace(plan, groups=groups), ASKED, stored)
+
+
+def _changed(
+    before: GridPlan, after: GridPlan, reason: str, stored: StoredSections | None
+) -> tuple[GridPlan, Relocation]:
+    """A new epoch, and what it makes cells keep, read anew and drop."""
+    after = replace(after, epoch=before.epoch + 1)
+    amounts = count_relocation(before, after, stored or estimate_stored(before))
+    event = Relocation(
+        epoch=after.epoch,
+        reason=reason,
+        before=before.shapes,
+        after=after.shapes,
+        kept=amounts.kept,
+        moved=amounts.moved,
+        discarded=amounts.discarded,
+        exact=stored is not None,
+    )
+    return after, event
+
+
+def _reason(before: GridPlan, after: GridPlan) -> str:
+    if after.cells > before.cells:
+        return GROW
+    return MIGRATE if before.decided_left.rows + before.decided_right.rows else FIRST
+
+
+def is_due(plan: GridPlan, policy: GridPolicy) -> bool:
+    """Whether the mapping must be looked at again: line 2 of Algorithm 2, over padded sizes.
+
+    Once due, it stays so whatever else arrives, until `advance` decides.
+    """
+    rows = plan.left.rows + plan.right.rows
+    if rows == 0 or rows < policy.min_rows:
+        return False
+    cells = max(plan.group_cells)
+    now = _padded(plan.left.bytes, plan.right.bytes, cells)
+    then = _padded(plan.decided_left.bytes, plan.decided_right.bytes, cells)
+    return any(new - old >= policy.epsilon * old for new, old in zip(now, then, strict=True))
+
+
+def _padded(left_bytes: int, right_bytes: int, cells: int) -> tuple[int, int]:
+    """Sizes in units of 1 / cells, the smaller one filled up until they are no more than `cells` apart.
+
+    Without it, every row of an input that hardly has any would make a decision due.
+    """
+    return max(cells * left_bytes, right_bytes), max(cells * right_bytes, left_bytes)
+
+
+def _migrate(groups: tuple[GridGroup, ...], plan: GridPlan) -> tuple[GridGroup, ...]:
+    left, right = plan.left.bytes, plan.right.bytes
+    return tuple(
+        group.reshaped(optimal_mapping(group.cells, left, right, current=group.shape, widest=plan.parts))
+        for group in groups
+    )
+
+
+def _grow(groups: tuple[GridGroup, ...], plan: GridPlan, policy: GridPolicy) -> tuple[GridGroup, ...]:
+    """Split every cell in four while some cell holds more than half its capacity and there is room.
+
+    All groups grow together, so that their shares of the rows, and with them the sections, stay as they are.
+    """
+    while policy.capacity_bytes is not None:
+        cells = sum(group.cells for group in groups)
+        room = 4 * cells <= policy.max_cells and 4 * groups[0].cells <= plan.parts
+        if not room or 2 * replace(plan, groups=groups).max_load <= policy.capacity_bytes:
+            break
+        groups = _migrate(tuple(group.grown() for group in groups), plan)
+    return groups
+
+
+def _is_power_of_two(number: int) -> bool:
+    return number > 0 and number & (number - 1) == 0

@@ -1,0 +1,119 @@
+"""Heavy keys as facts: how many rows they have, and how a batch shares them out.
+
+Source: Qiu, Papadias, Yi: Streaming HyperCube (EDBT 2019), 3.2. A heavy key's rows of all inputs span a matrix with one
+axis for each input. The matrix is cut into cells, and each cell belongs to a task. Rows are cut by their position in
+the agreed runs, so a cell needs no hash function, no two cells share a combination, and a new shape needs no file to be
+written.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+import numpy.typing as npt
+
+from watersmeet.model.facts import KeyRange, SchemePlan
+
+Owners = npt.NDArray[np.int64]
+
+# Into how many parts the rows of each input are cut, in the order of `CubePlan.inputs`. Empty: the key is light.
+Shape = tuple[int, ...]
+LIGHT: Shape = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Bounds:
+    """At least `lower` rows, and at most `upper`."""
+
+    lower: int
+    upper: int
+
+
+@dataclass(frozen=True, slots=True)
+class HeavyKey:
+    """A key that is shared out. `tasks` names the owner of each cell, the last axis running fastest.
+
+    `rows` has for each input the bounds of the sketch over its live runs; they hold for history and batch together.
+    """
+
+    key: int
+    label: str
+    rows: tuple[Bounds, ...]
+    shape: Shape
+    tasks: tuple[int, ...]
+
+    @property
+    def owners(self) -> Owners:
+        return np.array(self.tasks, np.int64).reshape(self.shape)
+
+
+@dataclass(frozen=True, slots=True)
+class CubeChange:
+    """A key's shape before and from `batch` on, and the rows that moved.
+
+    Moved are the rows that some task reads for this key and would not have read under the plan before.
+    """
+
+    batch: int
+    label: str
+    before: Shape
+    after: Shape
+    moved_rows: int
+
+
+@dataclass(frozen=True, slots=True)
+class CubePlan(SchemePlan):
+    """The range of light keys of each task, and the heavy keys, ascending.
+
+    `epoch` counts the batches that changed the plan's shape. `load` is what the busiest task and `mean` what a task on
+    average will look up and emit, as planned. `changes` are the latest ones, oldest first.
+    """
+
+    kind: ClassVar[str] = "hypercube"
+    inputs: tuple[str, ...]
+    ranges: tuple[KeyRange, ...]
+    heavy: tuple[HeavyKey, ...] = ()
+    epoch: int = 0
+    load: int = 0
+    mean: int = 0
+    changes: tuple[CubeChange, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Box:
+    """Cells of one key that lie together: along each axis parts from `low` up to, not including, `high`."""
+
+    key: int
+    shape: Shape
+    low: tuple[int, ...]
+    high: tuple[int, ...]
+
+
+def boxes_of(heavy: HeavyKey, task: int) -> list[Box]:
+    """The cells of a task in few boxes: neighbours along the last axis, and layers that are alike."""
+    spans = sorted(_spans(heavy.owners == task))
+    return [
+        Box(heavy.key, heavy.shape, tuple(low for low, _ in span), tuple(high for _, high in span))
+        for span in spans
+    ]
+
+
+def _spans(mine: npt.NDArray[np.bool_]) -> list[tuple[tuple[int, int], ...]]:
+    """Boxes as (first, end) along each axis.
+
+    >>> _spans(np.array([[True, True, False], [True, True, True]]))
+    [((0, 1), (0, 2)), ((1, 2), (0, 3))]
+    """
+    if not mine.ndim:
+        return [()] if mine else []
+    found: list[tuple[tuple[int, int], ...]] = []
+    open_: dict[tuple[tuple[int, int], ...], int] = {}
+    for place in range(len(mine) + 1):
+        here = _spans(mine[place]) if place < len(mine) else []
+        ended = [inner for inner in open_ if inner not in here]
+        found += [((open_.pop(inner), place), *inner) for inner in ended]
+        for inner in here:
+            open_.setdefault(inner, place)
+    return found

@@ -1,0 +1,178 @@
+"""Keys that many rows of a run share, and how many rows of each all live runs may hold.
+
+A run lists, exactly, its keys of at least `floor` rows: runs are sorted, so a key with that many rows covers some
+position that is a multiple of `floor`, and only these positions are looked at. A frequent-items sketch (Cormode and
+Hadjieleftheriou 2008, as Apache DataSketches implements it) adds these lists up in bounded memory. A run that does not
+list a key may hold up to `floor - 1` rows of it if the key lies between its first and its last one, so the upper bound
+is wider by that. Only live runs count, so the same code serves the full stream and a sliding window.
+"""
+
+from __future__ import annotations
+
+import bisect
+import itertools
+import math
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import ClassVar
+
+import datasketches
+import numpy as np
+
+from watersmeet.model.facts import Run, RunStats
+from watersmeet.schemes.hypercube.facts import Bounds
+from watersmeet.schemes.scheme import Indices, Keys, NewRun
+
+# Workers that a task stands for: with so many cells each, the last one that is placed makes little difference.
+WORKERS_PER_TASK = 8
+MOST_WORKERS = 2048
+
+# A run need not list keys of fewer rows: their pairs are soon given out.
+LEAST_LISTED_ROWS = 32
+# What a run lists, as shares of its rows: a key's results go with the square of its rows, so a key that gives a task
+# as much to do as all others together may have far less than a task's share of the rows.
+LISTED_SHARES = 512
+
+# Keys that the sketch holds at most, as a power of two: above that, the least frequent ones make room.
+_SKETCH_BITS = 13
+
+
+@dataclass(frozen=True, slots=True)
+class HotKeys(RunStats):
+    """The keys of a run that have at least `floor` rows, ascending, with their rows.
+
+    The largest have a label: the value as people write it. With a floor of 0 nothing is known.
+    """
+
+    kind: ClassVar[str] = "hot keys"
+    keys: tuple[int, ...] = ()
+    rows: tuple[int, ...] = ()
+    labels: tuple[str, ...] = ()
+    floor: int = 0
+
+
+NOT_LISTED = HotKeys()
+
+
+def hot_keys_of(run: Run) -> HotKeys:
+    """What a run lists; nothing if another scheme described it."""
+    return run.stats if isinstance(run.stats, HotKeys) else NOT_LISTED
+
+
+def workers_of(tasks: int) -> int:
+    """The p of the paper's formulas."""
+    return max(tasks, min(WORKERS_PER_TASK * tasks, MOST_WORKERS))
+
+
+def listing_floor(rows: int, tasks: int) -> int:
+    """From how many rows on a run of `rows` rows lists a key.
+
+    Half a worker's share at most: what is heavy in all runs together is then listed by one of them at least.
+    """
+    shares = max(LISTED_SHARES * math.sqrt(tasks), 2 * workers_of(tasks))
+    return max(LEAST_LISTED_ROWS, math.ceil(rows / shares))
+
+
+def list_hot_keys(run: NewRun, tasks: int) -> HotKeys:
+    floor = listing_floor(run.sequence_rows, tasks)
+    begin, rows = hot_keys(run.keys, floor)
+    keys = run.keys[begin].tolist()
+    if run.labels is not None:
+        labels = tuple(run.labels(begin, rows))
+    else:
+        known = {
+            key: label
+            for listed in map(hot_keys_of, run.merged_from)
+            for key, label in zip(listed.keys, listed.labels, strict=True)
+            if label
+        }
+        labels = tuple(known.get(key, "") for key in keys)
+    return HotKeys(tuple(keys), tuple(rows.tolist()), labels, floor)
+
+
+def hot_keys(keys: Keys, floor: int) -> tuple[Indices, Indices]:
+    """Where the keys with at least `floor` rows begin, and how many rows each has. `keys` ascend.
+
+    >>> hot_keys(np.array([1, 3, 3, 3, 5, 7, 7], np.uint64), 2)
+    (array([1, 5]), array([3, 2]))
+    """
+    looked_at = np.unique(keys[::floor])
+    begin = np.searchsorted(keys, looked_at)
+    rows = np.searchsorted(keys, looked_at, side="right") - begin
+    hot = rows >= floor
+    return begin[hot], rows[hot]
+
+
+@dataclass(frozen=True, slots=True)
+class _Steps:
+    """Amounts at ascending keys, added up: `sums[n]` is that of the first n."""
+
+    keys: tuple[int, ...] = ()
+    sums: tuple[int, ...] = (0,)
+
+    @classmethod
+    def of(cls, amounts: Iterable[tuple[int, int]]) -> _Steps:
+        steps = sorted(amounts)
+        sums = itertools.accumulate((amount for _, amount in steps), initial=0)
+        return cls(tuple(key for key, _ in steps), tuple(sums))
+
+
+@dataclass(frozen=True, slots=True)
+class Frequent:
+    """The keys that some live run lists, with bounds for all rows of the input, and their labels.
+
+    `begun` and `ended` have the rows that runs may hold of a key without listing it, by their first and last keys;
+    `error` is what the sketch may have let go of.
+    """
+
+    bounds: dict[int, Bounds] = field(default_factory=dict)
+    labels: dict[int, str] = field(default_factory=dict)
+    begun: _Steps = field(default_factory=_Steps)
+    ended: _Steps = field(default_factory=_Steps)
+    error: int = 0
+
+    def of(self, key: int) -> Bounds:
+        return self.bounds.get(key) or Bounds(0, _unlisted(key, self.begun, self.ended) + self.error)
+
+
+def _unlisted(key: int, begun: _Steps, ended: _Steps) -> int:
+    """The rows that all runs together may hold of a key if none lists it: those that end before it hold none."""
+    return begun.sums[bisect.bisect_right(begun.keys, key)] - ended.sums[bisect.bisect_left(ended.keys, key)]
+
+
+def frequent(runs: Sequence[Run]) -> Frequent:
+    """The bounds that the runs of one input give.
+
+    >>> def run(rows, *listed):
+    ...     return Run("l", "p", "p", 0, rows, 1, 0, 9, "", stats=HotKeys(*listed))
+    >>> one = run(100, (7,), (40,), ("seven",), 10)
+    >>> found = frequent([one, run(50, (7, 9), (20, 6), ("", ""), 5)])
+    >>> found.of(7), found.of(9), found.of(1)
+    (Bounds(lower=60, upper=60), Bounds(lower=6, upper=15), Bounds(lower=0, upper=13))
+    """
+    sketch = datasketches.frequent_items_sketch(_SKETCH_BITS)
+    labels: dict[int, str] = {}
+    covered: dict[int, int] = defaultdict(int)
+    for run in runs:
+        listed, slack = hot_keys_of(run), _slack(run)
+        for key, rows, label in zip(listed.keys, listed.rows, listed.labels, strict=True):
+            sketch.update(key, rows)
+            covered[key] += slack
+            if label:
+                labels[key] = label
+    begun = _Steps.of((run.low, _slack(run)) for run in runs)
+    ended = _Steps.of((run.high, _slack(run)) for run in runs)
+    found = sketch.get_frequent_items(datasketches.frequent_items_error_type.NO_FALSE_NEGATIVES, 0)
+    bounds = {
+        key: Bounds(lower, upper + _unlisted(key, begun, ended) - covered[key])
+        for key, _estimate, lower, upper in found
+    }
+    # What the sketch let go of is listed nowhere: its error comes on top.
+    return Frequent(bounds, labels, begun, ended, sketch.get_upper_bound(-1))
+
+
+def _slack(run: Run) -> int:
+    """The rows that a key may have in a run without being listed; all of them where a run lists nothing."""
+    floor = hot_keys_of(run).floor
+    return floor - 1 if floor else run.rows

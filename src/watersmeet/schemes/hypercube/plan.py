@@ -1,0 +1,452 @@
+"""Streaming HyperCube: an equality join that no hot key can hold back.
+
+Source: Qiu, Papadias, Yi: Streaming HyperCube (EDBT 2019), 3.2. A key with more than its share of the rows is heavy:
+its pairs are a matrix, cut into a grid of cells whose sides follow the square root of its output; a side is halved or
+doubled when it is more than a factor of two off. All other keys are light and lie in ranges of order keys.
+
+Where we go another way, and why:
+
+- Nothing is sent or stored for a change: rows lie in runs that every task can read, and the plan of a batch says who
+  reads what. So shapes follow from the batch at hand, its fresh rows included.
+- Counts of suspected keys are exact (runs are sorted); the sketch only says which to suspect, and within what bounds.
+- There are several workers' worth of cells for each task (`workers`), so that unequal cells can be balanced.
+- The ranges of light keys are not of equal width: they even out what the cells leave uneven.
+- A side that should be narrower than one part leaves its share to the other side (a key that one input has once).
+- Workers are shared out by a key's part of all heavy output, or by that of this batch's where it is more: a key that
+  has just come into fashion has little output to show, and all of the batch's work. A key that a batch does not bring
+  keeps its grid: there is nothing to gain, and the rows would move back with the next batch. Only a side that is more
+  than `IDLE_EXCESS` times as long as its part of all heavy output allows is halved.
+
+Invariant: the sides of a key that the batch brings are within a factor of two of the desired ones; those of another
+key are at most `IDLE_EXCESS` times too long. So the rows that a task has stay near N / p + sqrt(OUT / p), also where
+keys take turns; tests/property/test_cube_bounds.py has the constants, which are measured and not proved.
+
+Not guaranteed: that a change of shape pays for what it moves. Shapes are fixed first, by the rule above; costs are
+compared for owners and ranges alone. Nor a constant for rows moved by row that arrives: keys that take turns with a
+few rows each move more, and the results pay for it.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import ClassVar
+
+import numpy as np
+import numpy.typing as npt
+
+from watersmeet.model.facts import KeyRange
+from watersmeet.model.figures import bounds, count
+from watersmeet.schemes.balance import even_ranges
+from watersmeet.schemes.hypercube.allot import (
+    NOBODY,
+    PAYBACK_BATCHES,
+    Allotment,
+    Lot,
+    allot_anew,
+    allot_rest,
+    allot_sticky,
+    inherited,
+    moved_rows,
+    task_of,
+)
+from watersmeet.schemes.hypercube.census import KeyCounts, Profile, Stored, count_keys, sample_work
+from watersmeet.schemes.hypercube.facts import LIGHT, CubeChange, CubePlan, HeavyKey, Owners, Shape, boxes_of
+from watersmeet.schemes.hypercube.hot_keys import Frequent, HotKeys, frequent, list_hot_keys, workers_of
+from watersmeet.schemes.scheme import (
+    BatchFacts,
+    InputShare,
+    KeysOf,
+    NewRun,
+    RowPart,
+    Scheme,
+    Share,
+    Shown,
+    Slice,
+    by_input,
+    check_ranges,
+    share_of,
+)
+
+# A key is heavy by its work from so many workers' shares on: what is less, the ranges of light keys even out.
+WORK_WORKERS = 2
+
+# Keys counted exactly, for each worker: the heavy ones (at most two for each), and the largest of the light ones.
+COUNTED_PER_WORKER = 4
+
+# Fresh rows looked up for each task and input to see where the light work lies: an error of some 4 % a task.
+SAMPLES_PER_TASK = 512
+
+# What a change must spare the busiest task at least, as a share of a task's mean work. Of what is known by a sample:
+# less may be the sample's error.
+SAMPLED_GAIN = 0.1
+# Of what is counted: so much for each task, and at most so much. The more tasks there are, the more rows a change moves:
+# with a hundredth on 48 tasks up to fourteen moved for each that arrived, with this up to six.
+SURE_GAIN_BY_TASK, SURE_GAIN = 0.005, 0.05
+
+# Changes of shape that a plan remembers.
+CHANGES_KEPT = 20
+
+# How many times too long a side may be while its key does not come. A key that comes alone has all workers, and k keys
+# of equal output that take turns should have the k-th part each, a side of the root of that: with four, up to sixteen
+# of them have a side that suits both, and keep it. With less, grids would grow and shrink with every turn.
+IDLE_EXCESS = 4
+
+# Into how many parts each input's rows of a key should be cut; not whole numbers yet.
+Sides = tuple[float, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Hypercube(Scheme[CubePlan]):
+    """Give every heavy key a grid of its own, and every task a range of the light keys."""
+
+    name: ClassVar[str] = "hypercube"
+    plan_type = CubePlan
+    stats_type = HotKeys
+
+    def describe(self, run: NewRun, tasks: int) -> HotKeys:
+        return list_hot_keys(run, tasks)
+
+    def plan(self, facts: BatchFacts) -> CubePlan:
+        old, new = (by_input(runs, facts.inputs) for runs in (facts.reachable, facts.fresh))
+        stored = {name: Stored(old[name], new[name]) for name in facts.inputs}
+        return plan_cube(facts.plan_before(CubePlan), stored, facts.keys_of, facts.tasks, facts.batch)
+
+    def shares(self, plan: CubePlan, inputs: Sequence[str], task: int, tasks: int) -> Iterator[Share]:
+        mine = plan.ranges[task]
+        heavy = tuple(one.key for one in plan.heavy if mine.low <= one.key < mine.high)
+        # Without fresh rows of a heavy key no result of it is found: its old rows need not be left out.
+        light = Slice(mine)
+        yield tuple(InputShare(name, replace(light, without=heavy), light) for name in inputs)
+        for one in plan.heavy:
+            for box in boxes_of(one, task) if task in one.tasks else ():
+                key = KeyRange(box.key, box.key + 1)
+                yield tuple(
+                    share_of(name, Slice(key, part=RowPart(low, high, of)))
+                    for name, low, high, of in zip(inputs, box.low, box.high, box.shape, strict=True)
+                )
+
+    def check(self, plan: CubePlan, tasks: int) -> None:
+        check_ranges(plan.ranges, tasks)
+        keys = [one.key for one in plan.heavy]
+        assert keys == sorted(set(keys)), "heavy keys must ascend strictly"
+        for one in plan.heavy:
+            assert len(one.shape) == len(plan.inputs), f"{one.label} has a shape of {len(one.shape)} sides"
+            cells = math.prod(one.shape)
+            assert len(one.tasks) == cells, f"{one.label} has {cells} cells and {len(one.tasks)} owners"
+            assert all(0 <= task < tasks for task in one.tasks), f"a cell of {one.label} has no task"
+            met = np.zeros(one.shape, np.int64)
+            for box in (box for task in range(tasks) for box in boxes_of(one, task)):
+                met[tuple(map(slice, box.low, box.high))] += 1
+            assert (met == 1).all(), f"a cell of {one.label} is in no box, or in two"
+
+    @classmethod
+    def show(cls, plan: CubePlan, inputs: Sequence[str]) -> Shown:
+        """Such as: hypercube: 3 heavy keys, planned balance 1.04 (busiest / mean), 2 changes."""
+        keys = len(plan.heavy)
+        balance = f"{plan.load / plan.mean:.2f} (busiest / mean)" if plan.mean else "-"
+        summary = f"hypercube: {keys} heavy key{'' if keys == 1 else 's'}, planned balance {balance}"
+        if plan.epoch:
+            summary += f", {count(plan.epoch)} change{'' if plan.epoch == 1 else 's'}"
+        heaviest = sorted(plan.heavy, key=lambda one: (-sum(rows.lower for rows in one.rows), one.key))
+        return Shown(
+            summary,
+            columns=("heavy key", *(f"rows of {name}" for name in inputs), "grid", "tasks"),
+            rows=tuple(_shown_key(one) for one in heaviest),
+            events=tuple(_shown_change(one) for one in reversed(plan.changes)),
+        )
+
+
+def _shown_key(one: HeavyKey) -> tuple[str, ...]:
+    rows = (bounds(of.lower, of.upper) for of in one.rows)
+    return (one.label, *rows, _shown_shape(one.shape), str(len(set(one.tasks))))
+
+
+def _shown_change(one: CubeChange) -> tuple[str, str, str]:
+    """Such as: batch 7: BADA-17 2 x 2 -> 4 x 2, 1,234 rows moved."""
+    shapes = f"{_shown_shape(one.before)} -> {_shown_shape(one.after)}"
+    return f"batch {one.batch}: ", one.label, f" {shapes}, {count(one.moved_rows)} rows moved"
+
+
+def _shown_shape(shape: Shape) -> str:
+    """
+    >>> _shown_shape((4, 2)), _shown_shape(())
+    ('4 x 2', 'light')
+    """
+    return " x ".join(map(str, shape)) or "light"
+
+
+def desired_sides(rows: Sequence[int], heavy_output: float, workers: int) -> Sides:
+    """What the static HyperCube would give a key with so many rows in each input.
+
+    >>> desired_sides((100, 100), 20_000, 8)
+    (2.0, 2.0)
+    """
+    scale: float = (workers / heavy_output) ** (1 / len(rows))
+    return tuple(count * scale for count in rows)
+
+
+def attainable(desired: Sides) -> Sides:
+    """The nearest with at least one part on each side and as many cells.
+
+    >>> attainable((12.0, 0.5))
+    (6.0, 1.0)
+    """
+    cells = max(1.0, math.prod(desired))
+    sides = list(desired)
+    while min(sides) < 1:
+        sides = [max(1.0, side) for side in sides]
+        long = [place for place, side in enumerate(sides) if side > 1]
+        if not long:
+            break
+        scale = (cells / math.prod(sides)) ** (1 / len(long))
+        sides = [side * scale if place in long else side for place, side in enumerate(sides)]
+    return tuple(sides)
+
+
+def first_shape(wanted: Sides) -> Shape:
+    """The nearest powers of two; from four on the next above, or nearly so, so that a large key is cut finely.
+
+    >>> first_shape((2.7, 5.2))
+    (2, 8)
+    """
+    return tuple(map(_first, wanted))
+
+
+# As a power of two: a side that is a tenth above one may stay there.
+NEARLY = 0.15
+
+
+def _first(wanted: float) -> int:
+    bits = math.log2(wanted)
+    return 1 << (round(bits) if wanted < 4 else math.ceil(bits - NEARLY))
+
+
+def next_shape(shape: Shape, wanted: Sides) -> Shape:
+    """Halve or double a side, one at a time, while it is more than a factor of two off.
+
+    >>> next_shape((2, 2), (1.414, 4.243))
+    (2, 4)
+    """
+    return tuple(map(_stepped, shape, wanted))
+
+
+def _stepped(parts: int, wanted: float) -> int:
+    while parts > 2 * wanted and parts > 1:
+        parts //= 2
+    while parts < wanted / 2:
+        parts *= 2
+    return parts
+
+
+def idle_shape(shape: Shape, wanted: Sides) -> Shape:
+    """Halve a side while it is more than `IDLE_EXCESS` times too long.
+
+    >>> idle_shape((32, 8), (2.0, 4.0))
+    (8, 8)
+    """
+    return tuple(map(_shortened, shape, wanted))
+
+
+def _shortened(parts: int, wanted: float) -> int:
+    while parts > IDLE_EXCESS * wanted:
+        parts //= 2
+    return parts
+
+
+def is_heavy(share: float, workers: int, was_heavy: bool) -> bool:
+    """More than a worker's share makes a key heavy, less than half of it light; in between it stays what it was."""
+    return share * workers > (0.5 if was_heavy else 1.0)
+
+
+def plan_cube(
+    before: CubePlan | None, stored: Mapping[str, Stored], keys_of: KeysOf, tasks: int, batch: int
+) -> CubePlan:
+    """The plan of a batch, from the plan before it and the runs of each input."""
+    inputs, runs = tuple(stored), tuple(stored.values())
+    known = before or CubePlan(inputs, ())
+    ranges = known.ranges if len(known.ranges) == tasks else None
+    if not any(one.fresh_rows for one in runs):
+        return known if ranges else CubePlan(inputs, even_ranges(tasks), epoch=known.epoch)
+    workers = workers_of(tasks)
+    seen = [frequent([*one.old, *one.new]) for one in runs]
+    were_heavy = {one.key: one for one in known.heavy} if ranges else {}
+    counts = count_keys(runs, _suspects(seen, were_heavy, workers), keys_of)
+    sampled = sample_work(runs, counts.keys, SAMPLES_PER_TASK * tasks, keys_of)
+    work = counts.probed + counts.emitted
+    whole = sampled.total + float(work.sum())
+    # By the rows, as the paper has it, and by the work of this batch: results go with the product of the rows.
+    all_rows = sum(one.rows for one in runs)
+    share = np.maximum(counts.total.sum(axis=0) / all_rows, work / whole / WORK_WORKERS)
+    mask = np.array(
+        [
+            is_heavy(own, workers, key in were_heavy)
+            for key, own in zip(counts.keys.tolist(), share.tolist(), strict=True)
+        ],
+        np.bool_,
+    )
+    light = _put_together(sampled, Profile(counts.keys[~mask], work[~mask]))
+    lots = _lots(counts.where(mask), were_heavy, workers, float(work[mask].sum()) / whole)
+    released = _released(counts.where(~mask), were_heavy)
+    light_old = sum(one.old_rows for one in runs) - sum(sum(lot.old_rows) for lot in (*lots, *released))
+    sure = min(SURE_GAIN, SURE_GAIN_BY_TASK * tasks)
+    doubt = (SAMPLED_GAIN * sampled.total + sure * float(work.sum())) / tasks
+    had = ranges or even_ranges(tasks)
+    chosen, moved = _best(lots, released, were_heavy, light, had, light_old, doubt)
+    heavy = tuple(_heavy_key(lot, chosen.owners[place].reshape(-1), seen) for place, lot in enumerate(lots))
+    changes = _changes(heavy, released, were_heavy, moved, batch)
+    changed = heavy_shapes(heavy) != heavy_shapes(known.heavy) or chosen.ranges != had
+    return CubePlan(
+        inputs,
+        chosen.ranges,
+        heavy=heavy,
+        epoch=known.epoch + changed,
+        load=round(chosen.busiest),
+        mean=round(float(chosen.load.mean())),
+        changes=(*known.changes, *changes)[-CHANGES_KEPT:],
+    )
+
+
+def heavy_shapes(heavy: Sequence[HeavyKey]) -> list[tuple[int, Shape, tuple[int, ...]]]:
+    return [(one.key, one.shape, one.tasks) for one in heavy]
+
+
+def _suspects(
+    seen: Sequence[Frequent], were_heavy: Mapping[int, HeavyKey], workers: int
+) -> npt.NDArray[np.uint64]:
+    """The keys to count: those with the highest bounds, and those that were heavy."""
+    listed = set().union(*(one.bounds for one in seen))
+    most = COUNTED_PER_WORKER * workers
+    if len(listed) > most:
+        upper = {key: sum(one.of(key).upper for one in seen) for key in listed}
+        listed = set(sorted(listed, key=lambda key: (-upper[key], key))[:most])
+    return np.array(sorted(listed | were_heavy.keys()), np.uint64)
+
+
+def _put_together(sampled: Profile, counted: Profile) -> Profile:
+    """Where the work on light keys lies: by a sample for most, exactly for those that were counted."""
+    keys = np.concatenate([sampled.keys, counted.keys])
+    order = np.argsort(keys, kind="stable")
+    return Profile(keys[order], np.concatenate([sampled.work, counted.work])[order])
+
+
+def _lots(
+    heavy: KeyCounts, were_heavy: Mapping[int, HeavyKey], workers: int, heavy_share: float
+) -> list[Lot]:
+    """Shapes for the heavy keys, which are `heavy_share` of all work: of the workers they get as much."""
+    # A key that one input lacks has rows all the same: they count as if the other had one.
+    rows = np.maximum(heavy.total, 1).astype(np.float64)
+    output, probed, emitted = rows.prod(axis=0), heavy.probed, heavy.emitted
+    work = probed + emitted
+    all_output = float(output.sum())
+    share = np.maximum(output / all_output, work / max(1.0, float(work.sum())))
+    busy = max(1, round(workers * heavy_share))
+    lots = []
+    for place, key in enumerate(heavy.keys.tolist()):
+        known = were_heavy.get(key)
+        sides = rows[:, place].astype(np.int64).tolist()
+        if known is not None and not probed[place]:
+            # By all workers: what light keys have of this batch says nothing about the one that brings the key.
+            shape = idle_shape(known.shape, attainable(desired_sides(sides, all_output, workers)))
+        else:
+            wanted = attainable(desired_sides(sides, float(output[place] / share[place]), busy))
+            shape = first_shape(wanted) if known is None else next_shape(known.shape, wanted)
+        fresh = heavy.new[:, place].tolist()
+        cell_work = sum(new / parts for new, parts in zip(fresh, shape, strict=True))
+        cell_work += float(emitted[place]) / math.prod(shape)
+        lots.append(Lot(key, shape, cell_work, tuple(heavy.old[:, place].tolist())))
+    return lots
+
+
+def _released(light: KeyCounts, were_heavy: Mapping[int, HeavyKey]) -> list[Lot]:
+    """The keys that are heavy no more: all their rows go to the task in whose range they lie."""
+    whole = (1,) * len(light.new)
+    return [
+        Lot(key, whole, 0.0, tuple(light.old[:, place].tolist()))
+        for place, key in enumerate(light.keys.tolist())
+        if key in were_heavy
+    ]
+
+
+def _best(
+    lots: Sequence[Lot],
+    released: Sequence[Lot],
+    were_heavy: Mapping[int, HeavyKey],
+    light: Profile,
+    ranges: Sequence[KeyRange],
+    light_old: int,
+    doubt: float,
+) -> tuple[Allotment, list[int]]:
+    """Keep all, cut the ranges anew, or give out everything anew: what costs least, with what it moves.
+
+    A change must be better by more than the `doubt`.
+    """
+    tasks = len(ranges)
+    kept = [
+        inherited(were_heavy[lot.key], lot.shape, tasks) if lot.key in were_heavy else _as_light(lot, ranges)
+        for lot in lots
+    ]
+    options = (
+        allot_sticky(lots, kept, light, tuple(ranges)),
+        allot_rest(lots, kept, light, tasks),
+        allot_anew(lots, kept, light, tasks),
+    )
+    moved = [_moved(lots, released, option, were_heavy, ranges, light_old) for option in options]
+    costs = [
+        option.busiest + sum(rows) / PAYBACK_BATCHES + (doubt if place else 0.0)
+        for place, (option, rows) in enumerate(zip(options, moved, strict=True))
+    ]
+    best = costs.index(min(costs))
+    return options[best], moved[best][:-1]
+
+
+def _moved(
+    lots: Sequence[Lot],
+    released: Sequence[Lot],
+    option: Allotment,
+    were_heavy: Mapping[int, HeavyKey],
+    ranges: Sequence[KeyRange],
+    light_old: int,
+) -> list[int]:
+    keys = np.array([lot.key for lot in released], np.uint64)
+    owners = [
+        np.full(lot.shape, task) for lot, task in zip(released, task_of(keys, option.ranges), strict=True)
+    ]
+    after = replace(option, owners=(*option.owners, *owners))
+    return moved_rows([*lots, *released], after, were_heavy, ranges, light_old)
+
+
+def _as_light(lot: Lot, ranges: Sequence[KeyRange]) -> Owners:
+    """The cells of a key that was light until now: its first one stays with the task that had it."""
+    owners = np.full(lot.shape, NOBODY)
+    owners.flat[0] = task_of(np.array([lot.key], np.uint64), ranges)[0]
+    return owners
+
+
+def _heavy_key(lot: Lot, owners: Owners, seen: Sequence[Frequent]) -> HeavyKey:
+    return HeavyKey(
+        key=lot.key,
+        label=next((one.labels[lot.key] for one in seen if lot.key in one.labels), f"hash {lot.key:016x}"),
+        rows=tuple(one.of(lot.key) for one in seen),
+        shape=lot.shape,
+        tasks=tuple(owners.tolist()),
+    )
+
+
+def _changes(
+    heavy: Sequence[HeavyKey],
+    released: Sequence[Lot],
+    were_heavy: Mapping[int, HeavyKey],
+    moved: Sequence[int],
+    batch: int,
+) -> list[CubeChange]:
+    changes = []
+    for one, rows in zip(heavy, moved[: len(heavy)], strict=True):
+        before = were_heavy[one.key].shape if one.key in were_heavy else LIGHT
+        if before != one.shape:
+            changes.append(CubeChange(batch, one.label, before, one.shape, rows))
+    for lot, rows in zip(released, moved[len(heavy) :], strict=True):
+        old = were_heavy[lot.key]
+        changes.append(CubeChange(batch, old.label, old.shape, LIGHT, rows))
+    return changes

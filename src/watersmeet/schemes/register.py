@@ -1,0 +1,25 @@
+"""All schemes by name. A new one is a new file beside these and a line here."""
+
+from __future__ import annotations
+
+from watersmeet.model.facts import RunStats, SchemePlan
+from watersmeet.schemes.biclique import Biclique
+from watersmeet.schemes.grid.scheme import Grid
+from watersmeet.schemes.hash import Hash
+from watersmeet.schemes.hypercube.plan import Hypercube
+from watersmeet.schemes.range import Range
+from watersmeet.schemes.scheme import Scheme
+from watersmeet.schemes.table.plan import TableScheme
+
+SCHEMES: dict[str, type[Scheme]] = {
+    scheme.name: scheme for scheme in (Hash, Hypercube, Biclique, Range, Grid, TableScheme)
+}
+
+
+def plan_types() -> dict[str, type[SchemePlan]]:
+    """The classes of stored plans, by the `kind` that names them in JSON."""
+    return {scheme.plan_type.kind: scheme.plan_type for scheme in SCHEMES.values()}
+
+
+def stats_types() -> dict[str, type[RunStats]]:
+    return {found.kind: found for scheme in SCHEMES.values() if (found := scheme.stats_type)}

@@ -1,0 +1,277 @@
+"""What every way of sharing a join has in common: the protocol, and the words that plans are made of.
+
+A scheme decides which task joins which rows. It is pure: it sees facts and returns facts, and the engine reads the
+rows. For each batch
+
+    describe   what ingest and merging record about a run, for later plans
+    plan       who joins what in this batch, from the plan before and the runs
+    shares     what one task joins under a plan, as slices of runs
+    check      raise if a plan misses a pair or joins it twice
+
+Invariant of every scheme: over all tasks, each combination of rows that the batch owes lies in exactly one share. The
+batch owes every combination with at least one fresh row; the kernels apply that rule inside a share, so `shares`
+names fresh and stored rows of each input apart.
+
+A new scheme is a new file here and a line in `schemes/register.py`.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar, Generic, TypeVar
+
+import numpy as np
+import numpy.typing as npt
+
+from watersmeet.model.facts import (
+    BY_HASH,
+    FULL_RANGE,
+    KEY_SPACE,
+    Descriptor,
+    KeyRange,
+    Layout,
+    Manifest,
+    Run,
+    RunStats,
+    SchemePlan,
+)
+
+Keys = npt.NDArray[np.uint64]
+Indices = npt.NDArray[np.int64]
+
+# The sorted order keys of a run that is not cut into sections.
+KeysOf = Callable[[Run], Keys]
+
+AnyPlan = TypeVar("AnyPlan", bound=SchemePlan)
+
+
+@dataclass(frozen=True, slots=True)
+class SectionRange:
+    """Sections from `low` up to, not including, `high`."""
+
+    low: int
+    high: int
+
+
+@dataclass(frozen=True, slots=True)
+class RowPart:
+    """Parts `low` up to, not including, `high` of `of` equal parts of the rows that a run has of one key.
+
+    The cut is turned by an amount drawn from the run's checksum, so that odd rows do not all fall to the same part.
+    Cuts are nested: part x of n is parts 2x and 2x + 1 of 2n. That is the split of Streaming HyperCube's migration
+    (3.2), without a second hash function.
+    """
+
+    low: int
+    high: int
+    of: int
+
+    def positions(self, run: Run, count: int) -> tuple[int, int]:
+        """Where these parts of `count` rows begin and end.
+
+        >>> run = Run("l", "p", "p", 0, 9, 1, 0, 9, "8000000000000000")
+        >>> [RowPart(part, part + 1, 4).positions(run, 9) for part in range(4)]
+        [(0, 2), (2, 5), (5, 7), (7, 9)]
+        """
+        turn = int(run.checksum or "0", 16) * self.of >> 64
+        return (count * self.low + turn) // self.of, (count * self.high + turn) // self.of
+
+
+@dataclass(frozen=True, slots=True)
+class Slice:
+    """Rows of one input: a key range; of runs cut into sections some of them; a part of each run; some keys left out."""
+
+    range: KeyRange = FULL_RANGE
+    sections: tuple[SectionRange, ...] | None = None
+    part: RowPart | None = None
+    without: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class InputShare:
+    """The fresh and the stored rows of one input that a task joins; None is no row."""
+
+    input: str
+    fresh: Slice | None
+    history: Slice | None
+
+
+# What a task joins at once: a slice of each input, in the order of the signature.
+Share = tuple[InputShare, ...]
+
+
+def share_of(input_name: str, rows: Slice) -> InputShare:
+    """The same slice of fresh and stored rows."""
+    return InputShare(input_name, rows, rows)
+
+
+@dataclass(frozen=True, slots=True)
+class NewRun:
+    """A run as a scheme sees it before it is described.
+
+    `keys` ascend; they are empty where the run is cut into sections. `sequence_rows` are those of the sorted sequence
+    that the run is a part of. `labels` gives the values behind some keys as people write them, by the keys' first
+    positions and rows; a label may be empty. A merge does not know them, but the runs that it was `merged_from`.
+    """
+
+    keys: Keys
+    sequence_rows: int
+    labels: Callable[[Indices, Indices], Sequence[str]] | None = None
+    merged_from: Sequence[Run] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class BatchFacts:
+    """All that a scheme may know when it plans a batch.
+
+    `before` is the parent's plan, by whichever scheme, and `batch_before` its batch. Of the `history` only `reachable` runs hold rows that a fresh row
+    can meet; without a window the two are the same. `outside` is what the scheme's part of the engine has seen of the
+    world outside the inputs: the table, for the scheme of tables.
+    """
+
+    batch: int
+    now_ms: int
+    tasks: int
+    inputs: tuple[str, ...]
+    before: SchemePlan | None
+    batch_before: int | None
+    history: tuple[Run, ...]
+    reachable: tuple[Run, ...]
+    fresh: tuple[Run, ...]
+    keys_of: KeysOf
+    windowed: bool = False
+    outside: Any = None
+
+    def plan_before(self, kind: type[AnyPlan]) -> AnyPlan | None:
+        """The parent's plan if a scheme of this kind made it."""
+        return self.before if isinstance(self.before, kind) else None
+
+
+# Which right order keys may be partners of a range of left ones, in a join sorted by value.
+Facing = Callable[[KeyRange], KeyRange]
+
+
+@dataclass(frozen=True, slots=True)
+class SchemeRequest:
+    """What a scheme is made from: the user's arguments, and what the join offers.
+
+    `facing` is given where runs are sorted by value. `adapting` is how a grid adapts that is not told its mapping.
+    """
+
+    tasks: int
+    cells: int | None = None
+    mapping: tuple[int, int] | None = None
+    groups: int | None = None
+    facing: Facing | None = None
+    adapting: Any = None
+
+
+@dataclass(frozen=True, slots=True)
+class Shown:
+    """A plan for people: one line, and where there is more to see a table and the latest changes, newest first.
+
+    The first cell of a row and the middle of an event are values of users' data, as they came: whoever shows them must
+    make them harmless first.
+    """
+
+    summary: str
+    columns: tuple[str, ...] = ()
+    rows: tuple[tuple[str, ...], ...] = ()
+    events: tuple[tuple[str, str, str], ...] = ()
+
+
+def by_input(runs: Iterable[Run], inputs: Sequence[str]) -> dict[str, list[Run]]:
+    found: dict[str, list[Run]] = {name: [] for name in inputs}
+    for run in runs:
+        found[run.input].append(run)
+    return found
+
+
+class Scheme(ABC, Generic[AnyPlan]):
+    """One way of sharing a join. Instances are frozen, small and picklable: they hold what the user chose."""
+
+    __slots__ = ()
+
+    # Stored in the signature, and what `strategy=` takes.
+    name: ClassVar[str]
+    # The class of its plans, for reading manifests; and of what it records of a run, if anything.
+    plan_type: ClassVar[type[SchemePlan]]
+    stats_type: ClassVar[type[RunStats] | None] = None
+    # The orders of runs (`InputSpec.order`) that it can share out, what a predicate must offer for that, and the
+    # arguments of `wm.join` that belong to it.
+    orders: ClassVar[tuple[str, ...]] = (BY_HASH,)
+    needs: ClassVar[str] = (
+        "an equality between the two inputs, and the predicate has none (text under a collation other than UTF8_BINARY "
+        "cannot be a key)"
+    )
+    arguments: ClassVar[tuple[str, ...]] = ()
+    # Whether runs are merged: not where no row stays for long.
+    merges: ClassVar[bool] = True
+
+    @classmethod
+    def make(cls, request: SchemeRequest) -> Scheme[AnyPlan]:
+        """The scheme for one join. UsageError if an argument does not fit."""
+        return cls()
+
+    @property
+    def layout(self) -> Layout | None:
+        """How runs are cut into sections; None if they are not."""
+        return None
+
+    def describe(self, run: NewRun, tasks: int) -> RunStats | None:
+        """What later plans need to know of a run."""
+        return None
+
+    def check_located(self, descriptors: Sequence[Descriptor], outside: Any) -> None:
+        """Raise StateError if rows were ingested under other facts than the batch is planned with."""
+
+    def carried(
+        self, parent: Manifest, live: tuple[Run, ...], keys_of: KeysOf, outside: Any
+    ) -> tuple[Run, ...]:
+        """The runs that the batch after `parent` still needs, of those that are live."""
+        return live
+
+    @abstractmethod
+    def plan(self, facts: BatchFacts) -> AnyPlan:
+        """Who joins what in this batch. Pure."""
+
+    @abstractmethod
+    def shares(self, plan: AnyPlan, inputs: Sequence[str], task: int, tasks: int) -> Iterator[Share]:
+        """What one task joins, one share after the other."""
+
+    @abstractmethod
+    def check(self, plan: AnyPlan, tasks: int) -> None:
+        """Raise AssertionError if a combination of rows is in no share, or in two."""
+
+    @classmethod
+    def show(cls, plan: AnyPlan, inputs: Sequence[str]) -> Shown:
+        """A plan as `watersmeet status` and the live displays show it."""
+        return Shown(f"strategy {cls.name}")
+
+    @classmethod
+    def words_for_layout(cls, layout: Layout | None) -> str:
+        """How rows are stored under this scheme, for the message that refuses another one."""
+        return "ranges of keys, in one piece"
+
+    @classmethod
+    def refuse_layout(cls, old: Layout | None, new: Layout | None) -> str | None:
+        """Why a state of this scheme cannot be continued under another layout, and what to do; None: nothing special."""
+        return None
+
+
+def check_ranges(ranges: Sequence[KeyRange], tasks: int) -> None:
+    """Raise unless the ranges of all tasks, in their order, cover every key once.
+
+    >>> check_ranges([KeyRange(0, 9), KeyRange(9, KEY_SPACE)], 2)
+    """
+    assert len(ranges) == tasks, f"{len(ranges)} ranges for {tasks} tasks"
+    bounds = [0, *(range_.high for range_ in ranges)]
+    assert [range_.low for range_ in ranges] == bounds[:-1], "ranges leave a gap or overlap"
+    assert bounds[-1] == KEY_SPACE, f"ranges end at {bounds[-1]}"
+    assert all(range_.low <= range_.high for range_ in ranges), "a range ends before it begins"
+
+
+def total_rows(runs: Iterable[Run]) -> int:
+    return sum(run.rows for run in runs)

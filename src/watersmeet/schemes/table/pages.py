@@ -1,0 +1,155 @@
+"""Which pages of a table are read in a batch, and which task reads which.
+
+By default a batch is answered completely: every page that some row waits on is read, once, for all of them. With a
+delay, pages that few and young rows wait on are left for later, when more rows will share the read; the oldest rows
+go first, as in the queue of HYBRIDJOIN (Naeem, Dobbie, Weber 2010, Fig. 5).
+
+Tasks get ranges of order keys (see `model.pages`). They are cut between pages where that is good enough, since a
+page that two tasks need is read twice.
+
+Not guaranteed: an upper bound for the delay; a row is due after `max_delay_ms` and is answered in the next batch.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from watersmeet.model.facts import KEY_SPACE, KeyRange
+from watersmeet.model.pages import PAGE_SHIFT
+from watersmeet.schemes.balance import ranges_between
+
+Numbers = npt.NDArray[np.int64]
+# The order keys of the rows that wait on a page, ascending: all, or some of them evenly.
+OrdersOf = Callable[[int], npt.NDArray[np.uint64]]
+
+# Reading a page and taking it in hand costs as much as joining so many rows: about 50 microseconds against one.
+READ_ROWS = 50
+
+# A border may miss a task's fair share by this part of it: better than to read a page in two tasks.
+_BORDER_SLACK = 1 / 8
+
+
+@dataclass(frozen=True, slots=True)
+class PageCounts:
+    """The pages that rows wait on, ascending; for each how many, and the time in ms when the oldest came."""
+
+    pages: Numbers
+    rows: Numbers
+    oldest: Numbers
+
+    def at(self, chosen: npt.NDArray[np.bool_] | Numbers) -> PageCounts:
+        """Only some of the pages, by mask or by place."""
+        return PageCounts(self.pages[chosen], self.rows[chosen], self.oldest[chosen])
+
+
+@dataclass(frozen=True, slots=True)
+class PagePolicy:
+    """How long rows may wait for others that need the same page.
+
+    With a delay of 0 none waits. Else a page is read when a row has waited for `max_delay_ms`, when `worth_rows`
+    wait on it, or when more than `budget_rows` wait in all; without a number the reason does not count.
+    """
+
+    max_delay_ms: int = 0
+    worth_rows: int | None = None
+    budget_rows: int | None = None
+
+
+def count_pages(runs: Iterable[tuple[Numbers, int]]) -> PageCounts:
+    """Counts over runs: the page of each waiting row, ascending, and when the rows of the run came.
+
+    >>> counts = count_pages([(np.array([0, 0, 2]), 100), (np.array([0, 5]), 90)])
+    >>> counts.pages.tolist(), counts.rows.tolist(), counts.oldest.tolist()
+    ([0, 2, 5], [3, 1, 1], [90, 100, 90])
+    """
+    found = [(*_counted(pages), at_ms) for pages, at_ms in runs if len(pages)]
+    if not found:
+        return PageCounts(*np.empty((3, 0), np.int64))
+    every, place = np.unique(np.concatenate([pages for pages, _, _ in found]), return_inverse=True)
+    rows = np.zeros(len(every), np.int64)
+    np.add.at(rows, place, np.concatenate([counts for _, counts, _ in found]))
+    oldest = np.full(len(every), np.iinfo(np.int64).max)
+    times = [np.full(len(pages), at_ms, np.int64) for pages, _, at_ms in found]
+    np.minimum.at(oldest, place, np.concatenate(times))
+    return PageCounts(every.astype(np.int64), rows, oldest)
+
+
+def _counted(pages: Numbers) -> tuple[Numbers, Numbers]:
+    """The numbers and how often each is there; they ascend, so nothing needs to be sorted."""
+    starts = np.flatnonzero(np.diff(pages, prepend=-1))
+    return pages[starts], np.diff(starts, append=len(pages))
+
+
+def choose_pages(
+    counts: PageCounts,
+    policy: PagePolicy,
+    *,
+    now_ms: int,
+    table_pages: int | None = None,
+    all_due: bool = False,
+) -> Numbers:
+    """The pages to be read now, ascending. Rows that are nowhere (`table_pages` or above) cost no read and never wait.
+
+    >>> counts = PageCounts(np.array([1, 4, 7]), np.array([3, 900, 5]), np.array([0, 950, 990]))
+    >>> choose_pages(counts, PagePolicy(max_delay_ms=500, worth_rows=100), now_ms=1_000).tolist()
+    [1, 4]
+    """
+    if all_due or policy.max_delay_ms <= 0:
+        return counts.pages
+    chosen = counts.oldest <= now_ms - policy.max_delay_ms
+    if table_pages is not None:
+        chosen |= counts.pages >= table_pages
+    if policy.worth_rows is not None:
+        chosen |= counts.rows >= policy.worth_rows
+    if policy.budget_rows is not None:
+        left = np.flatnonzero(~chosen)
+        # Of pages that are equally old those with more rows.
+        left = left[np.lexsort((-counts.rows[left], counts.oldest[left]))]
+        staying = counts.rows[left].sum() - np.cumsum(counts.rows[left])
+        enough = int(np.searchsorted(-staying, -policy.budget_rows)) + 1
+        if counts.rows[left].sum() > policy.budget_rows:
+            chosen[left[:enough]] = True
+    return counts.pages[chosen]
+
+
+def share_pages(
+    counts: PageCounts, tasks: int, *, read_rows: int = READ_ROWS, orders_of: OrdersOf | None = None
+) -> tuple[KeyRange, ...]:
+    """A range of order keys for each task; together they cover all keys, and each has about the same work.
+
+    Work is rows, and `read_rows` for each page. A page with more rows than fit a task is cut: by `orders_of` if that
+    is given, so that even the rows of one key are, and else as if its rows were even over its order keys.
+
+    >>> counts = PageCounts(np.array([3, 8]), np.array([100, 100]), np.array([0, 0]))
+    >>> share_pages(counts, 2) == (KeyRange(0, 4 << 36), KeyRange(4 << 36, KEY_SPACE))
+    True
+    """
+    work = counts.rows + read_rows
+    reached = np.cumsum(work)
+    bounds = (_bound(counts, work, reached, task, tasks, orders_of) for task in range(1, tasks))
+    return ranges_between(itertools.accumulate(bounds, max))
+
+
+def _bound(
+    counts: PageCounts, work: Numbers, reached: Numbers, task: int, tasks: int, orders_of: OrdersOf | None
+) -> int:
+    if not len(work):
+        return KEY_SPACE
+    total = int(reached[-1])
+    wanted = total * task / tasks
+    place = int(np.searchsorted(reached, wanted))
+    page, inside = int(counts.pages[place]), wanted - float(reached[place] - work[place])
+    slack = _BORDER_SLACK * total / tasks
+    behind = int(work[place]) - inside
+    if min(inside, behind) <= slack:
+        return (page if inside <= behind else page + 1) << PAGE_SHIFT
+    share = inside / int(work[place])
+    orders = None if orders_of is None else orders_of(page)
+    if orders is None or not len(orders):
+        return (page << PAGE_SHIFT) + int(share * (1 << PAGE_SHIFT))
+    return int(orders[min(int(share * len(orders)), len(orders) - 1)])

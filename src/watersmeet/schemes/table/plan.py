@@ -1,0 +1,220 @@
+"""A stream against a table: which rows of the stream are joined in a batch, and which task reads which pages.
+
+By default every row is joined in its batch, and nothing is left for the next one. With a delay rows wait, in the runs
+that they came in, until their page is read: because enough of them wait on it, because one has waited long enough, or
+because too many wait. A page is read for all rows that wait on it.
+
+No row waits beyond a change of the table: a batch that finds another version joins all, and the next one is located in
+it. Which rows wait depends on the clock. A replay must therefore repeat the decisions of an earlier attempt at its
+batch, whose results may have reached the sink: otherwise a sink that is idempotent by batch would lose rows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import ClassVar
+
+import numpy as np
+import numpy.typing as npt
+
+from watersmeet.errors import StateError
+from watersmeet.model.facts import BY_PAGE, Descriptor, Manifest, Run
+from watersmeet.model.figures import count, size
+from watersmeet.model.pages import PAGE_SHIFT
+from watersmeet.schemes.scheme import (
+    BatchFacts,
+    Keys,
+    KeysOf,
+    Scheme,
+    Share,
+    Shown,
+    Slice,
+    check_ranges,
+    share_of,
+)
+from watersmeet.schemes.table.facts import NEVER, Arrival, PagePlan, TableVersion, batches_of, stretches_of
+from watersmeet.schemes.table.pages import OrdersOf, PagePolicy, choose_pages, count_pages, share_pages
+
+Numbers = npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True, slots=True)
+class TableFacts:
+    """The table as a batch finds it: the version that its rows are located in and the bytes of its pages.
+
+    `newest` is the version that the next batch shall use, looked for at `checked_ms`. `reads_all`: every page is read in
+    every batch, needed or not. `repeated` has the decisions of an earlier attempt at this batch.
+    """
+
+    version: TableVersion
+    page_bytes: Numbers
+    newest: TableVersion
+    checked_ms: int
+    name: str = ""
+    reading: str = ""
+    reads_all: bool = False
+    repeated: PagePlan | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class TableScheme(Scheme[PagePlan]):
+    """Rows that wait take at most `waiting_bytes`, as far as the mean size of a row tells."""
+
+    name: ClassVar[str] = "table"
+    plan_type = PagePlan
+    merges: ClassVar[bool] = False
+    orders = (BY_PAGE,)
+
+    policy: PagePolicy
+    waiting_bytes: int
+
+    def check_located(self, descriptors: Sequence[Descriptor], outside: TableFacts) -> None:
+        for descriptor in descriptors:
+            if descriptor.table != outside.version.version:
+                raise StateError(
+                    f"partition {descriptor.partition} of input {descriptor.input} was located in version "
+                    f"{descriptor.table} of the table, the batch is planned with {outside.version.version}. Start the "
+                    "query again"
+                )
+
+    def carried(
+        self, parent: Manifest, live: tuple[Run, ...], keys_of: KeysOf, outside: TableFacts
+    ) -> tuple[Run, ...]:
+        """The runs that still hold waiting rows."""
+        pages = parent.plan.scheme
+        if not isinstance(pages, PagePlan) or not pages.waiting_rows:
+            return ()
+        before = _before(pages, parent.batch.number, outside.version)
+        return tuple(run for run in live if waiting_rows(keys_of(run), before, run.batch).any())
+
+    def plan(self, facts: BatchFacts) -> PagePlan:
+        table: TableFacts = facts.outside
+        parent = facts.plan_before(PagePlan)
+        before = _before(parent, facts.batch_before, table.version)
+        repeated, arrivals = table.repeated, _arrivals(facts, parent, table.repeated)
+        live = (*facts.history, *facts.fresh)
+        counts = count_pages(
+            (_page_numbers(keys[waiting_rows(keys, before, run.batch)]), arrivals.get(run.batch, 0))
+            for run in live
+            for keys in [facts.keys_of(run)]
+        )
+        changes = table.newest != table.version
+        policy = replace(self.policy, budget_rows=self.waiting_bytes // _row_bytes(live))
+        # No row may wait beyond a change of the table, also where a replay brings rows that the attempt did not have.
+        if repeated is not None and not changes:
+            read = counts.pages[batches_of(repeated.after)[counts.pages] == facts.batch]
+        else:
+            read = choose_pages(
+                counts, policy, now_ms=facts.now_ms, table_pages=table.version.pages, all_due=changes
+            )
+        chosen = np.isin(counts.pages, read)
+        after = before.copy()
+        after[read] = facts.batch
+        waiting = int(counts.rows[~chosen].sum())
+        inside = np.arange(table.version.pages) if table.reads_all else read[read < table.version.pages]
+        # Also where rows wait no longer, since a start without a delay: some rows of their runs have been joined.
+        waits = policy.max_delay_ms > 0 or bool(facts.history) or repeated is not None
+        # Of other batches no row can wait any more; the list would grow with every batch.
+        still = {run.batch for run in live} if waiting else set()
+        return PagePlan(
+            ranges=share_pages(
+                counts.at(chosen), facts.tasks, orders_of=_orders_of(live, before, facts.keys_of)
+            ),
+            table=table.version,
+            next_table=table.newest,
+            name=table.name,
+            reading=table.reading,
+            checked_ms=table.checked_ms,
+            before=stretches_of(before) if waits else (),
+            after=stretches_of(after) if waits else (),
+            arrivals=tuple(Arrival(number, at) for number, at in sorted(arrivals.items()) if number in still),
+            pages_read=len(inside),
+            bytes_read=int(table.page_bytes[inside].sum()),
+            waiting_rows=waiting,
+        )
+
+    def shares(self, plan: PagePlan, inputs: Sequence[str], task: int, tasks: int) -> Iterator[Share]:
+        (stream,) = inputs
+        yield (share_of(stream, Slice(plan.ranges[task])),)
+
+    @classmethod
+    def show(cls, plan: PagePlan, inputs: Sequence[str]) -> Shown:
+        """Such as: table p by hybrid: the last batch needed 12 of 888 pages, 6.4 MB."""
+        text = f"table {plan.name} by {plan.reading}: the last batch needed {count(plan.pages_read)} of "
+        text += f"{count(plan.table.pages)} pages, {size(plan.bytes_read)}"
+        return Shown(f"{text}; {count(plan.waiting_rows)} rows wait" if plan.waiting_rows else text)
+
+    def check(self, plan: PagePlan, tasks: int) -> None:
+        check_ranges(plan.ranges, tasks)
+        for stretches in (plan.before, plan.after):
+            pages = sum(stretch.pages for stretch in stretches)
+            assert not stretches or pages == plan.table.pages + 1, "a page has no record of its last read"
+
+
+def decisions_of(attempt: Manifest | None) -> PagePlan | None:
+    """What a replay must repeat of an earlier attempt at its batch. Where no row can wait there is nothing."""
+    pages = attempt.plan.scheme if attempt else None
+    return pages if isinstance(pages, PagePlan) and pages.after else None
+
+
+def table_before(
+    parent: Manifest | None, instance: str, given: TableVersion, repeated: PagePlan | None = None
+) -> TableVersion:
+    """The version that the rows of the batch after `parent` are located in.
+
+    A query that was started again has looked at the table anew. But waiting rows are first joined as they were located,
+    and a replay uses the version of the attempt that it repeats.
+    """
+    if repeated is not None:
+        return repeated.table
+    pages = parent.plan.scheme if parent else None
+    if parent is None or not isinstance(pages, PagePlan):
+        return given
+    if parent.instance != instance and not pages.waiting_rows:
+        return given
+    return pages.next_table
+
+
+def _arrivals(facts: BatchFacts, parent: PagePlan | None, repeated: PagePlan | None) -> dict[int, int]:
+    """When each batch was planned that rows may still wait from."""
+    arrivals = {one.batch: one.at_ms for one in parent.arrivals} if parent else {}
+    came = {one.batch: one.at_ms for one in repeated.arrivals} if repeated else {}
+    arrivals[facts.batch] = came.get(facts.batch, facts.now_ms)
+    return arrivals
+
+
+def waiting_rows(keys: Keys, before: Numbers, batch: int) -> npt.NDArray[np.bool_]:
+    """Which rows of a run of this batch, by their order keys, wait on a page that was not read since."""
+    return before[_page_numbers(keys)] < batch
+
+
+def _page_numbers(keys: Keys) -> Numbers:
+    return (keys >> np.uint64(PAGE_SHIFT)).astype(np.int64)
+
+
+def _row_bytes(runs: Sequence[Run]) -> int:
+    return sum(run.row_bytes for run in runs) // max(1, sum(run.rows for run in runs)) + 1
+
+
+def _before(parent: PagePlan | None, batch: int | None, table: TableVersion) -> Numbers:
+    """For each page, and for keys in no page, the last batch in which its rows were joined."""
+    if parent is None or batch is None:
+        return np.full(table.pages + 1, NEVER, np.int64)
+    if not parent.after or parent.table != table:
+        return np.full(table.pages + 1, batch, np.int64)
+    return batches_of(parent.after)
+
+
+def _orders_of(runs: Sequence[Run], before: Numbers, keys_of: KeysOf) -> OrdersOf:
+    def orders(page: int) -> Keys:
+        bounds = np.array([page << PAGE_SHIFT, ((page + 1) << PAGE_SHIFT) - 1], np.uint64)
+        found = []
+        for run in runs:
+            keys = keys_of(run)
+            low, high = np.searchsorted(keys, bounds[0]), np.searchsorted(keys, bounds[1], side="right")
+            here = keys[low:high]
+            found.append(here[waiting_rows(here, before, run.batch)])
+        return np.sort(np.concatenate(found))
+
+    return orders

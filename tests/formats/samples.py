@@ -1,0 +1,157 @@
+"""Small states of every kind of join, as some version of watersmeet writes them: what `tests/formats/<format>/` holds.
+
+Whoever raises `FORMAT` writes the samples of the format before once more, with the last code that wrote it, and never
+changes them again. Format 3 was written by commit e8a5a05, format 4 by 2710bec:
+
+    git worktree add ../old e8a5a05
+    PYTHONPATH=../old/src:. python -m tests.formats.samples tests/formats/3
+
+So this file must run with old code too: it uses no more than `LocalJoin`. Rows are drawn by batch number, and a test
+goes on with the batches after `WRITTEN`.
+"""
+
+from __future__ import annotations
+
+import sys
+import tempfile
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+import watersmeet as wm
+from watersmeet.local.join import LocalJoin
+
+# Batches that the samples hold.
+WRITTEN = 3
+QUERY, RUN = "sample", "run-0"
+TASKS = 2
+BEGAN_S = 1_700_000_000.0
+
+SCHEMA = pa.schema({"k": pa.int64(), "t": pa.int64(), "id": pa.int64()})
+PRICES = pa.schema({"k": pa.int64(), "price": pa.int64()})
+TABLE_KEYS = 12
+DELAY_S = 1000.0
+
+
+@dataclass(frozen=True)
+class Sample:
+    """A join, and rows of each input by batch. Every `hot`-th row of a batch has the key 7, if given."""
+
+    on: str
+    how: Mapping[str, Any] = field(default_factory=dict)
+    # A pair must also satisfy this, in SQL, because of the window.
+    near: str = "true"
+    rows: Mapping[str, tuple[int, ...]] = field(default_factory=lambda: {"l": (10,) * 5, "r": (10,) * 5})
+    hot: int | None = None
+    # Whether merges are under way, with receipts of their parts.
+    merges: bool = False
+
+
+# Rows of a batch lie up to ten ticks apart, and batches ten: none is late.
+WINDOW = {"within": 15, "time": {"l": "t", "r": "t"}, "lateness": 20}
+SAMPLES = {
+    "hash": Sample("l.k = r.k", {"strategy": "hash"}, merges=True),
+    "hypercube": Sample(
+        "l.k = r.k",
+        {"strategy": "hypercube"},
+        merges=True,
+        hot=2,
+        rows={"l": (80, 4, 80, 9, 9), "r": (80, 80, 4, 9, 9)},
+    ),
+    "biclique": Sample("l.k = r.k", {"strategy": "biclique", "groups": 1, "tasks": 4}),
+    "range": Sample("abs(l.k - r.k) <= 1", {"strategy": "range"}),
+    "grid": Sample(
+        "l.k <> r.k", {"strategy": "grid", "cells": 4}, rows={"l": (8, 2, 2, 9, 9), "r": (8, 40, 2, 9, 9)}
+    ),
+    "window": Sample("l.k = r.k", WINDOW, near="abs(l.t - r.t) <= 15", merges=True),
+}
+
+
+def arriving(sample: Sample, side: str, batch: int) -> pa.Table:
+    count = sample.rows[side][batch]
+    rng = np.random.default_rng([batch, ord(side)])
+    keys, times = rng.integers(0, 6, count), 10 * batch + rng.integers(0, 10, count)
+    if sample.hot is not None:
+        keys[:: sample.hot] = 7
+    ids = 1000 * batch + np.arange(count)
+    return pa.table([keys, times, ids], schema=SCHEMA)
+
+
+def join_of(sample: Sample, state: Path, number: int, run: str) -> LocalJoin:
+    how = {"tasks": TASKS, **sample.how}
+    return LocalJoin(
+        {"l": SCHEMA, "r": SCHEMA},
+        on=sample.on,
+        select=["l.id AS a", "r.id AS b"],
+        state=str(state),
+        query=QUERY,
+        run=run,
+        number=number,
+        clock=lambda: BEGAN_S,
+        **how,
+    )
+
+
+# A table. Every row waits: pages have few rows each, and there is time.
+
+
+def asked(batch: int) -> pa.Table:
+    keys = np.random.default_rng(batch).integers(0, TABLE_KEYS, 6)
+    return pa.table([keys, np.full(6, 10 * batch), 1000 * batch + np.arange(6)], schema=SCHEMA)
+
+
+def prices(add: int) -> pa.Table:
+    keys = np.arange(TABLE_KEYS)
+    return pa.table([keys, keys + add], schema=PRICES)
+
+
+def lookup_of(state: Path, table: Path, number: int, run: str, now_s: float) -> LocalJoin:
+    return LocalJoin(
+        {"s": SCHEMA, "p": wm.table(table, key="k", page_rows=2, in_place=False)},
+        on="s.k = p.k",
+        select=["s.id AS a", "p.price AS b"],
+        state=str(state),
+        tasks=TASKS,
+        query=QUERY,
+        run=run,
+        number=number,
+        max_delay_s=DELAY_S,
+        clock=lambda: now_s,
+    )
+
+
+def write(folder: Path) -> None:
+    from watersmeet.plan import merges
+
+    fan_in, merges.MIN_PART_ROWS = merges.FAN_IN, 8
+    for name, sample in SAMPLES.items():
+        merges.FAN_IN = 2 if sample.merges else fan_in
+        join = join_of(sample, folder / name, 0, RUN)
+        for batch in range(WRITTEN):
+            join.batch(**{side: arriving(sample, side, batch) for side in "lr"})
+    with tempfile.TemporaryDirectory() as scratch:
+        table = Path(scratch) / "prices.parquet"
+        pq.write_table(prices(100), table)
+        join = lookup_of(folder / "table", table, 0, RUN, BEGAN_S)
+        for batch in range(WRITTEN):
+            assert not len(join.batch(s=asked(batch))), "a row did not wait"
+    (facts,) = folder.glob("table/tables/*/table.json")
+    forget_place(facts)
+
+
+def forget_place(path: Path) -> None:
+    """The label of a table names its file on the machine that wrote the sample."""
+    from watersmeet.log.codec import decode_checked, encode_checked
+    from watersmeet.tables.catalogue import TableFacts  # type: ignore[attr-defined]  # of the code that wrote it
+
+    facts = decode_checked(TableFacts, path.read_bytes(), str(path))
+    path.write_bytes(encode_checked(replace(facts, label="table prices.parquet")))
+
+
+if __name__ == "__main__":
+    write(Path(sys.argv[1]))

@@ -1,0 +1,255 @@
+"""States of older formats are continued exactly, and what this version would misread is refused.
+
+Samples are described in samples.py. Each is copied, and two more batches are run: their results must be the pairs of
+all rows, old and new, but for those of old rows alone, which the old code gave out.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import duckdb
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from tests.formats.samples import (
+    BEGAN_S,
+    DELAY_S,
+    QUERY,
+    RUN,
+    SAMPLES,
+    WRITTEN,
+    Sample,
+    arriving,
+    asked,
+    join_of,
+    lookup_of,
+    prices,
+)
+from tests.model.plans import check_plan
+from watersmeet.errors import CorruptFile
+from watersmeet.log.codec import checksum, decode_checked
+from watersmeet.log.files import LocalFiles
+from watersmeet.log.formats import OLDEST
+from watersmeet.log.manifests import list_manifests, read_manifest
+from watersmeet.log.status import read_status
+from watersmeet.model.facts import FORMAT, Manifest, SchemePlan
+from watersmeet.schemes.biclique import BicliquePlan
+from watersmeet.schemes.grid.facts import GridPlan
+from watersmeet.schemes.hash import HashPlan
+from watersmeet.schemes.hypercube.facts import CubePlan
+from watersmeet.schemes.hypercube.hot_keys import hot_keys_of
+from watersmeet.schemes.range import RangePlan
+from watersmeet.schemes.table.facts import PagePlan
+
+HERE = Path(__file__).parent
+FORMATS = sorted(int(folder.name) for folder in HERE.iterdir() if folder.name.isdigit())
+PLANS: dict[str, type[SchemePlan]] = {
+    "hash": HashPlan,
+    "hypercube": CubePlan,
+    "biclique": BicliquePlan,
+    "range": RangePlan,
+    "grid": GridPlan,
+    "window": CubePlan,
+}
+NEW = range(WRITTEN, WRITTEN + 2)
+
+
+def test_there_are_samples_of_every_format_before_this_one():
+    assert list(range(OLDEST, FORMAT)) == FORMATS
+
+
+def copy(tmp_path: Path, written: int, name: str) -> Path:
+    return Path(shutil.copytree(HERE / str(written) / name, tmp_path / "state"))
+
+
+def manifests(state: Path) -> list[Manifest]:
+    files = LocalFiles(state / "join" / QUERY)
+    return [read_manifest(files, name) for name in list_manifests(files)]
+
+
+def pairs(table: pa.Table) -> Counter[tuple[int, int]]:
+    return Counter(zip(*(column.to_pylist() for column in table.columns), strict=True))
+
+
+def joined(sample: Sample, batches: range) -> Counter[tuple[int, int]]:
+    with duckdb.connect() as con:
+        for side in "lr":
+            con.register(side, pa.concat_tables(arriving(sample, side, batch) for batch in batches))
+        on = f"SELECT l.id, r.id FROM l JOIN r ON ({sample.on}) AND {sample.near}"
+        return Counter(con.execute(on).fetchall())
+
+
+@pytest.mark.parametrize("name", SAMPLES)
+@pytest.mark.parametrize("written", FORMATS)
+def test_a_state_of_an_older_format_is_continued(tmp_path, written, name):
+    sample, state = SAMPLES[name], copy(tmp_path, written, name)
+    before = manifests(state)
+    assert [one.format for one in before] == [written] * WRITTEN
+    assert all(isinstance(one.plan.scheme, PLANS[name]) for one in before)
+    assert before[-1].signature.scheme == PLANS[name].kind
+    assert bool(before[-1].merges) == sample.merges
+
+    join = join_of(sample, state, WRITTEN, "run-1")
+    found: Counter[tuple[int, int]] = Counter()
+    for batch in NEW:
+        found += pairs(join.batch(**{side: arriving(sample, side, batch) for side in "lr"}))
+        check_plan(join, batch)
+    assert found == joined(sample, range(NEW.stop)) - joined(sample, range(WRITTEN))
+    assert found
+    after = manifests(state)[WRITTEN:]
+    assert [(one.batch.run, one.batch.number, one.format) for one in after] == [
+        ("run-1", batch, FORMAT) for batch in NEW
+    ]
+    rows = {side: sum(sample.rows[side][: NEW.stop]) for side in "lr"}
+    assert {side: after[-1].totals[side].rows for side in "lr"} == rows
+    # Parts of merges that the old code had done are used.
+    assert not sample.merges or {run.path for run in after[0].history} != {
+        run.path for run in before[-1].live
+    }
+    (status,) = read_status(state).joins
+    assert not status.damage and status.shown is not None
+
+
+@pytest.mark.parametrize("written", FORMATS)
+def test_what_an_older_format_knows_of_heavy_keys_is_kept(tmp_path, written):
+    state = copy(tmp_path, written, "hypercube")
+    *_, last = manifests(state)
+    plan = last.plan.scheme
+    assert isinstance(plan, CubePlan) and plan.inputs == ("l", "r")
+    [heavy] = plan.heavy
+    assert heavy.label == "7" and len(heavy.rows) == len(heavy.shape) == 2
+    assert plan.changes and plan.changes[0].before == () and len(plan.changes[0].after) == 2
+    assert any(heavy.key in hot_keys_of(run).keys for run in last.live)
+    join = join_of(SAMPLES["hypercube"], state, WRITTEN, "run-1")
+    join.batch(l=arriving(SAMPLES["hypercube"], "l", WRITTEN))
+    after = manifests(state)[-1].plan.scheme
+    assert isinstance(after, CubePlan) and heavy.key in {one.key for one in after.heavy}
+    assert after.epoch >= plan.epoch and after.changes[: len(plan.changes)] == plan.changes
+
+
+@pytest.mark.parametrize("written", FORMATS)
+def test_the_relocations_of_an_older_format_are_kept(tmp_path, written):
+    plan = manifests(copy(tmp_path, written, "grid"))[-1].plan.scheme
+    assert isinstance(plan, GridPlan) and plan.epoch == len(plan.relocations) == 1
+    assert plan.relocations[0].event.after == plan.shapes
+
+
+@pytest.mark.parametrize("written", FORMATS)
+def test_rows_that_wait_since_an_older_format_are_joined_as_they_were_located(tmp_path, written):
+    """Their pages are in the state. The table itself has changed since: the second batch sees it."""
+    state, table = copy(tmp_path, written, "table"), tmp_path / "prices.parquet"
+    plan = manifests(state)[-1].plan.scheme
+    assert isinstance(plan, PagePlan) and plan.reading == "hybrid"
+    assert plan.waiting_rows == sum(len(asked(batch)) for batch in range(WRITTEN))
+    pq.write_table(prices(add=500), table)
+    due_s = BEGAN_S + 2 * DELAY_S
+    join = lookup_of(state, table, WRITTEN, "run-1", due_s)
+    found = pairs(join.batch(s=asked(WRITTEN)))
+    check_plan(join, WRITTEN)
+    located = pa.concat_tables(asked(batch) for batch in range(WRITTEN + 1))
+    assert found == answers(located, add=100)
+    assert not len(join.batch(s=asked(WRITTEN + 1))), "rows of the new table may wait again"
+    later = lookup_of(state, table, WRITTEN + 2, "run-2", due_s + 2 * DELAY_S)
+    assert pairs(later.batch(s=asked(WRITTEN + 2).slice(0, 0))) == answers(asked(WRITTEN + 1), add=500)
+    assert [one.format for one in manifests(state)] == [written] * WRITTEN + [FORMAT] * 3
+
+
+def answers(stream: pa.Table, add: int) -> Counter[tuple[int, int]]:
+    keys, ids = stream["k"].to_pylist(), stream["id"].to_pylist()
+    return Counter((row, key + add) for row, key in zip(ids, keys, strict=True))
+
+
+def test_samples_name_no_place_of_the_machine_that_wrote_them():
+    for path in HERE.glob("[0-9]*/**/*"):
+        if path.is_file():
+            assert not re.search(rb"/(tmp|home|root|work|Users|private)/", path.read_bytes()), path
+
+
+# What is refused
+
+
+def newest_body(tmp_path: Path) -> dict[str, Any]:
+    """The newest manifest of a state in the present format, as JSON."""
+    state = copy(tmp_path, FORMATS[-1], "hypercube")
+    join_of(SAMPLES["hypercube"], state, WRITTEN, "run-1").batch(
+        l=arriving(SAMPLES["hypercube"], "l", WRITTEN)
+    )
+    files = LocalFiles(state / "join" / QUERY)
+    body: dict[str, Any] = json.loads(files.read(list_manifests(files)[-1].path).partition(b"\n")[2])
+    return body
+
+
+def written_as(body: Any, version: int) -> bytes:
+    content = json.dumps(body).encode()
+    sum_ = checksum(f"{version}\n".encode() + content)
+    return json.dumps({"watersmeet": version, "bytes": len(content), "xxh3": sum_}).encode() + b"\n" + content
+
+
+def decode(body: Any, version: int = FORMAT) -> Manifest:
+    return decode_checked(Manifest, written_as(body, version), "manifest m")
+
+
+def test_a_manifest_is_read_as_it_was_written(tmp_path):
+    body = newest_body(tmp_path)
+    assert decode(body).batch.run == "run-1"
+
+
+BROKEN: dict[str, tuple[Callable[[Any], Any], str]] = {
+    "manifest": (lambda body: body.update(later=1), "the unknown field 'later' of Manifest"),
+    "signature": (
+        lambda body: body["signature"].update(later=[]),
+        "the unknown field 'later' of JoinSignature",
+    ),
+    "run": (lambda body: body["history"][0].update(later=None), "the unknown field 'later' of Run"),
+    "plan": (lambda body: body["plan"].update(later=1), "the unknown field 'later' of Plan"),
+    "scheme": (lambda body: body["plan"]["scheme"].update(later=1), "the unknown field 'later' of CubePlan"),
+    "statistics": (
+        lambda body: body["history"][0]["stats"].update(later=1),
+        "the unknown field 'later' of HotKeys",
+    ),
+    "kind of plan": (
+        lambda body: body["plan"]["scheme"].update(kind="triangle"),
+        "a plan or statistics of the unknown kind 'triangle'",
+    ),
+    "plan without a kind": (
+        lambda body: body["plan"]["scheme"].pop("kind"),
+        "a plan or statistics of the unknown kind 'None'",
+    ),
+    "kind of statistics": (
+        lambda body: body["history"][0]["stats"].update(kind="quantiles"),
+        "a plan or statistics of the unknown kind 'quantiles'",
+    ),
+}
+
+
+@pytest.mark.parametrize(("change", "words"), BROKEN.values(), ids=BROKEN)
+def test_what_this_version_does_not_know_is_refused(tmp_path, change, words):
+    body = newest_body(tmp_path)
+    change(body)
+    said = f"manifest m has {words}: a newer version of watersmeet wrote it. Install that"
+    with pytest.raises(CorruptFile, match=re.escape(said)):
+        decode(body)
+
+
+@pytest.mark.parametrize("written", FORMATS)
+def test_an_unknown_field_of_an_older_format_is_refused_too(written):
+    path = next((HERE / str(written) / "hash").glob(f"join/*/manifests/*{RUN}.json"))
+    body = json.loads(path.read_bytes().partition(b"\n")[2])
+    assert decode(body, written).format == written
+    with pytest.raises(CorruptFile, match="the unknown field 'later' of Manifest"):
+        decode(body | {"later": 1}, written)
+
+
+@pytest.mark.parametrize("version", range(1, OLDEST))
+def test_formats_that_are_too_old_are_refused(version):
+    said = f"manifest m has format {version}, this version of watersmeet reads {OLDEST} to {FORMAT}: run one batch"
+    with pytest.raises(CorruptFile, match=said):
+        decode({}, version)
