@@ -43,7 +43,7 @@ def large() -> tuple[dict[str, Any], list[dict[str, pa.Table]]]:
 
 def zipf() -> tuple[dict[str, Any], list[dict[str, pa.Table]]]:
     """Keys by a Zipf law: most results belong to a few hot keys."""
-    return _streams(rows=40_000, batches=10, keys=100_000, alpha=1.0)
+    return _streams(rows=20_000, batches=20, keys=100_000, alpha=1.0)
 
 
 def table() -> tuple[dict[str, Any], list[dict[str, pa.Table]]]:

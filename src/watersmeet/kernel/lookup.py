@@ -94,7 +94,7 @@ class LookupJoin:
         emission = Emission(output, self.residual, self.ansi, verify)
         # Pending rows are often a slice of a large run: the size of its buffers says nothing of them.
         row_bytes = mean_row_bytes(rows)
-        for pages_here in grouped(pages, lambda page: (1, page.bytes), GROUP_PAGES, GROUP_BYTES):
+        for pages_here in grouped(pages, lambda _: 1, lambda page: page.bytes, GROUP_PAGES, GROUP_BYTES):
             group = _group_of(pages_here)
             limit = max(1, min(emit.OUTPUT_ROWS, emit.OUTPUT_BYTES // (row_bytes + group.row_bytes)))
             for stream_at, table_at in _candidates(pending.keys, group, limit):

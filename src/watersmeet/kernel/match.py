@@ -113,7 +113,7 @@ class _Fresh:
 def pieces(name: str, slices: Sequence[Sorted]) -> Iterator[KeyedRows]:
     """Put small slices together into pieces of bounded size; a slice that is larger by itself stays a view."""
     filled = filter(len, slices)
-    for held in grouped(filled, lambda s: (len(s), s.rows.nbytes), PIECE_ROWS, PIECE_BYTES):
+    for held in grouped(filled, len, lambda s: s.rows.nbytes, PIECE_ROWS, PIECE_BYTES):
         if len(held) == 1:
             yield KeyedRows(name, held[0].keys, held[0].rows)
         else:

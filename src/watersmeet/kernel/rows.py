@@ -107,22 +107,25 @@ def concatenate(slices: Sequence[Sorted]) -> Sorted:
 
 def grouped(
     items: Iterable[Item],
-    weigh: Callable[[Item], tuple[int, int]],
+    rows_of: Callable[[Item], int],
+    bytes_of: Callable[[Item], int],
     most: int,
     size: int,
     alone: int | None = None,
 ) -> Iterator[list[Item]]:
     """Neighbours in lists of at most `most` rows and `size` bytes; an item that exceeds them is alone.
 
-    `weigh` gives the rows and bytes of an item. An item of at least `alone` rows comes out at once, by itself.
+    An item of at least `alone` rows comes out at once, by itself. Its bytes are not asked for: Arrow takes microseconds
+    to add them up, and the results of a heavy key are thousands of such items.
     """
     held: list[Item] = []
     held_rows = held_bytes = 0
     for item in items:
-        item_rows, item_bytes = weigh(item)
+        item_rows = rows_of(item)
         if alone is not None and item_rows >= alone:
             yield [item]
             continue
+        item_bytes = bytes_of(item)
         if held and (held_rows + item_rows > most or held_bytes + item_bytes > size):
             yield held
             held, held_rows, held_bytes = [], 0, 0
@@ -141,7 +144,7 @@ def coalesce(
     Many small batches cost time on every border that they cross. One of at least `alone` rows is not copied.
     """
     filled = (batch for batch in batches if batch.num_rows)
-    for held in grouped(filled, lambda batch: (batch.num_rows, batch.nbytes), rows, size, alone):
+    for held in grouped(filled, lambda b: int(b.num_rows), lambda b: int(b.nbytes), rows, size, alone):
         # Arrow would copy even a single batch.
         yield held[0] if len(held) == 1 else pa.concat_batches(held)
 
