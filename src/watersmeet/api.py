@@ -3,11 +3,8 @@
 from __future__ import annotations
 
 import os
-import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, cast
-
-from watersmeet.errors import UsageError
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -16,9 +13,6 @@ if TYPE_CHECKING:
     from watersmeet.log.status import Status
     from watersmeet.predicate.window import Length
     from watersmeet.tables.spec import Span, Table
-
-# An input's name is an alias in SQL and a folder in the state.
-_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
 
 def join(
@@ -94,8 +88,7 @@ def join(
     from watersmeet.engine.options import JoinOptions
     from watersmeet.spark.operator import join_inputs
 
-    _check_inputs(inputs)
-    options_ = JoinOptions(
+    asked = JoinOptions(
         on=on,
         select=select,
         state=state,
@@ -113,7 +106,7 @@ def join(
         memory=memory,
         options=options,
     )
-    return join_inputs(inputs, options_)
+    return join_inputs(inputs, asked)
 
 
 def explain(
@@ -137,9 +130,9 @@ def explain(
     from watersmeet.engine.choose import SPARK, choose_lookup
     from watersmeet.engine.options import JoinOptions
     from watersmeet.model.window import explain_window
-    from watersmeet.spark.operator import parse_frames
+    from watersmeet.spark.operator import check_inputs, parse_frames
 
-    tables = _check_inputs(inputs)
+    tables = check_inputs(inputs)
     asked = JoinOptions(
         on=on, strategy=strategy, state=state, within=within, time=time, lateness=lateness, options=options
     )
@@ -192,29 +185,3 @@ def status(state: str | os.PathLike[str]) -> Status:
     from watersmeet.log.status import read_status
 
     return read_status(state)
-
-
-def _check_inputs(inputs: Mapping[str, DataFrame | Table]) -> list[str]:
-    """Refuse what cannot be joined; the names of the tables."""
-    from watersmeet.tables.spec import Table
-
-    if not isinstance(inputs, Mapping) or len(inputs) != 2:
-        raise UsageError(
-            'join takes two inputs by name, such as wm.join({"l": left, "r": right}, on="l.k = r.k")'
-        )
-    for name, frame in inputs.items():
-        if not isinstance(name, str) or not _NAME.fullmatch(name):
-            raise UsageError(f"the input name {name!r} cannot be used in SQL: use letters, digits and '_'")
-        if not hasattr(frame, "mapInArrow") and not isinstance(frame, Table):
-            raise UsageError(f"input {name} is a {type(frame).__name__}, not a Spark DataFrame or a wm.table")
-    tables = [name for name, frame in inputs.items() if isinstance(frame, Table)]
-    if len(tables) > 1:
-        raise UsageError(f"inputs {' and '.join(tables)} are both tables: one of them must be a DataFrame")
-    streaming = {name: frame.isStreaming for name, frame in inputs.items() if not isinstance(frame, Table)}
-    if len(set(streaming.values())) > 1:
-        still = next(name for name, moves in streaming.items() if not moves)
-        raise UsageError(
-            f"input {still} is not streaming and the other one is: make it a table, wm.table({still}, key=...), or "
-            "read both as streams, or both as batches"
-        )
-    return tables

@@ -15,7 +15,6 @@ import re
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from watersmeet.engine.build import no_place
 from watersmeet.engine.kept_table import PAGE_MEMORY
 from watersmeet.engine.spec import RETAIN_BATCHES, RUN_BYTES, SessionSettings, Settings, SqlSettings
 from watersmeet.errors import ConfigError
@@ -94,14 +93,13 @@ def read_session(
     memory: int | str | None = None,
     options: Mapping[str, object] | None = None,
 ) -> SessionSettings:
-    """All that a session says about a join; its arguments win."""
+    """What a session says about a join; its arguments win."""
     return SessionSettings(
-        operator=read_settings(lookup, state=state, tasks=tasks, options=options)
-        if has_place(lookup, state)
-        else None,
         sql=read_sql_settings(lookup, options),
-        memory=read_memory(lookup, memory, options),
-        adapting=read_grid_policy(lookup, options),
+        has_place=has_place(lookup, state),
+        operator=lambda: read_settings(lookup, state=state, tasks=tasks, options=options),
+        memory=lambda: read_memory(lookup, memory, options),
+        adapting=lambda: read_grid_policy(lookup, options),
     )
 
 
@@ -182,7 +180,10 @@ def _text(value: object) -> str:
 def _state(lookup: Lookup, state: str | None) -> str:
     found = state or next(filter(None, (lookup(key) for key in _PLACES)), None)
     if not found:
-        raise no_place()
+        raise ConfigError(
+            "the join needs a place for its state: pass state= (a directory or URI that every executor can reach), or "
+            "set spark.watersmeet.state or spark.sql.streaming.checkpointLocation"
+        )
     return str(found)
 
 

@@ -58,6 +58,10 @@ class CorruptFile(StateError):
     """A run or a manifest is not what was written; the message names the file and the batch."""
 
 
+class OldFormat(CorruptFile):
+    """A file was written in a format that is no longer read."""
+
+
 # Longer predicates are shown around the place of the error only.
 _SHOWN_CHARS = 120
 

@@ -225,9 +225,17 @@ def test_a_failing_query_says_why(spark, folder):
         ('path = "left"', 'path = "left"\nwhere = "zz > 1"', r"\[inputs.l\]: .*zz.* cannot be resolved"),
         ('format = "parquet"\npath = "left"', 'format = "no-such"', r"\[inputs.l\]: .*no-such"),
         ("l.k = r.k", "l.k = r.zz", r"\[join\]: .*zz"),
+        ("[inputs.l]", '[inputs."my rows"]', r"\[join\]: the input name 'my rows' cannot be used in SQL"),
         ('[sink]\nformat = "parquet"', '[sink]\nformat = "no-such"', r"\[sink\]: .*no-such"),
     ],
-    ids=["no input files", "unknown column", "unknown source", "unknown key", "unknown sink"],
+    ids=[
+        "no input files",
+        "unknown column",
+        "unknown source",
+        "unknown key",
+        "name of an input",
+        "unknown sink",
+    ],
 )
 def test_refusals_name_the_part_of_the_job_file(spark, folder, old, new, message):
     write_inputs(folder, range(1))

@@ -96,6 +96,13 @@ def test_what_cannot_be_an_input_is_refused(stream, shop, tmp_path):
         join({"l": stream, "r": stream}, "l.k = r.k", state=str(tmp_path), how="left")
     with pytest.raises(wm.UsageError, match="max_delay= is for a join with a wm.table"):
         join({"l": stream, "r": stream}, "l.k = r.k", state=str(tmp_path), max_delay=5)
+    with pytest.raises(wm.UsageError, match="max_delay must be a duration"):
+        join(
+            {"s": shop.frame, "p": table(shop.sorted, key="id")},
+            "s.id = p.id",
+            state=str(tmp_path),
+            max_delay="soon",
+        )
     with pytest.raises(wm.TableError, match="has no column idd; did you mean id"):
         join({"s": stream, "p": table(shop.frame, key="idd")}, "s.k = p.idd", state=str(tmp_path))
     assert not [path for path in tmp_path.rglob("*") if path.is_file()], (

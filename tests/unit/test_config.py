@@ -6,7 +6,14 @@ import os
 
 import pytest
 
-from watersmeet.config import OPTIONS, SqlSettings, read_settings, read_sql_settings, session_lookup
+from watersmeet.config import (
+    OPTIONS,
+    SqlSettings,
+    read_session,
+    read_settings,
+    read_sql_settings,
+    session_lookup,
+)
 from watersmeet.errors import ConfigError
 from watersmeet.model.facts import BatchSpan
 
@@ -28,6 +35,19 @@ def settings(session: dict[str, str] | None = None, **arguments):
 )
 def test_the_state_comes_from_the_argument_then_the_session(session, state, expected):
     assert settings(session, state=state).state == expected
+
+
+def test_a_wrong_setting_hurts_only_the_joins_that_use_it():
+    wrong = {"gridEpsilon": 2, "memory": "lots", "stateMode": "9"}
+    found = read_session({}.get, state="/s", tasks=2, options=wrong)
+    assert found.has_place and found.sql == SqlSettings()
+    for read, name in (
+        (found.operator, "stateMode"),
+        (found.memory, "memory"),
+        (found.adapting, "gridEpsilon"),
+    ):
+        with pytest.raises(ConfigError, match=name):
+            read()
 
 
 def test_a_join_without_a_place_for_its_state_is_refused():

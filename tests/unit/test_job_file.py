@@ -268,6 +268,10 @@ def test_state_from_the_session_settings():
             "tasks must be a whole number from 1 up, not True",
         ),
         (
+            changed('value"\n[sink]', 'value"\nname = "tables"\n[sink]'),
+            "a.toml: [join]: name='tables' cannot be a folder name",
+        ),
+        (
             changed('format = "noop"', 'format = "parquet"'),
             "[sink] lacks the key 'path': where shall the parquet",
         ),

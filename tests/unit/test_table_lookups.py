@@ -26,6 +26,7 @@ from watersmeet.engine.kept_table import KeptTable
 from watersmeet.engine.operator import Operator
 from watersmeet.kernel.lookup import Page
 from watersmeet.local.join import LocalJoin
+from watersmeet.log.files import open_files
 from watersmeet.model.facts import BatchId
 from watersmeet.tables.dialects import SQLite
 
@@ -309,3 +310,19 @@ def test_batch_joins_remove_tables_that_nobody_needs(tmp_path):
     assert not any(folder.exists() for folder in over)
     # Of the same age: one in use by a query that goes on, one by a batch join that may not be over yet.
     assert all(folder.exists() for folder in (stream, recent, last))
+
+
+def test_an_input_that_becomes_a_table_before_the_first_batch(shop, tmp_path):
+    """The process keeps something for each state: it must not take the new join for the old one."""
+    streams = LocalJoin({"s": STREAM, "p": STREAM}, on="s.k = p.k", state=str(tmp_path))
+    batch = BatchId(streams.query, streams.run, 0)
+    streams.ingest(batch, "s", pa.table({"k": [1], "n": [0]}, schema=STREAM))
+    for path in (tmp_path / "join" / "local" / "starts").iterdir():
+        path.unlink()
+    assert answers(shop, tmp_path, [2, 5]) == expected([2, 5])
+
+
+def test_queries_of_an_old_format_keep_no_table_alive(tmp_path):
+    files = open_files(tmp_path).under("join", "old")
+    files.publish("manifests/000000-000000000000-run.json", b'{"watersmeet": 1, "bytes": 2, "xxh3": "0"}\n{}')
+    assert list(table_module.used_tables(open_files(tmp_path))) == []

@@ -1,7 +1,7 @@
 """A simulated operator: a source, reshufflers with the controller, joiners; run to the end of the stream.
 
 Source: Elseidy et al. 2014, figure 1c and 4.3. What is guaranteed of Algorithm 3, whatever the delays, and
-checked by tests/property/test_sim_epochs.py: every pair of rows is emitted exactly once, every joiner ends with
+checked by tests/papers/adaptive/test_epochs.py: every pair of rows is emitted exactly once, every joiner ends with
 the state of the last mapping, and nobody is ever more than one epoch behind.
 
 One group of cells only: with several, a row's copies would have to reach all groups in the same order. Growth is

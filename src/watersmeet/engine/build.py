@@ -23,9 +23,8 @@ from watersmeet.engine.compile import Compiled, compile_callable, compile_join
 from watersmeet.engine.compile_lookup import TableSide, columns_needed, compile_lookup
 from watersmeet.engine.kept_table import TableSpec
 from watersmeet.engine.options import JoinOptions
-from watersmeet.engine.spec import JoinSpec, SessionSettings, Settings
+from watersmeet.engine.spec import JoinSpec, SessionSettings
 from watersmeet.engine.window import add_window
-from watersmeet.errors import ConfigError
 from watersmeet.kernel.lookup import LookupJoin
 from watersmeet.kernel.theta import ThetaJoin
 from watersmeet.model.expression import Predicate, Selected
@@ -123,7 +122,7 @@ def parse(
         compiled.signature.inputs[0].order,
         calls=isinstance(compiled.join, ThetaJoin) and compiled.join.condition is not None,
         streaming=streaming,
-        has_place=settings.operator is not None,
+        has_place=settings.has_place,
     )
     return ParsedJoin(compiled, selected, choice)
 
@@ -152,9 +151,9 @@ def _build_streams(options: JoinOptions, parsed: ParsedJoin, settings: SessionSe
     if choice.name == SPARK:
         check_arguments(choice, options)
         return BuiltJoin(compiled, parsed.selected, choice, None)
-    operator, join = _operator(settings), compiled.join
+    operator, join = settings.operator(), compiled.join
     assert not isinstance(join, LookupJoin)
-    scheme = scheme_for(choice, options, join, tasks=operator.tasks, adapting=settings.adapting)
+    scheme = scheme_for(choice, options, join, tasks=operator.tasks, adapting=settings.adapting())
     signature = replace(compiled.signature, scheme=scheme.name, layout=scheme.layout)
     spec = JoinSpec("", "", signature, join, operator, scheme=scheme)
     return BuiltJoin(replace(compiled, signature=signature), parsed.selected, choice, spec)
@@ -172,7 +171,7 @@ def _build_lookup(
     choice = choose_lookup(options.strategy)
     predicate, selected = _texts(options, schemas, settings)
     assert predicate is not None, "JoinOptions.check_table refuses a function"
-    operator, keys = _operator(settings), table.given.keys
+    operator, memory, keys = settings.operator(), settings.memory(), table.given.keys
     compiled = compile_lookup(
         predicate,
         selected,
@@ -190,7 +189,7 @@ def _build_lookup(
         compiled.signature,
         compiled.join,
         operator,
-        scheme=table_scheme(options, tasks=operator.tasks, memory=settings.memory, streaming=streaming),
+        scheme=table_scheme(options, tasks=operator.tasks, memory=memory, streaming=streaming),
         table=TableSpec(
             name=name,
             keys=keys,
@@ -198,21 +197,8 @@ def _build_lookup(
             source=table.source,
             given=table.version,
             refresh_ms=None if refresh_s is None else int(1000 * refresh_s),
-            memory=settings.memory,
+            memory=memory,
             strategy=choice.name,
         ),
     )
     return BuiltJoin(compiled, selected, choice, spec)
-
-
-def _operator(settings: SessionSettings) -> Settings:
-    if settings.operator is None:
-        raise no_place()
-    return settings.operator
-
-
-def no_place() -> ConfigError:
-    return ConfigError(
-        "the join needs a place for its state: pass state= (a directory or URI that every executor can reach), or set "
-        "spark.watersmeet.state or spark.sql.streaming.checkpointLocation"
-    )

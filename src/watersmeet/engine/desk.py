@@ -18,7 +18,7 @@ from watersmeet.engine.kept_table import KeptTable, TableSpec, used_tables
 from watersmeet.engine.lookup import lookup_share
 from watersmeet.engine.spec import JoinSpec
 from watersmeet.engine.task import Tally, join_share
-from watersmeet.errors import CorruptFile, StateInUse
+from watersmeet.errors import CorruptFile, StateInUse, TableError
 from watersmeet.kernel.lookup import LookupJoin
 from watersmeet.log.files import open_files
 from watersmeet.log.parents import find_attempt
@@ -35,6 +35,7 @@ FindParent = Callable[[], Manifest | None]
 class Desk(Protocol):
     # Of whoever works at it now.
     clock: Callable[[], float]
+    for_table: bool
 
     @property
     def is_open(self) -> bool:
@@ -67,6 +68,7 @@ class StreamDesk:
     """A join of streams, or of batches: all that it needs is in the runs."""
 
     is_open = False
+    for_table = False
 
     def __init__(self, clock: Callable[[], float]) -> None:
         self.clock = clock
@@ -96,6 +98,8 @@ class StreamDesk:
 
 class TableDesk:
     """A join with a table: its open versions and pages, and which version a batch is located in."""
+
+    for_table = True
 
     def __init__(self, files: Files, clock: Callable[[], float]) -> None:
         self._files = files
@@ -133,8 +137,14 @@ class TableDesk:
     ) -> Iterator[pa.RecordBatch]:
         assert isinstance(spec.join, LookupJoin)
         (stream,) = manifest.signature.names
-        columns = spec.signature.columns(stream)
-        return lookup_share(reader, manifest, spec.join, columns, task, self._table(spec, manifest.batch))
+        columns, table = spec.signature.columns(stream), self._table(spec, manifest.batch)
+        if not isinstance(manifest.plan.scheme, PagePlan):
+            raise TableError("the state was written by a join without a table: give this one another name=")
+        shares = spec.scheme.shares(manifest.plan.scheme, (stream,), task, spec.settings.tasks)
+        ranges = [one.fresh.range for (one,) in shares if one.fresh]
+        return lookup_share(
+            reader, manifest, manifest.plan.scheme, spec.join, columns, ranges, table, first=task == 0
+        )
 
     def begin_batch_join(self, spec: JoinSpec) -> None:
         reuse(open_files(spec.settings.storage), _table_of(spec).given.folder, self.clock())

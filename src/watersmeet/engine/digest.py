@@ -3,7 +3,7 @@
 Spark may read the rows of a batch DataFrame again, in another order and in other partitions. The digest of the whole is
 the sum of the digests of its parts: equal for the same rows, however often each of them is there.
 
-DuckDB hashes every type that Spark sends, nested ones too. For a text it is thirty times as fast as `kernel/order.py`.
+DuckDB hashes every type that Spark sends, nested ones too. For a text it is thirty times as fast as `kernel/keys.py`.
 """
 
 from __future__ import annotations

@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from watersmeet.errors import TableError, UsageError
+from watersmeet.errors import OldFormat, TableError, UsageError
 from watersmeet.kernel.keys import Indices
 from watersmeet.kernel.lookup import Page, check_page, open_page, pages_of_rows
 from watersmeet.kernel.pages import homes
@@ -261,7 +261,11 @@ def used_tables(state: Files) -> Iterator[str]:
                 continue
             files = state.under(name, query)
             for newest in list_manifests(files)[-1:]:
-                pages = read_manifest(files, newest).plan.scheme
+                try:
+                    pages = read_manifest(files, newest).plan.scheme
+                except OldFormat:
+                    # Such a query cannot be continued.
+                    continue
                 if isinstance(pages, PagePlan):
                     yield from (pages.table.folder, pages.next_table.folder)
 

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 import pyarrow as pa
 
 from watersmeet.engine.kept_table import INDEX, MESH, KeptTable, Opened
-from watersmeet.errors import TableError
 from watersmeet.kernel import match
 from watersmeet.kernel.keys import Indices
 from watersmeet.kernel.lookup import LookupJoin, Page
@@ -30,19 +29,22 @@ LOOKUP_ROWS = 4
 def lookup_share(
     reader: RunReader,
     manifest: Manifest,
+    plan: PagePlan,
     join: LookupJoin,
     columns: tuple[str, ...],
-    task: int,
+    ranges: Sequence[KeyRange],
     kept: KeptTable,
+    *,
+    first: bool,
 ) -> Iterator[pa.RecordBatch]:
-    """All results that this task owes, in bounded batches. `columns` are the stored ones of the stream."""
-    plan = manifest.plan.scheme
-    if not isinstance(plan, PagePlan):
-        raise TableError("the state was written by a join without a table: give this one another name=")
-    mine = plan.ranges[task]
-    waiting = list(_waiting(reader, manifest, plan, mine, columns))
-    yield from _answers(kept, plan, join, mine, waiting)
-    if task == 0:
+    """All results of the stream's rows in some ranges, in bounded batches. `columns` are the stored ones of the stream.
+
+    The `first` task of a batch then sorts a changed table, if that is due.
+    """
+    for mine in ranges:
+        waiting = list(_waiting(reader, manifest, plan, mine, columns))
+        yield from _answers(kept, plan, join, mine, waiting)
+    if first:
         kept.make_ready(plan, manifest.written_ms)
 
 

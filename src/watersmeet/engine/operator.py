@@ -74,6 +74,10 @@ def _kept(spec: JoinSpec, query: str, clock: Callable[[], float]) -> _Kept:
         for old in [kept for kept in _KEPT.values() if kept.desk.is_open][:-_KEPT_DESKS]:
             old.desk.close()
         found = _Kept(files, RunReader(files), Cleaner(files), desk_for(spec, files, clock))
+    if found.desk.for_table != (spec.table is not None):
+        # The query was built anew, and a table came in or went, before it had any state.
+        found.desk.close()
+        found.desk = desk_for(spec, found.files, clock)
     found.desk.clock = clock
     _KEPT[place] = found
     return found

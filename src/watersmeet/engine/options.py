@@ -86,6 +86,8 @@ class JoinOptions:
                 f'how={self.how!r} is not known for a table: use "inner", or "left" to keep rows of {stream} without '
                 f"a partner in {table}"
             )
+        # Also where it will not matter: a mistake is told at once.
+        _ = self.max_delay_ms
         for name in _STREAMS_ONLY:
             if getattr(self, name) is not None:
                 raise UsageError(

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-from watersmeet.engine.kept_table import PAGE_MEMORY, TableSpec
+from watersmeet.engine.kept_table import TableSpec
 from watersmeet.kernel.lookup import LookupJoin
 from watersmeet.kernel.match import BandJoin, EquiJoin
 from watersmeet.kernel.theta import ThetaJoin
 from watersmeet.log.clean import GRACE_S
 from watersmeet.log.storage import STATE_MODE, Storage
 from watersmeet.model.facts import BatchSpan, InputSpec, JoinSignature
-from watersmeet.schemes.grid.policy import GridPolicy, dynamic
+from watersmeet.schemes.grid.policy import GridPolicy
 from watersmeet.schemes.hash import Hash
 from watersmeet.schemes.scheme import Scheme
 
@@ -62,15 +63,17 @@ class SqlSettings:
 
 @dataclass(frozen=True, slots=True)
 class SessionSettings:
-    """All that a session says about a join. `operator` is None where there is no place for state.
+    """What a session says about a join. All but `sql` is read when it is needed: a wrong setting hurts only its users.
 
-    `memory` is what a task may keep of a table, `adapting` how a grid adapts that is not told its mapping.
+    `has_place` says whether it is known where state would go; without a place `operator` raises ConfigError. `memory` is
+    what a task may keep of a table, `adapting` how a grid adapts that is not told its mapping.
     """
 
-    operator: Settings | None
-    sql: SqlSettings = SqlSettings()
-    memory: int = PAGE_MEMORY
-    adapting: GridPolicy = field(default_factory=dynamic)
+    sql: SqlSettings
+    has_place: bool
+    operator: Callable[[], Settings]
+    memory: Callable[[], int]
+    adapting: Callable[[], GridPolicy]
 
 
 @dataclass(frozen=True, slots=True)

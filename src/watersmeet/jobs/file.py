@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import Any
 
 from watersmeet.engine.options import AUTO, INNER, JoinOptions
-from watersmeet.errors import ConfigError
+from watersmeet.errors import ConfigError, UsageError
 from watersmeet.jobs.model import AvailableNow, Every, Job, Options, Sink, Source, TableSource, Trigger
 from watersmeet.jobs.secrets import expand, expand_all
 from watersmeet.jobs.table import TomlTable, did_you_mean, flatten, refuse_unknown
@@ -166,23 +166,28 @@ class _Reader:
 
     def _join(self, tables: dict[str, Any], state: str) -> JoinOptions:
         table = self._table(tables, "join", _JOIN_KEYS, _JOIN_WORDS)
-        return JoinOptions(
-            on=table.text("on"),
-            name=table.optional_text("name"),
-            state=state,
-            select=table.texts("select"),
-            tasks=table.count("tasks"),
-            strategy=table.optional_text("strategy") or AUTO,
-            cells=table.count("cells"),
-            mapping=table.pair("mapping"),
-            groups=table.count("groups"),
-            within=table.length("within"),
-            time=table.names("time"),
-            lateness=table.length("lateness"),
-            how=table.optional_text("how") or INNER,
-            max_delay=table.length("max_delay"),
-            memory=table.length("memory"),
-        )
+        try:
+            return JoinOptions(
+                on=table.text("on"),
+                name=table.optional_text("name"),
+                state=state,
+                select=table.texts("select"),
+                tasks=table.count("tasks"),
+                strategy=table.optional_text("strategy") or AUTO,
+                cells=table.count("cells"),
+                mapping=table.pair("mapping"),
+                groups=table.count("groups"),
+                within=table.length("within"),
+                time=table.names("time"),
+                lateness=table.length("lateness"),
+                how=table.optional_text("how") or INNER,
+                max_delay=table.length("max_delay"),
+                memory=table.length("memory"),
+            )
+        except ConfigError:
+            raise
+        except UsageError as error:
+            raise ConfigError(f"{table.where}: {error}") from error
 
     def _sink(self, tables: dict[str, Any]) -> Sink:
         table = self._table(tables, "sink", _SINK_KEYS, {"outputmode": "mode", "location": "path"})

@@ -101,7 +101,13 @@ class LocalJoin:
         built = build(
             self._options(),
             {name: {f.name: type_of_arrow(f.type) for f in schema} for name, schema in self._arrow.items()},
-            SessionSettings(settings, SqlSettings(ansi=self.ansi), self.memory, self.policy),
+            SessionSettings(
+                sql=SqlSettings(ansi=self.ansi),
+                has_place=True,
+                operator=lambda: settings,
+                memory=lambda: self.memory,
+                adapting=lambda: self.policy,
+            ),
             instance=self.run,
             clock=self.clock,
             tables=tables,

@@ -16,7 +16,7 @@ from typing import Any, TypeVar
 
 import xxhash
 
-from watersmeet.errors import CorruptFile
+from watersmeet.errors import CorruptFile, OldFormat
 from watersmeet.log.formats import OLDEST, upgrade
 from watersmeet.model.facts import FORMAT, RunStats, SchemePlan
 from watersmeet.schemes.register import plan_types, stats_types
@@ -59,7 +59,7 @@ def decode_checked(kind: type[T], content: bytes, path: str, advice: str = _ADVI
             f"{path} has format {version}, this version of watersmeet reads up to {FORMAT}: install a newer one"
         )
     if version < OLDEST:
-        raise CorruptFile(
+        raise OldFormat(
             f"{path} has format {version}, this version of watersmeet reads {OLDEST} to {FORMAT}: run one batch with "
             "an older version first, or start with a new checkpoint"
         )
@@ -71,9 +71,8 @@ def decode_checked(kind: type[T], content: bytes, path: str, advice: str = _ADVI
     try:
         found: T = from_plain(kind, plain if version == FORMAT else upgrade(kind, plain))
     except UnknownField as error:
-        raise CorruptFile(
-            f"{path} has {error}: a newer version of watersmeet wrote it. Install that"
-        ) from error
+        whose = "a newer version of watersmeet wrote it. Install that" if version == FORMAT else advice
+        raise CorruptFile(f"{path} has {error}: {whose}") from error
     return found
 
 

@@ -16,7 +16,7 @@ from watersmeet.model.facts import Manifest, Receipt
 
 OLDEST = 3
 
-# What formats 3 and 4 stored as the scheme was how keys are compared; from the plan alone it was to be guessed which scheme.
+# The order of inputs in a join by ranges.
 _SORTED_BY_VALUE = "value"
 
 
@@ -99,7 +99,14 @@ def _cube(cube: dict[str, Any], ranges: list[Any], inputs: list[str]) -> dict[st
         for one in cube.get("heavy", [])
     ]
     changes = [
-        one | {"before": shape(one["before"]), "after": shape(one["after"])}
+        {
+            "batch": one["batch"],
+            "label": one["label"],
+            "before": shape(one["before"]),
+            "after": shape(one["after"]),
+            # Early files of format 3 said `moved`.
+            "moved_rows": one["moved_rows"] if "moved_rows" in one else one["moved"],
+        }
         for one in cube.get("changes", [])
     ]
     return {

@@ -126,9 +126,9 @@ class NewRun:
 class BatchFacts:
     """All that a scheme may know when it plans a batch.
 
-    `before` is the parent's plan, by whichever scheme, and `batch_before` its batch. Of the `history` only `reachable` runs hold rows that a fresh row
-    can meet; without a window the two are the same. `outside` is what the scheme's part of the engine has seen of the
-    world outside the inputs: the table, for the scheme of tables.
+    `before` is the parent's plan, by whichever scheme, and `batch_before` its batch. Of the `history` only `reachable`
+    runs hold rows that a fresh row can meet; without a window the two are the same. `outside` is what the scheme's part
+    of the engine has seen of the world outside the inputs: the table, for the scheme of tables.
     """
 
     batch: int

@@ -17,6 +17,7 @@ idle, and rows that wait would wait for the next ones.
 from __future__ import annotations
 
 import functools
+import re
 import time
 import uuid
 from collections.abc import Mapping
@@ -30,7 +31,7 @@ from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.types import StructField, StructType
 
 from watersmeet.config import read_session, session_lookup
-from watersmeet.engine.build import BuiltJoin, OpenedTable, ParsedJoin, build, no_place, parse
+from watersmeet.engine.build import BuiltJoin, OpenedTable, ParsedJoin, build, parse
 from watersmeet.engine.choose import choose_lookup
 from watersmeet.engine.fingerprint import warn_if_code_changed
 from watersmeet.engine.kept_table import kept_while_rows_wait
@@ -51,6 +52,9 @@ from watersmeet.tables.prepare import prepare
 from watersmeet.tables.spec import Table
 
 Inputs = Mapping[str, DataFrame | Table]
+
+# An input's name is an alias in SQL and a folder in the state.
+_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
 
 @dataclass(frozen=True)
@@ -78,8 +82,34 @@ def join_inputs(inputs: Inputs, options: JoinOptions) -> DataFrame:
     return joined(descriptors, built, plan.schemas, str(options.on))
 
 
+def check_inputs(inputs: Inputs) -> list[str]:
+    """Refuse what cannot be joined; the names of the tables."""
+    if not isinstance(inputs, Mapping) or len(inputs) != 2:
+        raise UsageError(
+            'join takes two inputs by name, such as wm.join({"l": left, "r": right}, on="l.k = r.k")'
+        )
+    for name, frame in inputs.items():
+        if not isinstance(name, str) or not _NAME.fullmatch(name):
+            raise UsageError(f"the input name {name!r} cannot be used in SQL: use letters, digits and '_'")
+        if not hasattr(frame, "mapInArrow") and not isinstance(frame, Table):
+            raise UsageError(f"input {name} is a {type(frame).__name__}, not a Spark DataFrame or a wm.table")
+    tables = [name for name, frame in inputs.items() if isinstance(frame, Table)]
+    if len(tables) > 1:
+        raise UsageError(f"inputs {' and '.join(tables)} are both tables: one of them must be a DataFrame")
+    streaming = {name: frame.isStreaming for name, frame in inputs.items() if not isinstance(frame, Table)}
+    if len(set(streaming.values())) > 1:
+        still = next(name for name, moves in streaming.items() if not moves)
+        raise UsageError(
+            f"input {still} is not streaming and the other one is: make it a table, wm.table({still}, key=...), or "
+            "read both as streams, or both as batches"
+        )
+    return tables
+
+
 def parse_frames(frames: Mapping[str, DataFrame], options: JoinOptions) -> ParsedJoin:
     """What would be done with these DataFrames."""
+    if not isinstance(options.on, str):
+        _check_sendable(options.on)
     first = next(iter(frames.values()))
     schemas = {name: schema_of(name, frame) for name, frame in frames.items()}
     return parse(options, schemas, _settings(first.sparkSession, options), streaming=first.isStreaming)
@@ -97,17 +127,19 @@ def _settings(spark: SparkSession, options: JoinOptions) -> SessionSettings:
 
 def plan_join(inputs: Inputs, options: JoinOptions) -> PlannedJoin:
     """Open and check all that the join needs; a table is sorted if need be."""
+    check_inputs(inputs)
     frames = {name: given for name, given in inputs.items() if not isinstance(given, Table)}
     first = next(iter(frames.values()))
     settings = _settings(first.sparkSession, options)
     if not isinstance(options.on, str):
         _check_sendable(options.on)
     tables, given = {}, {}
+    # In a batch join no later batch would join rows that wait.
+    waiting = first.isStreaming and options.max_delay_ms > 0
     for name, table in inputs.items():
         if isinstance(table, Table):
             options.check_table(name, next(iter(frames)))
             choose_lookup(options.strategy)
-            waiting = first.isStreaming and options.max_delay_ms > 0
             opened, fields = _open(
                 kept_while_rows_wait(table) if waiting else table, settings, first.sparkSession
             )
@@ -127,18 +159,15 @@ def plan_join(inputs: Inputs, options: JoinOptions) -> PlannedJoin:
     coming_out = {
         name: _coming_out(given[name], options) if name in given else frames[name].schema for name in inputs
     }
-    return PlannedJoin(
-        frames, coming_out, built, bool(tables) and first.isStreaming and options.max_delay_ms > 0
-    )
+    return PlannedJoin(frames, coming_out, built, waiting)
 
 
 def _open(table: Table, settings: SessionSettings, spark: SparkSession) -> tuple[OpenedTable, StructType]:
-    if settings.operator is None:
-        raise no_place()
-    probe(settings.operator.storage)
-    files = open_files(settings.operator.storage)
+    operator = settings.operator()
+    probe(operator.storage)
+    files = open_files(operator.storage)
     with shown_progress() as report:
-        source = prepare(table, files, Frames(spark), report, cache=settings.operator.cache)
+        source = prepare(table, files, Frames(spark), report, cache=operator.cache)
     opened = source.open()
     try:
         version = TableVersion(source.folder, source.version, len(opened.index))

@@ -134,7 +134,7 @@ class OpenTable(ABC):
         """The rows of a page with just these columns, in any order, possibly with null keys.
 
         Where they are sorted by the hash of their key (`kernel/pages.key_hashes`), that hash is the first column, named
-        as in runs (`kernel/sorted.ORDER`), and no key is null.
+        as in runs (`kernel/rows.ORDER`), and no key is null.
         """
 
     def read_many(self, pages: Sequence[int], columns: Sequence[str]) -> Iterator[tuple[int, pa.RecordBatch]]:

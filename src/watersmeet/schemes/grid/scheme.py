@@ -51,11 +51,11 @@ class Grid(Scheme[GridPlan]):
 
     @classmethod
     def make(cls, request: SchemeRequest) -> Grid:
-        cells, policy = request.cells, request.adapting or dynamic()
+        cells = request.cells
         if request.mapping is not None:
             rows, cols = _mapping(request.mapping)
-            policy, cells = fixed(rows, cols), rows * cols if cells is None else cells
-        return cls(_cells(cells, request.tasks), policy)
+            return cls(_cells(rows * cols if cells is None else cells, request.tasks), fixed(rows, cols))
+        return cls(_cells(cells, request.tasks), request.adapting or dynamic())
 
     @property
     def layout(self) -> Layout:
