@@ -37,7 +37,7 @@ BAD: list[Any] = [
         id="computed type",
     ),
     pytest.param({"on": lambda s, p: None}, wm.UsageError, "a table is found by its key", id="a function"),
-    pytest.param({"how": "outer"}, wm.UsageError, "how='outer' is not known for a table", id="how"),
+    pytest.param({"how": "outer"}, wm.UsageError, "how='outer' is unknown for a table", id="how"),
     pytest.param({"within": "1 hour"}, wm.UsageError, "within= is for a join of two streams", id="within"),
     pytest.param({"cells": 4}, wm.UsageError, "cells= is for a join of two streams", id="cells"),
     pytest.param({"name": "tables"}, wm.UsageError, "name='tables'", id="name"),
@@ -48,14 +48,14 @@ BAD: list[Any] = [
     pytest.param(
         {"max_delay": 5, "of": {"in_place": True}},
         wm.UsageError,
-        "in_place=True cannot be combined with max_delay: files that change while rows wait",
+        "in_place=True cannot be combined with max_delay: if a file changes while rows wait",
         id="waiting in place",
     ),
     pytest.param({"memory": "much"}, wm.UsageError, "memory", id="memory"),
     pytest.param(
         {"how": "left", "on": "s.k = p.id AND upper(s.c) = upper(p.c)"},
         wm.PredicateError,
-        'only Spark can evaluate: use how="inner"',
+        "only Spark can evaluate a part of this one",
         id="left with a part for Spark",
     ),
     pytest.param(

@@ -151,12 +151,12 @@ def test_a_state_whose_scheme_is_not_registered_is_refused(tmp_path, registered,
     monkeypatch.delitem(SCHEMES, "turn")
     with pytest.raises(CorruptFile, match="unknown kind 'row count'|unknown kind 'turn'"):
         replace(join, strategy="hash", run="next").batch(l=rows(3))
-    with pytest.raises(UsageError, match="strategy='turn' is not known: use one of auto, hash, hypercube"):
+    with pytest.raises(UsageError, match="unknown strategy='turn': use one of auto, hash, hypercube"):
         start(tmp_path, "turn")
 
 
 def test_the_scheme_of_tables_is_not_for_two_streams(tmp_path):
-    with pytest.raises(UsageError, match="strategy='table' is not known"):
+    with pytest.raises(UsageError, match="unknown strategy='table'"):
         start(tmp_path, "table")
 
 

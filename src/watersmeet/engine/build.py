@@ -1,8 +1,8 @@
-"""From what the user asks to a join that tasks can run: one way for the API, job files and the local driver.
+"""Turn the user's options into a join that tasks can run, for the API, job files and the local driver alike.
 
     options, schemas, settings  ->  parsed  ->  compiled  ->  a scheme  ->  JoinSpec
 
-Nothing here knows Spark; the drivers map their inputs to schemas and open tables first.
+Nothing here depends on Spark. The drivers map their inputs to schemas and open tables first.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ from watersmeet.tables.spec import Table
 
 @dataclass(frozen=True)
 class OpenedTable:
-    """A table that is an input: what the user gave, where its pages are, and the version that a start begins with."""
+    """A table input: the user's description, the location of its pages, and the version at the start of the query."""
 
     given: Table
     source: PreparedTable
@@ -46,7 +46,7 @@ class OpenedTable:
 
 @dataclass(frozen=True)
 class ParsedJoin:
-    """What the options mean for these inputs, and which strategy is taken."""
+    """The meaning of the options for these inputs, and the chosen strategy."""
 
     compiled: Compiled
     selected: tuple[Selected, ...] | None
@@ -55,9 +55,9 @@ class ParsedJoin:
 
 @dataclass(frozen=True)
 class BuiltJoin(ParsedJoin):
-    """A join, checked: what its driver maps its inputs by, and what tasks run.
+    """A checked join: what the driver needs to map its inputs, and what tasks run.
 
-    `spec` is None where Spark's own join is taken.
+    `spec` is None if Spark's own join is chosen.
     """
 
     spec: JoinSpec | None
@@ -78,7 +78,7 @@ def build(
     tables: Mapping[str, OpenedTable] | None = None,
     streaming: bool = True,
 ) -> BuiltJoin:
-    """The join of these inputs. `instance` tells two operators of one query apart."""
+    """Build the join of these inputs. `instance` tells two operators of one query apart."""
     if tables:
         built = _build_lookup(options, schemas, settings, tables, streaming)
     else:
@@ -98,7 +98,7 @@ def build(
 def parse(
     options: JoinOptions, schemas: dict[str, Schema], settings: SessionSettings, *, streaming: bool = True
 ) -> ParsedJoin:
-    """A join of streams or batches, understood; it needs no place for state yet."""
+    """Parse and compile a join of streams or batches. It needs no state directory yet."""
     options.check_streams()
     predicate, selected = _texts(options, schemas, settings)
     if predicate is not None:
@@ -130,7 +130,7 @@ def parse(
 def _texts(
     options: JoinOptions, schemas: dict[str, Schema], settings: SessionSettings
 ) -> tuple[Predicate | None, tuple[Selected, ...] | None]:
-    """The predicate, unless it is a function, and the selected columns."""
+    """Parse the predicate (None if it is a function) and the selected columns."""
     sql = settings.sql
     predicate = selected = None
     if isinstance(options.on, str):

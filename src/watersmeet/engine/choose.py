@@ -1,11 +1,11 @@
-"""Which strategy a join takes, and why: what `strategy="auto"` means, and what fits which predicate.
+"""Choose the strategy of a join, with the reason: what `strategy="auto"` means, and what fits which predicate.
 
     kind of join        streams        batches
     equality            hypercube      Spark's own join
-    band, inequality    range          range, if there is a place for its files; else Spark's own join
+    band, inequality    range          range if a state directory is set, else Spark's own join
     anything else       grid           Spark's own join; grid for a Python function
 
-What `auto` takes is the fastest by docs/benchmarks.md; each can be asked for by name.
+`auto` takes the strategy that docs/benchmarks.md shows to be the fastest. Each can be requested by name.
 """
 
 from __future__ import annotations
@@ -42,17 +42,17 @@ class Choice:
 
 
 def strategies() -> tuple[str, ...]:
-    """What `strategy=` takes in a join of two streams or batches."""
+    """The values of `strategy=` for a join of two streams or batches."""
     return (AUTO, *(name for name, scheme in SCHEMES.items() if BY_PAGE not in scheme.orders), SPARK)
 
 
 def choose(requested: str, order: str, *, calls: bool, streaming: bool, has_place: bool) -> Choice:
-    """What to take for a join whose runs have this order. UsageError if what was asked for does not fit it.
+    """Choose the strategy of a join whose runs have this order. Raise UsageError if the requested one does not fit.
 
     `calls` says that the condition is a Python function, which Spark's own join cannot call.
     """
     if requested not in strategies():
-        raise UsageError(f"strategy={requested!r} is not known: use one of {', '.join(strategies())}")
+        raise UsageError(f"unknown strategy={requested!r}: use one of {', '.join(strategies())}")
     if requested == AUTO:
         return _automatic(order, calls, streaming, has_place)
     if requested == SPARK:
@@ -63,7 +63,7 @@ def choose(requested: str, order: str, *, calls: bool, streaming: bool, has_plac
     elif order not in SCHEMES[requested].orders:
         fitting = " or ".join(f'"{name}"' for name, scheme in SCHEMES.items() if order in scheme.orders)
         raise UsageError(f'strategy="{requested}" needs {SCHEMES[requested].needs}: use {fitting}')
-    return Choice(requested, "it was asked for")
+    return Choice(requested, "you asked for it")
 
 
 def _automatic(order: str, calls: bool, streaming: bool, has_place: bool) -> Choice:
@@ -71,7 +71,7 @@ def _automatic(order: str, calls: bool, streaming: bool, has_place: bool) -> Cho
         if streaming:
             return Choice(
                 Hypercube.name,
-                "the predicate has an equality: tasks share out the keys, and the pairs of a key with many rows",
+                "the predicate has an equality: tasks divide the keys, and the pairs of a key with many rows",
             )
         return Choice(SPARK, "a batch keeps no state, and Spark's own equality join is the fastest")
     if order == BY_VALUE:
@@ -80,18 +80,18 @@ def _automatic(order: str, calls: bool, streaming: bool, has_place: bool) -> Cho
                 Range.name,
                 "the predicate bounds the distance or order of two values: runs are sorted by them",
             )
-        return Choice(SPARK, "a batch without state= is left to Spark's own join, which compares all pairs")
+        return Choice(SPARK, "a batch without state= uses Spark's own join, which compares all pairs")
     if streaming or calls:
         return Choice(
-            Grid.name, "the predicate says nothing that could be looked up: all pairs, on an adaptive grid"
+            Grid.name, "the predicate has no part that can be looked up: all pairs, on an adaptive grid"
         )
-    return Choice(SPARK, "all pairs must be compared, and for a batch Spark does that itself")
+    return Choice(SPARK, "all pairs must be compared, and for a batch Spark's own join does that")
 
 
 def scheme_for(
     choice: Choice, options: JoinOptions, join: Join, *, tasks: int, adapting: GridPolicy
 ) -> Scheme[Any]:
-    """The scheme as the operator runs it."""
+    """Make the scheme that the operator runs."""
     check_arguments(choice, options)
     return SCHEMES[choice.name].make(
         SchemeRequest(
@@ -106,7 +106,7 @@ def scheme_for(
 
 
 def check_arguments(choice: Choice, options: JoinOptions) -> None:
-    """Refuse arguments of another strategy than the one that is taken."""
+    """Refuse arguments that belong to another strategy than the chosen one."""
     for scheme in SCHEMES.values():
         given = any(getattr(options, name) is not None for name in scheme.arguments)
         if given and scheme.name != choice.name:
@@ -118,7 +118,7 @@ def check_arguments(choice: Choice, options: JoinOptions) -> None:
 
 
 def choose_lookup(requested: str) -> Choice:
-    """How a table is read, and why. UsageError if what was asked for is not for tables."""
+    """Choose how a table is read. Raise UsageError if the requested strategy is not for tables."""
     if requested not in LOOKUPS:
         raise UsageError(f"strategy={requested!r} is not for a table: use one of {', '.join(LOOKUPS)}")
     name = HYBRID if requested == AUTO else requested
@@ -126,13 +126,13 @@ def choose_lookup(requested: str) -> Choice:
 
 
 _LOOKUPS = {
-    HYBRID: "the table is found by its key: a batch reads the pages that hold its keys, each once",
-    MESH: "it was asked for: a batch reads all pages of the table",
-    INDEX: "it was asked for: every key is looked up by itself",
+    HYBRID: "a table is found by its key: a batch reads the pages that hold its keys, each once",
+    MESH: "you asked for it: a batch reads all pages of the table",
+    INDEX: "you asked for it: every key is looked up by itself",
 }
 
 
 def table_scheme(options: JoinOptions, *, tasks: int, memory: int, streaming: bool) -> TableScheme:
-    """In a batch join no later batch would join rows that wait: there the delay is 0."""
+    """Make the scheme of a join with a table. A batch join has no later batch for waiting rows, so its delay is 0."""
     delay_ms = options.max_delay_ms if streaming else 0
     return TableScheme(PagePolicy(delay_ms, READ_ROWS) if delay_ms else PagePolicy(), memory * tasks)

@@ -1,16 +1,16 @@
-"""From a parsed predicate to a runnable join: what arrives, what is stored, what the kernel checks.
+"""Compile a parsed predicate to a runnable join: what arrives, what is stored, what the kernel checks.
 
-A join is of one of three kinds: by equality of keys, by a band of one value of each input, or by any condition.
-An equality finds its partners fastest, then a band; so the first that the predicate offers is taken.
+A join has one of three kinds: equality of keys, a band of one value of each input, or any other condition. Equality
+finds partners fastest, then a band. The fastest kind that the predicate allows is taken.
 
 Three decisions are made here, once, for both drivers:
 
-- which columns are needed at all: those of `select` (all, without one) and those that the kernel or Spark
-  must look at to decide a pair; nothing else is ingested;
-- how keys are compared: one key that fits 64 bits by its order key alone; several or wide ones by a hash and
-  a comparison in the kernel; nested ones by a hash that Spark computes and a check by Spark;
-- who evaluates the residual: the kernel for the conjuncts whose Spark meaning it has exactly; where any
-  other is left, Spark evaluates the user's own text over the candidates.
+- Which columns are ingested: those of `select` (all, without one), and those that the kernel or Spark needs to
+  decide a pair.
+- How keys are compared: one key that fits 64 bits by its order key alone; several or wide keys by a hash and a
+  comparison in the kernel; nested keys by a hash that Spark computes and a check by Spark.
+- Who evaluates the residual: the kernel takes the conjuncts that it evaluates exactly as Spark does. If any other
+  is left, Spark evaluates the user's own text over the candidates.
 """
 
 from __future__ import annotations
@@ -45,16 +45,16 @@ from watersmeet.model.expression import (
 from watersmeet.model.types import INT, Schema, SqlType
 from watersmeet.predicate import check_reads_every_input, key_reads_zone, reads_zone
 
-# Columns that we add ourselves; inputs must not use the prefix.
+# Prefix of the columns that we add. Inputs must not use it.
 RESERVED_PREFIX = "__wm_"
 HASHED = f"{RESERVED_PREFIX}hash"
-# Arrives where nothing else is needed of an input but its number of rows.
+# The only column that arrives if nothing but the number of rows is needed of an input.
 ROW = f"{RESERVED_PREFIX}row"
 
 
 @dataclass(frozen=True, slots=True)
 class ComputedKey:
-    """A key that is not a plain column of the right type: Spark computes `sql`, or the kernel `expression`."""
+    """A key that is not a plain column of the right type. Spark computes `sql`, or the kernel `expression`."""
 
     input: str
     name: str
@@ -74,7 +74,7 @@ class HashedKeys:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Compiled:
-    """A join as its driver needs it: what arrives of each input, and whether Spark has something left to check."""
+    """A join as its driver needs it: the columns that arrive of each input, and what Spark still has to check."""
 
     signature: facts.JoinSignature
     arriving: dict[str, tuple[str, ...]]
@@ -85,13 +85,13 @@ class Compiled:
     guards: tuple[Guard, ...] = ()
 
     def guard(self, name: str) -> Guard | None:
-        """What rows of this input must satisfy to be taken in."""
+        """The condition that rows of this input must pass to be stored."""
         return next((guard for guard in self.guards if guard.input == name), None)
 
 
 @dataclass(frozen=True, slots=True)
 class _Key:
-    """One side of a key pair, settled: the arriving column that holds it."""
+    """One side of a key pair, and the arriving column that holds it."""
 
     column: str
     computed: ComputedKey | None
@@ -105,7 +105,7 @@ def compile_join(
     ansi: bool,
     zone: str = "",
 ) -> Compiled:
-    """`zone` is the session's time zone, in one spelling; empty if it is not known."""
+    """Compile a join by text. `zone` is the normalised time zone of the session, or empty if unknown."""
     check_names(schemas)
     check_reads_every_input(predicate)
     if predicate.keys:
@@ -124,7 +124,7 @@ def compile_join(
 def compile_callable(
     condition: Condition, selected: Sequence[Selected] | None, schemas: dict[str, Schema]
 ) -> Compiled:
-    """A join whose condition is the user's own function: it sees every column of both inputs."""
+    """Compile a join whose condition is the user's function, which sees every column of both inputs."""
     check_names(schemas)
     left, right = schemas
     output = output_columns((left, right), (), selected, schemas)
@@ -133,7 +133,7 @@ def compile_callable(
         for name, schema in schemas.items()
     )
     join = ThetaJoin(None, output, condition=condition, columns=(tuple(schemas[left]), tuple(schemas[right])))
-    # What a function does cannot be compared between two starts: its name has to do, and a warning if its code differs.
+    # Two versions of a function cannot be compared: compare the name, and warn if the code differs.
     named = f"{getattr(condition, '__module__', '')}.{getattr(condition, '__qualname__', type(condition).__name__)}"
     signature = facts.JoinSignature(inputs, f"callable {named}", (), "any", code=fingerprint(condition))
     arriving = {name: tuple(schema) for name, schema in schemas.items()}
@@ -240,9 +240,9 @@ def check_names(schemas: dict[str, Schema]) -> None:
 
 
 def share_residual(residual: Expression | None) -> tuple[list[Expression], list[Expression]]:
-    """The conjuncts that the kernel takes, and those that it leaves to Spark.
+    """Split the residual into the conjuncts that the kernel takes and those that it leaves to Spark.
 
-    Where any is left to Spark, so are those that can raise: the one that is left may be their guard.
+    If any is left to Spark, conjuncts that can raise are left too: the one that is left may guard them.
     """
     conjuncts = conjuncts_of(residual) if residual is not None else []
     kernel = [part for part in conjuncts if supports(part)]
@@ -257,14 +257,14 @@ def output_columns(
     selected: Sequence[Selected] | None,
     schemas: dict[str, Schema],
 ) -> tuple[OutputColumn, ...]:
-    """What the kernel hands on: the columns that come out, and those that Spark has yet to check."""
+    """The columns that the kernel emits: the output, and what Spark still has to check."""
     if selected is None:
         wanted = [(name, column) for name in inputs for column in schemas[name]]
     else:
         used = [*(column for item in selected for column in item.columns), *checked]
         wanted = [(column.input, column.name) for column in used]
     if not wanted:
-        # A batch without columns has no rows: take one along, whichever.
+        # A batch without columns has no rows, so keep any one column.
         wanted = [(name, column) for name in inputs for column in schemas[name]][:1]
     return tuple(
         OutputColumn(name, column, f"c{place}") for place, (name, column) in enumerate(dict.fromkeys(wanted))
@@ -272,16 +272,16 @@ def output_columns(
 
 
 def recorded_zone(zone: str, sides: Iterable[tuple[KeySide, SqlType]], guards: Iterable[Guard]) -> str:
-    """The session's time zone if keys or guards depend on it: both are decided when a row arrives, once for all.
+    """The session's time zone if keys or guards depend on it. Both are evaluated once, when a row arrives.
 
-    A residual is decided when a pair comes out, under the zone of that start; the times of a window are moments.
+    A residual is evaluated when a pair is emitted, under the zone of that start. Window times are instants.
     """
     decided = any(key_reads_zone(side.expression, type_) for side, type_ in sides)
     return zone if decided or any(reads_zone(guard.expression) for guard in guards) else ""
 
 
 def sides_of(pairs: Iterable[KeyPair]) -> tuple[str, ...]:
-    """What the order keys are made from, as the signature remembers it."""
+    """The SQL of the order keys, as the signature records it."""
     return tuple(" : ".join(side.sql for side in pair.sides) for pair in pairs)
 
 
@@ -292,7 +292,7 @@ def _keys_of(predicate: Predicate, name: str) -> tuple[_Key, ...]:
 
 
 def settle_key(name: str, number: int, pair: KeyPair, side: KeySide) -> _Key:
-    """Use a plain column as it is where the kernel can widen it by itself; else have the key computed."""
+    """Use a plain column as it is if the kernel can widen it, otherwise have the key computed."""
     own = side.expression.type
     widens = (
         (own.integral and pair.type.integral) or (own.floating and pair.type.floating) or own == pair.type
@@ -309,7 +309,7 @@ def settle_key(name: str, number: int, pair: KeyPair, side: KeySide) -> _Key:
 
 
 def _stored_type(kind: SqlType) -> SqlType:
-    """The type in which a key is kept: itself, or one that Arrow compares as Spark compares the key."""
+    """The type in which a key is stored: its own, or one that Arrow compares as Spark compares the key."""
     if kind.name.startswith(("interval year", "interval month")):
         return INT
     return kind
@@ -349,7 +349,7 @@ def _hashed(predicate: Predicate) -> tuple[HashedKeys, ...]:
     hashed = []
     for name in predicate.inputs:
         sides = [(pair.type, pair.side(name)) for pair in predicate.keys]
-        # Nested types need no cast: they are equal but for the names of fields. The rest is hashed as compared.
+        # Nested types need no cast: only their field names differ. Other values are hashed in the compared type.
         sql = tuple(side.sql if kind.nested else f"CAST({side.sql} AS {kind})" for kind, side in sides)
         types = tuple(side.expression.type if kind.nested else kind for kind, side in sides)
         hashed.append(HashedKeys(name, sql, types))

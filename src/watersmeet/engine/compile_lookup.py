@@ -1,8 +1,8 @@
-"""From a parsed predicate to a join with a table: which equality finds the page, and what is left to check.
+"""Compile a parsed predicate to a join with a table: which equality finds the page, and what is left to check.
 
-The table is found by its key, so the predicate must say what each key column equals. Other equalities are checked on
-the rows that were found, like any other conjunct. A key is compared in the type that it has in the table: the stream
-is brought to it, since the pages are sorted and cannot be.
+A table is found by its key, so the predicate must say what each key column equals. Other conjuncts are checked on the
+rows that were found. Keys are compared in the table's type: the stream's value is cast to it, because the pages are
+already sorted.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ from watersmeet.schemes.table.plan import TableScheme
 
 @dataclass(frozen=True, slots=True)
 class TableSide:
-    """The table among the inputs, by the name that the predicate uses, and its key columns."""
+    """The table input: its name in the predicate and its key columns."""
 
     name: str
     keys: tuple[str, ...]
@@ -57,7 +57,7 @@ def compile_lookup(
     ansi: bool,
     zone: str = "",
 ) -> Compiled:
-    """`left` keeps stream rows without a partner. `zone` is as in `compile_join`."""
+    """Compile a join with a table. `left` keeps stream rows without a partner. `zone` is as in `compile_join`."""
     check_names(schemas)
     stream = next(name for name in predicate.inputs if name != table.name)
     pairs = [_Pair(pair.side(stream), pair.side(table.name), pair) for pair in predicate.keys]
@@ -67,8 +67,8 @@ def compile_lookup(
     kernel, spark = share_residual(residual)
     if spark and left:
         raise PredicateError(
-            'how="left" keeps rows without a partner, so the whole predicate must be decided in the join; a part of '
-            'this one only Spark can evaluate: use how="inner", or compute that part into a column before',
+            'how="left" keeps rows without a partner, so the join itself must evaluate the whole predicate, but only '
+            'Spark can evaluate a part of this one: use how="inner", or compute that part into a column before',
             predicate.text,
         )
     output = output_columns((stream, table.name), predicate.columns if spark else (), selected, schemas)
@@ -78,7 +78,7 @@ def compile_lookup(
     )
     spec = replace(spec, keeps_all=left)
     verify = tuple((key.column, column) for key, column in zip(keys, table.keys, strict=True))
-    # Of a left join rows come out whether or not they pass.
+    # A left join emits rows whether or not they pass.
     guards = () if left else tuple(guard for guard in predicate.guards if guard.input == stream)
     return Compiled(
         signature=facts.JoinSignature(
@@ -100,7 +100,7 @@ def compile_lookup(
 
 
 def columns_needed(join: LookupJoin, keys: Sequence[str]) -> tuple[str, ...]:
-    """What must be read of the table, keys first."""
+    """The columns to read from the table, keys first."""
     name = join.names[1]
     used = [column.column for column in join.output if column.input == name]
     if join.residual is not None:
@@ -124,22 +124,22 @@ class _Pair:
 
 
 def _pair_of(key: str, pairs: Sequence[_Pair], table: TableSide, stream: str, predicate: Predicate) -> _Pair:
-    """The equality that a key column is found by."""
+    """The equality that gives the value of a key column."""
     wanted = [
         one for one in pairs if isinstance(one.table.expression, Column) and one.table.expression.name == key
     ]
     if not wanted:
         raise PredicateError(
-            f"the predicate does not say what the key of the table equals: add {stream}.<column> = {table.name}.{key}",
+            f"the predicate does not say what the table's key equals: add {stream}.<column> = {table.name}.{key}",
             predicate.text,
-            hint="a table is found by its key alone; name other columns as its key with wm.table(..., key=...)",
+            hint="a table is found by its key alone; choose other key columns with wm.table(..., key=...)",
         )
     one = wanted[0]
     own, common = one.table.expression.type, one.pair.type
     if own != common and not (own.integral and common.integral) and not (own.floating and common.floating):
         raise PredicateError(
             f"{one.stream.sql} is {one.stream.expression.type} and the key {table.name}.{key} is {own}: Spark would "
-            f"compare them as {common}, by which the table is not sorted",
+            f"compare them as {common}, but the table is not sorted by that type",
             predicate.text,
             hint=f"cast the stream's side: CAST({one.stream.sql} AS {str(own).upper()}) = {table.name}.{key}",
         )

@@ -1,7 +1,7 @@
-"""What a join needs of the world besides its inputs: nothing, or a table.
+"""What a join needs besides its inputs: nothing, or a table.
 
-The operator treats both alike. A desk belongs to one state directory in one process; it is a cache, so an empty one
-costs time only.
+The operator treats both alike. A desk belongs to one state directory in one process. It is a cache: losing it costs
+only time.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ FindParent = Callable[[], Manifest | None]
 
 
 class Desk(Protocol):
-    # Of whoever works at it now.
+    # The clock of the operator that uses the desk now.
     clock: Callable[[], float]
     for_table: bool
 
@@ -42,30 +42,30 @@ class Desk(Protocol):
         """Whether it holds pages or connections."""
 
     def locate(self, spec: JoinSpec, batch: BatchId, start: Start, parent: FindParent) -> Located | None:
-        """Where ingest finds the keys of this batch; settled by the batch before, for all tasks."""
+        """The page index for the keys of this batch. The batch before decided it, for all tasks."""
 
     def observe(
         self, spec: JoinSpec, batch: BatchId, start: Start, parent: Manifest | None, task: int
     ) -> Any:
-        """What the scheme must know to plan this batch."""
+        """The facts that the scheme needs to plan this batch."""
 
     def results(
         self, spec: JoinSpec, reader: RunReader, manifest: Manifest, task: int, tally: Tally
     ) -> Iterator[pa.RecordBatch]:
-        """All results that a task owes."""
+        """Yield all results of a task."""
 
     def begin_batch_join(self, spec: JoinSpec) -> None:
-        """A join of batch DataFrames begins."""
+        """Prepare for a join of batch DataFrames."""
 
     def clean(self, spec: JoinSpec) -> None:
-        """Remove what no query needs any more."""
+        """Remove files that no query needs any more."""
 
     def close(self) -> None:
-        """Let go of pages, files and connections. What is needed later is opened again."""
+        """Release pages, files and connections. They are opened again when needed."""
 
 
 class StreamDesk:
-    """A join of streams, or of batches: all that it needs is in the runs."""
+    """A join of streams, or of batches: everything that it needs is in the runs."""
 
     is_open = False
     for_table = False
@@ -97,7 +97,7 @@ class StreamDesk:
 
 
 class TableDesk:
-    """A join with a table: its open versions and pages, and which version a batch is located in."""
+    """A join with a table: its open versions and pages, and the version that locates the rows of a batch."""
 
     for_table = True
 
@@ -105,7 +105,7 @@ class TableDesk:
         self._files = files
         self.clock = clock
         self._kept: KeptTable | None = None
-        # A batch, the version of the table that its rows are located in, and the decisions that it repeats as a replay.
+        # A batch, the table version that locates its rows, and the decisions that it repeats if it is a replay.
         self._located: tuple[BatchId, TableVersion, PagePlan | None] | None = None
 
     @property
@@ -122,7 +122,7 @@ class TableDesk:
         current, repeated = self._version(spec, batch, start, lambda: parent)
         if decisions_of(find_attempt(self._files, batch, start, parent)) != repeated:
             raise StateInUse(
-                f"batch {batch.number}: another start of this query published it while its rows were stored in "
+                f"batch {batch.number}: another start of this query published it while this one stored its rows in "
                 f"{self._files.place}: two drivers must not run on one checkpoint. Stop one, and start the other again"
             )
         table = self._table(spec, batch)
@@ -148,14 +148,14 @@ class TableDesk:
 
     def begin_batch_join(self, spec: JoinSpec) -> None:
         reuse(open_files(spec.settings.storage), _table_of(spec).given.folder, self.clock())
-        # A batch join has no later batch in which cleaning would be due.
+        # A batch join has no later batch that would clean up.
         self.clean(spec)
 
     def clean(self, spec: JoinSpec) -> None:
-        """Remove versions of tables that were prepared and that no query reads any more."""
+        """Remove prepared table versions that no query reads any more."""
         state = open_files(spec.settings.storage)
         mine = _table_of(spec).given.folder
-        # A manifest of another query that cannot be read is not ours to complain of: nothing is removed.
+        # An unreadable manifest of another query is not this query's error: remove nothing.
         with contextlib.suppress(CorruptFile):
             drop_tables(state, itertools.chain([mine], used_tables(state)), self.clock())
 
@@ -165,7 +165,7 @@ class TableDesk:
             self._kept = None
 
     def _table(self, spec: JoinSpec, batch: BatchId) -> KeptTable:
-        # A batch join is one start, also where its rows are read and joined under different ids.
+        # A batch join is one start, even if its rows are read and joined under different ids.
         start = spec.instance, batch.run if spec.streaming else ""
         if self._kept is None or (self._kept.instance, self._kept.run) != start:
             self.close()
@@ -175,7 +175,7 @@ class TableDesk:
     def _version(
         self, spec: JoinSpec, batch: BatchId, start: Start, find: FindParent
     ) -> tuple[TableVersion, PagePlan | None]:
-        """The version of the table for a batch, and what it must repeat if it is a replay."""
+        """The table version for a batch, and the decisions to repeat if the batch is a replay."""
         if self._located is None or self._located[0] != batch:
             parent = find()
             repeated = decisions_of(find_attempt(self._files, batch, start, parent))
@@ -189,5 +189,5 @@ def desk_for(spec: JoinSpec, files: Files, clock: Callable[[], float]) -> Desk:
 
 
 def _table_of(spec: JoinSpec) -> TableSpec:
-    assert spec.table is not None, "a table's desk serves joins with a table"
+    assert spec.table is not None, "TableDesk serves joins with a table"
     return spec.table

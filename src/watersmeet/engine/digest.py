@@ -1,7 +1,7 @@
 """A digest of rows that does not depend on their order or on how they are cut into batches.
 
-Spark may read the rows of a batch DataFrame again, in another order and in other partitions. The digest of the whole is
-the sum of the digests of its parts: equal for the same rows, however often each of them is there.
+Spark may read the rows of a batch DataFrame again, in another order and in other partitions. The digest of the whole
+is the sum of the digests of its parts, so equal multisets of rows have equal digests.
 
 DuckDB hashes every type that Spark sends, nested ones too. For a text it is thirty times as fast as `kernel/keys.py`.
 """
@@ -28,16 +28,16 @@ _MEMORY_FACTOR = 16
 
 
 class RowDigest:
-    """Adds up the rows that pass through `watch`."""
+    """The running sum over the rows that pass through `watch`."""
 
     def __init__(self) -> None:
         self.total = 0
 
     def watch(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        # Only batch joins need it: workers of a stream do without.
+        # Imported here because only batch joins need it.
         import duckdb
 
-        # A task has one core. Nothing is written to a disk, and nothing is fetched from anywhere.
+        # A task has one core. DuckDB must not write to disk or fetch anything.
         settings = {
             "threads": "1",
             "memory_limit": f"{_MEMORY_FACTOR * _PIECE_BYTES}B",
@@ -64,8 +64,7 @@ def _digest(connection: DuckDBPyConnection, batch: pa.RecordBatch) -> int:
 
 
 def _sum_of_hashes(connection: DuckDBPyConnection, batch: pa.RecordBatch) -> int:
-    # A row without columns is a row all the same. Columns are numbered: by a name of the user's, `hash` might take one
-    # column for all of them.
+    # A row without columns still counts. Columns are numbered: DuckDB could read a user's column name as the whole row.
     columns = batch.columns or [pa.nulls(batch.num_rows)]
     names = [f"c{number}" for number in range(len(columns))]
     connection.register("arrived", pa.table(columns, names))

@@ -1,14 +1,13 @@
-"""A fingerprint of a Python condition's code, and a warning if it is not the one that the state was written under.
+"""A fingerprint of a Python condition's code, and a warning if the state was written under other code.
 
-Pairs that a query has decided are not decided again, so after a change of the code old results follow the old rule
-and new ones the new. That may be wanted; it should not go unnoticed. What a function does cannot be compared, so the
-fingerprint stands for it: its bytecode, its constants, what it closes over, its defaults, and the functions and
-constants of its module that it names, all of them in turn. Nothing of it is pickled. The place of the source, its
-comments and the names of local variables (that no inner function uses) do not count.
+Decided pairs are not decided again. After a change of the code, old results follow the old rule and new ones the new.
+That may be intended, but it should not go unnoticed. The fingerprint covers the function's bytecode, constants,
+closure and defaults, and recursively the functions and constants of its module that it names. Nothing is pickled. The
+location of the source, comments and the names of local variables (that no inner function uses) do not count.
 
-It is the same in every process and under every hash seed. It is compared only between starts of one minor version of
-Python, since another one compiles the same source otherwise. Objects that are not plain values count by their type
-alone, modules and builtin functions by their names: a changed library goes unnoticed.
+The fingerprint is the same in every process and under every hash seed. It is compared only between starts under the
+same minor version of Python, because another version compiles the same source differently. Objects that are not plain
+values count by type only, modules and builtin functions by name only: a changed library goes unnoticed.
 """
 
 from __future__ import annotations
@@ -35,15 +34,15 @@ from watersmeet.model.facts import JoinSignature, Manifest
 
 _LOG = logging.getLogger(__name__)
 
-# Each query costs a listing and a read before a start, a tenth of a second on an object store. Names of folders are
-# random, so a part of them may lack the newest, and an old one would warn for nothing.
+# Each query costs a listing and a read before a start, a tenth of a second on an object store. Folder names are random,
+# so a subset may miss the newest query, and an old one would warn for nothing.
 MOST_QUERIES = 20
 
 _PLAIN = (type(None), bool, int, float, complex, str, bytes, type(Ellipsis))
 
 
 def fingerprint(condition: Any) -> str:
-    """The Python version and a hash of what the condition does; empty if that cannot be told.
+    """The Python version and a hash of the condition's code; empty if the code cannot be described.
 
     >>> fingerprint(lambda l, r: l == r) == fingerprint(lambda a, b: a == b)
     True
@@ -53,18 +52,18 @@ def fingerprint(condition: Any) -> str:
     try:
         described = repr(_described(condition, {}))
     except (RecursionError, AttributeError, TypeError, ValueError):
-        # Objects may be as odd as they like: then nothing is known of their code, and the join works all the same.
+        # An object may raise anything here. Then its code is unknown, and the join works all the same.
         return ""
     hashed = xxhash.xxh3_64(described.encode(errors="surrogatepass")).hexdigest()
     return f"{sys.version_info[0]}.{sys.version_info[1]}:{hashed}"
 
 
-# Functions and objects by their identity, with the place at which each was first met.
+# The position at which each function or object was first seen, by its identity.
 _Seen = dict[int, int]
 
 
 def _described(value: Any, seen: _Seen) -> Any:
-    """A value as nested tuples of plain values, the same for equal values in every process."""
+    """Describe a value as nested tuples of plain values, the same for equal values in every process."""
     if isinstance(value, _PLAIN):
         return type(value).__name__, repr(value)
     if isinstance(value, types.CodeType):
@@ -75,7 +74,7 @@ def _described(value: Any, seen: _Seen) -> Any:
     try:
         return _described_anew(value, seen)
     finally:
-        # Whether two equal containers are one object differs between processes. What is left ends circles.
+        # Whether two equal containers are one object differs between processes. For the rest, identity ends cycles.
         if isinstance(value, _CONTAINERS):
             del seen[id(value)]
 
@@ -129,7 +128,7 @@ def _function(function: types.FunctionType, seen: _Seen) -> Any:
 
 
 def _closed(function: types.FunctionType) -> dict[str, Any]:
-    """What a function closes over, by name; a name that has no value yet is left out."""
+    """The closure of a function by name, without names that have no value yet."""
     found = {}
     for name, cell in zip(function.__code__.co_freevars, function.__closure__ or (), strict=True):
         with contextlib.suppress(ValueError):
@@ -138,7 +137,7 @@ def _closed(function: types.FunctionType) -> dict[str, Any]:
 
 
 def _named(function: types.FunctionType) -> Iterator[tuple[str, Any]]:
-    """The functions and constants of its own module that a function, or one inside it, names."""
+    """The functions and constants of its module that a function, or one inside it, names."""
     for name in sorted(set(_names(function.__code__))):
         value = function.__globals__.get(name)
         own = isinstance(value, types.FunctionType) and value.__module__ == function.__module__
@@ -160,7 +159,7 @@ def _is_constant(value: Any) -> bool:
 
 
 def _object(value: Any, seen: _Seen) -> Any:
-    """A module, a class or a builtin by its name; an object that can be called by its code and its attributes."""
+    """Describe a module, class or builtin by its name, and a callable object by its code and attributes."""
     if isinstance(value, types.ModuleType):
         return "module", value.__name__
     if isinstance(value, (type, types.BuiltinFunctionType)):
@@ -175,7 +174,7 @@ def _object(value: Any, seen: _Seen) -> Any:
 
 
 def changed_code(old: JoinSignature, new: JoinSignature) -> bool:
-    """Whether a condition of the same name has other code; unknown is no."""
+    """Whether a condition of the same name has other code. If unknown, False."""
     versions = [signature.code.partition(":")[0] for signature in (old, new)]
     return (
         old.predicate == new.predicate
@@ -188,22 +187,22 @@ def changed_code(old: JoinSignature, new: JoinSignature) -> bool:
 def warn_if_code_changed(spec: JoinSpec, query: str | None = None) -> None:
     """Warn on the driver, before the query starts, if the state was last written under other code.
 
-    `query` is the query's id. Spark gives it only to a started query: without it the last batch of all queries under
-    this state and name counts, so a query with a new checkpoint is compared with itself from its second start on.
-    A state that cannot be read from here is left to the tasks: this is advice, not a check.
+    `query` is the query's id, which Spark gives only to a started query. Without it, the newest batch of all queries
+    under this state and name counts, so a query with a new checkpoint is compared with itself from its second start on.
+    A state that the driver cannot read is left to the tasks: this is advice, not a check.
     """
     if not spec.signature.code or not spec.streaming:
         return
     try:
         manifest = _newest(open_files(spec.settings.storage).under(spec.name), query)
     except (OSError, ValueError, WatersmeetError) as error:
-        _LOG.debug("whether the join condition has changed cannot be seen from here: %s", error)
+        _LOG.debug("cannot tell whether the join condition has changed: %s", error)
         return
     if manifest is not None and changed_code(manifest.signature, spec.signature):
         _LOG.warning(
-            "the code of the join condition %s has changed since batch %d of query %s in %s: with the same checkpoint "
-            "pairs that were decided before stay as they are, and new ones follow the new code. Start with a new "
-            "checkpoint to decide all of them anew",
+            "the code of the join condition %s has changed since batch %d of query %s in %s: with the same checkpoint, "
+            "pairs that were decided before stay as they are and new pairs follow the new code. Start with a new "
+            "checkpoint to decide all pairs again",
             spec.signature.predicate.removeprefix("callable "),
             manifest.batch.number,
             manifest.batch.query,
@@ -212,10 +211,12 @@ def warn_if_code_changed(spec: JoinSpec, query: str | None = None) -> None:
 
 
 def _newest(root: Files, query: str | None) -> Manifest | None:
-    """The manifest that was written last, by this query or by any."""
+    """The newest manifest of this query, or of any query if None."""
     queries = [query] if query is not None else _queries(root)
     if len(queries) > MOST_QUERIES:
-        _LOG.debug("%s holds %d queries, too many to look at: code is not compared", root.place, len(queries))
+        _LOG.debug(
+            "%s holds %d queries, too many to read: the code is not compared", root.place, len(queries)
+        )
         return None
     found = [_last(root.under(name)) for name in queries]
     return max(filter(None, found), key=lambda manifest: manifest.written_ms, default=None)

@@ -1,11 +1,13 @@
 """Ingest: rows of one input partition in, sorted runs out.
 
-Rows are gathered up to a set size, stripped of null keys and of late rows, sorted by order key and written as one
-run; a large partition, or a large batch of it, becomes several runs, so the memory of the task does not depend on
-its size. For the grid a run is cut into sections by a hash of the row's place in the stream: the same each time the
-partition is read in the same order, and blind to the row's content, so that no value can make one section larger than
-another. Columns are brought to one Arrow type for each SQL type, whatever the session's time zone, its choice of large
-strings or the nullability of a nested field: runs of different starts of a query can then be merged.
+Rows are gathered up to a size limit, stripped of null keys and late rows, sorted by order key and written as one run.
+A large partition, or a large batch of it, becomes several runs, so the task's memory does not depend on its size.
+
+For the grid a run is cut into sections by a hash of the row's place in the stream. The cut is the same each time the
+partition is read in the same order. It ignores the row's content, so no value can make one section larger than another.
+
+Columns are cast to one Arrow type for each SQL type, whatever the session's time zone, its choice of large strings or
+the nullability of a nested field. So runs of different starts of a query can be merged.
 """
 
 from __future__ import annotations
@@ -33,18 +35,18 @@ from watersmeet.model.types import canonical_arrow
 from watersmeet.model.window import AT
 from watersmeet.schemes.scheme import Indices, NewRun, Scheme
 
-# A row's place in the stream: the batch, and under it the place in the partition.
+# A row's place in the stream: the batch in the high bits, the place in the partition in the low bits.
 _PLACE_BITS = 32
 
-# Of a key's value so much is kept, for people to know it by; and only of keys with this share of a run's rows.
+# Length of the text kept of a hot key's value, for display.
 _LABEL_LENGTH = 40
 LABELLED_SHARE = 128
 
-# A batch that arrives is cut only above this size, however small a run may be: Spark bounds batches in rows, and a run
-# has fixed costs.
+# An arriving batch is cut only above this size, however small a run may be: Spark bounds batches in rows, and a run has
+# fixed costs.
 LEAST_CUT_BYTES = 1 << 20
 
-# Where the 32-bit offsets of an Arrow array end.
+# The limit of the 32-bit offsets of an Arrow array.
 _MOST_BYTES = (1 << 31) - 1
 
 
@@ -59,10 +61,10 @@ def ingest_partition(
     watermark: int | None = None,
     table: Located | None = None,
 ) -> Descriptor:
-    """Store a partition; the descriptor is all that travels on.
+    """Store a partition as runs and return its descriptor.
 
-    Rows with a time below the watermark are late: they are counted, and not stored. With a table the rows are sorted
-    by its pages; those that can be in no page are counted too, and stored only where they come out by themselves.
+    Rows with a time below the watermark are late: they are counted and not stored. With a table the rows are sorted by
+    its pages. Rows whose key is in no page are counted, and stored only if the join emits rows without a match.
     """
     runs: list[Run] = []
     layout = scheme.layout
@@ -102,7 +104,7 @@ def ingest_partition(
 
 @dataclass(frozen=True, slots=True)
 class Located:
-    """The page index in which keys are sought, and the version of the table that it is of."""
+    """The page index in which keys are looked up, and its table version."""
 
     index: PageIndex
     version: str
@@ -110,10 +112,10 @@ class Located:
 
 @dataclass(frozen=True, slots=True)
 class Arrived:
-    """Rows as they are stored, by ascending order key; and where each was among `source`, those that are taken.
+    """Rows as they are stored, by ascending order key, and the position of each in `source`, the rows that were taken.
 
-    `times` are the window times of `source`, where the join has a window. `absent_rows` are left out because their
-    keys are in no page of the table.
+    `times` are the window times of `source`, if the join has a window. `absent_rows` counts the rows that were left out
+    because their keys are in no page of the table.
     """
 
     rows: Sorted
@@ -125,7 +127,7 @@ class Arrived:
 
 
 def sort_by_page(batch: pa.RecordBatch, spec: InputSpec, index: PageIndex, first: int) -> Arrived:
-    """The stored columns, sorted by the page that can hold a row's key; see kernel/pages.py."""
+    """Sort the stored columns by the page that can hold a row's key (kernel/pages.py)."""
     batch = _canonical(batch)
     if not spec.keeps_all:
         batch = drop_null_keys(batch, spec.keys)
@@ -143,7 +145,7 @@ def sort_by_page(batch: pa.RecordBatch, spec: InputSpec, index: PageIndex, first
 def sort_rows(
     batch: pa.RecordBatch, spec: InputSpec, first: int = 0, watermark: int | None = None
 ) -> Arrived:
-    """The stored columns of the rows whose keys and times are not null and that are not late, sorted.
+    """Sort the stored columns of the rows that are not late and have no null key or time.
 
     `first` is the place of the first row in the stream.
     """
@@ -163,9 +165,9 @@ def sort_rows(
 def _timed(
     batch: pa.RecordBatch, spec: InputSpec, watermark: int | None
 ) -> tuple[pa.RecordBatch, Times | None, int]:
-    """The rows that the window takes, with their window times as a column; and how many were late.
+    """The rows that the window takes, with their window times as a column, and the number of late rows.
 
-    Over rows, that is a row's place among those of its run: its number is known when the batch is planned.
+    The window time of a window over rows is the row's place in its run: its number is known when the batch is planned.
     """
     if all(column.name != AT for column in spec.stored):
         return batch, None, 0
@@ -185,7 +187,7 @@ def _timed(
 
 
 def _labels(arrived: Arrived, spec: InputSpec, begin: Indices, counts: Indices) -> list[str]:
-    """The values of some keys, by their first positions and rows; empty for those with few rows."""
+    """The values of hot keys as text, by first position and number of rows; empty for keys with few rows."""
     named = np.flatnonzero(counts * LABELLED_SHARE >= len(arrived.rows))
     labels = [""] * len(begin)
     values = take_rows(arrived.source.select(list(spec.keys)), arrived.places[begin[named]].astype(np.int64))
@@ -195,7 +197,7 @@ def _labels(arrived: Arrived, spec: InputSpec, begin: Indices, counts: Indices) 
 
 
 def _label(keys: pa.RecordBatch, at: int) -> str:
-    """A key as people write it; nothing where Python cannot say it, such as a date behind the year 9999."""
+    """A key as text; empty if Python cannot represent it, such as a date after the year 9999."""
     try:
         return ", ".join(str(column[at].as_py()) for column in keys.columns)[:_LABEL_LENGTH]
     except (OverflowError, ValueError):
@@ -203,7 +205,7 @@ def _label(keys: pa.RecordBatch, at: int) -> str:
 
 
 def cut_sections(rows: Sorted, places: Keys, layout: Layout) -> dict[int, Sorted]:
-    """The rows by section, each in the order that they have; sections without rows are left out."""
+    """The rows by section, in their present order. Sections without rows are left out."""
     numbers = sections_of(mix(places), layout.groups, layout.parts)
     order: npt.NDArray[np.int64] = np.argsort(numbers, kind="stable")
     sorted_ = Sorted(rows.keys[order], take_rows(rows.rows, order))
@@ -233,7 +235,7 @@ def _canonical(batch: pa.RecordBatch) -> pa.RecordBatch:
 
 
 def _cast(name: str, column: pa.Array, kind: pa.DataType) -> pa.Array:
-    """Arrow refuses to narrow the offsets of a slice that lies behind 2 GiB of other values: a copy begins at zero."""
+    """Cast a column. Arrow cannot narrow the offsets of a slice behind 2 GiB of other values: copy it first."""
     try:
         return column.cast(kind)
     except pa.ArrowInvalid as error:

@@ -1,6 +1,6 @@
-"""A table as a process keeps it between tasks: open versions, and under a budget the pages that it uses most.
+"""A table as a process keeps it between tasks: open versions, and the pages that it uses most, within a budget.
 
-Both are caches: an empty one costs time only. A page is never older than the table's `refresh` when it is used.
+Both are caches: losing them costs only time. A page is never older than the table's `refresh` when it is used.
 """
 
 from __future__ import annotations
@@ -32,24 +32,24 @@ from watersmeet.tables.spec import Table
 
 _LOG = logging.getLogger(__name__)
 
-# What a task keeps of the table's pages, if nothing else is said.
+# Default memory of a task for the table's pages.
 PAGE_MEMORY = 64 << 20
 
-# How a table is read: the pages that rows wait on, all of it in every batch, or by key.
+# How a table is read: the pages that rows wait on, all pages in every batch, or key by key.
 HYBRID, MESH, INDEX = "hybrid", "mesh", "index"
 
-# About so many keys are asked for at a time in a database.
+# About the number of keys in one look-up query to a database.
 LOOKUP_KEYS = 500
 
-# Versions of a table that a process has open: the one in use, and the one before while a batch is repeated.
+# Table versions that a process keeps open: the one in use, and the one before while a batch is repeated.
 _OPEN_VERSIONS = 2
 
 
 @dataclass(frozen=True, slots=True)
 class TableSpec:
-    """A table as tasks get it. `columns` are what is read of it, its keys first.
+    """A table as tasks get it. `columns` are the columns to read, keys first.
 
-    `memory` is what a task may keep of it, and as much for rows that wait.
+    `memory` bounds the pages that a task keeps, and also the rows that wait.
     """
 
     name: str
@@ -64,17 +64,17 @@ class TableSpec:
 
 @dataclass
 class KeptTable:
-    """What a process keeps of one table between tasks, for one start of a query: the next takes nothing over."""
+    """What a process keeps of one table between tasks, for one start of a query."""
 
     spec: TableSpec
     clock: Callable[[], float]
-    # Of the join, and Spark's id of the start: one DataFrame may be started several times.
+    # The join's instance and Spark's id of the start: one DataFrame may be started several times.
     instance: str
     run: str
     opened: dict[str, Opened] = field(default_factory=dict)
     # The version whose pages are in the buffer.
     held: str = ""
-    # When a changed table was last sorted here, or tried to be.
+    # When a changed table was last sorted here, or an attempt was made.
     made_ms: int = 0
 
     def __post_init__(self) -> None:
@@ -92,7 +92,7 @@ class KeptTable:
         return found
 
     def close(self) -> None:
-        """Let go of pages, files and connections. What is needed later is opened again."""
+        """Release pages, files and connections. They are opened again when needed."""
         for opened in self.opened.values():
             opened.table.close()
         self.opened.clear()
@@ -101,13 +101,12 @@ class KeptTable:
     def look_again(
         self, current: TableVersion, checked_ms: int | None, now_ms: int, *, search: bool
     ) -> TableFacts:
-        """The table for the batch that is planned now, and what the next one shall use.
+        """The table for the batch that is planned now, and the version for the next batch.
 
-        A changed table may have to be sorted first, which one task does, the one that may `search`. Where
-        another plans the batch it takes what is there already; if that is to be made yet, `make_ready` does it, and
-        the next batch looks again. What is found half written, or not at all, is looked for after the next refresh.
-        The batch is planned at `now_ms`; the last one that looked was at `checked_ms`, None or 0 if this start has not
-        looked yet.
+        A changed table may have to be sorted first. Only the task that may `search` does that. If another task plans
+        the batch, it takes the version that is there; `make_ready` sorts the new one, and the next batch looks again.
+        A table that is half written or missing is looked for after the next refresh. The batch is planned at `now_ms`.
+        `checked_ms` is the time of the last look, None or 0 if this start has not looked yet.
         """
         opened = self.at(current)
         facts = TableFacts(
@@ -129,16 +128,18 @@ class KeptTable:
         except NotPrepared:
             return facts
         except NotSupported:
-            # Kept as it was, it would never be refreshed again.
+            # If this were only a warning, the table would never be refreshed again.
             raise
         except TableError as error:
-            _LOG.warning("table %s is kept as it was: %s", self.spec.name, error)
+            _LOG.warning(
+                "table %s could not be refreshed, its old version stays in use: %s", self.spec.name, error
+            )
             newer = None
         newest = current if newer is None else self._checked(newer, opened.table.schema)
         return dataclasses.replace(facts, newest=newest, checked_ms=now_ms)
 
     def as_repeated(self, plan: PagePlan) -> TableFacts:
-        """The table as an earlier attempt at a batch found it. The next batch takes what this start has found."""
+        """The table as an earlier attempt at this batch found it. The next batch takes what this start has found."""
         return TableFacts(
             version=plan.table,
             page_bytes=self.at(plan.table).table.index.bytes,
@@ -151,12 +152,12 @@ class KeptTable:
         )
 
     def make_ready(self, plan: PagePlan, planned_ms: int) -> None:
-        """Sort a changed table, if a batch was planned by a task that could not."""
+        """Sort a changed table if a task that could not sort it planned the batch."""
         now_ms, refresh_ms = int(self.clock() * 1000), self.spec.refresh_ms
         if refresh_ms is None or now_ms < max(plan.checked_ms, self.made_ms) + refresh_ms:
             return
         if plan.checked_ms == planned_ms:
-            # Looked at for this very batch: with a refresh of 0 it is always time for another look.
+            # This very batch has looked: with a refresh of 0 another look is always due.
             return
         self.made_ms = now_ms
         try:
@@ -164,10 +165,12 @@ class KeptTable:
         except NotSupported:
             raise
         except TableError as error:
-            _LOG.warning("table %s is kept as it was: %s", self.spec.name, error)
+            _LOG.warning(
+                "table %s could not be refreshed, its old version stays in use: %s", self.spec.name, error
+            )
 
     def _checked(self, newer: PreparedTable, schema: pa.Schema) -> TableVersion:
-        """The join was built for these types: another one would come out under the wrong name of its type."""
+        """Refuse a changed column type: the join was built for the old types."""
         table = newer.open()
         try:
             for column in self.spec.columns:
@@ -176,14 +179,14 @@ class KeptTable:
                 if found != schema.field(column).type:
                     raise TableError(
                         f"column {column} of table {self.spec.name} was {schema.field(column).type} when the join was "
-                        f"made and is {found or 'gone'} now: undo the change, or call wm.join again and start that"
+                        f"built and is {found or 'gone'} now: undo the change, or call wm.join again and start that"
                     )
             return TableVersion(newer.folder, newer.version, len(table.index))
         finally:
             table.close()
 
     def pages(self, opened: Opened, numbers: Indices) -> Iterator[Page]:
-        """The pages, those that are at hand first."""
+        """The pages, those in the buffer first."""
         now_s = self.clock()
         if self.spec.refresh_ms is not None:
             self.buffer.drop_older(now_s - self.spec.refresh_ms / 1000)
@@ -203,12 +206,12 @@ class KeptTable:
             yield page
 
     def holds(self, opened: Opened, numbers: Indices) -> npt.NDArray[np.bool_]:
-        """Which pages are in the buffer. It counts as no request."""
+        """Which pages are in the buffer. This does not count as a use."""
         held = self.held == opened.table.version
         return np.array([held and number in self.buffer for number in numbers.tolist()], np.bool_)
 
     def look_up(self, opened: Opened, keys: pa.RecordBatch, pages: Indices) -> Iterator[Page]:
-        """The rows of some keys, asked for by key; the keys of a page, which are together, at one time."""
+        """Look up rows by key. The keys of one page, which are adjacent, go into one query."""
         borders = np.flatnonzero(np.diff(pages, prepend=-1))
         low = 0
         while low < len(pages):
@@ -221,7 +224,7 @@ class KeptTable:
 
 
 class Opened:
-    """An open table, and for each of its pages where the first key begins."""
+    """An open table, and the order key at which each of its pages begins."""
 
     def __init__(self, table: OpenTable):
         self.table = table
@@ -229,12 +232,12 @@ class Opened:
 
     @property
     def is_database(self) -> bool:
-        """Whether rows can be asked for by key."""
+        """Whether rows can be looked up by key."""
         return not self.table.index.gaps
 
     def page(self, number: int, rows: pa.RecordBatch, keys: Sequence[str]) -> Page:
         if not rows.num_columns or rows.schema.names[0] != ORDER:
-            # Files that were not sorted here may not be what their statistics say.
+            # Files that were not sorted here may not match their statistics.
             check_page(self.table.index, number, rows)
         return open_page(number, rows, keys, int(self.homes[number]))
 
@@ -250,8 +253,8 @@ def version_of(source: PreparedTable) -> TableVersion:
 def used_tables(state: Files) -> Iterator[str]:
     """The folders of the tables that the newest batch of some streaming query in this state uses.
 
-    Batch joins are left out: there may be hundreds a day. Each marks its table when it begins (`catalogue.reuse`),
-    which keeps the table as long as a batch join may take.
+    Batch joins are left out, because there may be hundreds a day. Each marks its table when it begins
+    (`catalogue.reuse`), which keeps the table as long as a batch join may take.
     """
     for name in state.folders():
         if name == TABLES or not is_join_folder(name):
@@ -271,12 +274,12 @@ def used_tables(state: Files) -> Iterator[str]:
 
 
 def kept_while_rows_wait(table: Table) -> Table:
-    """A table of files for rows that wait: they were located in the files as they are now; in the state those stay so."""
+    """A table of files for rows that wait, copied into the state: rows were located in the files as they are now."""
     if table.address is None or table.is_database:
         return table
     if table.in_place:
         raise UsageError(
-            "in_place=True cannot be combined with max_delay: files that change while rows wait would leave those "
-            "without a result. Leave in_place out, and the table is sorted into the state, or leave max_delay out"
+            "in_place=True cannot be combined with max_delay: if a file changes while rows wait, those rows would get "
+            "no result. Leave in_place out, and the table is sorted into the state, or leave max_delay out"
         )
     return dataclasses.replace(table, in_place=False)

@@ -1,4 +1,4 @@
-"""A task's share of a join with a table: the pages that its rows wait on, read once and joined with all of them."""
+"""A task's share of a join with a table: each page that its rows wait on is read once and joined with all of them."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ from watersmeet.model.pages import HASH_SHIFT, PAGE_SHIFT
 from watersmeet.schemes.table.facts import PagePlan, batches_of
 from watersmeet.schemes.table.plan import waiting_rows
 
-# In a database: a key is looked up by itself where the rows of its page are so many times the keys sought in it. A page
-# of 1,100 rows costs as much as 140 (SQLite) to 800 (PostgreSQL, rows not in order) look-ups: in between, as it is not
-# known how the rows lie.
+# A database looks up single keys if a page holds this many times more rows than keys are wanted from it. A page of
+# 1,100 rows costs as much as 140 (SQLite) to 800 (PostgreSQL, rows not in order) look-ups. The value lies in between,
+# because the order of the rows in the database is unknown.
 LOOKUP_ROWS = 4
 
 
@@ -59,7 +59,7 @@ def _answers(
     limit = max(1, min(match.PIECE_ROWS, match.PIECE_BYTES // width))
     for range_ in cut([waiting], [1], limit):
         piece = KeyRange(max(range_.low, mine.low), min(range_.high, mine.high))
-        # A key may be in several of these: a row's matches do not depend on the other rows.
+        # A key may be in several of these pieces: the matches of a row do not depend on other rows.
         for pending in bounded([whole.between(range_) for whole in waiting], limit, match.PIECE_BYTES):
             pages = _pages(kept, opened, pending, piece, join)
             yield from join.results(pending, pages, opened.table.schema)
@@ -68,7 +68,7 @@ def _answers(
 def _pages(
     kept: KeptTable, opened: Opened, pending: Sorted, range_: KeyRange, join: LookupJoin
 ) -> Iterator[Page]:
-    """What the pending rows, all that there are in this range, meet of the table."""
+    """The parts of the table that match the pending rows, which are all waiting rows of this range."""
     index = opened.table.index
     keys = pending.rows.select([stream for stream, _ in join.verify])
     needed = needed_pages(index, pending.keys, keys)
@@ -80,7 +80,7 @@ def _pages(
         return _key_by_key(kept, opened, keys, needed, pages)
     if not opened.is_database:
         return kept.pages(opened, needed)
-    # As good as counting keys: two of one page seldom share their hash.
+    # As good as counting keys: two keys of one page seldom share their hash.
     found, counts = np.unique(pages_of(np.unique(pending.keys >> _SALT) << _SALT), return_counts=True)
     inside = found < len(index)
     few = found[inside][counts[inside] * LOOKUP_ROWS < index.rows[found[inside]]]
@@ -98,7 +98,7 @@ _SALT = np.uint64(HASH_SHIFT)
 def _key_by_key(
     kept: KeptTable, opened: Opened, keys: pa.RecordBatch, needed: Indices, pages: Indices
 ) -> Iterator[Page]:
-    """An index nested loop: every row by itself. Files have no look-up by key: each row reads its page again."""
+    """Look up every row by itself, as an index nested loop. Files have no index: each row reads its page again."""
     if opened.is_database:
         inside = np.searchsorted(pages, len(opened.table.index))
         yield from kept.look_up(opened, keys.slice(0, inside), pages[:inside])
@@ -113,7 +113,7 @@ def _key_by_key(
 def _waiting(
     reader: RunReader, manifest: Manifest, plan: PagePlan, range_: KeyRange, columns: tuple[str, ...]
 ) -> Iterator[Sorted]:
-    """The rows that this batch answers, as slices of runs."""
+    """The rows that this batch joins, as slices of runs."""
     before, after = batches_of(plan.before), batches_of(plan.after)
     for run in manifest.live:
         if range_.overlaps(run):

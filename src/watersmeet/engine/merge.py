@@ -1,4 +1,4 @@
-"""Do the parts of merges that the plan gave to one task, and leave a receipt for each."""
+"""Merge the parts that the plan gave to one task, and leave a receipt for each."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _NO_KEYS = np.zeros(0, np.uint64)
 def merge_assigned(
     files: Files, reader: RunReader, manifest: Manifest, scheme: Scheme[Any], task: int, tasks: int
 ) -> int:
-    """Merge this task's parts; returns the rows that it wrote."""
+    """Merge this task's parts and return the number of rows written."""
     merges = {merge.id: merge for merge in manifest.merges}
     written = 0
     for job in manifest.plan.assignments:
@@ -60,12 +60,12 @@ def _merge_part(
     row_bytes = max((s.rows.nbytes // len(s) + 1 for s in slices), default=1)
     limit = max(1, min(PART_ROWS, PART_BYTES // row_bytes))
     marked = _order(manifest, merge.input) != BY_HASH
-    # The rows that the merge will leave, of which this part is a sample: expired ones would hide keys that are hot.
+    # Estimated rows after the merge, with this part as the sample: counting expired rows would hide hot keys.
     left_rows = merge.rows * kept_rows // max(1, read_rows)
     for range_ in cut([slices], [1], limit):
         for piece in _pieces(found, range_, limit, cut_=manifest.signature.layout is not None):
             failpoints.reach("merge-part")
-            # Two merges may give the same rows, and a part several pieces: here a name is never shared.
+            # Two merges may have the same rows, and a part several pieces, so the name must not depend on content.
             label = f"m{job.part:05d}-{attempt_id()}"
             keys = piece.keys if isinstance(piece, Sorted) else _NO_KEYS
             stats = scheme.describe(NewRun(keys, left_rows, merged_from=sources), tasks)
@@ -84,7 +84,7 @@ def _merge_part(
 
 
 def _live(run: Run, sections: dict[int, Sorted], floor: int | None) -> dict[int, Sorted]:
-    """The rows that are not expired, with their window times as they are."""
+    """The rows that are not expired, with their window times unchanged."""
     kept = sections if floor is None else from_floor(run, sections, floor)
     return {number: numbered(part, run.base) for number, part in kept.items()}
 
@@ -101,13 +101,13 @@ def _times(piece: Sorted | dict[int, Sorted]) -> tuple[int, ...]:
 def _pieces(
     found: list[dict[int, Sorted]], range_: KeyRange, limit: int, *, cut_: bool
 ) -> Iterator[Sorted | dict[int, Sorted]]:
-    """What goes into one run each: a sorted piece, or one for each section of runs that are cut."""
+    """The content of each new run: a sorted piece, or one piece for each section if runs are cut into sections."""
     if not cut_:
         slices = [s.between(range_) for sections in found for s in sections.values()]
         yield from bounded(slices, limit, PART_BYTES)
         return
     numbers = sorted({number for sections in found for number in sections})
-    # All sections are held together: each has its share of the limit, also where one key fills them all.
+    # All sections are in memory together: each gets a share of the limit, even if one key fills them all.
     share, size = (max(1, whole // max(1, len(numbers))) for whole in (limit, PART_BYTES))
     by_section = {
         number: bounded([found_[number].between(range_) for found_ in found if number in found_], share, size)

@@ -1,8 +1,8 @@
 """The operator: ingest a partition, agree on a manifest, join a share, merge, clean up.
 
-Both drivers run exactly this code. On Spark each method call is one task in some executor; in the local
-driver they are calls in one process. Every call finds all that it needs in the committed files, in its
-arguments and in caches that may be empty, so any call can be repeated, on any machine.
+Both drivers run exactly this code. On Spark each method call is one task in some executor. In the local driver all
+calls run in one process. A call needs only the committed files, its arguments and caches that may be empty, so any
+call can be repeated on any machine.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from watersmeet.model.window import over_time
 from watersmeet.plan.batch import check_arrived, plan_batch
 from watersmeet.plan.compatible import check_compatible
 
-# Listing all runs costs a round trip or two: often enough to bound garbage, seldom enough not to be felt.
+# Listing all runs costs a round trip or two. This is often enough to bound garbage, and rare enough not to be felt.
 CLEAN_EVERY_BATCHES = 16
 
 
@@ -46,20 +46,20 @@ class _Kept:
     reader: RunReader
     cleaner: Cleaner
     desk: Desk
-    # The starts of the query that were checked here, by run.
+    # Starts of the query that this process has checked, by run.
     starts: dict[str, Start] = field(default_factory=dict)
-    # The manifest that was agreed on last.
+    # The manifest agreed on last.
     last: Manifest | None = None
-    # A batch, and the watermark that its rows are judged by.
+    # A batch, and the watermark that decides which of its rows are late.
     judged: tuple[BatchId, int | None] | None = None
 
 
-# By their last use.
+# Ordered by last use.
 _KEPT: dict[tuple[str, str, str], _Kept] = {}
 
-# A worker serves few queries at a time. Of older ones it keeps mapped files, but no table: that is a connection and
-# as many bytes of pages as a task may have. Nothing says that a query has ended, so this is settled as another begins;
-# if that was too early, the table is opened once more.
+# A worker serves few queries at a time. For older ones it keeps mapped files, but no table: a table holds a connection
+# and as many bytes of pages as a task may use. Spark does not say when a query ends, so old tables are closed when
+# another query begins. If that was too early, the table is opened again.
 _KEPT_PLACES = 16
 _KEPT_DESKS = 2
 
@@ -120,8 +120,8 @@ class Operator:
     def settle(self, batch: BatchId, task: int, descriptors: Sequence[Descriptor]) -> Manifest:
         """Agree on the batch's manifest, then do this task's merges and clean-up.
 
-        All of it comes before results, because a consumer may stop early (`limit`, `show`): Spark then drops the
-        generator. So where a process does several tasks, it settles all of them before the first result.
+        All of it precedes the results, because a consumer may stop early (`limit`, `show`) and Spark then drops the
+        generator. A process that does several tasks settles all of them before the first result.
         """
         kept = _kept(self.spec, batch.query, self.clock)
         manifest = self._agree(kept, batch, descriptors, task)
@@ -134,7 +134,7 @@ class Operator:
         return manifest
 
     def results(self, manifest: Manifest, task: int, tally: Tally | None = None) -> Iterator[pa.RecordBatch]:
-        """This task's share of the results of a batch that it has settled."""
+        """Yield this task's share of the results of a batch that it has settled."""
         kept = _kept(self.spec, manifest.batch.query, self.clock)
         found = kept.desk.results(self.spec, kept.reader, manifest, task, tally or Tally())
         try:
@@ -143,7 +143,7 @@ class Operator:
                 failpoints.reach("result-emitted")
         finally:
             if not self.spec.streaming:
-                # There is no later batch that it would be kept for.
+                # No later batch will need it.
                 kept.desk.close()
         failpoints.reach("task-done")
 
@@ -189,7 +189,7 @@ class Operator:
         return manifest
 
     def _watermark(self, kept: _Kept, batch: BatchId) -> int | None:
-        """What rows of this batch are judged by. Looked up once for a batch, if this process did not do the last."""
+        """The watermark that decides which rows of this batch are late. Read once for a batch, unless already known."""
         if not self.spec.streaming or not over_time(self.spec.signature.window):
             return None
         if kept.judged is None or kept.judged[0] != batch:
@@ -198,7 +198,7 @@ class Operator:
         return kept.judged[1]
 
     def _parent(self, kept: _Kept, batch: BatchId) -> Manifest | None:
-        """The manifest before a batch: this process may have seen it, else it is read."""
+        """The manifest before a batch, from memory if this process has seen it, otherwise from the log."""
         before = BatchId(batch.query, batch.run, batch.number - 1)
         if kept.last is not None and kept.last.batch == before:
             return kept.last
@@ -208,7 +208,7 @@ class Operator:
         try:
             return find_parent(kept.files, batch, start, self.spec.settings.accept_gap)
         except (CorruptFile, StateBehind):
-            # A later start may have cleaned up behind this one: then that is what is wrong.
+            # A later start may have cleaned up behind this one. Then report that as the cause.
             if self.spec.streaming:
                 check_current(kept.files, start)
             raise
@@ -220,10 +220,10 @@ class Operator:
         kept.desk.begin_batch_join(self.spec)
 
     def _start(self, kept: _Kept, batch: BatchId, descriptors: Sequence[Descriptor] = ()) -> Start:
-        """The start of the query that a batch belongs to, as the descriptors say; without any it is claimed here.
+        """The start of the query that a batch belongs to, from the descriptors. Without any it is claimed here.
 
-        A state that does not fit is refused before anything is written. A batch join has no starts to put in order: its
-        descriptors name its manifest (engine/batch_join.py).
+        A state that does not fit is refused before anything is written. A batch join has no starts: its descriptors
+        name its manifest (engine/batch_join.py).
         """
         if not self.spec.streaming:
             return Start(0, batch.run, batch.number)
@@ -231,7 +231,7 @@ class Operator:
         if len(told) > 1:
             raise StateError(
                 f"batch {batch.number}: ingest tasks of one batch claimed different starts in {kept.files.place}: "
-                "somebody changed the state directory while the query ran. Start the query again"
+                "the state directory was changed while the query ran. Start the query again"
             )
         for start in told:
             if start.run != batch.run:
@@ -250,7 +250,7 @@ class Operator:
 
 
 def _pending_receipts(files: Files, parent: Manifest | None) -> list[Receipt]:
-    """The receipts of parts of merges that the parent has not seen done."""
+    """The receipts of merge parts that are not yet done in the parent."""
     pending = {
         (merge.id, number)
         for merge in (parent.merges if parent else ())
@@ -261,7 +261,7 @@ def _pending_receipts(files: Files, parent: Manifest | None) -> list[Receipt]:
 
 
 def _check_batch(batch: BatchId, descriptors: Sequence[Descriptor]) -> None:
-    """Refuse rows that another batch stored: a DataFrame that foreachBatch kept and that is computed anew later."""
+    """Refuse rows that another batch stored: foreachBatch kept a DataFrame and evaluated it later."""
     for descriptor in descriptors:
         for run in descriptor.runs:
             if run.batch != batch.number:
@@ -271,18 +271,18 @@ def _check_batch(batch: BatchId, descriptors: Sequence[Descriptor]) -> None:
 def _of_another_batch(batch: BatchId, other: str) -> str:
     return (
         f"batch {batch.number} was asked to join rows of {other}: a foreachBatch function must not evaluate the "
-        "DataFrame of an earlier batch. Evaluate each in its own call, and persist what is needed later"
+        "DataFrame of an earlier batch. Evaluate each DataFrame in its own call, and persist what is needed later"
     )
 
 
 def _clean_is_due(manifest: Manifest) -> bool:
-    """Whenever the batch number passes a multiple, also if that very batch did not reach the join."""
+    """Whether the batch number passed a multiple of the interval, even if that very batch did not reach the join."""
     before = manifest.parent.number if manifest.parent else 0
     return before // CLEAN_EVERY_BATCHES != manifest.batch.number // CLEAN_EVERY_BATCHES
 
 
 def _cleaning_task(manifest: Manifest, tasks: int) -> int:
-    """The first and the last task take turns: of a consumer that stops early Spark runs one of the two at least.
+    """The first and the last task in turn: if a consumer stops early, Spark still runs one of the two.
 
     `limit` and `show` begin with the first partition, `tail` with the last.
     """

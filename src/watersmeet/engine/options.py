@@ -1,6 +1,6 @@
-"""Every argument of `wm.join` but the inputs: once, with its default and its check.
+"""Every argument of `wm.join` except the inputs, with its default and its check.
 
-The Python API, job files and the local driver all make one of these; `engine/build.py` turns it into a join.
+The Python API, job files and the local driver all make a `JoinOptions`. `engine/build.py` turns it into a join.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _STREAMS_ONLY = ("within", "time", "lateness", "cells", "mapping", "groups")
 
 @dataclass(frozen=True, kw_only=True)
 class JoinOptions:
-    """What the user asks of a join; `wm.join` describes each argument."""
+    """The user's request; `wm.join` describes each argument."""
 
     on: str | Condition
     select: Sequence[str] | None = None
@@ -66,11 +66,11 @@ class JoinOptions:
         return 0 if self.max_delay is None else int(1000 * read_seconds("max_delay", self.max_delay))
 
     def name_for(self, inputs: Iterable[str]) -> str:
-        """The operator's place in the state."""
+        """The operator's folder in the state."""
         return self.name or "-".join(inputs)
 
     def check_streams(self) -> None:
-        """Refuse what only a join with a table has."""
+        """Refuse arguments that only a join with a table has."""
         if self.how != INNER:
             raise UsageError(
                 f'how={self.how!r} is for a join with a wm.table: two DataFrames are joined with how="inner"'
@@ -80,10 +80,10 @@ class JoinOptions:
                 raise UsageError(f"{name}= is for a join with a wm.table: leave it out")
 
     def check_table(self, table: str, stream: str) -> None:
-        """Refuse what a join with a table does not have."""
+        """Refuse arguments that a join with a table does not have."""
         if self.how not in (INNER, LEFT):
             raise UsageError(
-                f'how={self.how!r} is not known for a table: use "inner", or "left" to keep rows of {stream} without '
+                f'how={self.how!r} is unknown for a table: use "inner", or "left" to keep rows of {stream} without '
                 f"a partner in {table}"
             )
         # Also where it will not matter: a mistake is told at once.
@@ -91,7 +91,7 @@ class JoinOptions:
         for name in _STREAMS_ONLY:
             if getattr(self, name) is not None:
                 raise UsageError(
-                    f"{name}= is for a join of two streams: a table has no such thing, leave it out"
+                    f"{name}= is for a join of two streams and does not apply to a table: leave it out"
                 )
         if not isinstance(self.on, str):
             raise UsageError(

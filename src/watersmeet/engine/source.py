@@ -1,7 +1,6 @@
 """The rows behind a share: slices of a batch's runs, as the plan names them.
 
-Of the history nothing is read unless another input brought something new; of a run nothing but the sections, the key
-range and the columns that are needed.
+History is read only if another input has new rows. Of a run only the needed sections, key range and columns are read.
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ from watersmeet.schemes.scheme import Share, Slice
 
 @dataclass(frozen=True, slots=True)
 class RunSource:
-    """The runs of a batch. `history` holds those that a fresh row may meet."""
+    """The runs of a batch. `history` holds the old runs that a fresh row may match."""
 
     reader: RunReader | WindowReader
     manifest: Manifest

@@ -1,4 +1,4 @@
-"""A join, ready to run: what both drivers hand to their tasks. Picklable, immutable, without Spark."""
+"""A join that is ready to run, as both drivers hand it to their tasks: picklable, immutable, without Spark."""
 
 from __future__ import annotations
 
@@ -17,23 +17,23 @@ from watersmeet.schemes.grid.policy import GridPolicy
 from watersmeet.schemes.hash import Hash
 from watersmeet.schemes.scheme import Scheme
 
-# What a kernel does with the rows that a task reads.
+# The kernels that join the rows a task reads.
 Join = EquiJoin | BandJoin | ThetaJoin
 
-# Incoming rows that one ingest task holds before it writes a run. They are in memory up to three times while
-# they are sorted: received, put together, and in order.
+# Incoming rows that one ingest task holds before it writes a run. While they are sorted they are in memory up to three
+# times: received, concatenated and sorted.
 RUN_ROWS = 1_000_000
 RUN_BYTES = 32 << 20
 
-# As Spark's spark.sql.streaming.minBatchesToRetain: a checkpoint can be rolled back so far.
+# A checkpoint can be rolled back this far: the default of Spark's spark.sql.streaming.minBatchesToRetain.
 RETAIN_BATCHES = 100
 
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """Where the state is and how it is kept. One place for every default; `config.py` fills it in."""
+    """Where the state is and how it is kept. Every default is here; `config.py` fills in the rest."""
 
-    # It may hold a credential.
+    # The URI may hold a credential.
     state: str = field(repr=False)
     tasks: int
     cache: str | None = None
@@ -48,13 +48,13 @@ class Settings:
 
     @property
     def storage(self) -> Storage:
-        """Where the state is, and how it is opened there."""
+        """The location of the state, and how to open it."""
         return Storage(self.state, self.cache, self.cache_bytes, self.fsync, self.state_mode)
 
 
 @dataclass(frozen=True, slots=True)
 class SqlSettings:
-    """What the text of a predicate means depends on these. `zone` is empty where it is unknown."""
+    """Session settings that change the meaning of a predicate. `zone` is empty if unknown."""
 
     ansi: bool = True
     case_sensitive: bool = False
@@ -78,11 +78,10 @@ class SessionSettings:
 
 @dataclass(frozen=True, slots=True)
 class JoinSpec:
-    """`name` is the operator's place inside the state; `instance` tells two operators of one query apart.
+    """A join as tasks get it: `name` is its folder in the state, `instance` tells two operators of one query apart.
 
-    `streaming` says what the inputs are, so that a task can tell when Spark does not say which batch it is in.
-    `built_ms` is when the join was built: a task that hung since then may have been overtaken by another start.
-    With a `table` there is one input that leaves rows behind.
+    `streaming` lets a task notice that Spark does not name its batch. `built_ms` is when the join was built: another
+    start may have overtaken a task that hung since then. With a `table`, only the stream's rows are stored.
     """
 
     name: str

@@ -1,4 +1,4 @@
-"""A task's share of a batch: what the plan lets it read, handed to the kernel of the join."""
+"""A task's share of a batch: read what the plan assigns, and run the join's kernel on it."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from watersmeet.plan.window import reachable_history
 
 @dataclass
 class Tally:
-    """Counted while a task works: the fresh rows that it looked up."""
+    """Counter of a task: the fresh rows that it looked up."""
 
     probed: int = 0
 
@@ -26,7 +26,7 @@ class Tally:
 def join_share(
     reader: RunReader, manifest: Manifest, spec: JoinSpec, task: int, tally: Tally
 ) -> Iterator[pa.RecordBatch]:
-    """All results that this task owes, in bounded batches."""
+    """Yield all results of this task, in bounded batches."""
     assert not isinstance(spec.join, LookupJoin), "a table is joined by engine/lookup.py"
     source = RunSource(reader_for(reader, manifest), manifest, reachable_history(manifest))
     within = tested_width(manifest)

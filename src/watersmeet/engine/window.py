@@ -1,7 +1,7 @@
-"""A window for a compiled join: the column that holds the window times, their marks, and the reader of live rows.
+"""The window of a compiled join: the column of window times, their marks, and the reader of live rows.
 
-A window over time is tested pair by pair in the kernel, unless all pairs of the batch are known to pass. A window over
-rows needs no test: of the history only the rows from the floor on are read.
+The kernel tests a window over time pair by pair, unless all pairs of the batch are known to pass. A window over rows
+needs no test: only history from the floor on is read.
 """
 
 from __future__ import annotations
@@ -23,22 +23,22 @@ from watersmeet.model.window import AT, FARTHEST, Window, over_time
 from watersmeet.plan.window import all_within, reading_floors
 
 if TYPE_CHECKING:
-    # Not for a worker, which compiles nothing: the parser behind it takes as long to load as all that a task needs.
+    # A worker compiles nothing, and loading the parser would take as long as all the rest of a task's imports.
     from watersmeet.engine.compile import Compiled
 
 
 Times = npt.NDArray[np.int64]
 
-# Shares into which a run's times are cut: the rows below any time are then known to an eighth.
+# Shares into which a run's times are cut: the number of rows below a time is known to an eighth.
 TIME_SHARES = 8
-# Times looked at for the inner marks of one section; the smallest and the largest are exact.
+# Times sampled for the inner marks of one section. The smallest and the largest are exact.
 _SAMPLE = 4096
 
 
 def add_window(
     compiled: Compiled, window: Window, times: Mapping[str, str], schemas: Mapping[str, Schema]
 ) -> Compiled:
-    """The same join under a window; `times` names the column of each input that a window over time goes by."""
+    """Put the join under a window. `times` names each input's time column, for a window over time."""
     at = StoredColumn(AT, str(BIGINT))
     inputs = tuple(
         replace(spec, stored=(*spec.stored, at), time=times.get(spec.name))
@@ -55,16 +55,16 @@ def add_window(
 
 
 def tested_width(manifest: Manifest) -> int | None:
-    """How far the times of a pair may be apart; None if no pair of this batch needs the test."""
+    """The largest time difference of a pair; None if no pair of this batch needs the test."""
     window = manifest.signature.window
     return window.width if window and over_time(window) and not all_within(manifest) else None
 
 
 @dataclass(frozen=True, slots=True)
 class WindowReader:
-    """Reads runs as `RunReader`, but leaves out what is below the floor of its input.
+    """Reads runs as `RunReader` does, but drops rows below the floor of their input.
 
-    Only the run, or the few, in which the floor lies are looked through.
+    Only the few runs in which the floor lies are searched.
     """
 
     reader: RunReader
@@ -84,7 +84,7 @@ def reader_for(reader: RunReader, manifest: Manifest) -> RunReader | WindowReade
 
 
 def from_floor(run: Run, found: dict[int, Sorted], floor: int) -> dict[int, Sorted]:
-    """The rows whose window time is at least `floor`, by section; sections that have none are left out."""
+    """The rows whose window time is at least `floor`, by section. Empty sections are left out."""
     if run.times[0] >= floor:
         return found
     kept = {number: _from(part, floor - run.base) for number, part in found.items()}
@@ -104,7 +104,7 @@ def stored_times(part: Sorted) -> Times:
 
 
 def numbered(part: Sorted, base: int) -> Sorted:
-    """The rows with `base` added to what is stored of their window time."""
+    """The rows with `base` added to their stored window times."""
     if not base:
         return part
     place = part.rows.schema.get_field_index(AT)
@@ -112,9 +112,9 @@ def numbered(part: Sorted, base: int) -> Sorted:
 
 
 def window_times(column: pa.Array) -> tuple[Times, Mask | None]:
-    """Timestamps, dates or integers as whole numbers, and where they are usable; None if everywhere.
+    """Timestamps, dates or integers as whole numbers, and a mask of the usable ones, None if all are.
 
-    A null is not usable, nor a time so far out that a difference might not fit 64 bits.
+    A null is not usable, nor a time so large that a difference might not fit 64 bits.
     """
     column, valid = whole_numbers(column), None
     if column.null_count:
@@ -128,7 +128,7 @@ def window_times(column: pa.Array) -> tuple[Times, Mask | None]:
 
 
 def time_marks(parts: Sequence[Times]) -> tuple[int, ...]:
-    """Times that cut the rows into equal shares, from the smallest to the largest; no part is empty."""
+    """Times that cut the rows into equal shares, from the smallest to the largest. No part may be empty."""
     sampled = [part[:: max(1, len(part) // _SAMPLE)] for part in parts]
     times = np.sort(np.concatenate(sampled))
     marks = times[np.linspace(0, len(times) - 1, TIME_SHARES + 1).astype(int)].tolist()
