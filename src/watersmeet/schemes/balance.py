@@ -1,10 +1,10 @@
-"""Cutting keys into ranges of even work, and how the keys of some runs are spread.
+"""Cut keys into ranges of even work, and estimate how the keys of some runs are distributed.
 
-A run's marks cut its rows into equal shares, so between two of them the keys are taken to be even. Runs without
-marks are sorted by a hash: their keys are even over the whole key space.
+A run's marks cut its rows into equal shares, and keys between two marks are assumed to be even. Runs without marks are
+sorted by a hash, so their keys are even over the whole key space.
 
-Keys are 64 bits wide and often close together (days, prices), so ranks are found with whole numbers: as floating
-point they would all be one.
+Keys are 64 bits wide and often close together (days, prices), so ranks are computed with integers: as floats, close
+keys would be equal.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from watersmeet.model.facts import KEY_SPACE, KeyRange, Run
 
 @dataclass(frozen=True, slots=True)
 class Spread:
-    """`reached[i]` rows have a key below `keys[i]`; keys ascend strictly, and rows in between are even."""
+    """Distribution of keys: `reached[i]` rows lie below `keys[i]`. Keys ascend strictly, rows in between are even."""
 
     keys: tuple[int, ...]
     reached: tuple[float, ...]
@@ -32,7 +32,7 @@ class Spread:
         return self.reached[-1] if self.reached else 0.0
 
     def rank(self, key: int) -> float:
-        """About how many rows have a smaller key."""
+        """Estimate the number of rows with a smaller key."""
         place = bisect.bisect_right(self.keys, key)
         if place == 0 or not self.keys:
             return 0.0
@@ -46,7 +46,7 @@ class Spread:
         return self.rank(high) - self.rank(low)
 
     def bounds(self, pieces: int) -> list[int]:
-        """Keys that cut the rows into about equal pieces, ascending, at most pieces - 1 of them."""
+        """At most `pieces - 1` ascending keys that cut the rows into about equal pieces."""
         found = []
         for piece in range(1, pieces):
             wanted = self.rows * piece / pieces
@@ -59,7 +59,7 @@ class Spread:
 
 
 def spread_of(runs: Iterable[Run]) -> Spread:
-    """All runs together.
+    """The distribution of all runs together.
 
     >>> even = Run("l", "p", "p", 0, 100, 1, 0, 1000, "", marks=(0, 500, 1000))
     >>> spread_of([even]).rank(250)
@@ -69,7 +69,7 @@ def spread_of(runs: Iterable[Run]) -> Spread:
     if not described:
         return Spread((), ())
     marks = np.concatenate([marks for marks, _ in described])
-    # Just above a mark too: many rows may share one key, and there the count jumps.
+    # Also just above a mark: many rows may share one key, and there the count jumps.
     keys = np.unique(np.concatenate([marks, np.minimum(marks, _LAST - _ONE) + _ONE]))
     reached = np.sum([_ranks(marks, rows, keys) for marks, rows in described], axis=0)
     return Spread((*keys.tolist(), KEY_SPACE), (*reached.tolist(), float(sum(rows for _, rows in described))))
@@ -79,7 +79,7 @@ _ONE, _LAST = np.uint64(1), np.uint64(KEY_SPACE - 1)
 
 
 def _ranks(marks: npt.NDArray[np.uint64], rows: int, keys: npt.NDArray[np.uint64]) -> npt.NDArray[np.float64]:
-    """For each key how many rows of one run are below it. Differences are taken before they become floats."""
+    """For each key the rows of one run below it. Differences are taken before the conversion to floats."""
     place = np.searchsorted(marks, keys)
     low = marks[np.maximum(place, 1) - 1]
     high = marks[np.minimum(place, len(marks) - 1)]
@@ -99,7 +99,7 @@ def even_ranges(tasks: int) -> tuple[KeyRange, ...]:
 
 
 def ranges_between(bounds: Iterable[int]) -> tuple[KeyRange, ...]:
-    """The ranges from 0 over ascending bounds to the end of the key space; some may be empty.
+    """The ranges from 0 through ascending bounds to the end of the key space. Some may be empty.
 
     >>> [range_.low for range_ in ranges_between([5, 5, 9])]
     [0, 5, 5, 9]
@@ -108,9 +108,9 @@ def ranges_between(bounds: Iterable[int]) -> tuple[KeyRange, ...]:
 
 
 def cut_evenly(work: npt.NDArray[np.float64], shares: npt.NDArray[np.float64]) -> npt.NDArray[np.int64]:
-    """Where to cut a row of items so that the pieces have about these shares of the work: the first item behind each cut.
+    """Cut a line of items into pieces with about these shares of the work: the index of the first item after each cut.
 
-    An item that lies across a cut falls to the side on which more of it is.
+    An item that lies across a cut goes to the side that holds more of it.
 
     >>> cut_evenly(np.array([4.0, 1.0, 1.0, 2.0]), np.array([1.0, 1.0])).tolist()
     [1]

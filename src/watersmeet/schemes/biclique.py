@@ -1,15 +1,15 @@
 """The join-biclique of BiStream: one half of the units stores the left input, the other half the right one.
 
-Source: Lin et al.: Scalable Distributed Stream Join Processing (SIGMOD 2015). Units are organised into groups; keys
-are spread over the groups by hash. Within a group a row is stored by one unit of its side, whichever (here by a hash
-of its place in the stream), and meets the rows stored by all units of the other side:
+Source: Lin et al.: Scalable Distributed Stream Join Processing (SIGMOD 2015). Units form groups, and keys are spread
+over the groups by hash. Within a group one unit of its side stores a row (chosen here by a hash of its place in the
+stream). The row is matched against the rows stored by all units of the other side:
 
     a unit that stores left rows    joins   its left rows, old and fresh   x   fresh right rows of the group
     a unit that stores right rows   joins   fresh left rows of the group   x   its old right rows
 
 Every pair of a batch meets exactly once: in the unit that stores the older row, or the left one of two fresh rows.
-With one unit a side in each group nothing is spread within a group, and a hot key is as much on one unit as in a hash
-join; with one group every row meets every unit of the other side, and none can be hot.
+With one unit on each side of a group, a hot key stays on one unit, as in a hash join. With one group, every row meets
+every unit of the other side, and no unit can be hot.
 """
 
 from __future__ import annotations
@@ -33,13 +33,13 @@ from watersmeet.schemes.scheme import (
     Slice,
 )
 
-# Parts for each unit where their number is no power of two: so many that the last ones make little difference.
+# Parts for each unit if the number of units is not a power of two: enough that one part more or less hardly matters.
 _PARTS_PER_UNIT = 8
 
 
 @dataclass(frozen=True, slots=True)
 class BicliquePlan(SchemePlan):
-    """Units in groups; one half of each group stores the left input, the other half the right one."""
+    """Units in groups. One half of each group stores the left input, the other half the right one."""
 
     kind: ClassVar[str] = "biclique"
     units: int
@@ -86,7 +86,7 @@ class Biclique(Scheme[BicliquePlan]):
                 yield InputShare(left, anything, None), InputShare(right, None, stored)
 
     def check(self, plan: BicliquePlan, tasks: int) -> None:
-        """On both sides of every group each part is stored by one unit; groups cover every key once."""
+        """Check that one unit stores each part on each side of a group, and that groups cover every key once."""
         assert plan.units == 2 * plan.groups * plan.members > 0, "units do not fit the groups"
         layout = layout_of(plan)
         units = [unit for task in range(tasks) for unit in units_of_task(plan, layout, tasks, task)]
@@ -116,7 +116,7 @@ class Biclique(Scheme[BicliquePlan]):
 
 @dataclass(frozen=True, slots=True)
 class UnitShare:
-    """What one unit works on: a range of keys, and of the rows that it stores these sections."""
+    """The work of one unit: a range of keys, and the sections of the rows that it stores."""
 
     stores_left: bool
     range: KeyRange
@@ -124,7 +124,7 @@ class UnitShare:
 
 
 def plan_biclique(tasks: int, groups: int | None) -> BicliquePlan:
-    """As many units as tasks, or the next number that the groups divide evenly into two sides.
+    """Plan as many units as tasks, or the next number that the groups divide evenly into two sides.
 
     >>> plan_biclique(48, 24)
     BicliquePlan(units=48, groups=24)
@@ -134,12 +134,12 @@ def plan_biclique(tasks: int, groups: int | None) -> BicliquePlan:
     if groups is None:
         groups = max(1, tasks // 2)
     if isinstance(groups, bool) or not isinstance(groups, int) or groups < 1:
-        raise UsageError(f"groups={groups!r}: units are organised into one group at least")
+        raise UsageError(f"groups={groups!r}: give the number of groups, at least 1")
     return BicliquePlan(-(-tasks // (2 * groups)) * 2 * groups, groups)
 
 
 def layout_of(plan: BicliquePlan) -> Layout | None:
-    """How runs are cut: not at all where one unit stores all rows of its group."""
+    """How runs are cut into sections; None if one unit stores all rows of its group."""
     if plan.members == 1:
         return None
     power = 1 << (plan.members - 1).bit_length()

@@ -1,7 +1,7 @@
 """Every task joins one equal share of the order keys.
 
-Order keys are mixed, so equal widths are equal shares as long as no key is heavy. Runs list their hot keys all the
-same: the query can then be started again as a hypercube.
+Order keys are mixed, so equal widths are equal shares unless a key is heavy. Runs still list their hot keys, so that
+the query can be restarted as a hypercube.
 """
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
 """Every task joins one range of the left input's values: for bands and inequalities.
 
-A pair belongs to the task whose range holds the left row; of the right input a task reads what can be a partner.
-Values are kept together, so hardly a row is read twice, and the work of a batch follows the rows that are close
-to each other. The bounds are taken anew for each batch: they balance the pairs that its fresh rows will meet.
+A pair belongs to the task whose range holds the left row. From the right input a task reads the possible partners.
+Close values stay together, so few rows are read twice, and the work of a batch follows the rows that are close to each
+other. The bounds are chosen again for each batch, to balance the pairs of its fresh rows.
 
-Balance is not guaranteed where one value holds more than a task's share of the work. That is what the grid is for.
+Balance is not guaranteed if one value holds more than a task's share of the work. Use the grid for that.
 """
 
 from __future__ import annotations
@@ -30,13 +30,13 @@ from watersmeet.schemes.scheme import (
     share_of,
 )
 
-# Elementary ranges for each task, between which bounds are chosen.
+# Elementary ranges for each task. Bounds lie between them.
 _GRAINS = 32
 
 
 @dataclass(frozen=True, slots=True)
 class RangePlan(SchemePlan):
-    """The range of left words of each task."""
+    """The range of left order keys of each task."""
 
     kind: ClassVar[str] = "range"
     ranges: tuple[KeyRange, ...]
@@ -77,7 +77,7 @@ def plan_band_ranges(
     facing: Facing,
     tasks: int,
 ) -> tuple[KeyRange, ...]:
-    """Ranges of left words for each task, from the history and the fresh runs of both inputs."""
+    """Choose a range of left order keys for each task, from the history and the fresh runs of both inputs."""
     if tasks == 1:
         return (KeyRange(0, KEY_SPACE),)
     left_old, left_new, right_old, right_new = (spread_of(runs) for runs in (*left, *right))
@@ -94,7 +94,7 @@ def plan_band_ranges(
 def _work(
     grain: KeyRange, left_old: Spread, left_new: Spread, right_old: Spread, right_new: Spread, facing: Facing
 ) -> float:
-    """Fresh rows read, and pairs that they meet, taking every left row to be in the middle of the grain."""
+    """Fresh rows read and pairs emitted, with every left row assumed in the middle of its grain."""
     middle = (grain.low + grain.high) // 2
     partners = facing(KeyRange(middle, middle + 1))
     old = right_old.between(partners.low, partners.high)

@@ -1,4 +1,4 @@
-"""All schemes by name. A new one is a new file beside these and a line here."""
+"""All schemes by name. A new scheme is a new file here and a line in `SCHEMES`."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ SCHEMES: dict[str, type[Scheme]] = {
 
 
 def plan_types() -> dict[str, type[SchemePlan]]:
-    """The classes of stored plans, by the `kind` that names them in JSON."""
+    """The plan classes, by the `kind` that names them in JSON."""
     return {scheme.plan_type.kind: scheme.plan_type for scheme in SCHEMES.values()}
 
 

@@ -1,16 +1,16 @@
-"""What every way of sharing a join has in common: the protocol, and the words that plans are made of.
+"""The protocol of all schemes, and the types that plans are made of.
 
-A scheme decides which task joins which rows. It is pure: it sees facts and returns facts, and the engine reads the
-rows. For each batch
+A scheme decides which task joins which rows. It is pure: it maps facts to facts, and the engine reads the rows. For
+each batch
 
     describe   what ingest and merging record about a run, for later plans
     plan       who joins what in this batch, from the plan before and the runs
     shares     what one task joins under a plan, as slices of runs
     check      raise if a plan misses a pair or joins it twice
 
-Invariant of every scheme: over all tasks, each combination of rows that the batch owes lies in exactly one share. The
-batch owes every combination with at least one fresh row; the kernels apply that rule inside a share, so `shares`
-names fresh and stored rows of each input apart.
+Invariant of every scheme: each combination of rows that the batch owes lies in exactly one share of one task. The
+batch owes every combination with at least one fresh row. The kernels apply that rule inside a share, so `shares` names
+fresh and stored rows of each input separately.
 
 A new scheme is a new file here and a line in `schemes/register.py`.
 """
@@ -41,7 +41,7 @@ from watersmeet.model.facts import (
 Keys = npt.NDArray[np.uint64]
 Indices = npt.NDArray[np.int64]
 
-# The sorted order keys of a run that is not cut into sections.
+# Returns the sorted order keys of a run that is not cut into sections.
 KeysOf = Callable[[Run], Keys]
 
 AnyPlan = TypeVar("AnyPlan", bound=SchemePlan)
@@ -57,9 +57,9 @@ class SectionRange:
 
 @dataclass(frozen=True, slots=True)
 class RowPart:
-    """Parts `low` up to, not including, `high` of `of` equal parts of the rows that a run has of one key.
+    """Parts `low` up to, not including, `high` of `of` equal parts of a run's rows of one key.
 
-    The cut is turned by an amount drawn from the run's checksum, so that odd rows do not all fall to the same part.
+    The cut is rotated by an amount from the run's checksum, so that the remainders do not all fall to the same part.
     Cuts are nested: part x of n is parts 2x and 2x + 1 of 2n. That is the split of Streaming HyperCube's migration
     (3.2), without a second hash function.
     """
@@ -69,7 +69,7 @@ class RowPart:
     of: int
 
     def positions(self, run: Run, count: int) -> tuple[int, int]:
-        """Where these parts of `count` rows begin and end.
+        """The first and the end position of these parts among `count` rows.
 
         >>> run = Run("l", "p", "p", 0, 9, 1, 0, 9, "8000000000000000")
         >>> [RowPart(part, part + 1, 4).positions(run, 9) for part in range(4)]
@@ -81,7 +81,7 @@ class RowPart:
 
 @dataclass(frozen=True, slots=True)
 class Slice:
-    """Rows of one input: a key range; of runs cut into sections some of them; a part of each run; some keys left out."""
+    """Rows of one input: a key range, optionally only some sections, a part of each run, or without some keys."""
 
     range: KeyRange = FULL_RANGE
     sections: tuple[SectionRange, ...] | None = None
@@ -91,29 +91,29 @@ class Slice:
 
 @dataclass(frozen=True, slots=True)
 class InputShare:
-    """The fresh and the stored rows of one input that a task joins; None is no row."""
+    """The fresh and the stored rows of one input that a task joins; None means no rows."""
 
     input: str
     fresh: Slice | None
     history: Slice | None
 
 
-# What a task joins at once: a slice of each input, in the order of the signature.
+# What a task joins at once: the share of each input, in the order of the signature.
 Share = tuple[InputShare, ...]
 
 
 def share_of(input_name: str, rows: Slice) -> InputShare:
-    """The same slice of fresh and stored rows."""
+    """Use the same slice for fresh and stored rows."""
     return InputShare(input_name, rows, rows)
 
 
 @dataclass(frozen=True, slots=True)
 class NewRun:
-    """A run as a scheme sees it before it is described.
+    """A new run, before the scheme describes it.
 
-    `keys` ascend; they are empty where the run is cut into sections. `sequence_rows` are those of the sorted sequence
-    that the run is a part of. `labels` gives the values behind some keys as people write them, by the keys' first
-    positions and rows; a label may be empty. A merge does not know them, but the runs that it was `merged_from`.
+    `keys` ascend; they are empty if the run is cut into sections. `sequence_rows` counts the rows of the sorted
+    sequence that the run is a part of. `labels` returns the values of some keys as text, by their first positions and
+    rows; a label may be empty. A merge has no labels, but the runs that it was `merged_from`.
     """
 
     keys: Keys
@@ -124,7 +124,7 @@ class NewRun:
 
 @dataclass(frozen=True, slots=True)
 class BatchFacts:
-    """All that a scheme may know when it plans a batch.
+    """The facts that a scheme may use to plan a batch.
 
     `before` is the parent's plan, by whichever scheme, and `batch_before` its batch. Of the `history` only `reachable`
     runs hold rows that a fresh row can meet; without a window the two are the same. `outside` is what the scheme's part
@@ -145,19 +145,19 @@ class BatchFacts:
     outside: Any = None
 
     def plan_before(self, kind: type[AnyPlan]) -> AnyPlan | None:
-        """The parent's plan if a scheme of this kind made it."""
+        """The parent's plan if it has this class, else None."""
         return self.before if isinstance(self.before, kind) else None
 
 
-# Which right order keys may be partners of a range of left ones, in a join sorted by value.
+# Maps a range of left order keys to the right ones that may be partners, in a join sorted by value.
 Facing = Callable[[KeyRange], KeyRange]
 
 
 @dataclass(frozen=True, slots=True)
 class SchemeRequest:
-    """What a scheme is made from: the user's arguments, and what the join offers.
+    """The arguments of a scheme: the user's, and facts about the join.
 
-    `facing` is given where runs are sorted by value. `adapting` is how a grid adapts that is not told its mapping.
+    `facing` is set if runs are sorted by value. `adapting` is the policy of a grid without a fixed mapping.
     """
 
     tasks: int
@@ -170,10 +170,9 @@ class SchemeRequest:
 
 @dataclass(frozen=True, slots=True)
 class Shown:
-    """A plan for people: one line, and where there is more to see a table and the latest changes, newest first.
+    """A plan for display: one line, and optionally a table and the latest changes, newest first.
 
-    The first cell of a row and the middle of an event are values of users' data, as they came: whoever shows them must
-    make them harmless first.
+    The first cell of a row and the middle of an event are raw values of users' data. Escape them before display.
     """
 
     summary: str
@@ -190,29 +189,29 @@ def by_input(runs: Iterable[Run], inputs: Sequence[str]) -> dict[str, list[Run]]
 
 
 class Scheme(ABC, Generic[AnyPlan]):
-    """One way of sharing a join. Instances are frozen, small and picklable: they hold what the user chose."""
+    """One way of sharing a join. Instances are frozen, small and picklable, and hold the user's choices."""
 
     __slots__ = ()
 
-    # Stored in the signature, and what `strategy=` takes.
+    # Stored in the signature, and the value of `strategy=`.
     name: ClassVar[str]
-    # The class of its plans, for reading manifests; and of what it records of a run, if anything.
+    # The class of its plans, for reading manifests, and of its records about runs, if any.
     plan_type: ClassVar[type[SchemePlan]]
     stats_type: ClassVar[type[RunStats] | None] = None
-    # The orders of runs (`InputSpec.order`) that it can share out, what a predicate must offer for that, and the
-    # arguments of `wm.join` that belong to it.
+    # The run orders (`InputSpec.order`) that it supports, what a predicate needs for that, and its own arguments of
+    # `wm.join`.
     orders: ClassVar[tuple[str, ...]] = (BY_HASH,)
     needs: ClassVar[str] = (
         "an equality between the two inputs, and the predicate has none (text under a collation other than UTF8_BINARY "
         "cannot be a key)"
     )
     arguments: ClassVar[tuple[str, ...]] = ()
-    # Whether runs are merged: not where no row stays for long.
+    # Whether runs are merged. False if no row stays for long.
     merges: ClassVar[bool] = True
 
     @classmethod
     def make(cls, request: SchemeRequest) -> Scheme[AnyPlan]:
-        """The scheme for one join. UsageError if an argument does not fit."""
+        """Make the scheme for one join. Raise UsageError if an argument does not fit."""
         return cls()
 
     @property
@@ -221,7 +220,7 @@ class Scheme(ABC, Generic[AnyPlan]):
         return None
 
     def describe(self, run: NewRun, tasks: int) -> RunStats | None:
-        """What later plans need to know of a run."""
+        """What later plans need to know about a run."""
         return None
 
     def check_located(self, descriptors: Sequence[Descriptor], outside: Any) -> None:
@@ -230,16 +229,16 @@ class Scheme(ABC, Generic[AnyPlan]):
     def carried(
         self, parent: Manifest, live: tuple[Run, ...], keys_of: KeysOf, outside: Any
     ) -> tuple[Run, ...]:
-        """The runs that the batch after `parent` still needs, of those that are live."""
+        """The live runs that the batch after `parent` still needs."""
         return live
 
     @abstractmethod
     def plan(self, facts: BatchFacts) -> AnyPlan:
-        """Who joins what in this batch. Pure."""
+        """Decide who joins what in this batch. Pure."""
 
     @abstractmethod
     def shares(self, plan: AnyPlan, inputs: Sequence[str], task: int, tasks: int) -> Iterator[Share]:
-        """What one task joins, one share after the other."""
+        """Yield what one task joins, one share after the other."""
 
     @abstractmethod
     def check(self, plan: AnyPlan, tasks: int) -> None:
@@ -247,17 +246,17 @@ class Scheme(ABC, Generic[AnyPlan]):
 
     @classmethod
     def show(cls, plan: AnyPlan, inputs: Sequence[str]) -> Shown:
-        """A plan as `watersmeet status` and the live displays show it."""
+        """The plan as `watersmeet status` and the live displays show it."""
         return Shown(f"strategy {cls.name}")
 
     @classmethod
     def words_for_layout(cls, layout: Layout | None) -> str:
-        """How rows are stored under this scheme, for the message that refuses another one."""
+        """Describe how this scheme stores rows, for the message that refuses another one."""
         return "ranges of keys, in one piece"
 
     @classmethod
     def refuse_layout(cls, old: Layout | None, new: Layout | None) -> str | None:
-        """Why a state of this scheme cannot be continued under another layout, and what to do; None: nothing special."""
+        """Why a state of this scheme cannot be continued under another layout, and what to do; None for the default."""
         return None
 
 

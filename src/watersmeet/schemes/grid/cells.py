@@ -1,4 +1,4 @@
-"""What cells and tasks read: shares of the join matrix as ranges of sections.
+"""What cells and tasks read: shares of the join matrix, as ranges of sections.
 
 Source: Elseidy et al. 2014, 3.1 (mappings) and 4.2.2 (groups: a row is stored in one group and joined in all).
 
@@ -9,13 +9,12 @@ In a batch, the cell at row i and column j of group g joins
     fresh left stored in g, row i     x  fresh right of all groups, column j
 
 Every pair of a batch meets exactly once. A pair of an old and a fresh row meets in the group that stores the old
-one; two fresh rows meet in the group that stores the left one; two old rows met before. Inside the group the
-left row lies in one row, the right one in one column, and one cell is at both. Nothing here depends on the
-mappings of earlier batches, so the plan may change at every batch.
+one. Two fresh rows meet in the group that stores the left one. Two old rows met before. Inside the group the left row
+lies in one row, the right one in one column, and one cell is at both. Nothing here depends on the mappings of earlier
+batches, so the plan may change at every batch.
 
-Several cells in a row of numbers, a power of two of them and aligned, share some bits and have all values of the
-others: they cover a set of rows times a set of columns, and one share describes them. A task has few such
-blocks, and reads a part once where its cells would read it several times.
+An aligned block of 2^k consecutive cells covers a set of rows times a set of columns, so one share describes it. A
+task has few blocks, and reads a part once that its cells would read several times.
 """
 
 from __future__ import annotations
@@ -29,10 +28,10 @@ from watersmeet.schemes.scheme import SectionRange
 
 @dataclass(frozen=True, slots=True)
 class CellShare:
-    """What `cells` cells, from number `cell` on, read of each input; ranges ascend and do not touch.
+    """What `cells` cells, from number `cell` on, read of each input. Ranges ascend and do not touch.
 
-    `stored` is what their group keeps, to be met by the other input's fresh rows; `all` is the same rows or
-    columns in every group.
+    `stored` are the rows that their group keeps, to be joined with the other input's fresh rows. `all` are the same
+    rows or columns in every group.
     """
 
     cell: int
@@ -45,14 +44,14 @@ class CellShare:
 
 
 def cells_of(plan: GridPlan) -> tuple[CellShare, ...]:
-    """One share for each cell, by number; the cells of the first group come first."""
+    """One share for each cell, by number. The cells of the first group come first."""
     return tuple(share_of(plan, cell, 1) for cell in range(plan.cells))
 
 
 def cells_of_task(plan: GridPlan, tasks: int, task: int) -> range:
     """The cells of one task: equal shares of consecutive numbers.
 
-    A cell stays with its task whatever the mapping; after growth its four successors are there, or next to it.
+    A cell stays with its task under any mapping. After growth its four successors are there, or next to it.
     """
     return range(plan.cells * task // tasks, plan.cells * (task + 1) // tasks)
 
@@ -101,7 +100,7 @@ def _locate(plan: GridPlan, cell: int) -> tuple[int, int]:
         if cell < group.cells:
             return number, cell
         cell -= group.cells
-    raise IndexError(f"the plan has {plan.cells} cells only")
+    raise IndexError(f"the plan has only {plan.cells} cells")
 
 
 def _parts(bits: Sequence[int], inner: int, cells: int, parts: int) -> list[SectionRange]:
@@ -117,7 +116,7 @@ def _scatter_bits(choice: int, bits: Sequence[int]) -> int:
 
 
 def _sections(parts: Sequence[SectionRange], width: int, groups: Iterable[int]) -> tuple[SectionRange, ...]:
-    """The parts in each of the groups, with neighbours put together."""
+    """The parts in each of the groups, with neighbours merged."""
     ranges: list[SectionRange] = []
     for group in groups:
         for part in parts:

@@ -1,12 +1,12 @@
-"""The adaptive grid as facts: the mapping of each group of cells, the plan of one batch, what a change moved.
+"""The facts of the adaptive grid: the mapping of each group of cells, the plan of one batch, what a change moved.
 
 Source: Elseidy et al. 2014, sections 3.1 (mappings), 4.2 (counters, groups, growth). The left input is the
 paper's R and lies along the rows of the join matrix; the right one is S, along the columns.
 
-A cell has a number. Some bits of it name the cell's row, the others its column; which ones is the whole
-mapping. Halving the rows turns the lowest row bit into the lowest column bit, so a cell keeps all that it
-read of the left input, gains what its partner read, and keeps one half of the right: the locality-aware
-migration, as a change of three small tuples. All of this is stored as JSON with the manifest.
+A cell has a number. Some of its bits name the cell's row, the others its column. Which ones is the whole mapping.
+Halving the rows turns the lowest row bit into the lowest column bit. So a cell keeps all that it read of the left
+input, gains what its partner read, and keeps one half of the right. This is the locality-aware migration, as a change
+of three small tuples. All of it is stored as JSON with the manifest.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from watersmeet.model.facts import SchemePlan
 
 @dataclass(frozen=True, slots=True)
 class Amount:
-    """So many rows, and the bytes that they take. Loads are compared by bytes, minimums by rows."""
+    """A number of rows and their bytes. Loads are compared by bytes, minimums by rows."""
 
     rows: int = 0
     bytes: int = 0
@@ -74,7 +74,7 @@ class GridGroup:
         return GridShape(1 << len(self.row_bits), 1 << len(self.col_bits))
 
     def reshaped(self, shape: GridShape) -> GridGroup:
-        """The same cells under another mapping, step by step: the lowest bit of one side joins the other."""
+        """The same cells under another mapping. In each step the lowest bit of one side moves to the other."""
         rows, cols = self.row_bits, self.col_bits
         while (1 << len(rows)) > shape.rows:
             rows, cols = rows[:-1], (*cols, rows[-1])
@@ -85,13 +85,13 @@ class GridGroup:
         return GridGroup(rows, cols)
 
     def grown(self) -> GridGroup:
-        """Each cell c becomes the four cells 4c to 4c+3, half a row by half a column each."""
+        """Split each cell c into the four cells 4c to 4c+3, half a row by half a column each."""
         rows, cols = tuple(b + 2 for b in self.row_bits), tuple(b + 2 for b in self.col_bits)
         return GridGroup((*rows, 1), (*cols, 0))
 
 
 def gather_bits(number: int, bits: Sequence[int]) -> int:
-    """The bits of `number` at the given places, put together from high to low."""
+    """The bits of `number` at the given places, packed from high to low."""
     gathered = 0
     for bit in bits:
         gathered = gathered << 1 | (number >> bit & 1)
@@ -99,18 +99,18 @@ def gather_bits(number: int, bits: Sequence[int]) -> int:
 
 
 # Why a plan changed its shape: the first decision, a better mapping, more cells (and a mapping for them), or
-# another mapping that the user asks for.
+# another mapping at the user's request.
 FIRST, MIGRATE, GROW, ASKED = "first", "migrate", "grow", "asked"
 
 
 @dataclass(frozen=True, slots=True)
 class Relocation:
-    """A new epoch: the mappings of all groups before and after, and the stored rows that it touched.
+    """A new epoch: the mappings of all groups before and after, and the stored rows that it affected.
 
-    Summed over cells, both inputs: `kept` is read by the same cell before and after, `moved` is read by a
-    cell that did not read it before, `discarded` no longer. Rows of the batch that brings the change are in
-    none of them: they are read under the new mapping only. `exact` says whether the amounts were counted
-    section by section or follow from the totals.
+    Amounts are summed over cells and both inputs. `kept` is read by the same cell before and after, `moved` by a cell
+    that did not read it before, `discarded` no longer. Rows of the batch that brings the change are in none of them,
+    because they are read under the new mapping only. `exact` says whether the amounts were counted section by section
+    or follow from the totals.
     """
 
     epoch: int
@@ -125,7 +125,7 @@ class Relocation:
 
 @dataclass(frozen=True, slots=True)
 class Relocated:
-    """A change of the grid's shape, and the batch from which on it applied."""
+    """A change of the grid's shape, and the first batch under it."""
 
     batch: int
     event: Relocation
@@ -133,12 +133,11 @@ class Relocated:
 
 @dataclass(frozen=True, slots=True)
 class GridPlan(SchemePlan):
-    """The mapping in force for one batch, and all that the next decision needs to know.
+    """The mapping for one batch, and the facts for the next decision.
 
     `epoch` grows when the mapping changes. Sections are numbered group * parts + part; `parts` never changes during a
-    join. `left` and `right` are what has arrived so far, this batch included; `decided_left` and `decided_right` are
-    what had arrived at the last decision (|R| and |S| of Algorithm 2). `relocations` are the latest changes of shape,
-    oldest first.
+    join. `left` and `right` have arrived so far, this batch included. `decided_left` and `decided_right` had arrived at
+    the last decision (|R| and |S| of Algorithm 2). `relocations` are the latest changes of shape, oldest first.
     """
 
     kind: ClassVar[str] = "grid"
@@ -169,7 +168,7 @@ class GridPlan(SchemePlan):
 
     @property
     def max_load(self) -> Fraction:
-        """The bytes that the fullest cell stores: each group keeps its share of the rows, cut by its mapping."""
+        """The bytes that the fullest cell stores: its group's share of the rows, cut by the group's mapping."""
         left, right = self.left.bytes, self.right.bytes
         return max(
             (Fraction(left, group.shape.rows) + Fraction(right, group.shape.cols)) * group.cells / self.cells
@@ -178,7 +177,7 @@ class GridPlan(SchemePlan):
 
     @property
     def delta_left(self) -> Amount:
-        """What arrived since the last decision: the |Delta R| of Algorithm 2."""
+        """The amount that arrived since the last decision: |Delta R| of Algorithm 2."""
         return self.left - self.decided_left
 
     @property

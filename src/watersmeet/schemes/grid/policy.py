@@ -1,12 +1,12 @@
 """The adaptive grid: which mapping, and when to change it.
 
 Source: Elseidy et al. 2014: the input-load factor (3.3), Algorithms 1 and 2 with epsilon, padding, tuple sizes,
-any number of cells, growth (4.2). Pure: the plan of a batch follows from the plan before it and from what the
-batch brought, so every task and every retry comes to the same one.
+any number of cells, growth (4.2). Pure: the plan of a batch follows from the plan before it and from the batch's rows,
+so every task and every retry computes the same plan.
 
-The contract: `advance` is called when the rows of a batch are known and before they are joined; its plan
-applies to that batch itself. A batch may bring many rows at once; when a decision is due, the plan ends at the
-optimum of all that is known, however many steps away. With one row a batch, this is Algorithm 2:
+The contract: `advance` is called when the rows of a batch are known and before they are joined, and its plan applies
+to that batch. A batch may bring many rows at once. When a decision is due, the plan goes to the optimum of all that is
+known, however many steps away. With one row a batch, this is Algorithm 2:
 
 - ILF <= (3 + 2e) / (3 + e) of the optimum at any time, 1.25 for e = 1, while neither input is more than the
   number of cells times the other. At a decision the mapping is optimal, so a cell's shares x (left) and y
@@ -17,13 +17,13 @@ optimum of all that is known, however many steps away. With one row a batch, thi
   e = 1 (Lemma 4.5). Halving the rows n costs 2(R+dR)/n. Either dR >= eR, and this is at most (2 + 2/e) dR/n;
   or dS >= eS, and with R/n <= 2S/m it is at most 2dR/n + 4dS/(em).
 
-We differ from the paper: statistics are not sampled but counted, since the batch's rows are known; a decision
-is not delayed by a row larger than what was left until it, since it applies to that row; all groups decide at
-the same time, by the padding of the largest group, which is never later than they would by their own.
+Differences from the paper: statistics are counted, not sampled, since the batch's rows are known. A row larger than
+what was left until a decision does not delay it, since the decision applies to that row. All groups decide at the same
+time, by the padding of the largest group, which is never later than by their own.
 
-Not guaranteed: the bounds within a large batch, and for a fixed mapping. Nor that more cells are faster if they
-are no power of two: what is stored is bounded as the paper says, but fresh rows meet every group, so the cells of
-a small group read more of them (those of 4 among 20 read a quarter of the right input under (1, 4)).
+The bounds do not hold within a large batch, or for a fixed mapping. More cells are not always faster if their number
+is not a power of two: storage is bounded as the paper says, but fresh rows meet every group, so the cells of a small
+group read more of them (those of 4 among 20 read a quarter of the right input under (1, 4)).
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ from watersmeet.schemes.grid.facts import (
 )
 from watersmeet.schemes.grid.relocation import StoredSections, count_relocation, estimate_stored
 
-# Sections of a run file are cut by 16 bits of the row's hash at most: more would be smaller than a page.
+# Sections of a run file are cut by at most 16 bits of the row's hash: more would be smaller than a page.
 MAX_PARTS = 1 << 16
 
 
@@ -53,7 +53,7 @@ MAX_PARTS = 1 << 16
 class GridPolicy:
     """How a grid chooses its mapping. Use one of the four makers below.
 
-    `expected` are the sizes that the first mapping is optimal for; `shape` overrules it.
+    The first mapping is optimal for the `expected` sizes; `shape` overrides it.
     """
 
     adapts: bool
@@ -72,7 +72,7 @@ class GridPolicy:
         if min(self.expected) < 0:
             raise UsageError(f"expected sizes are {self.expected}: they must not be negative")
         if self.capacity_bytes is not None and self.capacity_bytes < 1:
-            raise UsageError(f"capacity_bytes is {self.capacity_bytes}: a cell must hold something")
+            raise UsageError(f"capacity_bytes is {self.capacity_bytes}: it must be above 0")
 
 
 def dynamic(
@@ -86,24 +86,24 @@ def dynamic(
 
 
 def static_mid() -> GridPolicy:
-    """STATICMID: as square as possible, and so it stays."""
+    """STATICMID: as square as possible, and never changed."""
     return GridPolicy(False)
 
 
 def static_opt(left_bytes: int, right_bytes: int) -> GridPolicy:
-    """STATICOPT: told the final sizes, take the best mapping for them at once."""
+    """STATICOPT: the best mapping for the known final sizes, from the start."""
     return GridPolicy(False, expected=(left_bytes, right_bytes))
 
 
 def fixed(rows: int, cols: int) -> GridPolicy:
-    """A mapping that the user names."""
+    """A mapping fixed by the user."""
     if not (_is_power_of_two(rows) and _is_power_of_two(cols)):
         raise UsageError(f"mapping ({rows}, {cols}): both sides must be powers of two, such as (4, 8)")
     return GridPolicy(False, shape=GridShape(rows, cols))
 
 
 def ilf(shape: GridShape, left_size: int, right_size: int) -> Fraction:
-    """The input-load factor: what one cell reads and stores, in the unit of the sizes.
+    """The input-load factor: the amount that one cell reads and stores, in the unit of the sizes.
 
     >>> ilf(GridShape(8, 8), 1, 64), ilf(GridShape(1, 64), 1, 64)
     (Fraction(65, 8), Fraction(2, 1))
@@ -116,7 +116,7 @@ def optimal_mapping(
 ) -> GridShape:
     """The mapping of `cells`, a power of two, with the least input-load factor and no side above `widest`.
 
-    Among equals it is `current`, since staying is free, and otherwise the squarest.
+    Ties go to `current`, since staying is free, and otherwise to the squarest.
 
     >>> optimal_mapping(64, 1, 64)
     GridShape(rows=1, cols=64)
@@ -162,17 +162,15 @@ def _start_group(cells: int, policy: GridPolicy) -> GridGroup:
 
 
 def _parts_needed(groups: tuple[GridGroup, ...], policy: GridPolicy) -> int:
-    """The longest side that any group can reach: all cells of the largest one in a line, after all growth.
+    """The longest side that any group can reach: all cells of the largest group in a line, after all growth.
 
-    For a fixed mapping too, so that a query can be started again with another one, or let adapt.
+    A fixed mapping has it too, so that the query can be restarted with another mapping or as adaptive.
     """
     cells, side = sum(group.cells for group in groups), groups[0].cells
     while policy.adapts and policy.capacity_bytes is not None and 4 * cells <= policy.max_cells:
         cells, side = 4 * cells, 4 * side
     if side > MAX_PARTS:
-        raise UsageError(
-            f"a grid with a side of up to {side} parts is too fine: at most {MAX_PARTS} are kept"
-        )
+        raise UsageError(f"a grid with a side of up to {side} parts is too fine: the limit is {MAX_PARTS}")
     return side
 
 
@@ -185,8 +183,8 @@ def advance(
 ) -> tuple[GridPlan, Relocation | None]:
     """The plan for the batch that brings these amounts, and the relocation if its shape is new.
 
-    `stored` says what the history holds in each section, to count the relocation exactly; without it the
-    amounts are estimated from the totals.
+    `stored` has the history's amount in each section, to count the relocation exactly. Without it the amounts are
+    estimated from the totals.
     """
     counted = replace(plan, left=plan.left + left, right=plan.right + right)
     if not (policy.adapts and is_due(counted, policy)):
@@ -201,7 +199,7 @@ def advance(
 def reshape(
     plan: GridPlan, shapes: tuple[GridShape, ...], stored: StoredSections | None = None
 ) -> tuple[GridPlan, Relocation | None]:
-    """The same grid under the mappings that the user now asks for."""
+    """The same grid under the mappings that the user now requests."""
     if plan.shapes == shapes:
         return plan, None
     groups = tuple(group.reshaped(shape) for group, shape in zip(plan.groups, shapes, strict=True))
@@ -211,7 +209,7 @@ def reshape(
 def _changed(
     before: GridPlan, after: GridPlan, reason: str, stored: StoredSections | None
 ) -> tuple[GridPlan, Relocation]:
-    """A new epoch, and what it makes cells keep, read anew and drop."""
+    """A new epoch, and what cells keep, read anew and drop under it."""
     after = replace(after, epoch=before.epoch + 1)
     amounts = count_relocation(before, after, stored or estimate_stored(before))
     event = Relocation(
@@ -234,9 +232,9 @@ def _reason(before: GridPlan, after: GridPlan) -> str:
 
 
 def is_due(plan: GridPlan, policy: GridPolicy) -> bool:
-    """Whether the mapping must be looked at again: line 2 of Algorithm 2, over padded sizes.
+    """Whether a decision is due: line 2 of Algorithm 2, over padded sizes.
 
-    Once due, it stays so whatever else arrives, until `advance` decides.
+    Once due, it stays due until `advance` decides.
     """
     rows = plan.left.rows + plan.right.rows
     if rows == 0 or rows < policy.min_rows:
@@ -248,9 +246,9 @@ def is_due(plan: GridPlan, policy: GridPolicy) -> bool:
 
 
 def _padded(left_bytes: int, right_bytes: int, cells: int) -> tuple[int, int]:
-    """Sizes in units of 1 / cells, the smaller one filled up until they are no more than `cells` apart.
+    """Sizes in units of 1 / cells, with the smaller one padded until they differ at most by a factor of `cells`.
 
-    Without it, every row of an input that hardly has any would make a decision due.
+    Without padding, every row of a nearly empty input would make a decision due.
     """
     return max(cells * left_bytes, right_bytes), max(cells * right_bytes, left_bytes)
 
@@ -264,9 +262,9 @@ def _migrate(groups: tuple[GridGroup, ...], plan: GridPlan) -> tuple[GridGroup, 
 
 
 def _grow(groups: tuple[GridGroup, ...], plan: GridPlan, policy: GridPolicy) -> tuple[GridGroup, ...]:
-    """Split every cell in four while some cell holds more than half its capacity and there is room.
+    """Split every cell in four while some cell holds more than half its capacity and `max_cells` allows it.
 
-    All groups grow together, so that their shares of the rows, and with them the sections, stay as they are.
+    All groups grow together, so that their shares of the rows, and the sections, stay the same.
     """
     while policy.capacity_bytes is not None:
         cells = sum(group.cells for group in groups)

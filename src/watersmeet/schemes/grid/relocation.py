@@ -1,11 +1,10 @@
-"""What a change of mapping makes cells keep, read anew and drop.
+"""Count what cells keep, read anew and drop after a change of mapping.
 
-Source: Elseidy et al. 2014, 4.2.1 (locality-aware migration, Lemma 4.4) and 4.2.2 (growth). Nothing is sent
-here: a cell reads other parts of the same files. The counts are those of the paper all the same, since a cell
-whose part is new to it finds nothing of it in its cache. A cell that growth adds begins with nothing; the first
-of the four takes the place of the one that was split.
+Source: Elseidy et al. 2014, 4.2.1 (locality-aware migration, Lemma 4.4) and 4.2.2 (growth). Nothing is sent here: a
+cell reads other parts of the same files. The counts are still those of the paper, since a part that is new to a cell
+is not in its cache. A cell added by growth starts empty, and the first of the four replaces the one that was split.
 
-Counted over the sections of the history, so exact for what is stored however uneven the hash is.
+Counts go over the sections of the history, so they are exact even if the hash is uneven.
 """
 
 from __future__ import annotations
@@ -40,7 +39,7 @@ class RelocatedAmounts:
 
 
 def estimate_stored(plan: GridPlan) -> StoredSections:
-    """What the sections hold if the hash is even: each its share of what has arrived."""
+    """The sections' content if the hash is even: each has its share of what has arrived."""
     return StoredSections(
         _spread(plan, plan.left.rows),
         _spread(plan, plan.left.bytes),
@@ -50,7 +49,7 @@ def estimate_stored(plan: GridPlan) -> StoredSections:
 
 
 def _spread(plan: GridPlan, total: int) -> Counts:
-    """`total` over the sections, by the size of their groups; rounded so that the sum is exact."""
+    """Distribute `total` over the sections, by the size of their groups, rounded so that the sum is exact."""
     weights = np.repeat(np.array(plan.group_cells), plan.parts)
     shares = total * np.cumsum(weights, dtype=np.float64) / (plan.cells * plan.parts)
     bounds = np.rint(shares).astype(np.int64)
@@ -58,7 +57,7 @@ def _spread(plan: GridPlan, total: int) -> Counts:
 
 
 def count_relocation(before: GridPlan, after: GridPlan, stored: StoredSections) -> RelocatedAmounts:
-    """Summed over all cells and both inputs."""
+    """The relocated amounts, summed over all cells and both inputs."""
     rows = _count(before, after, stored.left_rows, stored.right_rows)
     size = _count(before, after, stored.left_bytes, stored.right_bytes)
     return RelocatedAmounts(*(Amount(int(r), int(b)) for r, b in zip(rows, size, strict=True)))
@@ -69,7 +68,7 @@ def relocation_per_cell(
 ) -> npt.NDArray[Any]:
     """Kept, moved and discarded for each cell of `after`: an array of three columns.
 
-    `left` and `right` are what each section holds, counted or in expectation.
+    `left` and `right` are the content of each section, counted or expected.
     """
     rows = []
     for number, (old, new) in enumerate(zip(before.groups, after.groups, strict=True)):
@@ -106,7 +105,7 @@ def _side(
 
 
 def _ranges(cells: Counts, bits: tuple[int, ...], parts: int) -> tuple[Counts, Counts]:
-    """First part, and one past the last, that each cell reads along one side."""
+    """The first part, and one past the last, that each cell reads along one side."""
     place = np.zeros_like(cells)
     for bit in bits:
         place = place << 1 | (cells >> bit & 1)

@@ -1,8 +1,8 @@
-"""Cells of the join matrix over sections of the runs: any condition, blind to content.
+"""Cells of the join matrix over sections of the runs: any condition, whatever the content.
 
 Source: Elseidy et al. 2014. The left input lies along the rows of the matrix, the right one along its columns, so a
-grid has two inputs. Runs are cut into sections by a hash of a row's place in the stream; `grid/policy.py` decides the
-shape, `grid/cells.py` says what a cell reads and why each pair meets once.
+grid has two inputs. Runs are cut into sections by a hash of a row's place in the stream. `schemes/grid/policy.py`
+decides the shape. `schemes/grid/cells.py` says what a cell reads and why each pair meets once.
 """
 
 from __future__ import annotations
@@ -94,7 +94,7 @@ class Grid(Scheme[GridPlan]):
             yield InputShare(left, left_all, None), InputShare(right, None, right_stored)
 
     def check(self, plan: GridPlan, tasks: int) -> None:
-        """Every two sections meet once in each way that a batch owes: old x fresh, fresh x old, fresh x fresh."""
+        """Check that every two sections meet once for each of old x fresh, fresh x old and fresh x fresh."""
         met = np.zeros((3, plan.sections, plan.sections), np.int64)
         for left, right in (
             share for task in range(tasks) for share in self.shares(plan, ("", ""), task, tasks)
@@ -107,7 +107,7 @@ class Grid(Scheme[GridPlan]):
 
     @classmethod
     def show(cls, plan: GridPlan, inputs: Sequence[str]) -> Shown:
-        """Such as: grid of 4 cells, mapping (1, 4), 2.1 KB a cell; 2 changes, the last in batch 7: 120 rows kept, ..."""
+        """For example: grid of 4 cells, mapping (1, 4), 2.1 KB a cell; 2 changes, the last in batch 7: ..."""
         shapes = " + ".join(f"({shape.rows}, {shape.cols})" for shape in plan.shapes)
         text = f"grid of {count(plan.cells)} cells, mapping {shapes}, {size(round(plan.max_load))} a cell"
         if plan.relocations:
@@ -130,22 +130,22 @@ class Grid(Scheme[GridPlan]):
             return None
         cells = sum(old.groups)
         return (
-            f"the state was written by a grid of {cells} cells, now there are {sum(new.groups)}: pass cells={cells} "
+            f"the state was written by a grid of {cells} cells, but this one has {sum(new.groups)}: pass cells={cells} "
             "(without it their number follows the tasks), or start with a new checkpoint to begin with fresh state"
         )
 
 
 def amount_of(runs: Iterable[Run]) -> Amount:
-    """Rows and their bytes; a file is larger, by a header for each section, and the smaller it is the more."""
+    """Rows and their bytes. A file is larger, by a header for each section."""
     found = list(runs)
     return Amount(sum(run.rows for run in found), sum(run.row_bytes for run in found))
 
 
 def live_grid(grid: GridPlan, left: Amount, right: Amount) -> GridPlan:
-    """The grid by what is stored now, not by all that has ever come: for joins under a window.
+    """The grid of the rows stored now, not of all that ever arrived: for joins under a window.
 
-    An input that has shrunk by half since the last decision makes the next one due, as one that has doubled does: what
-    was decided then is taken to have been decided on nothing.
+    An input that has shrunk by half since the last decision makes the next one due, as one that has doubled does. The
+    last decision then counts as made on no rows.
     """
     grid = replace(grid, left=left, right=right)
     then = (grid.decided_left, grid.decided_right)
@@ -170,12 +170,12 @@ def _stored(grid: GridPlan, left: Sequence[Run], right: Sequence[Run]) -> Stored
     return StoredSections(*counts)
 
 
-# Cells for each task where their number is no power of two: so many that the last ones make little difference.
+# Cells for each task if the number of tasks is not a power of two: enough that one cell more or less hardly matters.
 _CELLS_PER_TASK = 4
 
 
 def default_cells(tasks: int) -> int:
-    """A power of two: with any other number the smallest group of cells would set the pace.
+    """A power of two: with any other number the smallest group of cells would be the slowest.
 
     >>> [default_cells(tasks) for tasks in (1, 2, 3, 4, 6)]
     [1, 2, 16, 4, 32]

@@ -1,9 +1,9 @@
-"""Who gets which cells of the heavy keys and which range of the light ones, and what a new allotment moves.
+"""Assign cells of heavy keys and ranges of light keys to tasks, and count the rows that a new allotment moves.
 
 Cells go to the least loaded task, several in a row while it has room, so that a task reads few parts of a key. The
-light keys then fill the tasks up like water: their hash ranges are as wide as the work in them and the cells that a
-task has already allow. Whether a change is worth it is judged by what it moves: the rows that some task would read
-and did not read before must be less than the work that the busiest task is spared in `PAYBACK_BATCHES` batches.
+light keys then even out the load: a task's hash range is as wide as its remaining room allows. A change must pay for
+the rows it moves: the rows that some task would read and did not read before must be less than the work that the
+busiest task saves in `PAYBACK_BATCHES` batches.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ from watersmeet.schemes.hypercube.facts import HeavyKey, Owners, Shape
 
 Load = npt.NDArray[np.float64]
 
-# A change must have paid for the rows that it moves after so many batches like this one.
+# A change must have paid for the rows that it moves after this many batches like the present one.
 PAYBACK_BATCHES = 32
 
-# Rows of light keys that a task takes at most, in equal shares. Where the cells leave one task with little, but that is
-# more than all light work, it would otherwise read every light row: with twice a share each, half of the tasks do.
+# Most light rows of a task, in equal shares. If the cells leave one task with little work, but with more room than all
+# light work, it would otherwise read every light row. With two shares each, at least half of the tasks read them.
 MOST_LIGHT = 2.0
 
 NOBODY = -1
@@ -35,7 +35,7 @@ NOBODY = -1
 
 @dataclass(frozen=True, slots=True)
 class Lot:
-    """A heavy key to be allotted: its shape, the work of one of its cells, each input's rows of earlier batches."""
+    """A heavy key to be allotted: its shape, the work of one of its cells, and each input's rows of earlier batches."""
 
     key: int
     shape: Shape
@@ -49,7 +49,7 @@ class Lot:
 
 @dataclass(frozen=True, slots=True)
 class Allotment:
-    """Owners of the cells of each lot, with an axis for each input; ranges of light keys; the work of each task."""
+    """Owners of the cells of each lot, with an axis for each input, ranges of light keys, and the work of each task."""
 
     owners: tuple[Owners, ...]
     ranges: tuple[KeyRange, ...]
@@ -61,7 +61,7 @@ class Allotment:
 
 
 def allot_anew(lots: Sequence[Lot], kept: Sequence[Owners], light: Profile, tasks: int) -> Allotment:
-    """As if nothing had been there before; only cells without work stay, for nothing is gained by moving them."""
+    """Allot everything afresh. Only cells without work stay, because moving them gains nothing."""
     freed = [
         np.full_like(owners, NOBODY) if lot.cell_work else owners
         for lot, owners in zip(lots, kept, strict=True)
@@ -70,7 +70,7 @@ def allot_anew(lots: Sequence[Lot], kept: Sequence[Owners], light: Profile, task
 
 
 def allot_rest(lots: Sequence[Lot], kept: Sequence[Owners], light: Profile, tasks: int) -> Allotment:
-    """Leave cells with the owners that they have, give away the others, and cut the ranges afresh."""
+    """Keep the owners of cells, assign cells without an owner, and cut the ranges afresh."""
     owners, load = _fill(lots, kept, tasks)
     ranges = _cut(light, _room(load, light.total))
     return Allotment(tuple(owners), ranges, load + light_load(light, ranges))
@@ -79,7 +79,7 @@ def allot_rest(lots: Sequence[Lot], kept: Sequence[Owners], light: Profile, task
 def allot_sticky(
     lots: Sequence[Lot], kept: Sequence[Owners], light: Profile, ranges: tuple[KeyRange, ...]
 ) -> Allotment:
-    """Leave cells and ranges as they are; only cells without an owner are given away."""
+    """Keep cells and ranges, and assign only cells without an owner."""
     owners, load = _fill(lots, kept, len(ranges))
     return Allotment(tuple(owners), ranges, load + light_load(light, ranges))
 
@@ -91,21 +91,21 @@ def light_load(light: Profile, ranges: Sequence[KeyRange]) -> Load:
 
 
 def task_of(keys: npt.NDArray[np.uint64], ranges: Sequence[KeyRange]) -> npt.NDArray[np.int64]:
-    """Whose range each key lies in."""
-    # Ends rather than beginnings: an empty range has nothing before its end that the one before does not have.
-    # Those behind the last key are left out: nothing lies there, and 64 bits do not hold them.
+    """The task whose range holds each key."""
+    # Search by ends: an empty range then gets no key. Ends behind the last key are left out, since 64 bits do not hold
+    # them.
     ends = np.array([range_.high for range_ in ranges[:-1] if range_.high < KEY_SPACE], np.uint64)
     return np.searchsorted(ends, keys, side="right")
 
 
 def inherited(before: HeavyKey, shape: Shape, tasks: int) -> Owners:
-    """The owners after a change of shape: of a split cell one half stays, of two joined ones one owner does.
+    """The owners after a change of shape: a split cell keeps one half, and of two joined cells one owner stays.
 
-    Which of the two is drawn from the key. Keys are given out alike, so if it were always the first, the same few
-    tasks would be left with all keys whose grids shrink.
+    The key's bits decide which one. If it were always the first, the same few tasks would end with all keys whose grids
+    shrink.
     """
     owners = before.owners
-    # Order keys are mixed, so their bits are as good as drawn: other bits for each axis.
+    # Order keys are mixed, so their bits are as good as random. Each axis uses other bits.
     for axis, parts in enumerate(shape):
         draw = before.key >> (axis * (64 // len(shape)))
         owners = np.moveaxis(_resized(np.moveaxis(owners, axis, 0), parts, draw), 0, axis)
@@ -115,7 +115,7 @@ def inherited(before: HeavyKey, shape: Shape, tasks: int) -> Owners:
 
 
 def _resized(owners: Owners, parts: int, draw: int) -> Owners:
-    """Halve or double the first axis. One bit of `draw` for each length, so that halving undoes doubling."""
+    """Halve or double the first axis, with one bit of `draw` for each length, so that halving undoes doubling."""
     while len(owners) > parts:
         owners = owners[(draw // len(owners)) & 1 :: 2]
     while len(owners) < parts:
@@ -126,7 +126,7 @@ def _resized(owners: Owners, parts: int, draw: int) -> Owners:
 
 
 def _fill(lots: Sequence[Lot], kept: Sequence[Owners], tasks: int) -> tuple[list[Owners], Load]:
-    """Cells without an owner, the heaviest first, go to the task with the least; those without work to all alike."""
+    """Give cells without an owner, heaviest first, to the least loaded task, and cells without work to all evenly."""
     load = np.zeros(tasks)
     for lot, owners in zip(lots, kept, strict=True):
         owned = owners[owners != NOBODY]
@@ -137,7 +137,7 @@ def _fill(lots: Sequence[Lot], kept: Sequence[Owners], tasks: int) -> tuple[list
         work, cells = lots[place].cell_work, filled[place].reshape(-1)
         free = np.flatnonzero(cells == NOBODY)
         if not work:
-            # They leave every load as it is, so that the task with the least would get them all, of every such key.
+            # They do not change any load, so the least loaded task would get them all.
             cells[free] = (
                 lots[place].key % tasks + np.arange(len(free)) * tasks // max(1, len(free))
             ) % tasks
@@ -152,12 +152,12 @@ def _fill(lots: Sequence[Lot], kept: Sequence[Owners], tasks: int) -> tuple[list
 
 
 def _room(load: Load, light: float) -> Load:
-    """How much light work each task takes, so that all come to the same level, or as near as can be.
+    """The light work of each task, so that all loads are as even as possible.
 
     No task takes more than `MOST_LIGHT` times an equal share.
     """
     most = MOST_LIGHT * light / len(load)
-    # While the water rises, a task begins to take at its own height, and ends where it has taken the most.
+    # As in filling with water: a task takes from its own height on, and stops where it has taken the most.
     heights = np.concatenate([load, load + most])
     order = np.argsort(heights, kind="stable")
     heights = heights[order]
@@ -169,8 +169,8 @@ def _room(load: Load, light: float) -> Load:
 
 
 def _cut(light: Profile, room: Load) -> tuple[KeyRange, ...]:
-    """Ranges one after the other, each with about the work that its task has room for."""
-    # Also where the work is so little that no level rises by it.
+    """Adjacent ranges, each with about the work that its task has room for."""
+    # Also if the work is too little to raise any level.
     if not room.any():
         return even_ranges(len(room))
     places = cut_evenly(light.work, room).tolist()
@@ -185,9 +185,9 @@ def moved_rows(
     ranges_before: Sequence[KeyRange],
     light_rows: int,
 ) -> list[int]:
-    """Rows that some task reads and did not read before: for each lot, and at last for all light keys together.
+    """Rows that some task reads and did not read before: for each lot, and last for all light keys together.
 
-    Light keys are spread evenly, as order keys are mixed.
+    Light keys are assumed even, because order keys are mixed.
     """
     moved = []
     for lot, owners in zip(lots, after.owners, strict=True):
@@ -211,7 +211,7 @@ def moved_rows(
 
 
 def _along(owners: Owners, axis: int) -> Owners:
-    """A line for each part of one axis, with the owners of all its cells."""
+    """One line for each part of an axis, with the owners of all its cells."""
     return np.moveaxis(owners, axis, 0).reshape(owners.shape[axis], -1)
 
 

@@ -1,9 +1,9 @@
-"""Exact counts where they are cheap, samples where they are not: what a batch will cost, key by key.
+"""Estimate the work of a batch, key by key: exact counts if they are cheap, samples otherwise.
 
-Runs are sorted, so the rows of a suspected heavy key are counted by two binary searches a run. Of the other keys a
-sample of the fresh rows is looked up; each sampled row stands for as many as it was drawn from. The work of a batch on a
-key is its fresh rows, which are looked up, and its results: every combination of rows, one of each input, with at
-least one fresh row.
+Runs are sorted, so the rows of a suspected heavy key are counted by two binary searches a run. For the other keys a
+sample of the fresh rows is looked up, and each sampled row counts for the stretch it was drawn from. The work on a key
+is its fresh rows, which are looked up, and its results: every combination of rows, one of each input, with at least
+one fresh row.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ from watersmeet.schemes.scheme import Keys, KeysOf
 Counts = npt.NDArray[np.int64]
 Work = npt.NDArray[np.float64]
 
-# The multiples of no other number are spread as evenly between two whole ones.
+# Multiples of the golden ratio are spread most evenly between two integers.
 _GOLDEN = (5**0.5 - 1) / 2
 
 
 @dataclass(frozen=True, slots=True)
 class Stored:
-    """The runs of one input: those of the history and those that the batch brought."""
+    """The runs of one input: history and fresh."""
 
     old: Sequence[Run]
     new: Sequence[Run]
@@ -64,7 +64,7 @@ class KeyCounts:
 
     @property
     def emitted(self) -> Work:
-        """Results of the batch, by the delta rule; floats, since products of large inputs may leave 64 bits."""
+        """Results of the batch, by the delta rule, as floats: products of large inputs may exceed 64 bits."""
         new, old, total = (counts.astype(np.float64) for counts in (self.new, self.old, self.total))
         inputs = len(new)
         return sum(
@@ -89,7 +89,7 @@ class Profile:
 
 
 def count_keys(stored: Sequence[Stored], keys: Keys, keys_of: KeysOf) -> KeyCounts:
-    """Exact counts. `keys` ascend."""
+    """Count rows exactly. `keys` ascend."""
     new, old = (
         np.stack([_count(runs, keys, keys_of) for runs in side])
         for side in ([one.new for one in stored], [one.old for one in stored])
@@ -98,7 +98,7 @@ def count_keys(stored: Sequence[Stored], keys: Keys, keys_of: KeysOf) -> KeyCoun
 
 
 def sample_work(stored: Sequence[Stored], known: Keys, samples: int, keys_of: KeysOf) -> Profile:
-    """The work on all keys but the `known` ones, from about `samples` fresh rows of each input."""
+    """Estimate the work on all keys except the `known` ones, from about `samples` fresh rows of each input."""
     keys, work = [], []
     for mine in stored:
         drawn, weight = _sample(mine.new, known, samples, keys_of)
@@ -115,10 +115,10 @@ def sample_work(stored: Sequence[Stored], known: Keys, samples: int, keys_of: Ke
 
 
 def _combinations(others: Sequence[tuple[Counts, Counts]], keys: int) -> Work:
-    """The results of one fresh row, given old and new rows of its key in each other input.
+    """The results of one fresh row, given the old and new rows of its key in each other input.
 
-    A combination of f fresh rows is found from f sides, so each counts an f-th of it: the sum over all combinations of
-    1 / f is the integral of the product of (old + t * new) over t from 0 to 1.
+    A combination of f fresh rows is found from f sides, so each side counts 1 / f of it. The sum over all combinations
+    of 1 / f is the integral of the product of (old + t * new) over t from 0 to 1.
     """
     powers: list[Work] = [np.ones(keys)]
     for old, new in others:
@@ -141,10 +141,10 @@ def _count(runs: Sequence[Run], keys: Keys, keys_of: KeysOf) -> Counts:
 
 
 def _sample(runs: Sequence[Run], known: Keys, samples: int, keys_of: KeysOf) -> tuple[Keys, Work]:
-    """At most `samples` keys, ascending, without the known ones; and how many rows each stands for.
+    """At most `samples` keys, ascending, without the known ones, and the number of rows that each stands for.
 
-    One is drawn from each stretch of equal length over all runs, small ones included. Its place in the stretch changes
-    by the golden ratio: at a fixed place it might be the same of every run, and runs are sorted.
+    One is drawn from each stretch of equal length over all runs, small ones included. Its place in the stretch moves by
+    the golden ratio: a fixed place might hit the same position of every sorted run.
     """
     ends = np.cumsum([run.rows for run in runs], dtype=np.int64)
     rows = int(ends[-1]) if len(runs) else 0

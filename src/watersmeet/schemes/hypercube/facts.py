@@ -1,9 +1,8 @@
-"""Heavy keys as facts: how many rows they have, and how a batch shares them out.
+"""The facts of heavy keys: their rows, and how a batch divides them between tasks.
 
 Source: Qiu, Papadias, Yi: Streaming HyperCube (EDBT 2019), 3.2. A heavy key's rows of all inputs span a matrix with one
 axis for each input. The matrix is cut into cells, and each cell belongs to a task. Rows are cut by their position in
-the agreed runs, so a cell needs no hash function, no two cells share a combination, and a new shape needs no file to be
-written.
+the agreed runs. So a cell needs no hash function, no two cells share a combination, and a new shape rewrites no file.
 """
 
 from __future__ import annotations
@@ -18,7 +17,7 @@ from watersmeet.model.facts import KeyRange, SchemePlan
 
 Owners = npt.NDArray[np.int64]
 
-# Into how many parts the rows of each input are cut, in the order of `CubePlan.inputs`. Empty: the key is light.
+# The number of parts of each input's rows, in the order of `CubePlan.inputs`. Empty: the key is light.
 Shape = tuple[int, ...]
 LIGHT: Shape = ()
 
@@ -33,9 +32,9 @@ class Bounds:
 
 @dataclass(frozen=True, slots=True)
 class HeavyKey:
-    """A key that is shared out. `tasks` names the owner of each cell, the last axis running fastest.
+    """A key whose pairs several tasks share. `tasks` names the owner of each cell, the last axis running fastest.
 
-    `rows` has for each input the bounds of the sketch over its live runs; they hold for history and batch together.
+    `rows` has the sketch's bounds for each input over its live runs, history and batch together.
     """
 
     key: int
@@ -53,7 +52,7 @@ class HeavyKey:
 class CubeChange:
     """A key's shape before and from `batch` on, and the rows that moved.
 
-    Moved are the rows that some task reads for this key and would not have read under the plan before.
+    A row has moved if some task reads it for this key and would not have read it under the plan before.
     """
 
     batch: int
@@ -67,8 +66,8 @@ class CubeChange:
 class CubePlan(SchemePlan):
     """The range of light keys of each task, and the heavy keys, ascending.
 
-    `epoch` counts the batches that changed the plan's shape. `load` is what the busiest task and `mean` what a task on
-    average will look up and emit, as planned. `changes` are the latest ones, oldest first.
+    `epoch` counts the batches that changed the plan's shape. `load` is the planned work of the busiest task and `mean`
+    that of an average task, in rows looked up and emitted. `changes` are the latest ones, oldest first.
     """
 
     kind: ClassVar[str] = "hypercube"
@@ -83,7 +82,7 @@ class CubePlan(SchemePlan):
 
 @dataclass(frozen=True, slots=True)
 class Box:
-    """Cells of one key that lie together: along each axis parts from `low` up to, not including, `high`."""
+    """Adjacent cells of one key: along each axis parts from `low` up to, not including, `high`."""
 
     key: int
     shape: Shape
@@ -92,7 +91,7 @@ class Box:
 
 
 def boxes_of(heavy: HeavyKey, task: int) -> list[Box]:
-    """The cells of a task in few boxes: neighbours along the last axis, and layers that are alike."""
+    """The cells of a task in few boxes: neighbours along the last axis and equal layers are joined."""
     spans = sorted(_spans(heavy.owners == task))
     return [
         Box(heavy.key, heavy.shape, tuple(low for low, _ in span), tuple(high for _, high in span))

@@ -1,10 +1,10 @@
-"""Keys that many rows of a run share, and how many rows of each all live runs may hold.
+"""Keys that many rows of a run share, and bounds for the rows of each key in all live runs.
 
-A run lists, exactly, its keys of at least `floor` rows: runs are sorted, so a key with that many rows covers some
-position that is a multiple of `floor`, and only these positions are looked at. A frequent-items sketch (Cormode and
+A run lists, exactly, its keys with at least `floor` rows. Runs are sorted, so a key with that many rows covers some
+position that is a multiple of `floor`, and only these positions are examined. A frequent-items sketch (Cormode and
 Hadjieleftheriou 2008, as Apache DataSketches implements it) adds these lists up in bounded memory. A run that does not
-list a key may hold up to `floor - 1` rows of it if the key lies between its first and its last one, so the upper bound
-is wider by that. Only live runs count, so the same code serves the full stream and a sliding window.
+list a key may hold up to `floor - 1` rows of it if the key lies between its first and its last one, which widens the
+upper bound. Only live runs count, so the same code serves the full stream and a sliding window.
 """
 
 from __future__ import annotations
@@ -24,17 +24,17 @@ from watersmeet.model.facts import Run, RunStats
 from watersmeet.schemes.hypercube.facts import Bounds
 from watersmeet.schemes.scheme import Indices, Keys, NewRun
 
-# Workers that a task stands for: with so many cells each, the last one that is placed makes little difference.
+# Workers that a task stands for: with this many cells each, the last one that is placed hardly matters.
 WORKERS_PER_TASK = 8
 MOST_WORKERS = 2048
 
-# A run need not list keys of fewer rows: their pairs are soon given out.
+# A run need not list keys with fewer rows: they give few pairs.
 LEAST_LISTED_ROWS = 32
-# What a run lists, as shares of its rows: a key's results go with the square of its rows, so a key that gives a task
-# as much to do as all others together may have far less than a task's share of the rows.
+# The share of a run's rows from which a key is listed: results grow with the square of a key's rows, so a key that is
+# half of a task's work may have far less than a task's share of the rows.
 LISTED_SHARES = 512
 
-# Keys that the sketch holds at most, as a power of two: above that, the least frequent ones make room.
+# The most keys in the sketch, as a power of two. Above that, the least frequent ones are dropped.
 _SKETCH_BITS = 13
 
 
@@ -42,7 +42,7 @@ _SKETCH_BITS = 13
 class HotKeys(RunStats):
     """The keys of a run that have at least `floor` rows, ascending, with their rows.
 
-    The largest have a label: the value as people write it. With a floor of 0 nothing is known.
+    The largest have a label, the value as text. With a floor of 0 nothing is known.
     """
 
     kind: ClassVar[str] = "hot keys"
@@ -56,19 +56,19 @@ NOT_LISTED = HotKeys()
 
 
 def hot_keys_of(run: Run) -> HotKeys:
-    """What a run lists; nothing if another scheme described it."""
+    """The hot keys that a run lists; empty if another scheme described it."""
     return run.stats if isinstance(run.stats, HotKeys) else NOT_LISTED
 
 
 def workers_of(tasks: int) -> int:
-    """The p of the paper's formulas."""
+    """The number p of workers in the paper's formulas."""
     return max(tasks, min(WORKERS_PER_TASK * tasks, MOST_WORKERS))
 
 
 def listing_floor(rows: int, tasks: int) -> int:
-    """From how many rows on a run of `rows` rows lists a key.
+    """The number of rows from which a run of `rows` rows lists a key.
 
-    Half a worker's share at most: what is heavy in all runs together is then listed by one of them at least.
+    At most half a worker's share: a key that is heavy in all runs together is then listed by at least one of them.
     """
     shares = max(LISTED_SHARES * math.sqrt(tasks), 2 * workers_of(tasks))
     return max(LEAST_LISTED_ROWS, math.ceil(rows / shares))
@@ -92,7 +92,7 @@ def list_hot_keys(run: NewRun, tasks: int) -> HotKeys:
 
 
 def hot_keys(keys: Keys, floor: int) -> tuple[Indices, Indices]:
-    """Where the keys with at least `floor` rows begin, and how many rows each has. `keys` ascend.
+    """The first positions of the keys with at least `floor` rows, and their row counts. `keys` ascend.
 
     >>> hot_keys(np.array([1, 3, 3, 3, 5, 7, 7], np.uint64), 2)
     (array([1, 5]), array([3, 2]))
@@ -106,7 +106,7 @@ def hot_keys(keys: Keys, floor: int) -> tuple[Indices, Indices]:
 
 @dataclass(frozen=True, slots=True)
 class _Steps:
-    """Amounts at ascending keys, added up: `sums[n]` is that of the first n."""
+    """Cumulative amounts at ascending keys: `sums[n]` is the sum of the first n."""
 
     keys: tuple[int, ...] = ()
     sums: tuple[int, ...] = (0,)
@@ -122,8 +122,8 @@ class _Steps:
 class Frequent:
     """The keys that some live run lists, with bounds for all rows of the input, and their labels.
 
-    `begun` and `ended` have the rows that runs may hold of a key without listing it, by their first and last keys;
-    `error` is what the sketch may have let go of.
+    `begun` and `ended` have the rows that runs may hold of an unlisted key, by their first and last keys. `error` is
+    the most that the sketch may have dropped.
     """
 
     bounds: dict[int, Bounds] = field(default_factory=dict)
@@ -137,12 +137,12 @@ class Frequent:
 
 
 def _unlisted(key: int, begun: _Steps, ended: _Steps) -> int:
-    """The rows that all runs together may hold of a key if none lists it: those that end before it hold none."""
+    """The rows that all runs together may hold of a key that none lists. Runs that end before it hold none."""
     return begun.sums[bisect.bisect_right(begun.keys, key)] - ended.sums[bisect.bisect_left(ended.keys, key)]
 
 
 def frequent(runs: Sequence[Run]) -> Frequent:
-    """The bounds that the runs of one input give.
+    """The bounds from the runs of one input.
 
     >>> def run(rows, *listed):
     ...     return Run("l", "p", "p", 0, rows, 1, 0, 9, "", stats=HotKeys(*listed))
@@ -168,11 +168,11 @@ def frequent(runs: Sequence[Run]) -> Frequent:
         key: Bounds(lower, upper + _unlisted(key, begun, ended) - covered[key])
         for key, _estimate, lower, upper in found
     }
-    # What the sketch let go of is listed nowhere: its error comes on top.
+    # The sketch does not list what it dropped, so add its error.
     return Frequent(bounds, labels, begun, ended, sketch.get_upper_bound(-1))
 
 
 def _slack(run: Run) -> int:
-    """The rows that a key may have in a run without being listed; all of them where a run lists nothing."""
+    """The rows that a run may hold of an unlisted key; all of its rows if it lists nothing."""
     floor = hot_keys_of(run).floor
     return floor - 1 if floor else run.rows

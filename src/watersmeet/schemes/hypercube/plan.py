@@ -1,29 +1,29 @@
-"""Streaming HyperCube: an equality join that no hot key can hold back.
+"""Streaming HyperCube: an equality join that no hot key can slow down.
 
 Source: Qiu, Papadias, Yi: Streaming HyperCube (EDBT 2019), 3.2. A key with more than its share of the rows is heavy:
-its pairs are a matrix, cut into a grid of cells whose sides follow the square root of its output; a side is halved or
+its pairs are a matrix, cut into a grid of cells whose sides follow the square root of its output. A side is halved or
 doubled when it is more than a factor of two off. All other keys are light and lie in ranges of order keys.
 
-Where we go another way, and why:
+Differences from the paper, and why:
 
-- Nothing is sent or stored for a change: rows lie in runs that every task can read, and the plan of a batch says who
-  reads what. So shapes follow from the batch at hand, its fresh rows included.
-- Counts of suspected keys are exact (runs are sorted); the sketch only says which to suspect, and within what bounds.
-- There are several workers' worth of cells for each task (`workers`), so that unequal cells can be balanced.
-- The ranges of light keys are not of equal width: they even out what the cells leave uneven.
+- A change sends and stores nothing: every task can read every run, and the plan of a batch says who reads what. So
+  shapes follow from the present batch, its fresh rows included.
+- Counts of suspected keys are exact (runs are sorted). The sketch only says which to suspect, and within what bounds.
+- Each task has several workers' worth of cells (`workers`), so that unequal cells can be balanced.
+- The ranges of light keys do not have equal width: they even out the load that the cells leave uneven.
 - A side that should be narrower than one part leaves its share to the other side (a key that one input has once).
-- Workers are shared out by a key's part of all heavy output, or by that of this batch's where it is more: a key that
-  has just come into fashion has little output to show, and all of the batch's work. A key that a batch does not bring
-  keeps its grid: there is nothing to gain, and the rows would move back with the next batch. Only a side that is more
-  than `IDLE_EXCESS` times as long as its part of all heavy output allows is halved.
+- Workers are divided by a key's part of all heavy output, or of this batch's if that is more: a key that has just
+  become hot has little output so far, but all of the batch's work. A key without fresh rows keeps its grid: there is
+  nothing to gain, and the rows would move back with the next batch. Only a side that is more than `IDLE_EXCESS` times
+  as long as its part of all heavy output allows is halved.
 
-Invariant: the sides of a key that the batch brings are within a factor of two of the desired ones; those of another
-key are at most `IDLE_EXCESS` times too long. So the rows that a task has stay near N / p + sqrt(OUT / p), also where
-keys take turns; tests/property/test_cube_bounds.py has the constants, which are measured and not proved.
+Invariant: the sides of a key with fresh rows are within a factor of two of the desired ones. Those of another key are
+at most `IDLE_EXCESS` times too long. So the rows of a task stay near N / p + sqrt(OUT / p), even if keys take turns.
+tests/property/test_cube_bounds.py has the constants, which are measured and not proved.
 
-Not guaranteed: that a change of shape pays for what it moves. Shapes are fixed first, by the rule above; costs are
-compared for owners and ranges alone. Nor a constant for rows moved by row that arrives: keys that take turns with a
-few rows each move more, and the results pay for it.
+A shape change is not guaranteed to pay for the rows it moves: shapes follow the rule above, and costs are compared
+only for owners and ranges. The rows moved per arriving row are not bounded by a constant either: keys that take turns
+with a few rows each move more, and the results pay for it.
 """
 
 from __future__ import annotations
@@ -69,31 +69,31 @@ from watersmeet.schemes.scheme import (
     share_of,
 )
 
-# A key is heavy by its work from so many workers' shares on: what is less, the ranges of light keys even out.
+# A key is heavy by its work from this many workers' shares on. The ranges of light keys even out smaller ones.
 WORK_WORKERS = 2
 
-# Keys counted exactly, for each worker: the heavy ones (at most two for each), and the largest of the light ones.
+# Keys counted exactly, for each worker: the heavy ones (at most two a worker), and the largest light ones.
 COUNTED_PER_WORKER = 4
 
-# Fresh rows looked up for each task and input to see where the light work lies: an error of some 4 % a task.
+# Fresh rows looked up for each task and input to estimate the light work: an error of about 4 % a task.
 SAMPLES_PER_TASK = 512
 
-# What a change must spare the busiest task at least, as a share of a task's mean work. Of what is known by a sample:
-# less may be the sample's error.
+# What a change must save the busiest task at least, as a share of a task's mean work. For sampled work: less may be
+# the sample's error.
 SAMPLED_GAIN = 0.1
-# Of what is counted: so much for each task, and at most so much. The more tasks there are, the more rows a change moves:
-# with a hundredth on 48 tasks up to fourteen moved for each that arrived, with this up to six.
+# For counted work: a share for each task, and a maximum. The more tasks there are, the more rows a change moves. With a
+# hundredth on 48 tasks up to fourteen rows moved for each that arrived, with this up to six.
 SURE_GAIN_BY_TASK, SURE_GAIN = 0.005, 0.05
 
 # Changes of shape that a plan remembers.
 CHANGES_KEPT = 20
 
-# How many times too long a side may be while its key does not come. A key that comes alone has all workers, and k keys
-# of equal output that take turns should have the k-th part each, a side of the root of that: with four, up to sixteen
-# of them have a side that suits both, and keep it. With less, grids would grow and shrink with every turn.
+# How many times too long a side may be while its key has no fresh rows. A key that comes alone has all workers. k keys
+# of equal output that take turns should have a k-th of them each, so a side of its root. With four, up to sixteen keys
+# have a side that suits both cases, and keep it. With less, grids would grow and shrink with every turn.
 IDLE_EXCESS = 4
 
-# Into how many parts each input's rows of a key should be cut; not whole numbers yet.
+# The desired parts of each input's rows of a key; not integers yet.
 Sides = tuple[float, ...]
 
 
@@ -116,7 +116,7 @@ class Hypercube(Scheme[CubePlan]):
     def shares(self, plan: CubePlan, inputs: Sequence[str], task: int, tasks: int) -> Iterator[Share]:
         mine = plan.ranges[task]
         heavy = tuple(one.key for one in plan.heavy if mine.low <= one.key < mine.high)
-        # Without fresh rows of a heavy key no result of it is found: its old rows need not be left out.
+        # A heavy key without fresh rows has no results, so its old rows need not be left out.
         light = Slice(mine)
         yield tuple(InputShare(name, replace(light, without=heavy), light) for name in inputs)
         for one in plan.heavy:
@@ -143,7 +143,7 @@ class Hypercube(Scheme[CubePlan]):
 
     @classmethod
     def show(cls, plan: CubePlan, inputs: Sequence[str]) -> Shown:
-        """Such as: hypercube: 3 heavy keys, planned balance 1.04 (busiest / mean), 2 changes."""
+        """For example: hypercube: 3 heavy keys, planned balance 1.04 (busiest / mean), 2 changes."""
         keys = len(plan.heavy)
         balance = f"{plan.load / plan.mean:.2f} (busiest / mean)" if plan.mean else "-"
         summary = f"hypercube: {keys} heavy key{'' if keys == 1 else 's'}, planned balance {balance}"
@@ -164,7 +164,7 @@ def _shown_key(one: HeavyKey) -> tuple[str, ...]:
 
 
 def _shown_change(one: CubeChange) -> tuple[str, str, str]:
-    """Such as: batch 7: BADA-17 2 x 2 -> 4 x 2, 1,234 rows moved."""
+    """For example: batch 7: BADA-17 2 x 2 -> 4 x 2, 1,234 rows moved."""
     shapes = f"{_shown_shape(one.before)} -> {_shown_shape(one.after)}"
     return f"batch {one.batch}: ", one.label, f" {shapes}, {count(one.moved_rows)} rows moved"
 
@@ -178,7 +178,7 @@ def _shown_shape(shape: Shape) -> str:
 
 
 def desired_sides(rows: Sequence[int], heavy_output: float, workers: int) -> Sides:
-    """What the static HyperCube would give a key with so many rows in each input.
+    """The sides that the static HyperCube gives a key with `rows` rows in each input.
 
     >>> desired_sides((100, 100), 20_000, 8)
     (2.0, 2.0)
@@ -188,7 +188,7 @@ def desired_sides(rows: Sequence[int], heavy_output: float, workers: int) -> Sid
 
 
 def attainable(desired: Sides) -> Sides:
-    """The nearest with at least one part on each side and as many cells.
+    """The nearest sides with at least one part each and the same number of cells.
 
     >>> attainable((12.0, 0.5))
     (6.0, 1.0)
@@ -206,7 +206,7 @@ def attainable(desired: Sides) -> Sides:
 
 
 def first_shape(wanted: Sides) -> Shape:
-    """The nearest powers of two; from four on the next above, or nearly so, so that a large key is cut finely.
+    """The nearest powers of two; from four on about the next above, so that a large key is cut finely.
 
     >>> first_shape((2.7, 5.2))
     (2, 8)
@@ -214,7 +214,7 @@ def first_shape(wanted: Sides) -> Shape:
     return tuple(map(_first, wanted))
 
 
-# As a power of two: a side that is a tenth above one may stay there.
+# As a power of two: a side a tenth above a power may stay there.
 NEARLY = 0.15
 
 
@@ -256,14 +256,14 @@ def _shortened(parts: int, wanted: float) -> int:
 
 
 def is_heavy(share: float, workers: int, was_heavy: bool) -> bool:
-    """More than a worker's share makes a key heavy, less than half of it light; in between it stays what it was."""
+    """More than a worker's share makes a key heavy, less than half of it light. In between it stays as it was."""
     return share * workers > (0.5 if was_heavy else 1.0)
 
 
 def plan_cube(
     before: CubePlan | None, stored: Mapping[str, Stored], keys_of: KeysOf, tasks: int, batch: int
 ) -> CubePlan:
-    """The plan of a batch, from the plan before it and the runs of each input."""
+    """Plan a batch, from the plan before it and the runs of each input."""
     inputs, runs = tuple(stored), tuple(stored.values())
     known = before or CubePlan(inputs, ())
     ranges = known.ranges if len(known.ranges) == tasks else None
@@ -276,7 +276,7 @@ def plan_cube(
     sampled = sample_work(runs, counts.keys, SAMPLES_PER_TASK * tasks, keys_of)
     work = counts.probed + counts.emitted
     whole = sampled.total + float(work.sum())
-    # By the rows, as the paper has it, and by the work of this batch: results go with the product of the rows.
+    # By the rows, as in the paper, and by the work of this batch: results follow the product of the rows.
     all_rows = sum(one.rows for one in runs)
     share = np.maximum(counts.total.sum(axis=0) / all_rows, work / whole / WORK_WORKERS)
     mask = np.array(
@@ -325,7 +325,7 @@ def _suspects(
 
 
 def _put_together(sampled: Profile, counted: Profile) -> Profile:
-    """Where the work on light keys lies: by a sample for most, exactly for those that were counted."""
+    """The work on light keys: sampled for most, exact for those that were counted."""
     keys = np.concatenate([sampled.keys, counted.keys])
     order = np.argsort(keys, kind="stable")
     return Profile(keys[order], np.concatenate([sampled.work, counted.work])[order])
@@ -334,8 +334,8 @@ def _put_together(sampled: Profile, counted: Profile) -> Profile:
 def _lots(
     heavy: KeyCounts, were_heavy: Mapping[int, HeavyKey], workers: int, heavy_share: float
 ) -> list[Lot]:
-    """Shapes for the heavy keys, which are `heavy_share` of all work: of the workers they get as much."""
-    # A key that one input lacks has rows all the same: they count as if the other had one.
+    """Choose shapes for the heavy keys. Their part of the workers is `heavy_share`, their part of all work."""
+    # If one input lacks the key, count as if it had one row.
     rows = np.maximum(heavy.total, 1).astype(np.float64)
     output, probed, emitted = rows.prod(axis=0), heavy.probed, heavy.emitted
     work = probed + emitted
@@ -347,7 +347,7 @@ def _lots(
         known = were_heavy.get(key)
         sides = rows[:, place].astype(np.int64).tolist()
         if known is not None and not probed[place]:
-            # By all workers: what light keys have of this batch says nothing about the one that brings the key.
+            # By all workers: the light work of this batch says nothing about the batch that brings the key.
             shape = idle_shape(known.shape, attainable(desired_sides(sides, all_output, workers)))
         else:
             wanted = attainable(desired_sides(sides, float(output[place] / share[place]), busy))
@@ -360,7 +360,7 @@ def _lots(
 
 
 def _released(light: KeyCounts, were_heavy: Mapping[int, HeavyKey]) -> list[Lot]:
-    """The keys that are heavy no more: all their rows go to the task in whose range they lie."""
+    """The keys that are no longer heavy: all their rows go to the task whose range holds them."""
     whole = (1,) * len(light.new)
     return [
         Lot(key, whole, 0.0, tuple(light.old[:, place].tolist()))
@@ -378,7 +378,7 @@ def _best(
     light_old: int,
     doubt: float,
 ) -> tuple[Allotment, list[int]]:
-    """Keep all, cut the ranges anew, or give out everything anew: what costs least, with what it moves.
+    """Keep all, cut only the ranges, or allot everything afresh: the cheapest, with the rows it moves.
 
     A change must be better by more than the `doubt`.
     """
@@ -418,7 +418,7 @@ def _moved(
 
 
 def _as_light(lot: Lot, ranges: Sequence[KeyRange]) -> Owners:
-    """The cells of a key that was light until now: its first one stays with the task that had it."""
+    """The cells of a key that was light before: its first cell stays with the task that had it."""
     owners = np.full(lot.shape, NOBODY)
     owners.flat[0] = task_of(np.array([lot.key], np.uint64), ranges)[0]
     return owners

@@ -1,15 +1,15 @@
-"""Which pages stay in memory: those that are asked for most often, under a budget of bytes.
+"""Keep the most requested pages in memory, within a budget of bytes.
 
-The policy is TinyLFU's admission (Einziger, Friedman, Manes 2017) over pages ordered by frequency: a page gets in only
-if it was asked for clearly more often than each page that would have to leave for it, and all counts are halved after some
-number of requests, so that what was hot once is forgotten. Counts are exact here, not a sketch: a page's count takes
-some bytes where the page takes many thousands.
+The policy is TinyLFU's admission (Einziger, Friedman, Manes 2017) over pages ordered by frequency. A page is admitted
+only if it was requested clearly more often than each page that it would replace. All counts are halved after some
+number of requests, so that old counts fade. Counts are exact here, not a sketch: a count takes a few bytes, a page
+many thousands.
 
-Why not the most recent pages: a batch asks for its pages in key order, most of them in every batch. Whatever always
-lets the newest page in then drops each page just before it is asked for again, and has no hit at all; what lets
-nothing in without a reason keeps a part of the pages, and hits that part every time.
+Why not the most recent pages: a batch requests its pages in key order, and most pages in every batch. A cache that
+always admits the newest page then drops each page just before it is requested again, and never hits. This one keeps
+some of the pages, and hits them every time.
 
-It never holds more than its budget. Not guaranteed: that a page that was put in is still there.
+The buffer never exceeds its budget. A page that was put in may have been replaced since.
 """
 
 from __future__ import annotations
@@ -20,19 +20,19 @@ from typing import Generic, TypeVar
 
 T = TypeVar("T")
 
-# Counts are halved after so many requests for each page that was asked for at all.
+# Counts are halved after this many requests for each page requested at all.
 _SAMPLE_FACTOR = 10
-# With hardly a page counts would be forgotten before they say anything.
+# The least number of requests between halvings: with few pages, counts would fade before they mean anything.
 _MIN_SAMPLE = 1_000
 
-# How much more often a page must have been asked for than one that leaves for it. Where all are asked for in turn a
-# page is one ahead of the others just because its turn comes before theirs.
+# How much more often a page must have been requested than one it replaces. If all are requested in turn, a page is one
+# ahead just because its turn comes first.
 _LEAD = 2
 
 
 @dataclass(frozen=True, slots=True)
 class BufferStats:
-    """Requests so far by their outcome, pages that had to leave or were not let in, and what is held now."""
+    """Requests by outcome, pages evicted or refused, and what is held now."""
 
     hits: int = 0
     misses: int = 0
@@ -61,7 +61,7 @@ class PageBuffer(Generic[T]):
         self._budget = budget_bytes
         self._held: dict[int, _Held[T]] = {}
         self._counts: dict[int, int] = {}
-        # Pages that are held by count; a count may have grown since, which is found when it comes to the top.
+        # Held pages by count. A count may have grown since, which is noticed when the entry reaches the top.
         self._rarest: list[tuple[int, int]] = []
         self._requests = self._bytes = 0
         self._hits = self._misses = self._evicted = self._refused = 0
@@ -73,11 +73,11 @@ class PageBuffer(Generic[T]):
         )
 
     def __contains__(self, number: int) -> bool:
-        """Whether a page is held; to ask so counts as no request."""
+        """Whether a page is held. This does not count as a request."""
         return number in self._held
 
     def get(self, number: int) -> T | None:
-        """The page, if it is held. Every request counts, also for pages that are not."""
+        """The page if it is held, else None. Every request counts."""
         self._counts[number] = self._counts.get(number, 0) + 1
         self._requests += 1
         if self._requests >= max(_MIN_SAMPLE, _SAMPLE_FACTOR * len(self._counts)):
@@ -90,7 +90,7 @@ class PageBuffer(Generic[T]):
         return held.page
 
     def put(self, number: int, page: T, *, bytes: int, read_at: float = 0.0) -> bool:
-        """Keep a page that was just read, if it is worth the place; says whether it is."""
+        """Keep a page that was just read, if it is worth the space. Return whether it is kept."""
         self.drop(number)
         leaving = self._make_room(number, bytes)
         if leaving is None:
@@ -110,21 +110,21 @@ class PageBuffer(Generic[T]):
             self._bytes -= held.bytes
 
     def drop_older(self, read_at: float) -> int:
-        """Forget the pages that were read before some time; says how many."""
+        """Drop the pages that were read before a time, and return their number."""
         old = [number for number, held in self._held.items() if held.read_at < read_at]
         for number in old:
             self.drop(number)
         return len(old)
 
     def clear(self) -> None:
-        """Forget all pages and how often they were asked for: another table, or another version of it."""
+        """Drop all pages and counts, for another table or another version of it."""
         self._held.clear()
         self._counts.clear()
         self._rarest.clear()
         self._bytes = self._requests = 0
 
     def _make_room(self, number: int, bytes: int) -> list[int] | None:
-        """The pages that leave for this one; None if one of them was asked for about as often, or it never fits."""
+        """The pages that this one would replace; None if one was requested about as often, or if it never fits."""
         if bytes > self._budget:
             return None
         asked = self._counts.get(number, 0)

@@ -1,16 +1,16 @@
-"""What HYBRIDJOIN and MESHJOIN cost, and a page size that loses little of the best service rate.
+"""The costs of HYBRIDJOIN and MESHJOIN, and a page size near the best service rate.
 
 Source: Naeem, Dobbie, Weber 2010, section 4.4 and 4.5, equations 1 to 4, with the symbols of Table 1:
 
-    (1)  memory of a budget M: a page of v_P bytes, and the rest shared by hash table and queue as alpha to beta
-    (2)  w = k * H_t * D_t / R_t, the rows that a step answers and takes, where k is fitted (1.36 there)
+    (1)  memory of a budget M: a page of v_P bytes, and the rest divided between hash table and queue as alpha to beta
+    (2)  w = k * H_t * D_t / R_t, the rows that a step joins and takes in, where k is fitted (1.36 there)
     (3)  c_loop = c_IO(v_P) + D_t * c_H + w * (c_O + c_E + c_S + c_A)
     (4)  mu = w / c_loop
 
 MESHJOIN has equation 2 with k = 1: a queue of H_t rows has a part for each of the R_t / D_t pages, and a step takes
 one part.
 
-Nothing is guaranteed for a stream that does not fill the hash table; then steps answer fewer rows.
+The equations do not hold for a stream that does not fill the hash table: then steps join fewer rows.
 """
 
 from __future__ import annotations
@@ -33,10 +33,10 @@ _NS = 1e-9
 
 @dataclass(frozen=True, slots=True)
 class CostConstants:
-    """Nanoseconds, measured on the machine. Reading a page costs `seek_ns` and `byte_ns` for each of its bytes.
+    """Nanoseconds, measured on the machine. Reading a page costs `seek_ns`, plus `byte_ns` for each of its bytes.
 
-    Then for each row: probing one of the page (c_H), giving out one (c_O), removing one from hash table and queue (c_E),
-    reading one from the stream (c_S), appending one (c_A).
+    The others are costs of one row: probe a row of the page (c_H), emit (c_O), remove from hash table and queue (c_E),
+    read from the stream (c_S), append (c_A).
     """
 
     seek_ns: float
@@ -57,8 +57,8 @@ class CostConstants:
 
 @dataclass(frozen=True, slots=True)
 class Sizes:
-    """Bytes of a stream row in the hash table (v_S) and of a table's row (v_R), rows of the table (R_t), and how the
-    memory beside the page is shared: `hash_weight` for the hash table, `queue_weight` for the queue.
+    """Bytes of a stream row in the hash table (v_S) and of a table row (v_R), rows of the table (R_t), and the weights
+    that divide the memory beside the page between the hash table and the queue.
     """
 
     stream_bytes: float
@@ -70,7 +70,7 @@ class Sizes:
 
 @dataclass(frozen=True, slots=True)
 class Memory:
-    """Equation 1: its three parts in bytes, and how many rows fit the hash table."""
+    """Equation 1: the three parts in bytes, and the rows that fit the hash table."""
 
     page_bytes: float
     hash_bytes: float
@@ -97,7 +97,7 @@ def memory_cost(budget_bytes: float, page_bytes: float, sizes: Sizes) -> Memory:
 
 
 def average_input(hash_rows: float, page_rows: float, table_rows: float, k: float = PAPER_K) -> float:
-    """Equation 2; with k = 1 that of MESHJOIN."""
+    """Equation 2. With k = 1 it is that of MESHJOIN."""
     return k * hash_rows * page_rows / table_rows
 
 
@@ -108,20 +108,20 @@ def loop_cost(constants: CostConstants, page_rows: int, sizes: Sizes, input_rows
 
 
 def service_rate(constants: CostConstants, page_rows: int, sizes: Sizes, input_rows: float) -> float:
-    """Equation 4: rows answered in a second."""
+    """Equation 4: rows joined in a second."""
     return input_rows / loop_cost(constants, page_rows, sizes, input_rows)
 
 
 def fit_reads(page_bytes: Sequence[float], seconds: Sequence[float]) -> tuple[float, float]:
-    """Nanoseconds of a read whatever its size, and of each byte."""
+    """The fixed nanoseconds of a read, and those of each byte."""
     seek, byte = fit_costs(np.array([[1.0, size] for size in page_bytes]), np.array(seconds)) / _NS
     return float(seek), float(byte)
 
 
 def fit_costs(parts: Shares, seconds: Shares) -> Shares:
-    """What one of each part costs, by least squares of relative errors; `parts` has a row for each time measured.
+    """Fit the cost of each part by least squares of relative errors; `parts` has a row for each measured time.
 
-    A cost is not negative: what would be counts as nothing, and the rest is fitted.
+    Costs are not negative: a negative one is set to 0, and the rest is fitted again.
     """
     kept = np.ones(parts.shape[1], np.bool_)
     seconds = np.maximum(seconds, _NS)

@@ -1,7 +1,7 @@
-"""The facts of a join with a table: which version of it a batch was located in, and which pages were read.
+"""The facts of a join with a table: the version that locates a batch's rows, and the pages that were read.
 
-A stream row waits on its page. Within a batch a page is read for all rows that wait on it or for none, so what waits
-is known from one number for each page, the last batch in which it was read: a row of a later batch waits.
+A stream row waits on its page. Within a batch a page is read for all rows that wait on it or for none. So one number
+for each page, the last batch that read it, says which rows wait: those of later batches.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ from watersmeet.model.facts import KeyRange, SchemePlan
 
 Batches = npt.NDArray[np.int64]
 
-# The last batch in which a page was read, if there was none.
+# In place of the last batch that read a page, if none did.
 NEVER = -1
 
 
 @dataclass(frozen=True, slots=True)
 class TableVersion:
-    """A table as it was at some time: `folder` has its page index, in the state, and `pages` is their number."""
+    """One version of a table: `folder` in the state has its page index, and `pages` is the number of pages."""
 
     folder: str
     version: str
@@ -32,7 +32,7 @@ class TableVersion:
 
 @dataclass(frozen=True, slots=True)
 class Stretch:
-    """So many pages in a row that were last read in one batch."""
+    """Consecutive pages that were last read in the same batch."""
 
     pages: int
     batch: int
@@ -40,7 +40,7 @@ class Stretch:
 
 @dataclass(frozen=True, slots=True)
 class Arrival:
-    """When a batch was planned that rows still wait from."""
+    """The time at which a batch was planned, if its rows still wait."""
 
     batch: int
     at_ms: int
@@ -51,13 +51,12 @@ class PagePlan(SchemePlan):
     """What one batch reads of a table, which the predicate calls `name`.
 
     Each task has a range of order keys. `reading` is how the table is read: by pages, whole, or key by key. The fresh
-    rows of the batch are located in `table`, those of the next one will be in `next_table`, which was looked for at
-    `checked_ms`; before the version changes no row is left waiting. `before` says for each page of `table`, and for keys
-    in no page behind the last, when it was last read before this batch, `after` when after it; both are empty where no
-    row ever waits.
+    rows of the batch are located in `table`, those of the next one will be in `next_table`, found at `checked_ms`. No
+    row waits beyond a change of version. `before` has the last batch that read each page of `table` before this batch,
+    `after` the same after it; a last entry stands for keys in no page. Both are empty if no row ever waits.
 
-    `pages_read` and `bytes_read` are what tasks need, not counting the further pages of a key that fills several; pages
-    that they still have in memory they do not read again.
+    `pages_read` and `bytes_read` are what tasks need, without the further pages of a key that fills several. Tasks do
+    not read pages again that are in memory.
     """
 
     kind: ClassVar[str] = "table"

@@ -1,13 +1,13 @@
-"""Which pages of a table are read in a batch, and which task reads which.
+"""Choose the pages of a table to read in a batch, and the task that reads each.
 
-By default a batch is answered completely: every page that some row waits on is read, once, for all of them. With a
-delay, pages that few and young rows wait on are left for later, when more rows will share the read; the oldest rows
-go first, as in the queue of HYBRIDJOIN (Naeem, Dobbie, Weber 2010, Fig. 5).
+By default a batch joins all its rows: every page that some row waits on is read, once, for all of them. With a delay,
+pages that few and young rows wait on are left for later, when more rows will share the read. The oldest rows go first,
+as in the queue of HYBRIDJOIN (Naeem, Dobbie, Weber 2010, Fig. 5).
 
-Tasks get ranges of order keys (see `model.pages`). They are cut between pages where that is good enough, since a
-page that two tasks need is read twice.
+Tasks get ranges of order keys (see `model.pages`). Cuts lie between pages if the balance allows it, since a page that
+two tasks need is read twice.
 
-Not guaranteed: an upper bound for the delay; a row is due after `max_delay_ms` and is answered in the next batch.
+The delay has no guaranteed upper bound: a row is due after `max_delay_ms` and is joined in the next batch.
 """
 
 from __future__ import annotations
@@ -24,26 +24,26 @@ from watersmeet.model.pages import PAGE_SHIFT
 from watersmeet.schemes.balance import ranges_between
 
 Numbers = npt.NDArray[np.int64]
-# The order keys of the rows that wait on a page, ascending: all, or some of them evenly.
+# Maps a page to the ascending order keys of the rows that wait on it: all, or an even sample.
 OrdersOf = Callable[[int], npt.NDArray[np.uint64]]
 
-# Reading a page and taking it in hand costs as much as joining so many rows: about 50 microseconds against one.
+# Reading and preparing a page costs as much as joining this many rows: about 50 microseconds against one.
 READ_ROWS = 50
 
-# A border may miss a task's fair share by this part of it: better than to read a page in two tasks.
+# A border may miss a task's fair share by this part of it, to avoid reading a page in two tasks.
 _BORDER_SLACK = 1 / 8
 
 
 @dataclass(frozen=True, slots=True)
 class PageCounts:
-    """The pages that rows wait on, ascending; for each how many, and the time in ms when the oldest came."""
+    """The pages that rows wait on, ascending, with the number of rows and the arrival time in ms of the oldest."""
 
     pages: Numbers
     rows: Numbers
     oldest: Numbers
 
     def at(self, chosen: npt.NDArray[np.bool_] | Numbers) -> PageCounts:
-        """Only some of the pages, by mask or by place."""
+        """Select some of the pages, by mask or by position."""
         return PageCounts(self.pages[chosen], self.rows[chosen], self.oldest[chosen])
 
 
@@ -51,8 +51,8 @@ class PageCounts:
 class PagePolicy:
     """How long rows may wait for others that need the same page.
 
-    With a delay of 0 none waits. Else a page is read when a row has waited for `max_delay_ms`, when `worth_rows`
-    wait on it, or when more than `budget_rows` wait in all; without a number the reason does not count.
+    With a delay of 0 no row waits. Otherwise a page is read when a row has waited for `max_delay_ms`, when `worth_rows`
+    wait on it, or when more than `budget_rows` wait in all. A limit of None does not apply.
     """
 
     max_delay_ms: int = 0
@@ -61,7 +61,7 @@ class PagePolicy:
 
 
 def count_pages(runs: Iterable[tuple[Numbers, int]]) -> PageCounts:
-    """Counts over runs: the page of each waiting row, ascending, and when the rows of the run came.
+    """Count over runs, each given as the ascending pages of its waiting rows and their arrival time.
 
     >>> counts = count_pages([(np.array([0, 0, 2]), 100), (np.array([0, 5]), 90)])
     >>> counts.pages.tolist(), counts.rows.tolist(), counts.oldest.tolist()
@@ -80,7 +80,7 @@ def count_pages(runs: Iterable[tuple[Numbers, int]]) -> PageCounts:
 
 
 def _counted(pages: Numbers) -> tuple[Numbers, Numbers]:
-    """The numbers and how often each is there; they ascend, so nothing needs to be sorted."""
+    """The distinct numbers and their counts. The input ascends, so nothing needs to be sorted."""
     starts = np.flatnonzero(np.diff(pages, prepend=-1))
     return pages[starts], np.diff(starts, append=len(pages))
 
@@ -93,7 +93,7 @@ def choose_pages(
     table_pages: int | None = None,
     all_due: bool = False,
 ) -> Numbers:
-    """The pages to be read now, ascending. Rows that are nowhere (`table_pages` or above) cost no read and never wait.
+    """The pages to read now, ascending. Keys in no page (`table_pages` or above) cost no read and never wait.
 
     >>> counts = PageCounts(np.array([1, 4, 7]), np.array([3, 900, 5]), np.array([0, 950, 990]))
     >>> choose_pages(counts, PagePolicy(max_delay_ms=500, worth_rows=100), now_ms=1_000).tolist()
@@ -108,7 +108,7 @@ def choose_pages(
         chosen |= counts.rows >= policy.worth_rows
     if policy.budget_rows is not None:
         left = np.flatnonzero(~chosen)
-        # Of pages that are equally old those with more rows.
+        # Among equally old pages, those with more rows first.
         left = left[np.lexsort((-counts.rows[left], counts.oldest[left]))]
         staying = counts.rows[left].sum() - np.cumsum(counts.rows[left])
         enough = int(np.searchsorted(-staying, -policy.budget_rows)) + 1
@@ -120,10 +120,10 @@ def choose_pages(
 def share_pages(
     counts: PageCounts, tasks: int, *, read_rows: int = READ_ROWS, orders_of: OrdersOf | None = None
 ) -> tuple[KeyRange, ...]:
-    """A range of order keys for each task; together they cover all keys, and each has about the same work.
+    """A range of order keys for each task. Together they cover all keys, with about equal work.
 
-    Work is rows, and `read_rows` for each page. A page with more rows than fit a task is cut: by `orders_of` if that
-    is given, so that even the rows of one key are, and else as if its rows were even over its order keys.
+    Work is the rows, plus `read_rows` for each page. A page with more rows than fit a task is cut: by `orders_of` if
+    given, which can cut even the rows of one key, otherwise as if its rows were even over its order keys.
 
     >>> counts = PageCounts(np.array([3, 8]), np.array([100, 100]), np.array([0, 0]))
     >>> share_pages(counts, 2) == (KeyRange(0, 4 << 36), KeyRange(4 << 36, KEY_SPACE))

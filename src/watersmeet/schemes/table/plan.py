@@ -1,12 +1,12 @@
 """A stream against a table: which rows of the stream are joined in a batch, and which task reads which pages.
 
-By default every row is joined in its batch, and nothing is left for the next one. With a delay rows wait, in the runs
-that they came in, until their page is read: because enough of them wait on it, because one has waited long enough, or
-because too many wait. A page is read for all rows that wait on it.
+By default every row is joined in its batch. With a delay rows wait, in the runs that they came in, until their page is
+read: because enough rows wait on it, because one has waited long enough, or because too many wait in all. A page is
+read for all rows that wait on it.
 
-No row waits beyond a change of the table: a batch that finds another version joins all, and the next one is located in
-it. Which rows wait depends on the clock. A replay must therefore repeat the decisions of an earlier attempt at its
-batch, whose results may have reached the sink: otherwise a sink that is idempotent by batch would lose rows.
+No row waits beyond a change of the table: a batch that finds another version joins all rows, and the rows of the next
+one are located in it. Which rows wait depends on the clock. So a replay must repeat the decisions of an earlier attempt
+at its batch, whose results may have reached the sink. Otherwise a sink that is idempotent by batch would lose rows.
 """
 
 from __future__ import annotations
@@ -41,10 +41,10 @@ Numbers = npt.NDArray[np.int64]
 
 @dataclass(frozen=True, slots=True)
 class TableFacts:
-    """The table as a batch finds it: the version that its rows are located in and the bytes of its pages.
+    """The table as a batch finds it: the version that locates its rows, and the bytes of its pages.
 
-    `newest` is the version that the next batch shall use, looked for at `checked_ms`. `reads_all`: every page is read in
-    every batch, needed or not. `repeated` has the decisions of an earlier attempt at this batch.
+    `newest` is the version for the next batch, found at `checked_ms`. With `reads_all` every page is read in every
+    batch. `repeated` has the decisions of an earlier attempt at this batch.
     """
 
     version: TableVersion
@@ -59,7 +59,7 @@ class TableFacts:
 
 @dataclass(frozen=True, slots=True)
 class TableScheme(Scheme[PagePlan]):
-    """Rows that wait take at most `waiting_bytes`, as far as the mean size of a row tells."""
+    """Rows of a stream, by the page of a table. Waiting rows take at most about `waiting_bytes`, by their mean size."""
 
     name: ClassVar[str] = "table"
     plan_type = PagePlan
@@ -74,8 +74,8 @@ class TableScheme(Scheme[PagePlan]):
             if descriptor.table != outside.version.version:
                 raise StateError(
                     f"partition {descriptor.partition} of input {descriptor.input} was located in version "
-                    f"{descriptor.table} of the table, the batch is planned with {outside.version.version}. Start the "
-                    "query again"
+                    f"{descriptor.table} of the table, but the batch is planned with {outside.version.version}. Start "
+                    "the query again"
                 )
 
     def carried(
@@ -101,7 +101,7 @@ class TableScheme(Scheme[PagePlan]):
         )
         changes = table.newest != table.version
         policy = replace(self.policy, budget_rows=self.waiting_bytes // _row_bytes(live))
-        # No row may wait beyond a change of the table, also where a replay brings rows that the attempt did not have.
+        # No row may wait beyond a change of the table, even if a replay brings rows that the attempt did not have.
         if repeated is not None and not changes:
             read = counts.pages[batches_of(repeated.after)[counts.pages] == facts.batch]
         else:
@@ -113,9 +113,9 @@ class TableScheme(Scheme[PagePlan]):
         after[read] = facts.batch
         waiting = int(counts.rows[~chosen].sum())
         inside = np.arange(table.version.pages) if table.reads_all else read[read < table.version.pages]
-        # Also where rows wait no longer, since a start without a delay: some rows of their runs have been joined.
+        # Also after a restart without a delay: some rows of the old runs have been joined already.
         waits = policy.max_delay_ms > 0 or bool(facts.history) or repeated is not None
-        # Of other batches no row can wait any more; the list would grow with every batch.
+        # No row of another batch can wait any more. Without this the list would grow with every batch.
         still = {run.batch for run in live} if waiting else set()
         return PagePlan(
             ranges=share_pages(
@@ -140,7 +140,7 @@ class TableScheme(Scheme[PagePlan]):
 
     @classmethod
     def show(cls, plan: PagePlan, inputs: Sequence[str]) -> Shown:
-        """Such as: table p by hybrid: the last batch needed 12 of 888 pages, 6.4 MB."""
+        """For example: table p by hybrid: the last batch needed 12 of 888 pages, 6.4 MB."""
         text = f"table {plan.name} by {plan.reading}: the last batch needed {count(plan.pages_read)} of "
         text += f"{count(plan.table.pages)} pages, {size(plan.bytes_read)}"
         return Shown(f"{text}; {count(plan.waiting_rows)} rows wait" if plan.waiting_rows else text)
@@ -153,7 +153,7 @@ class TableScheme(Scheme[PagePlan]):
 
 
 def decisions_of(attempt: Manifest | None) -> PagePlan | None:
-    """What a replay must repeat of an earlier attempt at its batch. Where no row can wait there is nothing."""
+    """The decisions that a replay must repeat of an earlier attempt at its batch; None if no row can wait."""
     pages = attempt.plan.scheme if attempt else None
     return pages if isinstance(pages, PagePlan) and pages.after else None
 
@@ -161,10 +161,10 @@ def decisions_of(attempt: Manifest | None) -> PagePlan | None:
 def table_before(
     parent: Manifest | None, instance: str, given: TableVersion, repeated: PagePlan | None = None
 ) -> TableVersion:
-    """The version that the rows of the batch after `parent` are located in.
+    """The version that locates the rows of the batch after `parent`.
 
-    A query that was started again has looked at the table anew. But waiting rows are first joined as they were located,
-    and a replay uses the version of the attempt that it repeats.
+    A restarted query has looked at the table again. But waiting rows are first joined as they were located, and a
+    replay uses the version of the attempt that it repeats.
     """
     if repeated is not None:
         return repeated.table
@@ -177,7 +177,7 @@ def table_before(
 
 
 def _arrivals(facts: BatchFacts, parent: PagePlan | None, repeated: PagePlan | None) -> dict[int, int]:
-    """When each batch was planned that rows may still wait from."""
+    """The planning time of each batch whose rows may still wait."""
     arrivals = {one.batch: one.at_ms for one in parent.arrivals} if parent else {}
     came = {one.batch: one.at_ms for one in repeated.arrivals} if repeated else {}
     arrivals[facts.batch] = came.get(facts.batch, facts.now_ms)
@@ -185,7 +185,7 @@ def _arrivals(facts: BatchFacts, parent: PagePlan | None, repeated: PagePlan | N
 
 
 def waiting_rows(keys: Keys, before: Numbers, batch: int) -> npt.NDArray[np.bool_]:
-    """Which rows of a run of this batch, by their order keys, wait on a page that was not read since."""
+    """Which rows of a run of this batch, by their order keys, wait on a page that has not been read since."""
     return before[_page_numbers(keys)] < batch
 
 
@@ -198,7 +198,7 @@ def _row_bytes(runs: Sequence[Run]) -> int:
 
 
 def _before(parent: PagePlan | None, batch: int | None, table: TableVersion) -> Numbers:
-    """For each page, and for keys in no page, the last batch in which its rows were joined."""
+    """For each page, and for keys in no page, the last batch that joined its rows."""
     if parent is None or batch is None:
         return np.full(table.pages + 1, NEVER, np.int64)
     if not parent.after or parent.table != table:
