@@ -66,7 +66,7 @@ REFUSED = [
     pytest.param(Definition(schemas={"r": "k bigint, y int"}), ["compared as", "bigint"], id="type of a key"),
     pytest.param(
         Definition(schemas={"l": "k int, x bigint, s string"}),
-        ["input l: column x is bigint now, the state holds it as int"],
+        ["input l: column x is bigint now, but the state holds it as int"],
         id="type of a column",
     ),
     pytest.param(

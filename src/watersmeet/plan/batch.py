@@ -1,4 +1,4 @@
-"""The next manifest, as a pure function of the parent's and of what the batch brought. One planner for all schemes."""
+"""Compute the next manifest, as a pure function of the parent's and the batch's descriptors, for all schemes."""
 
 from __future__ import annotations
 
@@ -39,9 +39,9 @@ def plan_batch(
     keys_of: KeysOf,
     outside: Any = None,
 ) -> Manifest:
-    """History is what the parent left live, with finished merges swapped in; fresh is what arrived.
+    """Plan a batch. History is what the parent left live, with finished merges applied; fresh is what arrived.
 
-    `keys_of` gives the sorted order keys of a run, `outside` what the scheme must know besides (see `BatchFacts`).
+    `keys_of` gives the sorted order keys of a run, `outside` the scheme's further facts (see `BatchFacts`).
     """
     if parent is not None:
         check_compatible(parent.signature, signature)
@@ -102,7 +102,7 @@ def plan_batch(
 
 
 def count_arrived(descriptors: Sequence[Descriptor]) -> dict[str, int]:
-    """The rows that each input brought, by what its ingest tasks say."""
+    """The rows that each input brought, according to its ingest tasks."""
     arrived: dict[str, int] = {}
     for descriptor in descriptors:
         dropped = descriptor.null_rows + descriptor.late_rows + descriptor.absent_rows
@@ -112,11 +112,11 @@ def count_arrived(descriptors: Sequence[Descriptor]) -> dict[str, int]:
 
 
 def check_arrived(manifest: Manifest, descriptors: Sequence[Descriptor]) -> None:
-    """Raise if this task knows of rows that the agreed manifest lacks: no row may fall between two tasks."""
+    """Raise if this task knows of rows that the agreed manifest lacks: no row may be lost between two tasks."""
     for name, rows in count_arrived(descriptors).items():
         if rows > manifest.arrived.get(name, 0):
             raise StateError(
-                f"batch {manifest.batch.number}: this task was told of {rows} new rows of input {name}, the "
+                f"batch {manifest.batch.number}: this task was told of {rows} new rows of input {name}, but the "
                 f"manifest has {manifest.arrived.get(name, 0)}. The batch was evaluated twice with different rows "
                 "(is an input non-deterministic?), or not every task was told of every partition"
             )
@@ -125,7 +125,7 @@ def check_arrived(manifest: Manifest, descriptors: Sequence[Descriptor]) -> None
 def gaps_after(parent: Manifest | None, batch: BatchId) -> tuple[BatchSpan, ...]:
     """The batches whose rows are missing: those of the parent, and those between it and this batch.
 
-    That the user accepted the last ones was checked when the parent was found (log/parents.py).
+    log/parents.py has checked that the user accepted the latter.
     """
     before = parent.gaps if parent else ()
     first = parent.batch.number + 1 if parent else 0
@@ -138,7 +138,7 @@ def _totals(
     history: Sequence[Run],
     signature: JoinSignature,
 ) -> dict[str, InputTotals]:
-    """Under a window, rows that the parent had and the history has no more were evicted: merges account for every row."""
+    """Update the totals. Under a window, rows that the history no longer has were evicted: merges keep all others."""
     before: Mapping[str, InputTotals] = parent.totals if parent else {}
     totals = {}
     for name in signature.names:

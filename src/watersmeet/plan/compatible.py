@@ -1,9 +1,8 @@
-"""May a join go on with the state that another definition wrote?
+"""Decide whether a join may continue the state that another definition wrote.
 
-Safe: another number of tasks (where rows are cut for cells or units, as long as these are cut alike), another spelling
-of the predicate, another `select` that needs no column that the history lacks, columns in another order, another
-lateness, another session time zone where nothing that is stored depends on it. Everything else would mix rows of two
-meanings and is refused.
+These changes are safe: the number of tasks (if rows are cut for cells or units, as long as the cut stays the same), the
+spelling of the predicate, a `select` without new columns, the order of columns, the lateness, and the session time zone
+if nothing stored depends on it. Everything else would mix rows of two meanings and is refused.
 """
 
 from __future__ import annotations
@@ -17,7 +16,7 @@ from watersmeet.schemes.register import SCHEMES
 
 
 def check_compatible(old: JoinSignature, new: JoinSignature) -> None:
-    """Raise StateMismatch, naming the first difference that matters."""
+    """Raise StateMismatch that names the first difference that matters."""
     old_names, new_names = [i.name for i in old.inputs], [i.name for i in new.inputs]
     if old_names != new_names:
         _refuse("its inputs were", old_names, new_names)
@@ -37,19 +36,19 @@ def check_compatible(old: JoinSignature, new: JoinSignature) -> None:
 
 
 def _refuse_zone(old: str, new: str) -> None:
-    """An unknown zone is refused too: it would replace the recorded one, and then any zone would pass."""
+    """Refuse another zone. An unknown one is refused too: it would replace the recorded one, and later any would pass."""
     found, remedy = f"it is {new}", f"Set spark.sql.session.timeZone to {old} before the join is built"
     if not new:
         found = "it is unknown, because this platform does not tell the setting"
         remedy = f'If it is still {old}, pass options={{"timeZone": "{old}"}}'
     raise StateMismatch(
-        f"a key, or a condition on one input, depends on the session's time zone, and the state was written under "
+        f"a key, or a condition on one input, depends on the session's time zone. The state was written under "
         f"{old}, now {found}. {remedy}, or start with a new checkpoint to begin with fresh state"
     )
 
 
 def _check_window(old: JoinSignature, new: JoinSignature) -> None:
-    """The rows that a narrower window has given up are gone, and a wider one could not be kept to exactly."""
+    """Refuse another window: a narrower one has dropped rows for good, so a wider one could not be exact."""
     if _without_lateness(old.window) != _without_lateness(new.window):
         _refuse("its window was", _shown_window(old.window), _shown_window(new.window))
     for before, after in zip(old.inputs, new.inputs, strict=True):
@@ -89,7 +88,7 @@ def _check_columns(before: InputSpec, after: InputSpec) -> None:
             )
         if had[column.name] != column.type:
             raise StateMismatch(
-                f"input {after.name}: column {column.name} is {column.type} now, the state holds it as "
+                f"input {after.name}: column {column.name} is {column.type} now, but the state holds it as "
                 f"{had[column.name]}. {_ADVICE}"
             )
 

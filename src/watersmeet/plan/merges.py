@@ -1,15 +1,15 @@
-"""Size-tiered merging, planned: which runs to merge, in which parts, and who does what in this batch.
+"""Plan size-tiered merging: which runs to merge, in which parts, and which task does what in this batch.
 
-The sorted sequences of an input are put into tiers by size; `FAN_IN` of one tier become one of the next
-(the size-tiered compaction of log-structured stores). A row is so rewritten once a tier, and a look-up visits
-at most FAN_IN - 1 sequences a tier. A merge is cut into parts by key range; parts are handed out under a
-budget that follows the batch's new rows, so that no batch stops to pay the whole debt at once.
+The sorted sequences of an input are put into tiers by size, and `FAN_IN` of one tier become one of the next (the
+size-tiered compaction of log-structured stores). So a row is rewritten once a tier, and a look-up visits at most
+FAN_IN - 1 sequences a tier. A merge is cut into parts by key range. Parts are assigned under a budget that follows the
+batch's new rows, so that no batch pays the whole debt at once.
 
-Where rows expire (`plan/window.py`), merges drop them as they rewrite, and a sequence of which more than half is
-expired is rewritten by itself: so the state stays within about twice the window.
+If rows expire (`plan/window.py`), merges drop them as they rewrite, and a sequence that is more than half expired is
+rewritten by itself. So the state stays within about twice the window.
 
-Invariant: a run takes part in at most one merge, and leaves the live set only when all parts of that merge
-are there, or when all its rows are expired. Not guaranteed: that the debt is zero at any time.
+Invariant: a run takes part in at most one merge, and leaves the live set only when all parts of that merge are
+written, or when all its rows are expired. The debt is not guaranteed to reach zero.
 """
 
 from __future__ import annotations
@@ -27,24 +27,24 @@ from watersmeet.model.facts import KEY_SPACE, Assignment, KeyRange, Merge, Merge
 from watersmeet.plan.window import Floors, estimate_expired_rows
 from watersmeet.schemes.balance import spread_of
 
-# Eight: three tiers take a run 512-fold, and measured look-ups cost less in eight small runs than the
-# rewriting that a fan-in of four adds.
+# Eight: three tiers grow a run 512-fold. As measured, looking up in eight small runs costs less than the rewriting that
+# a fan-in of four adds.
 FAN_IN = 8
 
-# Runs below this share the lowest tier: merging them costs nothing, however many there are.
+# Smaller runs share the lowest tier: merging them costs nothing, however many there are.
 SMALLEST_TIER_ROWS = 1024
 
-# A part of a merge: its rows are held in memory while they are merged.
+# Size of one part of a merge: its rows are in memory while they are merged.
 PART_ROWS = 500_000
 PART_BYTES = 64 << 20
 
-# Below this a part is not worth a file and a receipt of its own.
+# A smaller part is not worth its own file and receipt.
 MIN_PART_ROWS = 100_000
 
-# Below this a sequence is not rewritten for the sake of its expired rows: a merge or its end is near.
+# A smaller sequence is not rewritten for its expired rows: a merge or its end is near.
 MIN_REWRITE_ROWS = 1024
 
-# What a batch may merge at least, so that small batches clear a debt left by a large one.
+# The least budget of a batch, so that small batches clear a debt left by a large one.
 MIN_BUDGET_ROWS = 200_000
 
 
@@ -59,9 +59,9 @@ def tier_of(rows: int) -> int:
 def accept_receipts(
     merges: Iterable[Merge], receipts: Iterable[Receipt], needed: Mapping[str, Set[str]]
 ) -> tuple[Merge, ...]:
-    """Fill in the parts that are now written. A receipt for a part that has its output already is ignored.
+    """Fill in the outputs of parts that are now written. A second receipt for a part is ignored.
 
-    So is one that lacks a column that its input needs: it comes from a start of the query with a narrower
+    So is a receipt that lacks a column that its input needs: it comes from a start of the query with a narrower
     `select`, whose batch was never committed.
     """
     merges = tuple(merges)
@@ -90,15 +90,15 @@ def _with_receipt(part: MergePart, receipt: Receipt | None) -> MergePart:
 
 
 def apply_finished(runs: Sequence[Run], merges: Sequence[Merge]) -> tuple[tuple[Run, ...], tuple[Merge, ...]]:
-    """Swap the inputs of every finished merge for its outputs; return the live runs and what is pending."""
+    """Replace the inputs of every finished merge with its outputs. Return the live runs and the pending merges."""
     finished = [merge for merge in merges if all(part.output is not None for part in merge.parts)]
     for merge in finished:
         rows = sum(run.rows for part in merge.parts for run in part.output or ())
         dropped = sum(part.dropped_rows for part in merge.parts)
         if rows + dropped != merge.rows or (dropped and merge.floor is None):
             raise StateError(
-                f"merge {merge.id} has {rows} rows and dropped {dropped}, its runs have {merge.rows}: nothing was "
-                "replaced"
+                f"merge {merge.id} wrote {rows} rows and dropped {dropped}, but its runs have {merge.rows}: nothing "
+                "was replaced"
             )
     retired = {path for merge in finished for path in merge.runs}
     kept = [run for run in runs if run.path not in retired]
@@ -113,8 +113,9 @@ def plan_merges(
     batch: int,
     floors: Floors = _NO_FLOORS,
 ) -> tuple[Merge, ...]:
-    """New merges for every tier that is full, and for sequences that are mostly expired, leaving out runs that a
-    pending merge reads already. `floors` are those of the next batch: no earlier one can see what is merged now.
+    """Plan merges for every full tier and for sequences that are mostly expired, without runs of pending merges.
+
+    `floors` are those of the next batch: no earlier batch can see what is merged now.
     """
     busy = {path for merge in pending for path in merge.runs}
     tiers: dict[tuple[str, int], list[list[Run]]] = defaultdict(list)
@@ -159,8 +160,8 @@ def _merge(input_name: str, tier: int, batch: int, runs: list[Run], tasks: int, 
         for low, high in itertools.pairwise(bounds)
     )
     paths = tuple(run.path for run in runs)
-    # A replayed batch may plan the same tier over other runs, in other parts or to another floor: a receipt must not
-    # fit both.
+    # A replayed batch may plan the same tier over other runs, in other parts or to another floor. The id covers them,
+    # so that a receipt fits only one.
     content = xxhash.xxh3_64_hexdigest("\n".join([*paths, str(count), str(floor)]).encode())
     return Merge(f"{input_name}-{batch:010d}-{tier}-{content}", input_name, paths, rows, parts, floor)
 
@@ -172,11 +173,11 @@ def plan_assignments(
     tasks: int,
     before: Sequence[Assignment] = (),
 ) -> tuple[Assignment, ...]:
-    """Hand pending parts to the least loaded tasks, small merges first, within the batch's budget.
+    """Assign pending parts to the least loaded tasks, small merges first, within the batch's budget.
 
     `before` are the parent's assignments. A part among them that is still pending was not done: its task was killed,
     or never ran because the consumer stopped early. It goes to the first and the last task in turn: `limit` and `show`
-    run the first, `tail` the last. One task at a time: where listings are late a part may also be done already.
+    run the first, `tail` the last. One task at a time: if listings are late, the part may be done already.
     """
     tiers = {tier_of(run.rows) for run in runs}
     budget = MIN_BUDGET_ROWS + fresh_rows * max(2, len(tiers))

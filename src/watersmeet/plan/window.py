@@ -1,21 +1,21 @@
-"""Sliding windows, decided: the watermark, what is expired, and what of the history a batch has to look at.
+"""Decide over sliding windows: the watermark, which rows are expired, and which history a batch has to read.
 
-Over time. The watermark of a batch follows from the batches before it alone: the least of the newest times that the
-inputs have shown, minus the lateness (as Spark's default for several watermarks, "min"); there is none until every
-input has shown a time. It never falls, also where a restart brings another lateness. Rows below it are late and are
-not taken, so a stored row with time + width below it can meet nothing any more: it is expired.
+Over time. The watermark of a batch follows from the batches before it alone. It is the smallest of the inputs' newest
+times, minus the lateness (as Spark's default for several watermarks, "min"). There is none until every input has had a
+time. It never falls, even if a restart brings another lateness. Rows below it are late and are not stored, so a stored
+row with time + width below it can match nothing any more: it is expired.
 
-Over rows. The rows of an input are numbered in the order of the batches, and inside one by partition. A row of a batch
-meets the last `width` rows of the other input that came before the batch, so all before those are expired.
+Over rows. The rows of an input are numbered by batch, and within a batch by partition. Each row is matched against the
+last `width` rows of the other input from before its batch, so all rows before those are expired.
 
-Both ways there is a *floor* for each input: stored rows below it are expired. It never falls.
+In both cases each input has a *floor*: stored rows below it are expired. It never falls.
 
     history of batch b      reads and needs rows from the floor of b on, which the parent of b implies
-    merges planned in b     enter the history after b, and drop what is below the floor of b + 1
+    merges planned in b     enter the history after b, and drop rows below the floor of b + 1
 
-An expired row is not guaranteed to be gone. A run goes when all its rows are expired and no merge reads it, or when it
-is rewritten; expired rows that are still there meet nothing, by the test of each pair (over time) or because they are
-masked (over rows).
+An expired row is not removed at once. A run is dropped when all its rows are expired and no merge reads it, or when it
+is rewritten. Until then expired rows match nothing, because each pair is tested (over time) or they are masked (over
+rows).
 """
 
 from __future__ import annotations
@@ -33,9 +33,9 @@ Floors = Mapping[str, int]
 
 @dataclass(frozen=True, slots=True)
 class WindowState:
-    """Where the window of a join stands between two batches.
+    """The window of a join between two batches.
 
-    `newest` is the latest time that each input has shown, `rows` how many rows each has brought.
+    `newest` is the latest time of each input, `rows` the number of rows that each has brought.
     """
 
     window: Window | None
@@ -53,7 +53,7 @@ class WindowState:
 
     @property
     def floors(self) -> dict[str, int]:
-        """Below which window time the rows of each input are expired, for the rows that come next."""
+        """For each input the window time below which its rows are expired, for the next batch."""
         return floors_of(self.window, self.inputs, self.watermark, self.rows)
 
     def number(self, runs: Iterable[Run]) -> tuple[Run, ...]:
@@ -66,7 +66,7 @@ class WindowState:
 def advance_window(
     state: WindowState, fresh: Iterable[Run], totals: Mapping[str, InputTotals]
 ) -> WindowState:
-    """Where the window stands after a batch."""
+    """The window after a batch."""
     window = state.window
     if window is None:
         return state
@@ -80,7 +80,7 @@ def advance_window(
 
 
 def see_newest(before: Mapping[str, int], fresh: Iterable[Run]) -> dict[str, int]:
-    """The latest time of each input, with the runs of this batch."""
+    """The latest time of each input, including this batch's runs."""
     newest = dict(before)
     for run in fresh:
         newest[run.input] = max(run.times[-1], newest.get(run.input, run.times[-1]))
@@ -90,7 +90,7 @@ def see_newest(before: Mapping[str, int], fresh: Iterable[Run]) -> dict[str, int
 def next_watermark(
     window: Window, inputs: Sequence[str], newest: Mapping[str, int], before: int | None
 ) -> int | None:
-    """What the rows of the next batch are judged by; None if some input has not shown a time.
+    """The watermark for the rows of the next batch; None if some input has had no time yet.
 
     >>> next_watermark(Window(OVER_TIME, 10, lateness=5), ("l", "r"), {"l": 100, "r": 70}, before=60)
     65
@@ -102,11 +102,11 @@ def next_watermark(
 
 
 def check_watermarks(descriptors: Iterable[Descriptor], watermark: int | None) -> None:
-    """Raise if some rows were judged by another watermark than the agreed parent implies."""
+    """Raise if some rows were ingested under another watermark than the agreed parent implies."""
     for descriptor in descriptors:
         if descriptor.watermark != watermark:
             raise StateError(
-                f"partition {descriptor.partition} of input {descriptor.input} was taken in under the watermark "
+                f"partition {descriptor.partition} of input {descriptor.input} was ingested under the watermark "
                 f"{descriptor.watermark}, but the state that this batch builds on implies {watermark}: the state was "
                 "changed while the batch ran. Start the query again"
             )
@@ -115,8 +115,8 @@ def check_watermarks(descriptors: Iterable[Descriptor], watermark: int | None) -
 def floors_of(
     window: Window | None, inputs: Sequence[str], watermark: int | None, rows: Mapping[str, int]
 ) -> dict[str, int]:
-    """For each input, below which window time its rows are expired, for rows that come under this watermark and
-    after so many `rows` of each input. An input without a floor has nothing that is expired.
+    """For each input the window time below which its rows are expired, given this watermark and the `rows` of each
+    input so far. An input without a floor has no expired rows.
     """
     if window is None:
         return {}
@@ -130,7 +130,7 @@ def rows_of(totals: Mapping[str, InputTotals]) -> dict[str, int]:
 
 
 def number_runs(fresh: Sequence[Run], rows: Mapping[str, int]) -> tuple[Run, ...]:
-    """The runs of a batch with their rows numbered, after so many `rows` that each input has brought before."""
+    """The runs of a batch with their rows numbered, starting after the `rows` that each input has brought before."""
     reached = dict(rows)
     numbered = []
     for run in fresh:
@@ -143,10 +143,10 @@ def number_runs(fresh: Sequence[Run], rows: Mapping[str, int]) -> tuple[Run, ...
 def evict(
     history: Sequence[Run], pending: Sequence[Merge], floors: Floors
 ) -> tuple[tuple[Run, ...], tuple[Merge, ...]]:
-    """Leave out the runs whose rows are all expired.
+    """Drop the runs whose rows are all expired.
 
-    A run that a merge reads stays until the merge is done, so that all its parts see the same rows; but a merge all
-    of whose runs are expired is given up with them.
+    A run that a merge reads stays until the merge is done, so that all its parts see the same rows. A merge whose runs
+    are all expired is dropped with them.
     """
     gone = {run.path for run in history if run.input in floors and run.times[-1] < floors[run.input]}
     if not gone:
@@ -157,7 +157,7 @@ def evict(
 
 
 def estimate_expired_rows(run: Run, floor: int) -> float:
-    """About how many rows are below the floor, taking times between two marks to be even.
+    """Estimate the rows below the floor, assuming that times between two marks are even.
 
     >>> estimate_expired_rows(Run("l", "p", "p", 0, 80, 1, 0, 9, "", times=(0, 10, 50)), 20)
     50.0
@@ -174,7 +174,7 @@ def estimate_expired_rows(run: Run, floor: int) -> float:
 def reading_floors(
     window: Window | None, fresh: Iterable[Run], totals: Mapping[str, InputTotals]
 ) -> dict[str, int]:
-    """Of a window over rows, the numbers below which the history must not be read in a batch."""
+    """For a window over rows, the numbers below which a batch must not read history. Otherwise empty."""
     if window is None or window.kind != OVER_ROWS:
         return {}
     before = rows_of(totals)
@@ -190,7 +190,7 @@ def reachable(
     fresh: Sequence[Run],
     totals: Mapping[str, InputTotals],
 ) -> tuple[Run, ...]:
-    """The runs of the history that have a row that some fresh row of another input may meet, by their times."""
+    """The history runs that may hold a match for a fresh row of another input, by their times."""
     if window is None:
         return tuple(history)
     if window.kind == OVER_ROWS:
@@ -212,7 +212,7 @@ def reachable_history(manifest: Manifest) -> tuple[Run, ...]:
 
 
 def all_within(manifest: Manifest) -> bool:
-    """Whether the times of the runs say that every pair of this batch is within the window: no pair needs a test."""
+    """Whether the runs' times prove that every pair of this batch is within the window, so that none needs a test."""
     window = manifest.signature.window
     if window is None or not over_time(window):
         return True
