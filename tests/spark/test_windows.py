@@ -272,7 +272,7 @@ def test_explain_speaks_of_the_window(spark):
         inputs, on=on, within="1 minute", time={"l": "timestamp", "r": "timestamp"}, lateness="9 seconds"
     )
     assert said.endswith(
-        "two rows meet if their times are at most 1 minute apart, and are taken up to 9 seconds late"
+        "two rows match only if their times are at most 1 minute apart, and are accepted up to 9 seconds late"
     )
     assert "last 7 rows of the other input" in wm.explain(inputs, on=on, within="7 rows")
 

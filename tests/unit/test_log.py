@@ -180,7 +180,7 @@ def test_rows_that_the_manifest_lacks_are_never_passed_over():
     told = [Descriptor("l", 0, (run,), 2)]
     full = plan(BatchId("q", "r", 0), *told)(None)
     check_arrived(full, told)
-    with pytest.raises(StateError, match="told of 7 new rows of input l, the manifest has 0"):
+    with pytest.raises(StateError, match="told of 7 new rows of input l, but the manifest has 0"):
         check_arrived(plan(BatchId("q", "r", 0))(None), told)
 
 
@@ -211,7 +211,7 @@ def test_a_failed_publish_leaves_nothing(files, monkeypatch):
 
 @pytest.mark.parametrize("place", ["ftp://host/x", "dbfs:/x", "hdfs://host/x", "http://127.0.0.1/x"])
 def test_a_filesystem_without_atomic_creation_is_refused(place):
-    with pytest.raises(ConfigError, match="create a file atomically"):
+    with pytest.raises(ConfigError, match="files cannot be created atomically"):
         open_files(place)
 
 

@@ -96,7 +96,7 @@ def test_starts_that_published_nothing_are_passed_over(files):
 
 def test_a_late_task_of_an_earlier_batch_is_refused(files):
     start = claim_start(files, "run-a", 5)
-    with pytest.raises(StateError, match="a task of batch 4 came after the first batch of this start, 5"):
+    with pytest.raises(StateError, match="a task of batch 4 ran after the first batch of this start, 5"):
         find_parent(files, BatchId("q", "run-a", 4), start)
 
 
@@ -288,7 +288,7 @@ def test_a_late_start_that_published_is_named_and_no_loss_is_advised(files):
         commit(files, 3, "run-b")
     message = str(caught.value)
     assert "the newest start in" in message and "ended with batch 0, while start 0 did batch 2" in message
-    assert "move the manifests of start 1 (manifests/000001-*) out of the way" in message
+    assert "move the manifests of start 1 (manifests/000001-*) away" in message
     assert_names_causes_and_remedy(message, "1-2")
     for name in list_manifests(files):
         if name.run_seq == 1:

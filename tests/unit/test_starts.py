@@ -234,7 +234,7 @@ def test_every_truncation_and_every_flipped_bit_of_a_claim_is_found(files):
 def test_a_claim_under_another_number_is_refused(files):
     claim_start(files, "run-a", 0)
     shutil.copy(claim_path(files, 0), claim_path(files, 1))
-    with pytest.raises(CorruptFile, match="starts/000001 in .* is the one of start 0"):
+    with pytest.raises(CorruptFile, match="starts/000001 in .* belongs to start 0"):
         read_start(files, 1)
 
 

@@ -96,10 +96,10 @@ def test_a_place_is_tried_once_and_nothing_is_left_behind(tmp_path, monkeypatch)
         (errno.EROFS, "mount it for writing"),
         (errno.EACCES, "let the executors' user write"),
         (errno.EIO, "check the disk"),
-        (errno.ESTALE, "mount the network filesystem anew"),
+        (errno.ESTALE, "mount the network filesystem again"),
         (errno.ENAMETOOLONG, "shorter"),
         (errno.EMFILE, "ulimit"),
-        (errno.EBUSY, "see why"),
+        (errno.EBUSY, "find out why"),
     ],
 )
 def test_a_failure_says_what_fits_it(tmp_path, monkeypatch, number, advice):
@@ -120,7 +120,7 @@ def test_a_refused_link_names_the_remedy(tmp_path, monkeypatch, number):
 
 def test_a_file_in_the_place_of_a_folder_is_named(tmp_path):
     (tmp_path / "manifests").touch()
-    with pytest.raises(StateError, match="remove the file that stands where a directory must be"):
+    with pytest.raises(StateError, match="remove the file where a directory must be"):
         LocalFiles(tmp_path).publish("manifests/a", b"x")
 
 

@@ -1,21 +1,20 @@
 """Local copies of remote files, in one private directory for each machine and user.
 
-All processes of a machine share the copies. Each copy is written under a draft's name and renamed when it is whole.
+All processes of a machine share the copies. Each copy is written as a draft and renamed when it is complete.
 
-Private: rows are in it, and a process maps what it finds there. The directory is made with mode 0700. One that is a
-symbolic link, belongs to somebody else or can be written by others is refused, and so is such a folder inside. (Up to
-0.1 folders inside followed the umask: where nobody else gets through the directory above them, they are put right.)
+Private: the copies hold rows, and processes map them. The directory is made with mode 0700. A directory, or a folder
+inside, that is a symbolic link, belongs to another user or is writable by others is refused. (Up to 0.1 folders inside
+followed the umask: they are corrected if nobody else can enter the directory above.)
 
-Bounded: the least recently read copies go when there are more bytes than the limit. By default the limit follows the
-disk: a share of what is free, counted as if there were no copies. To list all copies takes long where they are many,
-so a process lists them only after it has added an eighth of the room that it last saw: eight processes that fill the
-cache at the same time stay below the limit, more of them exceed it by a little until one of them looks.
+Bounded: above the limit, the least recently read copies are dropped. By default the limit follows the disk: a share of
+the free space, counted as if there were no copies. Listing many copies takes long, so a process lists them only after
+it has added an eighth of the room that it last saw. Eight processes that fill the cache at the same time stay below the
+limit. More of them exceed it a little until one of them lists.
 
-A full disk (other programs use it, too) is no error as long as dropping copies helps: some are dropped, then all, then
-the caller lets go of what it has mapped, since the space of a removed file comes back when nobody maps it any more.
-After that it is an error. A run is not read into memory instead: what a task needs of all runs together has no bound,
-and an executor that outgrows its memory is killed without a message. A run that is *written* needs no copy at all:
-its bytes are in memory for the upload anyway.
+A full disk (other programs use it, too) is no error as long as dropping copies helps. First some are dropped, then all,
+then the caller unmaps its runs, since the space of a removed file is freed when nobody maps it. After that it is an
+error. A run is not read into memory instead: a task's runs together have no bound, and an executor that exceeds its
+memory is killed without a message. A run that is *written* needs no copy: its bytes are in memory for the upload.
 """
 
 from __future__ import annotations
@@ -39,15 +38,15 @@ import pyarrow as pa
 from watersmeet.errors import ConfigError, StateError
 from watersmeet.log.names import draft_of, is_copy, is_copy_draft, is_copy_folder
 
-# Of the free disk, without `spark.watersmeet.cacheBytes`. Spark's shuffle and spill files are usually on the same
+# Share of the free disk, without `spark.watersmeet.cacheBytes`. Spark's shuffle and spill files are usually on the same
 # disk and need the other half.
 CACHE_SHARE = 0.5
 
-# A cache that is full is emptied down to this share of the limit, so that the next look is some copies away.
+# A full cache is emptied down to this share of the limit, so that the next listing is some copies away.
 _KEPT_SHARE = 0.75
-# Processes that may fill the room that is left at the same time: as many as an executor commonly has cores.
+# Processes that may fill the remaining room at the same time: the usual number of cores of an executor.
 _SHARERS = 8
-# A draft that is older belongs to a process that was killed: no download of one file takes as long.
+# An older draft belongs to a killed process: no download of one file takes this long.
 _DEAD_DRAFT_S = 3600.0
 
 _FULL = (errno.ENOSPC, errno.EDQUOT)
@@ -58,9 +57,9 @@ class CacheFull(StateError):
 
 
 def open_cache(place: str | None, limit: int | None) -> Cache:
-    """The cache of this machine and user; `place` None is a folder in the temporary directory.
+    """The cache of this machine and user. Without a `place` it is a folder in the temporary directory.
 
-    The directory is made and checked when it is first used: listing remote state needs no cache.
+    The directory is made and checked at first use: listing remote state needs no cache.
     """
     root = Path(place) if place else Path(tempfile.gettempdir()) / f"watersmeet-cache-{os.geteuid()}"
     return Cache(root.absolute(), _room_of(root.absolute(), limit))
@@ -77,11 +76,11 @@ class Cache:
         return Cache(self.folder.joinpath(*parts), self.room)
 
     def has(self, path: str) -> bool:
-        """Whether there is a copy that this user has made."""
+        """Whether this user has made a copy."""
         return self._found(path) is not None
 
     def map(self, path: str) -> pa.Buffer | None:
-        """The bytes of a copy, mapped; None if there is none. Marks it as read."""
+        """The mapped bytes of a copy, marked as read; None if there is no copy."""
         copy = self._found(path)
         if copy is None:
             return None
@@ -93,10 +92,10 @@ class Cache:
             return None
 
     def add(self, path: str, size: int, fill: Callable[[str], None]) -> pa.Buffer:
-        """Make a copy: `fill` writes it to the path that it is given. Returns its bytes, mapped."""
+        """Make a copy and return its mapped bytes. `fill` writes it to the given path."""
         draft = self.draft(path, size, fill)
         try:
-            # Mapped before it has its name: from then on another process may drop it.
+            # Map it before it has its name: after that another process may drop it.
             content = _mapped(draft)
             self.keep(draft, path)
         finally:
@@ -104,7 +103,7 @@ class Cache:
         return content
 
     def draft(self, path: str, size: int, fill: Callable[[str], None]) -> Path:
-        """A copy that has no name yet. Drops other copies as long as the disk is full; CacheFull if that is no help."""
+        """Write a copy without a name yet. Drop other copies if the disk is full; CacheFull if that does not help."""
         self.room.check()
         self.room.make(size)
         drops: list[Callable[[], None]] = [functools.partial(self.room.drop, size), self.room.drop_all]
@@ -117,13 +116,13 @@ class Cache:
         except _DiskFull as full:
             raise CacheFull(
                 f"there is no space for a copy of {path} ({size:,} bytes) in the cache {self.room.root}: "
-                f"{full.error.strerror}, although all copies that nobody uses were dropped. Free space there, or set "
-                "spark.watersmeet.cache to a directory on a larger disk, then start the query again. Nothing that was "
-                "committed is touched"
+                f"{full.error.strerror}, although all unused copies were dropped. Free space there, or set "
+                "spark.watersmeet.cache to a directory on a larger disk, then start the query again. Committed state "
+                "is not affected"
             ) from full.error
 
     def keep(self, draft: Path, path: str) -> None:
-        """Give a draft its name, unless it was removed with its folder meanwhile."""
+        """Give a draft its name, unless its folder was removed meanwhile."""
         with contextlib.suppress(FileNotFoundError):
             draft.rename(self.folder / path)
 
@@ -155,8 +154,8 @@ class Cache:
                 raise _DiskFull(error) from error
             raise StateError(
                 f"cannot write to the cache {self.room.root}: {error.strerror or error}. Fix that, or set "
-                "spark.watersmeet.cache to a directory on another disk, then start the query again. Nothing that was "
-                "committed is touched"
+                "spark.watersmeet.cache to a directory on another disk, then start the query again. Committed state "
+                "is not affected"
             ) from error
         try:
             fill(str(draft))
@@ -171,16 +170,16 @@ class Cache:
 
 @dataclass
 class _Room:
-    """How much may still be added to a cache: shared by all that use it in this process."""
+    """The bytes that may still be added to a cache, shared by all its users in this process."""
 
     root: Path
     limit: int | None
-    # Bytes that may be added before the next look; none were seen yet.
+    # Bytes that may be added before the next listing; negative before the first.
     left: int = -1
     is_checked: bool = False
 
     def check(self) -> None:
-        """Make the directory, or see that it is ours alone: once, since nobody else can change that afterwards."""
+        """Make the directory, or check that it is private: once, since nobody else can change that afterwards."""
         if self.is_checked and self.root.is_dir():
             return
         try:
@@ -193,7 +192,7 @@ class _Room:
         self.is_checked = True
 
     def make(self, need: int) -> None:
-        """Before `need` bytes are added: look if it is time to, and drop what is too much."""
+        """Make room for `need` bytes: list the copies if it is time to, and drop the excess."""
         if need > self.left:
             copies = self._copies()
             used = sum(size for _, size, _ in copies)
@@ -204,7 +203,7 @@ class _Room:
         self.left -= need
 
     def drop(self, need: int) -> None:
-        """The disk is full: drop what is needed, and a quarter of the copies at least."""
+        """Drop copies on a full disk: what is needed, and at least a quarter of them."""
         copies = self._copies()
         used = sum(size for _, size, _ in copies)
         _drop(copies, max(need, int(used * (1 - _KEPT_SHARE))))
@@ -220,9 +219,9 @@ class _Room:
         return int(CACHE_SHARE * (shutil.disk_usage(self.root).free + used))
 
     def _copies(self) -> list[tuple[float, int, Path]]:
-        """Time of the last use, size and path of every copy, the longest unused first."""
+        """Time of last use, size and path of every copy, the least recently used first."""
         found = []
-        # The user may have given a directory that holds other things, too.
+        # The directory may hold other files of the user.
         ours = [Path(entry.path) for entry in _entries(self.root) if is_copy_folder(entry.name)]
         for path in itertools.chain.from_iterable(map(_files, ours)):
             with contextlib.suppress(FileNotFoundError):
@@ -253,7 +252,7 @@ def _mapped(path: Path) -> pa.Buffer:
 
 
 def _drop(copies: list[tuple[float, int, Path]], excess: int | None) -> int:
-    """Remove copies until `excess` bytes are gone, or all; a process that has one mapped keeps it. Returns the bytes."""
+    """Remove copies until `excess` bytes are gone, or all, and return the bytes. Mapped copies stay readable."""
     dropped = 0
     for _, size, path in copies:
         if excess is not None and dropped >= excess:
@@ -265,7 +264,7 @@ def _drop(copies: list[tuple[float, int, Path]], excess: int | None) -> int:
 
 
 def _files(folder: Path) -> Iterator[Path]:
-    """The files below a folder that may change meanwhile; links are neither followed nor listed."""
+    """The files below a folder that may change meanwhile. Links are neither followed nor listed."""
     for entry in _entries(folder):
         if entry.is_dir(follow_symlinks=False):
             yield from _files(Path(entry.path))
@@ -282,7 +281,7 @@ def _entries(folder: Path) -> list[os.DirEntry[str]]:
 
 
 def _create(draft: Path, root: Path) -> None:
-    """An empty file, ours alone. Its folder may be removed as soon as it is made: a table or a batch join ended."""
+    """Create an empty private file. Another process may remove its folder at once, if a table or batch join ended."""
     for last in (False, False, True):
         _make_private(draft.parent, root)
         try:
@@ -294,12 +293,12 @@ def _create(draft: Path, root: Path) -> None:
 
 
 def _nearest(path: Path) -> Path:
-    """The lowest folder above that exists. Links above the cache directory are the administrator's business."""
+    """The lowest existing folder above. Links above the cache directory are the administrator's choice."""
     return next(parent for parent in path.parents if parent.is_dir())
 
 
 def _make_private(folder: Path, above: Path) -> None:
-    """Make all folders between the two that are missing, and check the ones that are there."""
+    """Make all missing folders between the two, and check the existing ones."""
     parts = folder.relative_to(above).parts
     for depth in range(1, len(parts) + 1):
         here = above.joinpath(*parts[:depth])
@@ -317,7 +316,7 @@ def _is_ours(folder: Path) -> bool:
 
 
 def _is_closed(folder: Path) -> bool:
-    """Whether nobody else gets into a folder, and so into none below it."""
+    """Whether nobody else can enter a folder, and so no folder below it."""
     return _is_ours(folder) and not folder.lstat().st_mode & (stat.S_IRWXG | stat.S_IRWXO)
 
 
@@ -334,6 +333,6 @@ def _check_private(folder: Path) -> None:
     else:
         return
     raise ConfigError(
-        f"the cache directory {folder} {problem}: others could read or replace rows in it. Remove it or make it yours "
-        "alone (chmod 700), or set spark.watersmeet.cache to a directory of your own; one that does not exist is made"
+        f"the cache directory {folder} {problem}: others could read or replace rows in it. Remove it or make it "
+        "private (chmod 700), or set spark.watersmeet.cache to your own directory, which is made if it does not exist"
     )

@@ -1,18 +1,17 @@
-"""Remove what nothing can ever read again: old manifests, unreachable runs, used receipts.
+"""Remove files that nothing can read again: old manifests, unreachable runs, used receipts.
 
-A file goes only if no retained manifest and no receipt names it *and* it is older than the grace period
-*and* its batch is older than the current one: age alone would take the runs of a slow task, reachability
-alone those that a running task has written but not described yet. Manifests go first, then runs: a crash
-in between leaves orphans for the next time, never a manifest with a missing run. A file whose name is not one of
-ours (`log/names.py`) stays, however old.
+A file is removed only if no retained manifest and no receipt names it *and* it is older than the grace period *and*
+its batch is older than the current one. Age alone would remove the runs of a slow task. Reachability alone would remove
+runs that a task has written but not described yet. Manifests go first, then runs: a crash in between leaves orphans for
+the next time, never a manifest with a missing run. A file whose name is not one of ours (`log/names.py`) stays.
 
-Listings may be late. The manifests that a replay would build on are looked for by name; receipts are not, so the grace
+Listings may be late. The manifests that a replay would build on are opened by name. Receipts are not, so the grace
 period must be longer than a listing can be late.
 
-A batch join leaves a folder behind, since nothing says when its result was last computed. The next joins remove what
-is older than a day. Each looks at a few folders only, picked by the hash of its own name: to look at all of them at
-each join costs as many listings as there were joins in a day, times the folders inside. With LOOKS folders a join,
-and one folder more from each, old folders level off at about one in LOOKS of all.
+A batch join leaves its folder behind, since nothing says when its result was last computed. Later joins remove folders
+that are older than a day. Listing all of them at each join would cost as many listings as there were joins in a day,
+times the folders inside. So each join examines LOOKS folders, picked by the hash of its own name, and about one in
+LOOKS of all folders is an old one.
 """
 
 from __future__ import annotations
@@ -40,14 +39,14 @@ from watersmeet.log.starts import STARTS, forget_starts_before, starts_before
 from watersmeet.log.storage import FileInfo, Files
 from watersmeet.model.facts import Manifest, Start
 
-# Longer than any task that may still be writing; Spark's own default task time-outs are below this.
+# Longer than any task that may still be writing. Spark's default task time-outs are below this.
 GRACE_S = 600.0
 
 
-# The files of a batch join serve one execution, which nobody sees the end of: a day is longer than any.
+# The files of a batch join serve one execution, whose end is not known. No execution takes a day.
 STALE_BATCH_S = 86_400.0
 BATCH_FOLDER = "batch-"
-# Folders of earlier batch joins that a join looks at: old ones are then about a fifth of all, for five listings.
+# Folders of earlier batch joins that a join examines: about a fifth of all folders are then old, for five listings.
 LOOKS = 5
 
 
@@ -66,7 +65,7 @@ class Cleaned:
 
 
 class Cleaner:
-    """Cleans one state directory; remembers which runs a manifest names, since manifests never change."""
+    """Cleans one state directory. It remembers the runs of each manifest, since manifests never change."""
 
     def __init__(self, files: Files):
         self._files = files
@@ -75,7 +74,7 @@ class Cleaner:
     def clean(self, current: Manifest, *, retain: int, now_s: float, grace_s: float = GRACE_S) -> Cleaned:
         oldest = current.batch.number - retain
         names = self._manifests(current, oldest)
-        # Batches may have passed by the join: the state on which the oldest one would build can be much older.
+        # Batches may have skipped the join: the state that the oldest one would build on can be much older.
         base = choose_parent(names, oldest + 1)
         outdated = [name for name in names if name.batch < oldest and name != base]
         for name in outdated:
@@ -109,9 +108,9 @@ class Cleaner:
         return sorted(found)
 
     def _reachable(self, names: list[ManifestName]) -> frozenset[str] | None:
-        """The runs that a retained manifest or a receipt names; None if one of the manifests is damaged.
+        """The runs that a retained manifest or a receipt names; None if a manifest is damaged.
 
-        A damaged manifest of an older batch need not stop the query, but then nothing is known to be garbage.
+        A damaged manifest of an older batch need not stop the query, but then no file is known to be garbage.
         """
         for name in names:
             if name not in self._named:
@@ -119,7 +118,7 @@ class Cleaner:
                     self._named[name] = read_manifest(self._files, name).named_paths
                 except CorruptFile:
                     return None
-        # Of two receipts for one part either may be the one that is left to be found after a crash.
+        # If a part has two receipts, either may be the one found after a crash.
         receipts = read_all_receipts(self._files)
         return frozenset().union(
             *(self._named[name] for name in names), (run.path for r in receipts for run in r.output)
@@ -148,7 +147,7 @@ class Cleaner:
                 failpoints.reach("clean-receipt-removed")
 
     def _remove_drafts(self, before_s: float) -> None:
-        """Half-written manifests, receipts and starts of processes that died."""
+        """Remove half-written manifests, receipts and starts of dead processes."""
         for folder, kind in _DRAFTS.items():
             for info in self._files.entries(folder):
                 if is_draft(info.name, kind) and info.modified_s < before_s:
@@ -157,9 +156,9 @@ class Cleaner:
 
 
 def remove_stale_batches(files: Files, now_s: float, asking: str = "") -> int:
-    """Remove what batch joins left behind below an operator's folder; streaming queries are not touched.
+    """Remove old folders of batch joins below an operator's folder. Streaming queries are not touched.
 
-    `asking` is the folder of the join that asks: it picks which other folders are looked at, LOOKS at most.
+    `asking` is the folder of the calling join. It picks which folders are examined, at most LOOKS.
     """
     names = [name for name in files.folders() if name.startswith(BATCH_FOLDER) and name != asking]
     first = xxhash.xxh3_64_intdigest(asking.encode()) % max(len(names), 1)
@@ -173,12 +172,12 @@ def remove_stale_batches(files: Files, now_s: float, asking: str = "") -> int:
 
 
 def mark_batch(files: Files, now_s: float) -> None:
-    """Show that a batch join is computed now. On an object store its runs may be there already and keep their age."""
+    """Record that a batch join is computed now: on an object store, runs that exist already keep their age."""
     files.publish(f"{STARTS}/{int(now_s * 1000):016d}", b"")
 
 
 def _is_stale(files: Files, before_s: float) -> bool:
-    """Whether there are files, all of them older. One listing tells a young folder, unless its join still runs."""
+    """Whether the folder has files, all of them older. One listing shows a young folder, unless its join still runs."""
     found = False
     for folder in _folders_in_order(files):
         infos = files.entries(folder)
@@ -189,6 +188,6 @@ def _is_stale(files: Files, before_s: float) -> bool:
 
 
 def _folders_in_order(files: Files) -> Iterator[str]:
-    """Manifests first: a join that has ended has one, and it is the last file that is always written."""
+    """Manifests first: a finished join has one, and it is the last file that is always written."""
     yield from (MANIFESTS, STARTS, RECEIPTS)
     yield from (f"{RUNS}/{name}" for name in files.under(RUNS).folders())

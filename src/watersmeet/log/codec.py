@@ -1,7 +1,7 @@
 """Facts as checked JSON: a header line with size and checksum, then the body.
 
-A file is parsed only after its size and checksum agree with the header, so a truncated or damaged one is
-always found first and named. The body is ordinary JSON, one object per fact, for people and tools to read.
+A file is parsed only after its size and checksum match the header, so a truncated or damaged file is found first and
+named. The body is ordinary JSON, one object per fact, for people and tools to read.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _MAGIC = "watersmeet"
 
 
 def checksum(content: Any) -> str:
-    """XXH3, 64 bits, of bytes or a buffer: an order of magnitude faster than reading from disk."""
+    """The 64-bit XXH3 hash of bytes or a buffer: an order of magnitude faster than reading from disk."""
     return str(xxhash.xxh3_64_hexdigest(content))
 
 
@@ -42,21 +42,21 @@ def _header(version: int, body: bytes) -> bytes:
     return json.dumps({_MAGIC: version, "bytes": len(body), "xxh3": checksum(content)}).encode()
 
 
-_ADVICE = "Restore the file from a copy; or roll the checkpoint back to an earlier batch; or start afresh"
+_ADVICE = "Restore the file from a copy, roll the checkpoint back to an earlier batch, or start with a new checkpoint"
 
 
 def decode_checked(kind: type[T], content: bytes, path: str, advice: str = _ADVICE) -> T:
-    """Verify, then parse. In errors `path` names the file, and `advice` is what to do if it is damaged."""
+    """Verify, then parse. Errors name the file by `path`, and give `advice` if it is damaged."""
     head, _, body = content.partition(b"\n")
     try:
         header = json.loads(head)
         version, size = int(header[_MAGIC]), int(header["bytes"])
     except (ValueError, KeyError, TypeError) as error:
         raise CorruptFile(f"{path} is damaged: its header cannot be read. {advice}") from error
-    # First: how a newer format is checked is not known here.
+    # Check this first: a newer format may be checked differently.
     if version > FORMAT:
         raise CorruptFile(
-            f"{path} has format {version}, this version of watersmeet reads up to {FORMAT}: install a newer one"
+            f"{path} has format {version}, but this version of watersmeet reads up to {FORMAT}: install a newer one"
         )
     if version < OLDEST:
         raise OldFormat(
@@ -66,7 +66,7 @@ def decode_checked(kind: type[T], content: bytes, path: str, advice: str = _ADVI
     if len(body) != size:
         raise CorruptFile(f"{path} is truncated or padded: {len(body)} bytes instead of {size}. {advice}")
     if head != _header(version, body):
-        raise CorruptFile(f"{path} is damaged: its checksum is not the one written. {advice}")
+        raise CorruptFile(f"{path} is damaged: its checksum does not match. {advice}")
     plain = json.loads(body)
     try:
         found: T = from_plain(kind, plain if version == FORMAT else upgrade(kind, plain))
@@ -77,7 +77,7 @@ def decode_checked(kind: type[T], content: bytes, path: str, advice: str = _ADVI
 
 
 class UnknownField(ValueError):
-    """A field, or a kind of plan or statistics, that this version does not know: to drop it could lose rows."""
+    """A field, or a kind of plan or statistics, that this version does not know. Dropping it could lose rows."""
 
 
 def to_plain(fact: Any) -> Any:
@@ -91,14 +91,14 @@ def to_plain(fact: Any) -> Any:
     return fact
 
 
-# JSON gives these as they are; a manifest has thousands of them.
+# JSON values that need no conversion; a manifest has thousands of them.
 _PLAIN = (int, str)
 
 
 def from_plain(kind: Any, plain: Any) -> Any:
-    """Rebuild a fact from JSON by the type hints of its class; fields that are absent take their default.
+    """Rebuild a fact from JSON by the type hints of its class. Absent fields take their default.
 
-    Plans and statistics of schemes say by their `kind` which class they are.
+    Plans and statistics of schemes name their class by `kind`.
     """
     read = _reader(kind)
     return plain if read is None else read(plain)
@@ -109,7 +109,7 @@ _Reader = Callable[[Any], Any]
 
 @functools.cache
 def _reader(kind: Any) -> _Reader | None:
-    """What reads values of a type; None if JSON gives them as they are. Hints are looked at once for each type."""
+    """The function that reads values of a type; None if they need no conversion. Made once for each type."""
     if kind is SchemePlan or kind is RunStats:
         types_of = plan_types if kind is SchemePlan else stats_types
         return lambda plain: _of_scheme(types_of(), plain)

@@ -1,17 +1,18 @@
 """State on a local disk or a shared filesystem, and how any state is opened.
 
-On a filesystem `publish` writes a draft and hard-links it to its name, which is atomic and fails if the name is taken,
-over NFS too. Where links are missing there is no substitute:
+On a filesystem `publish` writes a draft and hard-links it to its name. That is atomic and fails if the name is taken,
+over NFS too. There is no substitute for hard links:
 
-- `O_EXCL` creates the name first and fills it afterwards: readers see half a manifest, and a crash leaves it for ever;
-- `rename` replaces what another task has published;
+- `O_EXCL` creates the name first and fills it later: readers see half a manifest, and a crash leaves it for ever.
+- `rename` replaces what another task has published.
 - `renameat2(RENAME_NOREPLACE)` is right, but NFS does not have it, nor do the FUSE mounts of object stores (s3fs,
-  gcsfuse, /dbfs), whose rename copies and then removes. Where it exists, hard links nearly always do too.
+  gcsfuse, /dbfs), whose rename copies and then removes. Filesystems that have it nearly always have hard links too.
 
-So such storage is refused when the join is built (`log/probe.py`), and object stores are used by their own protocol.
+So storage without hard links is refused when the join is built (`log/probe.py`), and object stores are used by their
+own protocol.
 
-A state directory that does not exist is made with mode 0700, or `Storage.mode`. It protects all that is inside, where
-files and folders follow the umask. A directory that exists is left as it is.
+A missing state directory is made with mode 0700, or `Storage.mode`. It protects everything inside, where files and
+folders follow the umask. An existing directory is left as it is.
 """
 
 from __future__ import annotations
@@ -43,7 +44,7 @@ from watersmeet.log.storage import (
 def open_files(
     place: Storage | str | os.PathLike[str], *, cache: str | None = None, fsync: bool = False
 ) -> Files:
-    """The files at a path or a URI. A URI with a scheme other than `file` goes through `pyarrow.fs`.
+    """Open the files at a path or a URI. A URI with a scheme other than `file` goes through `pyarrow.fs`.
 
     The keywords are for a path or URI; a `Storage` has its own.
     """
@@ -66,7 +67,7 @@ class LocalFiles:
     root: Path
     fsync: bool = False
     mode: int = STATE_MODE
-    # The state directory, which gets the mode if it is made.
+    # The state directory, which gets the mode if it is made here.
     top: Path | None = None
 
     @property
@@ -115,7 +116,7 @@ class LocalFiles:
             target.rename(self.root / stored.path)
             self._settle(target.parent)
         except OSError as error:
-            # What is there of it would only take up space that is needed: nothing names it yet.
+            # The partial file would only take space: nothing names it yet.
             with contextlib.suppress(OSError):
                 target.unlink()
             raise _explain(error, target) from error
@@ -138,7 +139,7 @@ class LocalFiles:
             failpoints.reach(f"{kind}-linked")
             self._settle(target.parent)
         except FileExistsError:
-            # Whoever created it may have died before its name was forced to the disk.
+            # Its creator may have died before its name was forced to the disk.
             with _reading(target.parent):
                 self._settle(target.parent)
             return False
@@ -202,15 +203,15 @@ class LocalFiles:
             if not folder.is_dir():
                 raise
         else:
-            # By itself, since the umask takes bits away from what mkdir is told.
+            # Separately, since mkdir applies the umask.
             if private and self.mode != 0o700:
                 os.chmod(folder, self.mode)
         return folder
 
     def _settle_folder(self, folder: Path, made: Sequence[Path]) -> None:
-        """Force the names of folders to the disk: those just made, and once in a process all of the state.
+        """Force the names of folders to the disk: new ones, and once in a process all of the state.
 
-        Another process may have made a folder without having come to this point yet.
+        Another process may have made a folder and not have forced it yet.
         """
         if not self.fsync or (not made and folder in _SETTLED):
             return
@@ -219,7 +220,7 @@ class LocalFiles:
         for path in (folder, *folder.parents):
             if not path.is_relative_to(self._top):
                 break
-            # The folder above the state may be one that may be passed through, but not read.
+            # The folder above the state may allow passing through but not reading.
             with contextlib.suppress(PermissionError):
                 self._settle(path.parent)
         _SETTLED.add(folder)
@@ -258,15 +259,15 @@ def _link(draft: Path, target: Path) -> None:
 
 @contextlib.contextmanager
 def _reading(path: Path) -> Iterator[None]:
-    """Name the file that cannot be read. A missing one is for the caller to judge."""
+    """Name the file that cannot be read. The caller handles a missing one."""
     try:
         yield
     except FileNotFoundError:
         raise
     except OSError as error:
         raise StateError(
-            f"cannot read state from {path}: {error.strerror or error}. Nothing that was committed is touched; check "
-            "the disk or the server that it is on, then start the query again"
+            f"cannot read state from {path}: {error.strerror or error}. Committed state is not affected; check the "
+            "disk or server that it is on, then start the query again"
         ) from error
 
 
@@ -278,7 +279,7 @@ def _info(entry: os.DirEntry[str]) -> FileInfo | None:
     return FileInfo(entry.name, stat.st_size, stat.st_mtime)
 
 
-# What a filesystem without hard links says to one.
+# Errors of a filesystem without hard links.
 NO_LINKS = frozenset(
     {errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS, errno.EXDEV, errno.EMLINK, errno.EINVAL}
 )
@@ -294,11 +295,11 @@ _ADVICE = {
     errno.EROFS: "mount it for writing",
     errno.EACCES: "let the executors' user write there",
     errno.EPERM: "let the executors' user write there",
-    errno.EIO: "check the disk or the server that it is on",
-    errno.ESTALE: "mount the network filesystem anew",
-    errno.ENOTDIR: "remove the file that stands where a directory must be",
-    errno.EEXIST: "remove the file that stands where a directory must be",
-    errno.ENOENT: "see who removed the directory meanwhile",
+    errno.EIO: "check the disk or server that it is on",
+    errno.ESTALE: "mount the network filesystem again",
+    errno.ENOTDIR: "remove the file where a directory must be",
+    errno.EEXIST: "remove the file where a directory must be",
+    errno.ENOENT: "find out who removed the directory",
     errno.ENAMETOOLONG: "choose a shorter name= or state=",
     errno.EMFILE: "raise the limit of open files (ulimit -n)",
     errno.ENFILE: "raise the limit of open files (ulimit -n)",
@@ -306,8 +307,8 @@ _ADVICE = {
 
 
 def _explain(error: OSError, path: Path) -> StateError:
-    advice = _ADVICE.get(error.errno or 0, "see why it cannot be written to")
+    advice = _ADVICE.get(error.errno or 0, "find out why it cannot be written to")
     return StateError(
-        f"cannot write state to {path}: {error.strerror or error}. Nothing that was committed is touched; "
+        f"cannot write state to {path}: {error.strerror or error}. Committed state is not affected; "
         f"{advice}, then start the query again"
     )

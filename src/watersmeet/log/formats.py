@@ -1,4 +1,4 @@
-"""Old formats of stored facts, brought up to the present one when they are read.
+"""Upgrade old formats of stored facts to the present one when they are read.
 
 Every change of stored facts raises `FORMAT`, adds a step here and a state of the old format to `tests/formats`. Formats
 from `OLDEST` on are read; a file is written again in the present format when its batch is next planned.
@@ -21,14 +21,14 @@ _SORTED_BY_VALUE = "value"
 
 
 def upgrade(kind: type, plain: dict[str, Any]) -> dict[str, Any]:
-    """A fact of format 3 or 4 as format 5 has it. Other facts than these have not changed."""
+    """Upgrade a fact of format 3 or 4 to format 5. All other facts are unchanged."""
     if kind is Receipt:
         return plain | {"output": [_run(run) for run in plain["output"]]}
     return _manifest(plain) if kind is Manifest else plain
 
 
 def _manifest(plain: dict[str, Any]) -> dict[str, Any]:
-    # In format 3 a flag that switched the check for missing batches off for ever; later gaps are named.
+    # Format 3 had a flag that switched the check for missing batches off for good. Later formats name the gaps.
     manifest = {name: value for name, value in plain.items() if name != "skips_batches"}
     names = [spec["name"] for spec in plain["signature"]["inputs"]]
     plan = _plan(plain["plan"], plain["signature"], names)

@@ -1,8 +1,7 @@
-"""Manifests: their names, and how all tasks of a batch come to use the same one.
+"""Manifests: their names, and how all tasks of a batch agree on one.
 
 A manifest is named `<number of the start>-<batch>-<run id>.json`. Tasks know all three, so they open it by name and
-never depend on a listing, which may be late on a shared filesystem. Which manifest is the parent of a batch is decided
-in `log/parents.py`.
+never depend on a listing, which may be late on a shared filesystem. `log/parents.py` finds the parent of a batch.
 """
 
 from __future__ import annotations
@@ -50,7 +49,7 @@ def _where(files: Files, name: ManifestName) -> str:
 
 
 def read_if_there(files: Files, name: ManifestName) -> Manifest | None:
-    """A manifest, opened by name: a listing may not show it yet."""
+    """Open a manifest by name, which a listing may not show yet; None if it is missing."""
     try:
         content = files.read(name.path)
     except FileNotFoundError:
@@ -68,8 +67,8 @@ def agree(
 ) -> Manifest:
     """The one manifest of this batch: the published one, or else the one that this call publishes.
 
-    `decide` turns the parent into the manifest of this batch; it must be a pure function of committed
-    facts, but even if two tasks decide differently only one of the two is ever used.
+    `decide` turns the parent into the manifest of this batch. It must be a pure function of committed facts. But even
+    if two tasks decide differently, only one result is ever used.
     """
     name = ManifestName(start.number, batch.number, batch.run)
     manifest = read_if_there(files, name)
@@ -89,7 +88,7 @@ def agree(
 
 
 def _check_instance(files: Files, manifest: Manifest, instance: str) -> None:
-    """Every manifest of one run must come from one operator."""
+    """Check that one operator wrote every manifest of a run."""
     if manifest.instance != instance:
         raise StateInUse(
             f"two joins of one query keep their state in {files.place}: give each its own name=, "
@@ -103,7 +102,7 @@ def publish_receipt(files: Files, receipt: Receipt, attempt: str) -> None:
 
 
 def read_receipts(files: Files, wanted: Callable[[str, int], bool]) -> list[Receipt]:
-    """The receipts of parts that are still wanted: one for each part, the first by name."""
+    """The receipts of wanted parts: one for each part, the first by name."""
     found: dict[tuple[str, int], Receipt] = {}
     for name in list_receipts(files):
         key = receipt_part(name)
@@ -113,12 +112,12 @@ def read_receipts(files: Files, wanted: Callable[[str, int], bool]) -> list[Rece
 
 
 def read_all_receipts(files: Files) -> list[Receipt]:
-    """Every receipt, also where a part has several."""
+    """All receipts, including several for one part."""
     return [receipt for name in list_receipts(files) if (receipt := _read_receipt(files, name))]
 
 
 def _read_receipt(files: Files, name: str) -> Receipt | None:
-    """None if it is damaged or was just removed: its part is then merged once more, which does no harm."""
+    """Read a receipt; None if it is damaged or was just removed. Its part is then merged again, which does no harm."""
     path = f"{RECEIPTS}/{name}"
     try:
         return decode_checked(Receipt, files.read(path), f"receipt {path} in {files.place}")
@@ -127,5 +126,5 @@ def _read_receipt(files: Files, name: str) -> Receipt | None:
 
 
 def list_receipts(files: Files) -> list[str]:
-    """The names of all receipts: no drafts that a dead process left, no files of others."""
+    """The names of all receipts, without drafts of dead processes and without foreign files."""
     return [info.name for info in files.entries(RECEIPTS) if receipt_part(info.name)]

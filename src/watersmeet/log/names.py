@@ -1,8 +1,8 @@
-"""The names of all files and folders of a state: one pattern for each kind, in one place.
+"""The names of all files and folders of a state: one pattern for each kind.
 
-A state directory holds files of others: `.nfs0001` while a removed file is still open somewhere, `.DS_Store`, the
+A state directory may hold foreign files: `.nfs0001` while a removed file is still open somewhere, `.DS_Store`, the
 `_SUCCESS` of a Spark job, `lost+found`, `.snapshot`. A name that fits no pattern is not ours: it is neither read nor
-removed, and it stops nothing.
+removed, and it is no error.
 
     starts/000003                                          start_number
     manifests/000003-000000000017-RUN.json                 manifest_parts
@@ -13,7 +13,7 @@ removed, and it stops nothing.
     .NAME.ID                                               is_draft: NAME must fit its folder's pattern
     CACHE/HASH/.../NAME.arrow                              is_copy_folder, is_copy, is_copy_draft
 
-A draft is a file on its way to its name. A run's draft has a longer ID where the run has its checksum.
+A draft is a file before it gets its name. A run's draft has a longer ID in place of its checksum.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 
-# What is tried out on storage (`log/probe.py`).
+# Test files of `log/probe.py`.
 PROBE = ".watersmeet-probe-"
 
 _HASH = r"[0-9a-f]{16}"
@@ -39,12 +39,12 @@ _DRAFT = re.compile(rf"\.(.+)\.{_ID}")
 
 
 def draft_of(name: str, unique: str) -> str:
-    """The name under which a file is written before it gets its own; `unique` has 32 hexadecimal digits."""
+    """The name of a file while it is written; `unique` has 32 hexadecimal digits."""
     return f".{name}.{unique}"
 
 
 def is_join_folder(name: str) -> bool:
-    """Whether a join or a query may have this name. Names with a dot in front, or `lost+found`, are none."""
+    """Whether a join or a query may have this name. Names with a leading dot, and `lost+found`, are refused."""
     return _JOIN.fullmatch(name) is not None
 
 
@@ -65,7 +65,7 @@ def receipt_part(name: str) -> tuple[str, int] | None:
 
 
 def run_batch(name: str) -> int | None:
-    """The batch of a run, also of a run's draft."""
+    """The batch of a run, or of a run's draft."""
     found = _RUN.fullmatch(name)
     return int(found[1]) if found else None
 
@@ -75,7 +75,7 @@ def is_table_folder(name: str) -> bool:
 
 
 def is_table_file(name: str) -> bool:
-    """A file of a table's folder, or the draft of one."""
+    """Whether this is a file of a table's folder, or a draft of one."""
     found = _DRAFT.fullmatch(name)
     return _TABLE_FILE.fullmatch(found[1] if found else name) is not None
 

@@ -1,25 +1,25 @@
 """The parent of a batch: the manifest whose state it builds on. A wrong one would lose rows without an error.
 
-Within a start every batch leaves a manifest, also one in which no input brought a row. So from the second batch on that
-reached the operator the parent of batch b is b - 1 of the same start. It is opened by name: a listing may be late (NFS
-keeps directories for up to a minute), and a manifest that is not there means that the rows of its batch are lost.
+Within a start every batch leaves a manifest, even if no input brought a row. So from the second batch that reached the
+operator on, the parent of batch b is b - 1 of the same start. It is opened by name, since a listing may be late (NFS
+caches directories for up to a minute). If it is missing, the rows of its batch are lost.
 
 The first batch of a start builds on an earlier start. Its parent is, of all manifests older than the batch, the one
 with the highest start, then the highest batch:
 
-- a crash between publishing b and Spark's commit of b: the new start replays b, and the b of the old start is not older
-  than b;
-- a sink that has already committed b skips the replay of b without evaluating it: the first batch is b + 1, and its
-  parent the b of the old start;
-- a checkpoint rolled back by hand to b, even several times: the old starts' manifests of b and later are not older than
-  b; from b + 1 on the new start has its own, and no other start has a number as high;
-- a start that ended before it published anything has no manifest: the search goes on below it;
-- a zombie of an old start that publishes late has a lower number than the new one.
+- A crash between publishing b and Spark's commit of b: the new start replays b, and the b of the old start is not older
+  than b.
+- A sink that has already committed b skips the replay of b without evaluating it: the first batch is b + 1, and its
+  parent the b of the old start.
+- A checkpoint rolled back by hand to b, even several times: the old starts' manifests of b and later are not older than
+  b. From b + 1 on the new start has its own, and no other start has a number as high.
+- A start that ended before it published anything has no manifest: the search continues below it.
+- A zombie of an old start that publishes late has a lower number than the new one.
 
-Here too the expected manifest is opened by name: the claims say which start it must belong to. Only where the expected
-one is not there does the listing matter, and then the batch is refused, unless the user accepted just these batches.
+Here too the expected manifest is opened by name: the claims say which start it must belong to. The listing matters only
+if the expected one is missing. Then the batch is refused, unless the user accepted exactly these batches.
 
-Not guaranteed: anything, if somebody edits the directory by hand.
+Nothing is guaranteed if the directory is edited by hand.
 """
 
 from __future__ import annotations
@@ -34,21 +34,21 @@ from watersmeet.model.facts import BatchId, BatchSpan, Manifest, Start
 
 ACCEPT_GAP = "spark.watersmeet.acceptGap"
 
-# A late listing hides the newest manifests only: those of a minute on NFS, and a batch takes a tenth of a second or
-# more. So many names are tried above the newest one that is listed, and as many below the checkpoint's batch. Without
-# a bound a checkpoint far ahead of the state would cost a request for each batch between them.
+# A late listing hides only the newest manifests: those of a minute on NFS, and a batch takes a tenth of a second or
+# more. This many names are tried above the newest listed one, and as many below the checkpoint's batch. Without a
+# bound, a checkpoint far ahead of the state would cost a request for each batch in between.
 HIDDEN_MANIFESTS = 1_000
 
 
 def find_parent(
     files: Files, batch: BatchId, start: Start, accepted: Sequence[BatchSpan] = ()
 ) -> Manifest | None:
-    """The parent's manifest; None for a query that begins. Raises if a batch between the two is missing."""
+    """The parent's manifest; None for a new query. Raise if a batch between the two is missing."""
     first = batch.number if start.first_batch is None else start.first_batch
     if batch.number < first:
         raise StateError(
-            f"a task of batch {batch.number} came after the first batch of this start, {first}, in {files.place}: it "
-            "is a late one, and its results are not used"
+            f"a task of batch {batch.number} ran after the first batch of this start, {first}, in {files.place}: it "
+            "is too late, and its results are not used"
         )
     for number in range(batch.number - 1, first - 1, -1):
         name = ManifestName(start.number, number, start.run)
@@ -61,9 +61,9 @@ def find_parent(
 
 
 def find_attempt(files: Files, batch: BatchId, start: Start, parent: Manifest | None) -> Manifest | None:
-    """What an earlier start published for this very batch on the same parent, if this is a replay.
+    """The manifest that an earlier start published for this very batch on the same parent, if this is a replay.
 
-    Results of that attempt may have reached the sink. Decisions that depend on the clock must come out alike.
+    Results of that attempt may have reached the sink, so decisions that depend on the clock must be repeated.
     """
     if batch.number != start.first_batch:
         return None
@@ -72,7 +72,7 @@ def find_attempt(files: Files, batch: BatchId, start: Start, parent: Manifest | 
         if found is not None and found.parent == (None if parent is None else parent.batch):
             return found
         if earlier.first_batch is None or earlier.first_batch < batch.number:
-            # Starts before this one could have this batch only on another parent.
+            # Earlier starts can have this batch only on another parent.
             return None
     return None
 
@@ -80,8 +80,8 @@ def find_attempt(files: Files, batch: BatchId, start: Start, parent: Manifest | 
 def check_not_overtaken(files: Files, batch: BatchId, start: Start, built_ms: int) -> None:
     """Refuse a start whose first task hung while another start did later batches: it would take over their state.
 
-    Such a start claims its number late, so that it looks like the newest one. What tells it from a checkpoint that
-    was rolled back by hand is that the later batches were done after its join was built.
+    It claims its number late, so it looks like the newest start. It differs from a checkpoint rolled back by hand in
+    one way: the later batches were done after its join was built.
     """
     if batch.number != start.first_batch:
         return
@@ -104,7 +104,7 @@ def check_not_overtaken(files: Files, batch: BatchId, start: Start, built_ms: in
 
 
 def choose_parent(names: Sequence[ManifestName], batch: int) -> ManifestName | None:
-    """The manifest that a start which begins with this batch would build on, of those that are listed."""
+    """The listed manifest that a start beginning with this batch would build on."""
     return max((name for name in names if name.batch < batch), default=None)
 
 
@@ -146,7 +146,7 @@ def _newest_of(
 def _newest_before(
     files: Files, start: Start, batch: int, names: Sequence[ManifestName]
 ) -> ManifestName | None:
-    """The newest manifest of a start before a batch. By name, where a late listing may hide one."""
+    """The newest manifest of a start before a batch. It is tried by name, since a late listing may hide it."""
     listed = max(
         (name for name in names if name.run_seq == start.number and name.batch < batch), default=None
     )
@@ -162,7 +162,7 @@ def _newest_before(
 
 
 def _read_after_listing(files: Files, name: ManifestName) -> Manifest | None:
-    """Look once more: a filesystem that remembers that a name was absent asks again once its folder was listed."""
+    """Read again after a listing: a filesystem that caches absent names asks again once the folder was listed."""
     list_manifests(files)
     return read_if_there(files, name)
 
@@ -172,7 +172,7 @@ def _is_accepted(batch: int, accepted: Sequence[BatchSpan]) -> bool:
 
 
 def _not_accepted(first: int, behind: int, accepted: Sequence[BatchSpan]) -> BatchSpan | None:
-    """All batches from `first` up to, not including, `behind`, if one of them is not accepted."""
+    """All batches from `first` up to, not including, `behind`; None if all of them are accepted."""
     if all(_is_accepted(number, accepted) for number in range(first, behind)):
         return None
     return BatchSpan(first, behind - 1)
@@ -195,12 +195,12 @@ def _behind(
 ) -> str:
     older = max((n for n in names if n.run_seq < start.number and n.batch == batch - 1), default=None)
     if older is not None:
-        # A driver that came late looks like the newest start. To go on without its batches would lose rows.
+        # A late driver looks like the newest start. Continuing without its batches would lose rows.
         return (
             f"the checkpoint is at batch {batch}, but the newest start in {files.place}, {start.number}, ended with "
             f"batch {newest.batch}, while start {older.run_seq} did batch {older.batch}. If two drivers ran on this "
-            f"checkpoint, and the results of start {older.run_seq} are the ones that count, move the manifests of "
-            f"start {start.number} ({MANIFESTS}/{start.number:06d}-*) out of the way and start "
+            f"checkpoint and you want to keep the results of start {older.run_seq}, move the manifests of "
+            f"start {start.number} ({MANIFESTS}/{start.number:06d}-*) away and start "
             f"again. If not: {_causes_and_remedy(missing)}"
         )
     return (
@@ -209,14 +209,16 @@ def _behind(
     )
 
 
-_OTHER_DIRECTORY = "If this is not the state directory that belongs to the checkpoint, restore that one, or start with a new checkpoint."
+_OTHER_DIRECTORY = (
+    "If this is not the checkpoint's state directory, restore that one, or start with a new checkpoint."
+)
 
 
 def _causes_and_remedy(missing: BatchSpan) -> str:
     return (
         f"Likely causes: a foreachBatch function did not evaluate its DataFrame in batch {missing}, or an evaluation "
         "that Spark cuts short, such as limit(0); a shared filesystem shows new files late; or files were deleted. "
-        "Remove the cause and start again: if the files are there by then, nothing is lost. If not, roll the checkpoint "
-        f"back to batch {missing.first} and start again: Spark brings the missing rows once more. Only if the join may "
-        f"go on without them, set {ACCEPT_GAP}={missing}"
+        "Remove the cause and start again: if the files are there by then, nothing is lost. If not, roll the "
+        f"checkpoint back to batch {missing.first} and start again: Spark reads the missing rows again. Only if the "
+        f"join may continue without them, set {ACCEPT_GAP}={missing}"
     )

@@ -1,16 +1,16 @@
-"""Can this storage hold state? Tried out where the join is built, before any row is taken.
+"""Test whether this storage can hold state, when the join is built and before any row is read.
 
-Everything rests on one operation: to create a file whole, and only if it is absent (`Files.publish`). Storage that
-cannot do it fails in the first batch, after a cluster was started; storage that only seems to do it loses results
-without a word. Seen in the field: mounted object stores refuse hard links, and some servers with the S3 protocol
-ignore `If-None-Match`, so that two tasks both "create" a manifest.
+Everything depends on one operation: create a complete file, and only if it is absent (`Files.publish`). Storage that
+cannot do it would fail in the first batch, after a cluster was started. Storage that only seems to do it loses results
+silently. Seen in the field: mounted object stores refuse hard links, and some S3-compatible servers ignore
+`If-None-Match`, so that two tasks both "create" a manifest.
 
-A filesystem is tried in the nearest directory that exists, so that nothing is made that the user did not ask for.
-Nothing is left behind, except if the process is killed in these milliseconds: a folder or an object named
-`.watersmeet-probe-ID`, which nothing ever reads.
+A filesystem is tested in the nearest directory that exists, so that no directory is made without the user's request.
+Nothing is left behind, unless the process is killed in these milliseconds: then a folder or an object named
+`.watersmeet-probe-ID` remains, which nothing reads.
 
-Only what is certain is refused. The driver may lack the rights, the credentials or the mount that executors have: such
-an error is passed over here, and a task that meets it says so.
+Only certain failures are refused. The driver may lack the rights, the credentials or the mount that executors have.
+Such an error is ignored here, and a task that meets it reports it.
 """
 
 from __future__ import annotations
@@ -30,16 +30,16 @@ from watersmeet.log.files import LINK_ADVICE, NO_LINKS, LocalFiles, open_files
 from watersmeet.log.names import PROBE
 from watersmeet.log.storage import Storage, StorageUnreachable
 
-# Places that a process keeps in mind: more than it has joins.
+# Tested places that a process remembers: more than it has joins.
 _REMEMBERED = 256
 
-# What a filesystem says to a file that it cannot map.
+# Errors of a filesystem that cannot map a file.
 _NO_MAPS = frozenset({errno.ENODEV, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS})
 
 
 @functools.lru_cache(maxsize=_REMEMBERED)
 def probe(storage: Storage) -> None:
-    """ConfigError if state cannot be kept there. Tried once for each place in a process."""
+    """Raise ConfigError if the storage cannot hold state. Tested once for each place in a process."""
     try:
         files = open_files(storage)
     except StorageUnreachable:
@@ -95,7 +95,7 @@ def _probe_links(root: Path, folder: Path) -> None:
             raise _refused(root, f"a file cannot be renamed or mapped ({error.strerror})") from error
         return
     if not whole:
-        raise _refused(root, "a file that was linked has other bytes than before")
+        raise _refused(root, "a file has different bytes after it was linked")
 
 
 def _refused(root: Path, problem: str) -> ConfigError:

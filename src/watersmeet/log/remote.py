@@ -1,16 +1,15 @@
 """State behind `pyarrow.fs`: S3, GCS, Azure, with a local copy of every run that is read.
 
 Runs are downloaded whole into a cache directory shared by the processes of a machine (`log/cache.py`), checked, and
-mapped from there: private memory stays small, and a run that is read in twenty batches is fetched once.
+mapped from there. Private memory stays small, and a run that is read in twenty batches is fetched once.
 
-`pyarrow.fs` reads and lists, but cannot create a file only if it is absent; `obstore` does that with a
-conditional put, which is also whole or not at all. Everything is written that way: a manifest so that two tasks
-cannot each believe in one of their own, a run so that a second attempt, killed half-way, cannot damage what
-the first one wrote under the same name. A filesystem without it is refused: HDFS is one, because Arrow's
-rename there replaces an existing file.
+`pyarrow.fs` reads and lists, but cannot create a file only if it is absent. `obstore` does that with a conditional put,
+which is also atomic. Everything is written that way: a manifest, so that two tasks cannot each publish their own; a
+run, so that a second attempt, killed half-way, cannot damage what the first one wrote under the same name. A filesystem
+without it is refused, for example HDFS, because Arrow's rename there replaces an existing file.
 
-Credentials come from the environment or the platform. Those in an S3 URI (`s3://KEY:SECRET@bucket/...`) are used, too,
-but Spark ships them to its executors with the query; they are blanked out in messages, other libraries' included.
+Credentials come from the environment or the platform. Those in an S3 URI (`s3://KEY:SECRET@bucket/...`) work too, but
+Spark ships them to its executors with the query. They are blanked out in messages, including other libraries'.
 """
 
 from __future__ import annotations
@@ -40,28 +39,28 @@ Publish = Callable[[str, bytes], bool]
 
 _OBJECT_STORES = ("s3", "s3a", "gs", "gcs", "az", "abfs", "abfss")
 
-# Bytes that are fetched at a time.
+# Bytes fetched at a time.
 _CHUNK_BYTES = 8 << 20
 
-# A driver that cannot reach the store must not keep its user waiting: the tasks will say so.
+# A driver that cannot reach the store must not keep its user waiting: the tasks will report it.
 _PROBE_S = datetime.timedelta(seconds=5)
 
 
 def open_remote(storage: Storage) -> RemoteFiles:
-    """The files behind a URI."""
+    """Open the files behind a URI."""
     uri = storage.uri
     scheme = uri.partition(":")[0].lower()
     if scheme not in _OBJECT_STORES:
         raise ConfigError(
-            f"state={hide(uri)!r}: no way is known to create a file atomically on {scheme}:// — use a local path, "
-            "s3://, gs:// or abfss://"
+            f"state={hide(uri)!r}: files cannot be created atomically on {scheme}://. Use a local path, s3://, gs:// "
+            "or abfss://"
         )
-    # Hadoop says s3a where everybody else says s3.
+    # Hadoop calls it s3a, everybody else s3.
     plain = "s3" + uri[3:] if scheme == "s3a" else uri
     try:
         filesystem, base = fs.FileSystem.from_uri(plain)
     except (pa.ArrowInvalid, OSError) as error:
-        # Without the error itself: it repeats the URI.
+        # `from None`, because the error repeats the URI.
         kind = StorageUnreachable if isinstance(error, OSError) else ConfigError
         raise kind(f"state={hide(uri)!r} cannot be opened: {scrub(str(error), uri)}") from None
     cache = open_cache(storage.cache, storage.cache_bytes).under(xxhash.xxh3_64_hexdigest(uri.encode()))
@@ -93,7 +92,7 @@ class RemoteFiles:
         )
 
     def make(self) -> None:
-        """An object store has no directories."""
+        """Do nothing: an object store has no directories."""
 
     def read(self, path: str) -> bytes:
         with self._reading(path), self.filesystem.open_input_stream(f"{self.base}/{path}") as source:
@@ -176,9 +175,9 @@ class RemoteFiles:
             self.filesystem.delete_dir(f"{self.base}/{name}")
 
     def replaces_objects(self) -> bool:
-        """Whether a conditional put replaces an object: tried out, in three requests.
+        """Test in three requests whether a conditional put replaces an object.
 
-        False also if it cannot be tried from here: for want of credentials, of a network or of `obstore`.
+        False also if it cannot be tested here, without credentials, network or `obstore`.
         """
         try:
             import obstore
@@ -225,7 +224,7 @@ class RemoteFiles:
 
     @contextlib.contextmanager
     def _reading(self, path: str) -> Iterator[None]:
-        """Tell an object that was removed meanwhile: Arrow asks for its size first, and then for its bytes."""
+        """Recognise an object that was removed meanwhile: Arrow asks for its size first, and then for its bytes."""
         with self._scrubbed():
             try:
                 yield
@@ -238,7 +237,7 @@ class RemoteFiles:
 
     @contextlib.contextmanager
     def _scrubbed(self) -> Iterator[None]:
-        """Errors of other libraries, without the credentials of the URI."""
+        """Remove the URI's credentials from errors of other libraries."""
         try:
             yield
         except FileNotFoundError:
@@ -256,18 +255,18 @@ def _to_file(path: str, fill: Callable[[Any], None]) -> None:
 
 
 def _below(uri: str, path: str) -> str:
-    """The URI of something inside: its parameters stay at the end."""
+    """The URI of a path inside; its parameters stay at the end."""
     place, mark, parameters = uri.partition("?")
     return f"{place.rstrip('/')}/{path}{mark}{parameters}"
 
 
 def _store(uri: str, *, quick: bool = False) -> Any:
-    """What `obstore` knows the URI's bucket by, with the credentials and parameters that `pyarrow.fs` takes from it."""
+    """The `obstore` store of the URI's bucket, with the credentials and parameters that `pyarrow.fs` takes from it."""
     from obstore.store import from_url
 
     config, client = _s3_config(uri) if uri.startswith("s3:") else ({}, {})
     retries: Any = {"max_retries": 1, "retry_timeout": _PROBE_S} if quick else None
-    # Client options hide those of the environment, such as a proxy: none are given unless the URI asks for them.
+    # Client options override the environment, such as a proxy, so pass none unless the URI asks for them.
     return from_url(uri, config=config or None, client_options=client or None, retry_config=retries)
 
 
@@ -292,7 +291,7 @@ def _s3_config(uri: str) -> tuple[Any, Any]:
 
 
 def _publisher(uri: str) -> Publish:
-    """Puts objects that are absent. What it needs is looked for at the first put: a reader does without."""
+    """A function that puts absent objects. It imports `obstore` at the first put, since readers do not need it."""
     stores: list[Any] = []
 
     def publish(path: str, content: bytes) -> bool:
@@ -317,10 +316,10 @@ def _publisher(uri: str) -> Publish:
         except AlreadyExistsError:
             return False
         except BaseError as error:
-            # Without the error itself: it repeats addresses.
+            # `from None`, because the error repeats addresses.
             raise StateError(
-                f"cannot write {path} to the state in {hide(uri)}: {scrub(str(error), uri)}. Nothing that was "
-                "committed is touched; start the query again when the storage can be written to"
+                f"cannot write {path} to the state in {hide(uri)}: {scrub(str(error), uri)}. Committed state is not "
+                "affected; start the query again when the storage is writable"
             ) from None
         failpoints.reach("put-written")
         return True

@@ -1,14 +1,14 @@
 """Run files: write sorted rows once, read them back verified and mapped.
 
-A run is one uncompressed Arrow IPC file, the order key first. It is one record batch, or one for each section
-where it is cut for the grid; a record batch is sorted in itself. Its name carries the batch, the partition, its
-number within it, and the checksum of its content: Spark may run a task twice, and a zombie may finish late, so
-batch and partition alone are not unique. What no manifest names does not exist.
+A run is one uncompressed Arrow IPC file, the order key first. It is one record batch, or one for each section if it is
+cut for the grid. Each record batch is sorted. The file name has the batch, the partition, the number within it, and the
+checksum of the content. Batch and partition alone are not unique: Spark may run a task twice, and a zombie may finish
+late. A file that no manifest names does not exist.
 
-Why not a random name: what a task sends through a shuffle must be the same each time it is run. Spark (from
-4.2 on, by its order-independent checksums) fails the job otherwise, when an executor is lost after the first
-result task has ended: https://issues.apache.org/jira/browse/SPARK-53575. Two attempts over the same rows now
-write the same file and describe it in the same words.
+Why not a random name: the data that a task sends through a shuffle must be the same each time it runs. Otherwise Spark
+(from 4.2 on, by its order-independent checksums) fails the job when an executor is lost after the first result task has
+ended: https://issues.apache.org/jira/browse/SPARK-53575. So two attempts over the same rows write the same file and the
+same description.
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ from watersmeet.model.facts import KeyRange, Run, RunStats
 
 RUNS = "runs"
 
-# Shares into which the marks of a run cut its rows: enough to place a bound within a few per cent.
+# Shares into which the marks cut a run's rows: enough to place a bound within a few per cent.
 MARK_SHARES = 32
-# Keys looked at for the marks of one section.
+# Keys sampled for the marks of one section.
 _MARK_SAMPLE = 1024
 
 
@@ -50,10 +50,10 @@ def write_run(
     marked: bool = False,
     stats: RunStats | None = None,
 ) -> Run:
-    """Store sorted rows, or sorted rows by section number. None of them is empty.
+    """Store sorted rows, or sorted rows by section number. None of them may be empty.
 
-    `label` tells where the run came from (partition or merge); no two runs that come out of one task may share
-    it, as they may hold the same rows. `marked` runs carry `marks`; `stats` is what the scheme records.
+    `label` says where the run came from (partition or merge). No two runs of one task may share it, because they may
+    hold the same rows. `marked` runs carry `marks`; `stats` is the scheme's record.
     """
     stem = f"{RUNS}/{input}/{batch:010d}-{label}"
     parts = [rows] if isinstance(rows, Sorted) else list(rows.values())
@@ -80,7 +80,7 @@ def write_run(
 
 
 def section_rows(rows: Sorted | Mapping[int, Sorted]) -> tuple[int, ...]:
-    """The rows of each section, by number; empty for rows that are not cut."""
+    """The number of rows of each section; empty for rows without sections."""
     if isinstance(rows, Sorted):
         return ()
     return tuple(len(rows[number]) if number in rows else 0 for number in range(max(rows) + 1))
@@ -107,7 +107,7 @@ class RunReader:
     ) -> dict[int, Sorted]:
         """The rows of a run within a key range, with just these columns, by section. Nothing is copied.
 
-        A run that is not cut is one section, number 0. `sections` says which ones are wanted; None is all.
+        A run without sections is one section, number 0. `sections` selects some of them; None is all.
         """
         found = {}
         for number, section in self._whole(run).items():
@@ -122,7 +122,7 @@ class RunReader:
         return self._whole(run)[0].keys
 
     def forget_all_but(self, paths: Iterable[str]) -> None:
-        """Unmap what is no longer live, and what has left the cache: its disk space comes back only then."""
+        """Unmap runs that are no longer live or have left the cache: only that frees their disk space."""
         alive = frozenset(paths)
         for path in [p for p in self._open if p not in alive or not self._files.has_copy(p)]:
             del self._open[path]
@@ -149,12 +149,12 @@ class RunReader:
         try:
             return self._files.map(path)
         except CacheFull:
-            # Copies that were dropped take up space as long as they are mapped here. Those in use stay.
+            # Dropped copies take up space as long as they are mapped here. Those in use stay.
             self._open.clear()
         return self._files.map(path)
 
     def _checked(self, run: Run) -> pa.Buffer | str:
-        """The run's bytes if they are the ones written, else what is wrong with them."""
+        """The run's bytes if they are intact, else what is wrong with them."""
         try:
             content = self._mapped(run.path)
         except FileNotFoundError:
@@ -162,7 +162,7 @@ class RunReader:
         if content.size != run.bytes:
             return f"is truncated or padded: {content.size} bytes instead of {run.bytes}"
         if checksum(content) != run.checksum:
-            return "is damaged: its checksum is not the one written"
+            return "is damaged: its checksum does not match"
         return content
 
 

@@ -1,16 +1,16 @@
 """Starts of the query: each claims the next number, once, and records the first batch that reached the operator.
 
-The number is the run sequence of all manifests of the start. The first ingest task to run claims it, with the same
-atomic creation that publishes manifests, and sends it to the join tasks in its descriptor. A join task claims only if
-it received no descriptor: a late task of an old start must not come out as the newest one.
+The number is the run sequence of all manifests of the start. The first ingest task claims it, with the same atomic
+creation that publishes manifests, and sends it to the join tasks in its descriptor. A join task claims only if it
+received no descriptor: a late task of an old start must not become the newest start.
 
-A start takes one more than the highest number in `starts` and in the names of the manifests, so that a lost folder
-`starts` does not make an old manifest look newer than a new one. Numbers are consecutive. So a claim is found by name,
-one above the other, also where a listing does not show it yet.
+A start takes one more than the highest number in `starts` and in the names of the manifests. So losing the folder
+`starts` does not make an old manifest look newer than a new one. Numbers are consecutive, so a claim is found by name,
+one above the other, even if a listing does not show it yet.
 
-Not guaranteed: the order of two starts whose first tasks run at the same moment, or of a start that hung before its
-claim. The latter takes a higher number than the live one and is refused before it publishes anything, if the live one
-has done later batches meanwhile (`parents.check_not_overtaken`). The live one ends too; its next start goes on.
+The order is not guaranteed for two starts whose first tasks run at the same moment, or for a start that hung before its
+claim. The latter takes a higher number than the live one, and is refused before it publishes anything if the live one
+has done later batches meanwhile (`parents.check_not_overtaken`). The live one ends too; its next start continues.
 """
 
 from __future__ import annotations
@@ -29,25 +29,25 @@ from watersmeet.model.facts import Start
 
 STARTS = "starts"
 
-# A claim is kept for a day although no retained manifest belongs to its start: a late task that finds its own claim
+# A claim is kept for a day even if no retained manifest belongs to its start: a late task that finds its own claim
 # does not make another. No task lives that long.
 KEPT_CLAIM_S = 86_400.0
-# A query that crashes as it starts, again and again, makes many claims in a day. A new start reads all that are kept.
+# A query that crashes at every start makes many claims in a day. A new start reads all that are kept.
 KEPT_CLAIMS = 100
 
-# Format 3 and older: nothing but the run id.
+# Format 3 and older: only the run id.
 _BARE_RUN = re.compile(rb"[\w.-]+")
 
 
 def find_start(files: Files, run: str) -> Start | None:
-    """The start that this run of the query has claimed, if it has."""
+    """The start that this run of the query has claimed, or None."""
     return search_start(files, run)[0]
 
 
 def search_start(files: Files, run: str) -> tuple[Start | None, int]:
-    """The start of a run, if it has claimed one; and the highest number of any, also of one that is listed late.
+    """The start that a run has claimed, or None, and the highest number of any start, including late-listed ones.
 
-    The name of a manifest says whose its start is. Only claims that no manifest tells of are read.
+    The name of a manifest says whose its start is. Only claims without a manifest are read.
     """
     names = list_manifests(files)
     numbers = _numbers(files)
@@ -55,7 +55,7 @@ def search_start(files: Files, run: str) -> tuple[Start | None, int]:
     runs: dict[int, set[str]] = {}
     for name in names:
         runs.setdefault(name.run_seq, set()).add(name.run)
-    # A late listing of claims beside one of manifests that is up to date.
+    # The listing of claims may be older than the listing of manifests.
     unlisted = range(max((*numbers, highest - KEPT_CLAIMS, -1)) + 1, highest + 1)
     for number in sorted({*numbers, *unlisted}, reverse=True):
         if run in runs.get(number, {run}):
@@ -72,13 +72,13 @@ def search_start(files: Files, run: str) -> tuple[Start | None, int]:
 def claim_start(files: Files, run: str, batch: int, highest: int | None = None) -> Start:
     """The start of this run: the one that it has claimed, or the next number with `batch` as its first batch.
 
-    `highest` is what `search_start` told a caller who did not find the run.
+    `highest` is the number that `search_start` returned if it did not find the run.
     """
     if highest is None:
         found, highest = search_start(files, run)
         if found is not None:
             return found
-    # Each number above those that were searched is tried, so that the claim of another task of this start is met.
+    # Try each number above those that were searched, to meet a claim by another task of this start.
     for number in itertools.count(highest + 1):
         mine = Start(number, run, batch)
         if files.publish(path_of(number), encode_checked(mine)):
@@ -92,13 +92,13 @@ def claim_start(files: Files, run: str, batch: int, highest: int | None = None) 
 
 
 def next_number(files: Files) -> int:
-    """One more than the highest number of a start, also of one that a late listing does not show."""
+    """One more than the highest number of a start, including one that a late listing does not show."""
     listed = _highest(_numbers(files), list_manifests(files))
     return listed + 1 + sum(1 for _ in _above(files, listed))
 
 
 def read_start(files: Files, number: int) -> Start | None:
-    """A claim by its number; None if there is none. CorruptFile if it is damaged."""
+    """Read a claim by its number; None if it is missing, CorruptFile if it is damaged."""
     path = path_of(number)
     try:
         content = files.read(path)
@@ -108,21 +108,21 @@ def read_start(files: Files, number: int) -> Start | None:
         return Start(number, content.decode(), None)
     found = decode_checked(Start, content, f"the claim {path} of a start in {files.place}", _ADVICE)
     if found.number != number:
-        raise CorruptFile(f"the claim {path} in {files.place} is the one of start {found.number}. {_ADVICE}")
+        raise CorruptFile(f"the claim {path} in {files.place} belongs to start {found.number}. {_ADVICE}")
     return found
 
 
 def check_current(files: Files, start: Start) -> None:
-    """Refuse to go on if a later start of the same query has taken over: it may be at the same batch.
+    """Raise if a later start of the same query has taken over: it may be at the same batch.
 
-    Two drivers on one checkpoint would otherwise both publish, and the next start could build on the one
-    that Spark did not commit. The claims are opened by name: a listing may be late.
+    Otherwise two drivers on one checkpoint would both publish, and the next start could build on the one that Spark
+    did not commit. The claims are opened by name: a listing may be late.
     """
     mine = read_start(files, start.number)
     if mine is None:
         raise CorruptFile(
-            f"the claim {path_of(start.number)} of this start is missing in {files.place}: somebody changed the "
-            "state directory while the query ran. Start the query again"
+            f"the claim {path_of(start.number)} of this start is missing in {files.place}: the state directory was "
+            "changed while the query ran. Start the query again"
         )
     if mine.run != start.run or next(_above(files, start.number), None) is not None:
         raise StateInUse(
@@ -132,7 +132,7 @@ def check_current(files: Files, start: Start) -> None:
 
 
 def forget_starts_before(files: Files, number: int, now_s: float) -> None:
-    """Drop old claims of starts that no retained manifest belongs to."""
+    """Remove old claims of starts that no retained manifest belongs to."""
     for info in files.entries(STARTS):
         claimed = start_number(info.name)
         if claimed is not None and claimed < number:
@@ -143,7 +143,7 @@ def forget_starts_before(files: Files, number: int, now_s: float) -> None:
 
 
 def starts_before(files: Files, number: int, names: Sequence[ManifestName]) -> Iterator[Start]:
-    """The starts below a number, newest first: by their claims, or by their manifests where a claim is lost."""
+    """The starts below a number, newest first: by their claims, or by their manifests if a claim is lost."""
     runs = {name.run_seq: name.run for name in names}
     oldest = min(runs, default=number)
     for below in range(number - 1, -1, -1):
@@ -173,7 +173,7 @@ def _highest(numbers: Sequence[int], names: Sequence[ManifestName]) -> int:
 
 
 def _above(files: Files, number: int) -> Iterator[Start]:
-    """The claims above a number, by name, up to the first that is not there."""
+    """The claims above a number, by name, up to the first missing one."""
     for later in itertools.count(number + 1):
         found = read_start(files, later)
         if found is None:
@@ -182,9 +182,9 @@ def _above(files: Files, number: int) -> Iterator[Start]:
 
 
 def _read_if_whole(files: Files, number: int, *, may_be_mine: bool) -> Start | None:
-    """A claim; None if it is gone, or damaged and certainly not the one of the run that is sought.
+    """A claim; None if it is gone, or damaged and certainly not that of the wanted run.
 
-    Without manifests, which would name its run, a claim may be ours only if no later start has come.
+    Without manifests, which would name its run, a claim may be ours only if there is no later start.
     """
     try:
         return read_start(files, number)

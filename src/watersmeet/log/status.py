@@ -1,8 +1,8 @@
-"""What a state directory holds, read from its manifests and listings: no Spark, no locks, nothing written.
+"""The content of a state directory, from its manifests and listings: no Spark, no locks, no writes.
 
-It is read beside a running query, so the files may change under it: a manifest that the query removes
-between our listing and our reading is not damage. Runs are checked by name and size only; their checksums
-are verified by the join itself, before a run is first used.
+The query may be running, so files may change meanwhile: a manifest that the query removes between our listing and our
+reading is not damage. Runs are checked by name and size only. The join verifies their checksums before it first uses
+them.
 
 Layout: STATE / join name / query id / {manifests, runs / input, receipts}.
 """
@@ -28,13 +28,13 @@ from watersmeet.schemes.scheme import Shown
 
 _FOLDERS = frozenset({MANIFESTS, RUNS, RECEIPTS})
 
-# Folder names shown when a directory holds something else.
+# Folder names shown if the directory is not a state.
 _SHOWN_FOLDERS = 5
 
 
 @dataclass(frozen=True, slots=True)
 class InputStatus:
-    """One input of a join: its live state, and what it brought since the query began."""
+    """One input of a join: its live state, and its totals since the query began."""
 
     name: str
     runs: int
@@ -49,9 +49,9 @@ class InputStatus:
 
 @dataclass(frozen=True, slots=True)
 class WindowStatus:
-    """The window of a join, as people write it, and the watermark that the rows of the next batch are judged by.
+    """The window of a join as text, and the watermark for the rows of the next batch.
 
-    `newest` is the latest time that each input has shown: the watermark waits for the one that is behind.
+    `newest` is the latest time of each input: the watermark waits for the input that is behind.
     """
 
     within: str
@@ -64,9 +64,9 @@ class WindowStatus:
 class JoinStatus:
     """One join in one query. `batch` is None before the first batch; `age_s` is the time since it was written.
 
-    `pending_rows` (an estimate) and `pending_parts` are the merging debt. `disk_bytes` counts every file,
-    also those that no batch needs any more and that are not removed yet. `gaps` are batches whose rows may be missing
-    because acceptGap named them. `plan` is what the scheme decided for the last batch.
+    `pending_rows` (an estimate) and `pending_parts` are the merging debt. `disk_bytes` counts every file, including
+    unneeded ones that are not removed yet. `gaps` are batches whose rows may be missing because acceptGap named them.
+    `plan` is the scheme's plan for the last batch.
     """
 
     name: str
@@ -89,7 +89,7 @@ class JoinStatus:
 
     @property
     def shown(self) -> Shown | None:
-        """The plan for people."""
+        """The plan for display."""
         if self.plan is None or self.strategy is None:
             return None
         return SCHEMES[self.strategy].show(self.plan, [one.name for one in self.inputs])
@@ -116,7 +116,7 @@ class Status:
 
 
 def read_status(state: str | os.PathLike[str], *, clock: Callable[[], float] = time.time) -> Status:
-    """The live picture of a state directory; StateError if there is no state in it."""
+    """The present status of a state directory; StateError if it has no state."""
     files = open_files(state)
     try:
         joins = [
@@ -134,7 +134,7 @@ def read_status(state: str | os.PathLike[str], *, clock: Callable[[], float] = t
 
 
 def join_status(files: Files, name: str, query: str, *, now_s: float, verify: bool = True) -> JoinStatus:
-    """One join of one query. Without `verify` only the newest manifest is read: cheap enough for each batch."""
+    """The status of one join in one query. Without `verify` it reads only the newest manifest."""
     mine = files.under(name, query)
     names = list_manifests(mine)
     newest, damage = _newest_readable(mine, names)
@@ -180,7 +180,7 @@ def _window(manifest: Manifest) -> WindowStatus | None:
 
 
 def _newest_readable(files: Files, names: list[ManifestName]) -> tuple[Manifest | None, list[str]]:
-    """The newest manifest that can be read, and what was wrong with any newer one."""
+    """The newest readable manifest, and the damage of any newer one."""
     damage: list[str] = []
     for name in reversed(names):
         manifest, problem = _read(files, name)
@@ -193,7 +193,7 @@ def _newest_readable(files: Files, names: list[ManifestName]) -> tuple[Manifest 
 
 
 def _read(files: Files, name: ManifestName) -> tuple[Manifest | None, str | None]:
-    """The manifest, or what is wrong with it; neither if the running query has just removed it."""
+    """The manifest, or its damage; neither if the running query has just removed it."""
     try:
         return read_manifest(files, name), None
     except CorruptFile as error:
@@ -201,7 +201,7 @@ def _read(files: Files, name: ManifestName) -> tuple[Manifest | None, str | None
 
 
 def _damaged_manifests(files: Files, names: list[ManifestName], newest: Manifest | None) -> list[str]:
-    """What is wrong with the manifests older than the newest readable one: a rollback would need them."""
+    """The damage of manifests older than the newest readable one, which a rollback would need."""
     if newest is None:
         return []
     here = (newest.run_seq, newest.batch.number)
@@ -210,7 +210,7 @@ def _damaged_manifests(files: Files, names: list[ManifestName], newest: Manifest
 
 
 def _lost_manifests(files: Files, names: list[ManifestName], newest: Manifest | None) -> list[str]:
-    """The batches of the newest start that left no manifest: the checkpoint cannot be rolled back to the next one."""
+    """The batches of the newest start without a manifest: the checkpoint cannot be rolled back to the next one."""
     if newest is None:
         return []
     batches = {name.batch for name in names if name.run_seq == newest.run_seq}
@@ -219,7 +219,7 @@ def _lost_manifests(files: Files, names: list[ManifestName], newest: Manifest | 
         for number in range(min(batches, default=0), newest.batch.number)
         if number not in batches and not any(number in gap for gap in newest.gaps)
     ]
-    # Asked by name: it may have come while the folder was listed.
+    # Ask by name: it may have been written during the listing.
     return [
         f"manifest {name.path} of batch {name.batch} in {files.place} is missing"
         for name in absent
@@ -276,6 +276,6 @@ def _nothing_found(files: Files) -> str:
         folders
     )
     if above:
-        return f"{files.place} is a part of a state directory: give the directory that was passed as state="
+        return f"{files.place} is part of a state directory: give the directory that was passed as state="
     shown = ", ".join(folders[:_SHOWN_FOLDERS])
     return f"there is no Watersmeet state in {files.place}: it holds {shown}"

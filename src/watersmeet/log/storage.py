@@ -1,9 +1,9 @@
 """Where state lives: one directory of immutable files.
 
-Everything above speaks to a `Files`: relative paths in, bytes and buffers out. Two things matter here.
-`publish` creates a file whole or not at all and never replaces one: it is the only point where two tasks
-can race, and what makes a manifest the single truth of its batch. `map` gives the bytes of a run without
-copying them into private memory: mapped from disk, or from a local copy of a remote file.
+Everything above uses a `Files`: relative paths in, bytes and buffers out. Two operations matter. `publish` creates a
+file whole or not at all and never replaces one. It is the only point where two tasks can race, and makes a manifest the
+single truth of its batch. `map` gives the bytes of a run without copying them into private memory: mapped from disk, or
+from a local copy of a remote file.
 
 `log/files.py` has the files of a local disk, `log/remote.py` those of an object store.
 """
@@ -21,16 +21,16 @@ from watersmeet.credentials import hide
 from watersmeet.errors import ConfigError
 from watersmeet.log.codec import checksum
 
-# A new state directory: rows are in it, so nobody else gets in unless the user says so.
+# The mode of a new state directory: it holds rows, so it is private by default.
 STATE_MODE = 0o700
 
-# `file:///x`, `s3://bucket/x`: two letters at least, so that a Windows drive is not taken for a scheme.
+# `file:///x`, `s3://bucket/x`: at least two letters, so that a Windows drive is not a scheme.
 SCHEME = re.compile(r"^[A-Za-z][A-Za-z0-9+.-]+:")
 
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Storage:
-    """Where state is and how it is opened there. `uri` may hold a credential; as text it is blanked out.
+    """The location of state and how to open it. `uri` may hold a credential, which is blanked out as text.
 
     `cache` and `cache_bytes` are for remote state, `fsync` and `mode` for a local directory.
 
@@ -70,7 +70,7 @@ class StoredFile:
 
 
 class StorageUnreachable(ConfigError):
-    """The storage cannot be reached from this machine: it may be from another."""
+    """The storage cannot be reached from this machine. Another machine may reach it."""
 
 
 class Files(Protocol):
@@ -78,16 +78,16 @@ class Files(Protocol):
 
     @property
     def place(self) -> str:
-        """The directory as the user wrote it, for messages: without its credentials."""
+        """The directory as the user wrote it, without credentials, for messages."""
         ...
 
     @property
     def storage(self) -> Storage:
-        """What opens this directory again, also in another process."""
+        """The settings that open this directory again, in any process."""
         ...
 
     def make(self) -> None:
-        """Make the directory if it is missing and somebody else is about to write there."""
+        """Make the directory if it is missing, for another writer."""
         ...
 
     def under(self, *parts: str) -> Files: ...
@@ -101,7 +101,7 @@ class Files(Protocol):
         ...
 
     def forget_copy(self, path: str) -> bool:
-        """Drop a local copy of a remote file, if there can be one: the next `map` fetches it anew."""
+        """Drop the local copy of a remote file, if there can be one: the next `map` fetches it again."""
         ...
 
     def has_copy(self, path: str) -> bool:
@@ -109,13 +109,11 @@ class Files(Protocol):
         ...
 
     def write(self, stem: str, schema: pa.Schema, batches: Sequence[pa.RecordBatch]) -> StoredFile:
-        """Write record batches as an Arrow IPC file named `<stem>-<checksum>.arrow`: the same rows twice
-        are the same file.
-        """
+        """Write record batches as an Arrow IPC file named `<stem>-<checksum>.arrow`, the same for the same rows."""
         ...
 
     def publish(self, path: str, content: bytes) -> bool:
-        """Create the file, whole, unless it is there already. True if this call created it."""
+        """Create the whole file unless it exists. Return True if this call created it."""
         ...
 
     def exists(self, path: str) -> bool: ...
@@ -127,9 +125,9 @@ class Files(Protocol):
     def folders(self) -> list[str]: ...
 
     def delete(self, path: str) -> None:
-        """Remove a file; nothing happens if it is gone already."""
+        """Remove a file, if it exists."""
         ...
 
     def delete_folder(self, name: str) -> None:
-        """Remove a folder and all that is in it; nothing happens if it is gone already."""
+        """Remove a folder with all its content, if it exists."""
         ...

@@ -36,7 +36,7 @@ def check_compatible(old: JoinSignature, new: JoinSignature) -> None:
 
 
 def _refuse_zone(old: str, new: str) -> None:
-    """Refuse another zone. An unknown one is refused too: it would replace the recorded one, and later any would pass."""
+    """Refuse another zone. An unknown one is refused too: once recorded, any zone would pass."""
     found, remedy = f"it is {new}", f"Set spark.sql.session.timeZone to {old} before the join is built"
     if not new:
         found = "it is unknown, because this platform does not tell the setting"

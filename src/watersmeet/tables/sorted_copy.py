@@ -110,7 +110,7 @@ class OpenSortedCopy(OpenTable):
         if self._files.forget_copy(self._paths[part]):
             content = self._content(page)
         if not self._is_whole(page, content):
-            raise self._damaged(page, "is damaged: its checksum is not the one written")
+            raise self._damaged(page, "is damaged: its checksum does not match")
         return content
 
     def _is_whole(self, page: int, content: pa.Buffer) -> bool:
