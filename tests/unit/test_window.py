@@ -159,9 +159,14 @@ def test_a_batch_has_no_rows_that_came_before():
             "at most 90 seconds apart",
         ),
         (Window(OVER_TIME, 86_400_000_000, 0, "timestamp_ntz"), "1 day", "0 seconds", "at most 1 day apart"),
-        (Window(OVER_TIME, 7, 1, "date"), "7 days", "1 day", "taken up to 1 day late"),
+        (Window(OVER_TIME, 7, 1, "date"), "7 days", "1 day", "accepted up to 1 day late"),
         (Window(OVER_TIME, 3600, 0, "integer"), "3600", "0", "at most 3600 apart"),
-        (Window(OVER_ROWS, 5), "5 rows", "0 rows", "a row meets the last 5 rows of the other input"),
+        (
+            Window(OVER_ROWS, 5),
+            "5 rows",
+            "0 rows",
+            "each row is matched against the last 5 rows of the other input",
+        ),
     ],
 )
 def test_windows_are_shown_as_people_write_them(found, width, late, words):

@@ -1,7 +1,7 @@
-"""The operator driven in one process, without Spark: for tests, simulation and small data.
+"""Run the operator in one process, without Spark: for tests, simulation and small data.
 
-It runs the same ingest, plan, join, commit, merge and clean-up as the Spark driver, over the same files. What
-it cannot do is evaluate SQL that only Spark knows: such a predicate is refused here.
+It runs the same ingest, plan, join, commit, merge and clean-up as the Spark driver, over the same files. It refuses
+predicates that only Spark can evaluate.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ Rows: TypeAlias = "pa.Table | pa.RecordBatch | Sequence[pa.RecordBatch]"
 
 @dataclass(frozen=True, slots=True)
 class TaskWork:
-    """What one task did in a batch: fresh rows looked up, results given out (before `select`), seconds."""
+    """The work of one task in a batch: fresh rows looked up, results emitted (before `select`), seconds."""
 
     probed: int
     emitted: int
@@ -83,7 +83,7 @@ class LocalJoin:
     how: str = INNER
     max_delay_s: float = 0.0
     memory: int = PAGE_MEMORY
-    # Of the last batch, by task.
+    # Work of the last batch, by task.
     work: tuple[TaskWork, ...] = ()
 
     def __post_init__(self) -> None:
@@ -139,13 +139,13 @@ class LocalJoin:
         )
 
     def batch(self, **inputs: Rows) -> pa.Table:
-        """Run one micro-batch and return its results. An input that is left out has no new rows."""
+        """Run one micro-batch and return its results. An omitted input has no new rows."""
         results: list[pa.RecordBatch] = []
         self._run(inputs, results.append)
         return self._project(results)
 
     def count(self, **inputs: Rows) -> int:
-        """Run one micro-batch, drop its results as they come and return how many there were."""
+        """Run one micro-batch and return the number of its results, without keeping them."""
         self._run(inputs, lambda result: None)
         return sum(task.emitted for task in self.work)
 
@@ -173,7 +173,7 @@ class LocalJoin:
         return self.operator.ingest(batch, name, partition, arriving)
 
     def _arriving(self, name: str, rows: pa.RecordBatch) -> pa.RecordBatch:
-        """What the Spark driver has the JVM do: prune the columns, compute the keys that are expressions."""
+        """Do what the JVM does for the Spark driver: prune the columns and compute keys that are expressions."""
         guard = self._compiled.guard(name)
         if guard is not None:
             values = {(name, c.name): rows.column(c.name) for c in columns_of(guard.expression)}
@@ -188,21 +188,21 @@ class LocalJoin:
         compiled = self._compiled
         if compiled.spark_checks:
             raise PredicateError(
-                "this predicate needs Spark to evaluate it; the local driver cannot", str(self.on)
+                "only Spark can evaluate this predicate; the local driver cannot", str(self.on)
             )
         for key in compiled.computed:
             if not supports(_uncast(key)) or not _casts_exactly(key.expression):
                 raise PredicateError(
-                    f"the key {key.sql} needs Spark to compute it; the local driver cannot", str(self.on)
+                    f"only Spark can compute the key {key.sql}; the local driver cannot", str(self.on)
                 )
         for item in self._selected or ():
             if not isinstance(item.expression, Column) and not supports(item.expression):
                 raise PredicateError(
-                    f"{item.text} needs Spark to compute it; the local driver cannot", item.text
+                    f"only Spark can compute {item.text}; the local driver cannot", item.text
                 )
 
     def _project(self, results: list[pa.RecordBatch]) -> pa.Table:
-        """Name the results: the selected columns, or one struct per input."""
+        """Name the results: the selected columns, or one struct for each input."""
         output = self._compiled.join.output
         schema = pa.schema([pa.field(c.name, self._arrow[c.input].field(c.column).type) for c in output])
         flat = pa.Table.from_batches(results).cast(schema) if results else schema.empty_table()
@@ -229,15 +229,15 @@ def _select(item: Selected, columns: dict[tuple[str, str], pa.Array], rows: int,
 
 
 def _uncast(key: ComputedKey) -> Expression:
-    """The kernel casts integers and floats by itself when it makes the order key."""
+    """The key without its cast: the kernel casts integers and floats itself when it makes the order key."""
     expression = key.expression
     return expression.args[0] if isinstance(expression, Call) and expression.op == "cast" else expression
 
 
 def _casts_exactly(expression: Expression) -> bool:
-    """Whether Arrow's cast of a key is Spark's: not where text is parsed or a decimal is rounded.
+    """Whether Arrow casts a key exactly as Spark does: not if text is parsed or a decimal is rounded.
 
-    Integers become the nearest float in both, and of two equally near ones the even one.
+    Both turn integers into the nearest float, and round ties to even.
     """
     if not isinstance(expression, Call) or expression.op != "cast":
         return True
@@ -249,7 +249,7 @@ def _compute(expression: Expression, rows: pa.RecordBatch, ansi: bool) -> pa.Arr
     values = {(c.input, c.name): rows.column(c.name) for c in columns_of(expression)}
     if isinstance(expression, Call) and expression.op == "cast":
         inner = evaluate(expression.args[0], values, rows.num_rows, ansi=ansi)
-        # As in Spark, an integer that a float does not hold becomes the nearest one; Arrow would refuse it.
+        # As in Spark, round an integer to the nearest float; Arrow would refuse.
         return inner.cast(arrow_type(expression.type), safe=not expression.type.floating)
     return evaluate(expression, values, rows.num_rows, ansi=ansi)
 

@@ -1,7 +1,7 @@
-"""Typed expressions: what a predicate or a selected column says, after names and types are resolved.
+"""Typed expressions: a predicate or a selected column after names and types are resolved.
 
-The tree is data only. `kernel/evaluate.py` knows how to compute the part of it whose Spark meaning
-Arrow can reproduce exactly; everything else is left to Spark, which reads the user's own text.
+The tree is data only. `kernel/evaluate.py` computes the part that Arrow can evaluate exactly as Spark does. Everything
+else is left to Spark, which reads the user's own text.
 """
 
 from __future__ import annotations
@@ -35,9 +35,9 @@ class Literal:
 class Call:
     """An operator or function: `op` is the SQL symbol or the lower-case function name.
 
-    Words with an operator's meaning: `= <=> <> < <= > >= and or not is_null in + - * / % neg abs cast
-    coalesce case field`. `in` has the needle first; `cast` goes to `type`; `case` is condition, value,
-    ..., else; `field` has the struct first and the field's name as a string literal second.
+    Operators: `= <=> <> < <= > >= and or not is_null in + - * / % neg abs cast coalesce case field`. `in` has the
+    needle first; `cast` goes to `type`; `case` is condition, value, ..., else; `field` has the struct first and the
+    field's name as a string literal second.
     """
 
     op: str
@@ -49,7 +49,7 @@ Expression = Column | Literal | Call
 
 
 def columns_of(expression: Expression) -> Iterator[Column]:
-    """Every column that the expression reads, in reading order, repeats included."""
+    """Every column that the expression reads, in reading order, with repeats."""
     if isinstance(expression, Column):
         yield expression
     elif isinstance(expression, Call):
@@ -105,7 +105,7 @@ WORD_DIGITS = 18
 
 
 def dropped_bits(precision: int) -> int:
-    """How many low bits of the unscaled value an order word of a decimal leaves out.
+    """The low bits of the unscaled value that a decimal's order key leaves out.
 
     >>> dropped_bits(18), dropped_bits(20), dropped_bits(38)
     (0, 4, 64)
@@ -115,13 +115,13 @@ def dropped_bits(precision: int) -> int:
 
 @dataclass(frozen=True, slots=True)
 class Band:
-    """`low <= left - right <= high`, compared in `type`; a bound that is None does not bind.
+    """`low <= left - right <= high`, compared in `type`. A bound of None does not apply.
 
-    Integer bounds count steps of the order word (kernel/keys.py): units of an integer, days, microseconds,
-    units of the last decimal place. Float bounds are distances between float or double values. A pair of
-    rows satisfies the predicate exactly if it lies in the band and `residual` (if any) is true. `exact` says
-    that the band decides its own conjuncts, so that they are not in `residual` again; `two_sided` that it
-    binds from both sides, so that the number of partners of a row does not grow with the history's spread.
+    Integer bounds count steps of the order key (kernel/keys.py): units of an integer, days, microseconds, units of the
+    last decimal place. Float bounds are distances between float or double values. A pair of rows satisfies the
+    predicate exactly if it lies in the band and `residual` (if any) is true. `exact` says that the band decides its own
+    conjuncts, so that they are not in `residual` again. `two_sided` says that both bounds apply, so that a row's number
+    of partners does not grow with the spread of the history.
     """
 
     left: KeySide
@@ -143,7 +143,7 @@ class Band:
 
 @dataclass(frozen=True, slots=True)
 class Guard:
-    """What the predicate asks of the rows of one input alone, with its Spark SQL."""
+    """The condition of the predicate on the rows of one input alone, with its Spark SQL."""
 
     input: str
     expression: Expression
@@ -154,14 +154,14 @@ class Guard:
 class Predicate:
     """A join condition, split: every key pair holds AND the residual (if any) is true.
 
-    `bands` are another way to find pairs, one for each two inputs that no key joins and that an inequality does. A
-    band implies nothing that the residual does not say; a join that uses it checks `band.residual` instead.
+    `bands` are another way to find pairs: one for each two inputs that an inequality joins and no key does. A band
+    implies nothing that the residual does not say. A join that uses it checks `band.residual` instead.
 
-    `guards` are the conjuncts that read one input, for each input. They are in the residual too; rows that
-    fail them need not be taken in, and what they guard (a division, say) must not be computed for such rows.
+    `guards` are the conjuncts that read one input, for each input. They are in the residual too. Rows that fail them
+    need not be stored, and what they guard (a division, say) must not be computed for these rows.
 
-    `text` is what the user wrote; Spark evaluates it where the kernel cannot. `canonical` is equal for
-    two texts that differ only in spelling (white space, letter case, brackets, order of the conjuncts).
+    `text` is the user's text, which Spark evaluates if the kernel cannot. `canonical` is equal for two texts that
+    differ only in spelling (white space, letter case, brackets, order of the conjuncts).
     """
 
     text: str

@@ -1,7 +1,7 @@
 """The facts of a running join: runs, merges, plans and the manifest of one committed micro-batch.
 
-All of it is immutable and says exactly what it holds. `log/manifests.py` writes it as checked JSON;
-`plan/` decides over it; nothing here touches a file or a clock.
+All facts are immutable. `log/manifests.py` writes them as checked JSON, and `plan/` decides over them. Nothing here
+touches a file or a clock.
 """
 
 from __future__ import annotations
@@ -14,19 +14,19 @@ from watersmeet.model.window import Window
 # Order keys are unsigned 64-bit; a range is half open, so its end may be one past the last key.
 KEY_SPACE = 1 << 64
 
-# The format of manifests and runs. Raised when an older reader would misread; unknown formats are refused.
+# The format of manifests and runs. Raised when an older reader would misread them. Unknown formats are refused.
 FORMAT = 5
 
 
 class SchemePlan:
-    """What a scheme decided for one batch. Each scheme has a frozen dataclass of its own; `kind` names it in JSON."""
+    """A scheme's decision for one batch. Each scheme has its own frozen dataclass; `kind` names it in JSON."""
 
     __slots__ = ()
     kind: ClassVar[str]
 
 
 class RunStats:
-    """What a scheme has recorded about a run, for its later plans; as `SchemePlan`."""
+    """A scheme's record about a run, for its later plans. Each scheme has its own class, as for `SchemePlan`."""
 
     __slots__ = ()
     kind: ClassVar[str]
@@ -34,7 +34,7 @@ class RunStats:
 
 @dataclass(frozen=True, slots=True)
 class BatchId:
-    """Which micro-batch this is: the query (stable over restarts), its run (new at each start), the number."""
+    """A micro-batch: the query (stable over restarts), its run (new at each start), the number."""
 
     query: str
     run: str
@@ -45,7 +45,7 @@ class BatchId:
 class Start:
     """One start of the query: its number, which grows with every start, and the first batch that reached the operator.
 
-    From that batch on every batch of the start leaves a manifest. The first batch is None where an older format did not
+    From that batch on every batch of the start leaves a manifest. The first batch is None if an older format did not
     record it.
     """
 
@@ -86,13 +86,12 @@ FULL_RANGE = KeyRange(0, KEY_SPACE)
 class Run:
     """An immutable sorted file. `low` and `high` are its smallest and largest order key, both inclusive.
 
-    Files that share a `group` were cut from one sorted sequence and count as one where the number of sequences
-    matters: a key is in one of them, or in several only where it fills them all. `row_bytes` is the size of the rows
-    without what the file adds for each section. `sections` are the rows of each section, by number, of a run that is
-    cut into sections, each sorted in itself. `marks` are keys that cut the rows into equal shares, from the lowest
-    to the highest, where order keys say something about the values. `times` do the same by window time, where the join
-    has a window; `base` is what they have more than the stored ones (rows are numbered when their batch is planned).
-    `stats` is what the scheme recorded.
+    Files that share a `group` were cut from one sorted sequence and count as one sequence: a key is in one of them, or
+    in several only if it fills them. `row_bytes` is the size of the rows without the file's overhead for each section.
+    `sections` has the rows of each section, by number, if the run is cut into sections, each sorted. `marks` are keys
+    that cut the rows into equal shares, from the lowest to the highest, if order keys follow the values. `times` do the
+    same by window time, if the join has a window; `base` is added to the stored times (rows are numbered when their
+    batch is planned). `stats` is the scheme's record.
     """
 
     input: str
@@ -114,9 +113,9 @@ class Run:
 
 @dataclass(frozen=True, slots=True)
 class MergePart:
-    """One key range of a merge: the unit of work. `output` is None until a receipt for it was accepted.
+    """One key range of a merge: the unit of work. `output` is None until a receipt for it is accepted.
 
-    `rows` is an estimate, for sharing out the work; `dropped_rows` is exact.
+    `rows` is an estimate, for balancing the work; `dropped_rows` is exact.
     """
 
     range: KeyRange
@@ -127,10 +126,10 @@ class MergePart:
 
 @dataclass(frozen=True, slots=True)
 class Merge:
-    """Replace `runs` (by path) with the outputs of all parts, once every part is there.
+    """Replace `runs` (by path) with the outputs of all parts, once every part is written.
 
-    Rows whose window time is below `floor` are dropped on the way. It is fixed when the merge is planned: a part may
-    be done in one life of a query and used in another that has gone back some batches.
+    Rows whose window time is below `floor` are dropped. It is fixed when the merge is planned: a part may be done in
+    one start of a query and used in another that has gone back some batches.
     """
 
     id: str
@@ -159,7 +158,7 @@ class Receipt:
 
 @dataclass(frozen=True, slots=True)
 class Assignment:
-    """Task `task` shall do part `part` of merge `merge` in this batch."""
+    """Task `task` does part `part` of merge `merge` in this batch."""
 
     task: int
     merge: str
@@ -189,13 +188,12 @@ class StoredColumn:
 
 @dataclass(frozen=True, slots=True)
 class InputSpec:
-    """What is kept of one input, and which of the arriving columns make its order key.
+    """The stored columns of one input, and the arriving columns that make its order key.
 
-    `keys` arrive with every batch; they are stored only if they are also in `stored`. `hashed`, if
-    given, is an arriving column that Spark computed from keys that Arrow cannot hash. `order` says how the
-    order key comes about: a hash of the keys, the one key's value, the row's place in the stream, or the page of a
-    table. `time` is the arriving column that a window over time goes by. `keeps_all` says that rows whose key is null
-    or nowhere in the table come out too.
+    `keys` arrive with every batch; they are stored only if they are also in `stored`. `hashed`, if given, is an
+    arriving column that Spark computed from keys that Arrow cannot hash. `order` says what the order key is: a hash of
+    the keys, the one key's value, the row's place in the stream, or the page of a table. `time` is the arriving column
+    of a window over time. `keeps_all` says that rows with a null key, or a key that is not in the table, are emitted.
     """
 
     name: str
@@ -219,10 +217,9 @@ class Layout:
 class JoinSignature:
     """What must stay the same between restarts, because the history was written under it.
 
-    `scheme` names the way in which the join is shared, `compared` how keys are compared. `sides` says from which
-    expressions the order keys are made, in their order. `zone` is the session's time zone if what is stored of a row
-    depends on it, and else empty. `code` is the fingerprint of a condition in Python: another one is worth a warning,
-    and no more.
+    `scheme` names the scheme, `compared` how keys are compared. `sides` are the expressions of the order keys, in
+    order. `zone` is the session's time zone if stored data depends on it, otherwise empty. `code` is the fingerprint of
+    a Python condition: if it changes, there is only a warning.
     """
 
     inputs: tuple[InputSpec, ...]
@@ -247,10 +244,10 @@ class JoinSignature:
 
 @dataclass(frozen=True, slots=True)
 class InputTotals:
-    """What has come in so far: rows kept, rows dropped at once because a key (or the time) was null, and late ones.
+    """Totals of an input: rows stored, rows dropped because a key (or the time) was null, and late rows.
 
-    `evicted_rows` were kept once, and have left the window since. `absent_rows` were dropped at once, because no page
-    of the table can hold their key.
+    `evicted_rows` were stored and have left the window since. `absent_rows` were dropped because no page of the table
+    can hold their key.
     """
 
     rows: int = 0
@@ -262,11 +259,11 @@ class InputTotals:
 
 @dataclass(frozen=True, slots=True)
 class Descriptor:
-    """What one ingest task says of its partition: the runs that it wrote and the rows that it dropped.
+    """An ingest task's report on its partition: the runs that it wrote and the rows that it dropped.
 
-    `watermark` is the one that it judged rows late by, `table` the version of the table that it located keys in. `start`
-    tells the join tasks which start this is, so that none of them has to claim one. `digest` is that of all rows that
-    arrived, in a batch join.
+    `watermark` decided which rows are late, and `table` is the table version that located the keys. `start` tells the
+    join tasks which start this is, so that they need not claim one. `digest` covers all rows that arrived, in a batch
+    join.
     """
 
     input: str
@@ -285,10 +282,9 @@ class Descriptor:
 class Manifest:
     """The agreed facts of one micro-batch. `history` was there before it; `fresh` came with it.
 
-    `arrived` counts the rows that each input brought, those with null keys and late ones included. `newest` is the
-    latest window time that each input has shown up to and including this batch; `watermark`, which never falls,
-    is the one that the rows of the next batch will be judged by. `gaps` are the batches whose rows are missing because
-    the user accepted their loss.
+    `arrived` counts the rows of each input, including those with null keys and late ones. `newest` is the latest window
+    time of each input up to this batch. `watermark`, which never falls, decides which rows of the next batch are late.
+    `gaps` are the batches whose rows are missing because the user accepted their loss.
     """
 
     batch: BatchId

@@ -1,4 +1,4 @@
-"""Numbers for people: counts and sizes."""
+"""Format counts and sizes for display."""
 
 from __future__ import annotations
 

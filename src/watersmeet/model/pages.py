@@ -1,19 +1,19 @@
 """The pages of a table in key order, and which keys each of them can hold.
 
-A page is what is read at once: a contiguous range of the key order with its smallest and largest key. Keys are
-ordered as Arrow and Spark order them (text by its bytes, NaN above all), several key columns lexicographically.
-The columns have canonical Arrow types; floats are normalised as SQL compares them (-0.0 is 0.0, one NaN), and
-there are no nulls: a row of the table with a null key matches nothing and need not be in any page.
+A page is read at once. It is a contiguous range of the key order with its smallest and largest key. Keys are ordered
+as Arrow and Spark order them (text by its bytes, NaN above all), several key columns lexicographically. The columns
+have canonical Arrow types. Floats are normalised as SQL compares them (-0.0 is 0.0, one NaN). There are no nulls: a
+table row with a null key matches nothing and need not be in any page.
 
 An order key of a stream that is joined with a table is
 
     page (28 bits) | hash of the key (28 bits) | salt (8 bits)
 
-so rows of one page lie together, rows of one key too, and the rows of one key can still be cut between tasks.
+so rows of one page are adjacent, rows of one key too, and the rows of one key can still be cut between tasks.
 
-Pages ascend: first[i] <= last[i] <= first[i + 1]. Where last[i] == first[i + 1] the page *continues*: the rows of
-one key fill the end of one page and the beginning of the next, or whole pages. `kernel.pages.find_disorder` checks
-that; here it is taken for granted.
+Pages ascend: first[i] <= last[i] <= first[i + 1]. If last[i] == first[i + 1] the page *continues*: the rows of one key
+fill the end of one page and the beginning of the next, or whole pages. `kernel.pages.find_disorder` checks that; here
+it is assumed.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from watersmeet.model.facts import KeyRange
 PAGE_SHIFT = 36
 HASH_SHIFT = 8
 HASH_BITS = PAGE_SHIFT - HASH_SHIFT
-# A table has fewer: one number is needed for what is in no page.
+# A table has fewer pages: one number stands for keys in no page.
 PAGE_NUMBERS = 1 << (64 - PAGE_SHIFT)
 
 _FIRST, _LAST, _ROWS, _BYTES, _GAPS = "first:", "last:", "rows", "bytes", b"watersmeet.gaps"
@@ -49,10 +49,10 @@ def page_range(page: int) -> KeyRange:
 class PageIndex:
     """`first` and `last` are the smallest and largest key of each page, a column for each of `keys`, in their order.
 
-    `rows` are those of each page, an estimate where the table is a database; `bytes` are read for each page. With
-    `gaps` a key between two pages is known to be nowhere, since files do not change. Without, it belongs to the
-    page before it: page i holds all from first[i] up to, not including, first[i + 1], page 0 also all below; `last`
-    then says what was there when the index was made, and decides nothing.
+    `rows` are those of each page, an estimate for a database; `bytes` are read for each. With `gaps`, a key between two
+    pages is in no page, since files do not change. Without, it belongs to the page before it: page i holds all keys
+    from first[i] up to, not including, first[i + 1], and page 0 also all below. `last` then only records what was there
+    when the index was made.
 
     >>> keys = [pa.record_batch({"id": ids}) for ids in ([1, 10], [8, 12])]
     >>> index = PageIndex(("id",), *keys, rows=np.array([5, 3]), bytes=np.array([600, 360]))
@@ -75,7 +75,7 @@ class PageIndex:
             if tuple(bounds.schema.names) != self.keys:
                 raise ValueError(f"a page index over {self.keys} has bounds of {bounds.schema.names}")
             if any(column.null_count for column in bounds.columns):
-                raise ValueError("a page has no null keys, so its bounds are not null")
+                raise ValueError("a page has no null keys, so its bounds must not be null")
         if self.first.schema.types != self.last.schema.types:
             raise ValueError("first and last keys of pages differ in type")
 
@@ -83,7 +83,7 @@ class PageIndex:
         return len(self.rows)
 
     def to_batch(self) -> pa.RecordBatch:
-        """All of it as one record batch, for a file. Columns may be added to it: they are not read back."""
+        """Convert to one record batch, for a file. Columns added to it are ignored by `from_batch`."""
         columns = {_FIRST + key: column for key, column in zip(self.keys, self.first.columns, strict=True)}
         columns |= {_LAST + key: column for key, column in zip(self.keys, self.last.columns, strict=True)}
         columns |= {_ROWS: pa.array(self.rows, pa.int64()), _BYTES: pa.array(self.bytes, pa.int64())}
@@ -102,7 +102,7 @@ class PageIndex:
 
     @property
     def continues(self) -> npt.NDArray[np.bool_]:
-        """For each page whether its last key is also the first of the next one."""
+        """Whether each page's last key is also the first key of the next page."""
         ends = np.zeros(len(self), np.bool_)
         if self.gaps and len(self) > 1:
             ends[:-1] = True

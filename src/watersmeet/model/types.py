@@ -1,8 +1,8 @@
 """SQL types, as Spark names them, without Spark.
 
-Every layer above `spark/` speaks of types through `SqlType`; it is parsed from Spark's own
-`simpleString()` (`"decimal(10,2)"`, `"struct<a:int,b:array<string>>"`) or derived from an Arrow type,
-so that the predicate checker and the local driver agree on the words.
+Every layer above `spark/` describes types by `SqlType`. It is parsed from Spark's own `simpleString()`
+(`"decimal(10,2)"`, `"struct<a:int,b:array<string>>"`) or derived from an Arrow type, so the predicate checker and the
+local driver agree.
 """
 
 from __future__ import annotations
@@ -112,7 +112,7 @@ VECTOR: Final = SqlType("array", element=FLOAT)
 
 
 def parse_type(text: str) -> SqlType:
-    """Read Spark's simple string; an unknown head is kept as it is, so that no type is refused here."""
+    """Parse Spark's simple string. An unknown type name is kept, so that no type is refused here."""
     source = text.strip()
     head, _, rest = source.partition("<")
     word = head.strip().lower()
@@ -141,7 +141,7 @@ def _field(part: str) -> Field:
 
 
 def _split(body: str) -> list[str]:
-    """Split on the commas that stand outside brackets and quotes."""
+    """Split on the commas outside brackets and quotes."""
     parts, depth, start, quoted = [], 0, 0, False
     for at, char in enumerate(body):
         quoted ^= char == "`"
@@ -193,8 +193,7 @@ def type_of_arrow(arrow: pa.DataType) -> SqlType:
 
 
 def canonical_arrow(arrow: pa.DataType) -> pa.DataType:
-    """The one Arrow type in which columns of this SQL type are stored: UTC microseconds, 32-bit offsets,
-    nullable fields.
+    """The Arrow type in which columns of this SQL type are stored: UTC microseconds, 32-bit offsets, nullable fields.
 
     >>> canonical_arrow(pa.list_(pa.timestamp("us", "Europe/Paris")))
     ListType(list<item: timestamp[us, tz=UTC]>)

@@ -1,9 +1,9 @@
-"""A sliding window: which rows of two inputs may meet at all.
+"""A sliding window: which rows of two inputs may match at all.
 
-Over time, two rows meet if their times are at most `width` apart; `lateness` says how long after the newest row of
-an input older ones are still taken. Over rows, a row meets the last `width` rows of the other input that came in
-earlier batches, and all rows of its own batch. Times are whole numbers: microseconds of a timestamp, days of a date,
-the values of an integer column; over rows they are the rows' numbers in their input.
+Over time, two rows match if their times are at most `width` apart. Rows are accepted up to `lateness` behind the newest
+row of their input. Over rows, each row is matched against the last `width` rows of the other input from earlier
+batches, and all rows of its own batch. Times are integers: microseconds of a timestamp, days of a date, the values of
+an integer column. Over rows they are the rows' numbers in their input.
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ OVER_TIME, OVER_ROWS = "time", "rows"
 # The stored column that holds a row's window time.
 AT = "__wm_at"
 
-# Times beyond this count as null and widths are below it, so that sums and differences of two fit 64 bits.
+# Larger times count as null and widths are smaller, so that sums and differences of two fit 64 bits.
 FARTHEST = 1 << 61
 
-# What times are, as `Window.of` says it; an integer may be of any width.
+# The values of `Window.of`; an integer may have any width.
 TIMESTAMP, TIMESTAMP_NTZ, DATE, INTEGER = "timestamp", "timestamp_ntz", "date", "integer"
 
 _MICROS: Final = (
@@ -48,7 +48,7 @@ def over_time(window: Window | None) -> bool:
 
 
 def width_text(window: Window) -> str:
-    """The width as people write it.
+    """The width as text.
 
     >>> width_text(Window(OVER_TIME, 90_000_000, of=TIMESTAMP)), width_text(Window(OVER_ROWS, 1))
     ('90 seconds', '1 row')
@@ -61,15 +61,15 @@ def lateness_text(window: Window) -> str:
 
 
 def explain_window(window: Window) -> str:
-    """What the window says, for people.
+    """Describe the window in a sentence.
 
     >>> explain_window(Window(OVER_TIME, 60_000_000, of=TIMESTAMP))
-    'two rows meet if their times are at most 1 minute apart'
+    'two rows match only if their times are at most 1 minute apart'
     """
     if window.kind == OVER_ROWS:
-        return f"a row meets the last {width_text(window)} of the other input, and all of its own batch"
-    late = f", and are taken up to {lateness_text(window)} late" if window.lateness else ""
-    return f"two rows meet if their times are at most {width_text(window)} apart{late}"
+        return f"each row is matched against the last {width_text(window)} of the other input, and all of its own batch"
+    late = f", and are accepted up to {lateness_text(window)} late" if window.lateness else ""
+    return f"two rows match only if their times are at most {width_text(window)} apart{late}"
 
 
 def _length_text(window: Window, length: int) -> str:
@@ -93,7 +93,7 @@ _EPOCH: Final = datetime.datetime(1970, 1, 1)
 
 
 def time_text(window: Window, time: int) -> str:
-    """A time as people write it; one that no calendar has stays a number.
+    """A time as text; a time outside the calendar stays a number.
 
     >>> time_text(Window(OVER_TIME, 1, of=DATE), 1), time_text(Window(OVER_TIME, 1, of=TIMESTAMP), 1_500_000)
     ('1970-01-02', '1970-01-01 00:00:01.500000+00:00')

@@ -1,15 +1,15 @@
-"""The source behind `spark/heartbeat.py`: something new each second, and never a row.
+"""The source behind `spark/heartbeat.py`: a new offset each second, and never a row.
 
 The offset is the second of the clock. With `availableNow` the source ends at the second in which the query began: it
 takes part in the first batch, and Spark cuts the backlog of the other sources by their own limits.
 
-A query that was started with Spark's `rate` source goes on from its checkpoint. Spark knows an offset only by its
-place among the sources of a query, and that of `rate` is a plain number, the seconds since it began. Nothing is read
-between two offsets, so going on to the clock's second skips nothing.
+A query that was started with Spark's `rate` source continues from its checkpoint. Spark identifies an offset only by
+its place among the sources of a query, and the offset of `rate` is a plain number, the seconds since it began. Nothing
+is read between two offsets, so jumping to the clock's second skips nothing.
 
-Not guaranteed: a beat in every second. A clock that is set back brings none until it is past the last one.
+A beat in every second is not guaranteed: a clock that is set back gives none until it passes the last one.
 
-This module is loaded by a process of the driver that serves this source alone: it imports nothing of ours.
+A driver process that serves only this source loads this module, so it imports nothing of ours.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ class _Beats(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
 
 def next_second(start: Any, now_s: int, last_s: int | None = None) -> int:
-    """The second to go on to from an offset, ours or that of `rate`, and not beyond `last_s`.
+    """The next offset after one of ours or of `rate`, not beyond `last_s`.
 
     >>> next_second({"second": 70}, now_s=75), next_second({"second": 70}, now_s=75, last_s=72)
     (75, 72)

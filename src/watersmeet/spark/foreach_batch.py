@@ -1,12 +1,12 @@
 """A `foreachBatch` function that also works on Spark Connect.
 
 Spark Connect calls the function in a Python process of the server and gives it a DataFrame and a batch number. The jobs
-that the function starts do not carry the query's id, its run id or the batch number, which the join needs to give
-every result out once. Here the wrapper finds the query among those that are active in the session that started it, and
-tags the session while the function runs: `spark/micro_batch.py` reads the tag in the tasks.
+that the function starts do not carry the query's id, its run id or the batch number, which the join needs to emit every
+result once. So the wrapper finds the query among the active ones of the session that started it, and tags the session
+while the function runs. `spark/micro_batch.py` reads the tag in the tasks.
 
 Several queries may be active. The right one has the attributes of the batch's DataFrame in its plan: Spark numbers them
-uniquely, and anew at each start. If several have them all the same, the query's name must tell, or the batch fails.
+uniquely, and anew at each start. If several queries have them, the query's name must decide, or the batch fails.
 
 With a classic session nothing is done: its tasks have Spark's own properties.
 """
@@ -31,12 +31,12 @@ _ATTRIBUTE = re.compile(r"#(\d+)")
 
 
 class ForeachBatch:
-    """See `wm.foreach_batch`. It is pickled to the server, once for each start of a query."""
+    """See `wm.foreach_batch`. It is pickled to the server once for each start of a query."""
 
     def __init__(self, function: BatchFunction, query_name: str | None):
         self._function = function
         self._query_name = query_name
-        # The session that the query was started in, known in the server's process only.
+        # The session that started the query, known only in the server's process.
         self._started_in: SparkSession | None = None
         self._start: tuple[str, str] | None = None
 
@@ -45,7 +45,7 @@ class ForeachBatch:
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__init__(state["function"], state["query_name"])  # type: ignore[misc]
-        # Later the active session is the clone that the batches run in, which knows of no query.
+        # Later the active session is the clone that runs the batches, which knows of no query.
         self._started_in = SparkSession.getActiveSession()
 
     def __call__(self, frame: DataFrame, number: int) -> None:
@@ -63,7 +63,7 @@ class ForeachBatch:
             session.removeTag(tag)
 
     def _find_start(self, frame: DataFrame) -> tuple[str, str]:
-        """Spark's ids of the query and of this start of it. Its first batch runs, so it is active."""
+        """Spark's ids of the query and of this start. The query is active while its first batch runs."""
         session = self._started_in or frame.sparkSession
         found: Sequence[Any] = session.streams.active
         if self._query_name is not None:
@@ -89,7 +89,7 @@ def wrap(function: BatchFunction, query_name: str | None) -> ForeachBatch:
 
 
 def _is_connect(session: SparkSession) -> bool:
-    """By its module: to import Connect's class needs packages that a classic session does without."""
+    """Whether this is a Connect session, by its module: importing the class needs packages that classic lacks."""
     return type(session).__module__.startswith("pyspark.sql.connect.")
 
 

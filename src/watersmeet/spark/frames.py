@@ -1,4 +1,4 @@
-"""DataFrames on their way into the operator and out of it."""
+"""Map DataFrames to the operator's input, and its output to a DataFrame."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ from watersmeet.spark.tasks import DESCRIPTOR_SCHEMA, IngestTask, JoinTask
 
 
 def ingested(frame: DataFrame, name: str, compiled: Compiled, spec: JoinSpec) -> DataFrame:
-    """The descriptors of what an input brings, for every join task."""
+    """Ingest an input: its descriptors, one copy for every join task."""
     return _arriving(frame, name, compiled).mapInArrow(IngestTask(spec, name), DESCRIPTOR_SCHEMA)
 
 
 def joined(descriptors: DataFrame, built: BuiltJoin, schemas: Mapping[str, StructType], on: str) -> DataFrame:
-    """The results: the selected columns, or a struct for each input. `schemas` has the inputs in their order."""
+    """The results: the selected columns, or a struct for each input. `schemas` has the inputs in order."""
     spec = built.operator_spec
     placed = descriptors.repartitionById(spec.settings.tasks, F.col("task"))
     direct = _named(built.compiled, built.selected)
@@ -45,14 +45,14 @@ def schema_of(name: str, frame: DataFrame) -> Schema:
 
 
 def _arriving(frame: DataFrame, name: str, compiled: Compiled) -> DataFrame:
-    """The needed columns, and the keys that are expressions, computed by Spark over the user's own text."""
+    """The needed columns, and keys that are expressions, computed by Spark from the user's own text."""
     plain = [F.col(quoted(column)) for column in compiled.arriving[name]]
     computed = {key.name: F.expr(key.sql) for key in compiled.computed if key.input == name}
     for keys in compiled.hashed:
         if keys.input == name:
             computed[HASHED] = _hash(keys)
     if not plain and not computed:
-        # Arrow batches without a column arrive without rows.
+        # Arrow batches without columns arrive without rows.
         computed = {ROW: F.lit(True)}
     guard = compiled.guard(name)
     if not computed and guard is None:
@@ -75,7 +75,7 @@ def _hash(keys: HashedKeys) -> Column:
 
 
 def _normalised(value: Column, kind: SqlType) -> Column:
-    """Floats inside a key as SQL compares them: one NaN, no -0.0. Other values stay as they are."""
+    """Normalise floats inside a key as SQL compares them: one NaN, no -0.0."""
     if kind.floating:
         zero = F.lit(0.0).cast(kind.name)
         return (
@@ -102,9 +102,9 @@ def _flat_schema(schemas: Mapping[str, StructType], compiled: Compiled) -> Struc
 
 
 def _named(compiled: Compiled, selected: Sequence[Selected] | None) -> Compiled | None:
-    """The join under the names that were asked for, where they are plain columns and Spark has nothing to check.
+    """The join with its columns renamed as selected; None unless they are plain columns and Spark has nothing to check.
 
-    Its rows are then the result as they come: a projection behind the join costs as much for a row as reading it.
+    Its rows are then the result as they come. A projection after the join costs as much per row as reading it.
     """
     if selected is None or compiled.spark_checks:
         return None
@@ -130,7 +130,7 @@ def _shape(
     selected: Sequence[Selected] | None,
     on: str,
 ) -> DataFrame:
-    """Structs named like the inputs; Spark's own check of the predicate; the selected columns."""
+    """Build structs named like the inputs, apply Spark's own check of the predicate, and select the columns."""
     structs = []
     for name in inputs:
         columns = [c for c in compiled.join.output if c.input == name]

@@ -1,14 +1,15 @@
 """A stream that makes Spark run a batch each second, and brings no rows.
 
-Rows that wait for a table's page must come out although the stream is idle, and without anything new Spark has no
-batch. From Spark 4.2 on it is a Python source of our own (`spark/beats.py`), which also works with `availableNow`.
+Rows that wait for a table's page must be emitted even if the stream is idle, and Spark runs no batch without new
+offsets. From Spark 4.2 on this is a Python source of our own (`spark/beats.py`), which also works with `availableNow`.
 
-Before that Python sources could not, so Spark's `rate` source stays there. It cannot either: beside it Spark takes
-the whole backlog as one batch, whatever limits the other sources have. So such a query is refused: job files before
-they start, other queries when Spark tells its listeners of the start. A listener cannot raise, so it puts the reason
-into the settings of the query's own session, which Spark hands to the tasks: they raise it (`spark/tasks.py`). The
-batch that Spark had planned stays in the checkpoint.
-Not guaranteed: the refusal on Spark Connect, whose listeners cannot see the trigger.
+Before 4.2 Python sources do not, so Spark's `rate` source is used. With `availableNow`, Spark then takes the whole
+backlog as one batch, whatever limits the other sources have. So such a query is refused: job files before they start,
+other queries when Spark tells its listeners of the start. A listener cannot raise, so it puts the reason into the
+settings of the query's own session, which Spark hands to the tasks: they raise it (`spark/tasks.py`). The batch that
+Spark had planned stays in the checkpoint.
+
+Spark Connect does not refuse it, because its listeners cannot see the trigger.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ from watersmeet.spark.tasks import DESCRIPTOR_SCHEMA, REFUSAL
 if TYPE_CHECKING:
     from pyspark.sql.datasource import DataSource
 
-# How a query with `rate` behind a delay is known again: the name that its plan gives that source.
+# The name of the `rate` source in the plan, by which the listener recognises the query.
 _RATE_ALIAS = "watersmeet_rate_heartbeat"
 
 NO_AVAILABLE_NOW = (
@@ -33,13 +34,13 @@ NO_AVAILABLE_NOW = (
     "backlog as one batch. Leave max_delay out, take another trigger, or use Spark 4.2 or newer"
 )
 
-# Sessions that know our source, and sessions with our listener. Spark warns of a source that is registered twice.
+# Sessions that know our source, and sessions with our listener. Spark warns if a source is registered twice.
 _READY: WeakSet[SparkSession] = WeakSet()
 _WATCHED: WeakSet[SparkSession] = WeakSet()
 
 
 def heartbeat(spark: SparkSession) -> DataFrame:
-    """A stream without descriptors, with something new each second."""
+    """A stream without descriptors that has a new offset each second."""
     source = beat_source()
     if source is None:
         _watch(spark)
@@ -55,7 +56,7 @@ def heartbeat(spark: SparkSession) -> DataFrame:
 
 
 def beat_source() -> type[DataSource] | None:
-    """Our own source, where Spark can run it with every trigger."""
+    """Our own source if Spark can run it with every trigger, else None."""
     try:
         from watersmeet.spark.beats import BeatSource
     except ImportError:
@@ -70,7 +71,7 @@ def _watch(spark: SparkSession) -> None:
 
 
 class _RefuseAvailableNow(StreamingQueryListener):
-    """Fails queries with `rate` behind a delay and the trigger `availableNow`.
+    """Fails queries with `max_delay`, the `rate` source and the trigger `availableNow`.
 
     Spark starts the first job of a query after its listeners have returned.
     """

@@ -1,19 +1,19 @@
-"""Which micro-batch a task belongs to, from the local properties that Spark gives it.
+"""Find the micro-batch of a task, from the local properties that Spark gives it.
 
 `BatchId` needs three facts: the query (stable over restarts), the start of it (new each time) and the batch number.
 
 - Query and number are properties of their own, set by Spark.
-- The start: Spark's run id is in the job group only, and `sc.setJobGroup` inside a `foreachBatch` function replaces
-  it for this batch and all later ones. So the start is known by its session: a streaming query runs in a clone of the
-  user's session, made at each start, and Spark tags all jobs with its id. The job group counts only where there is no
-  such tag, and only if it can be a run id.
+- The start: Spark's run id is in the job group only, and `sc.setJobGroup` inside a `foreachBatch` function replaces it
+  for this batch and all later ones. So the start is identified by its session: a streaming query runs in a clone of the
+  user's session, made at each start, and Spark tags all jobs with its id. The job group is used only without that tag,
+  and only if it can be a run id.
 - Spark Connect runs the jobs of a `foreachBatch` function in another thread, without these properties. There
-  `wm.foreach_batch` tags them with all three facts, and the start is known by Spark's run id: the wrapper can ask for
+  `wm.foreach_batch` tags them with all three facts, and Spark's run id identifies the start: the wrapper can ask for
   it, and nobody can replace it, as a Connect client sets no job group. Both kinds of threads work for one batch:
   adaptive execution runs the ingest stage in the thread of the stream.
 
-Measured on Spark 4.3, classic and Connect. Not guaranteed: a query that is started inside the `foreachBatch`
-function of another inherits that one's tags.
+Measured on Spark 4.3, classic and Connect. A query that is started inside the `foreachBatch` function of another
+inherits that one's tags, so its batch may be mistaken.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ from collections.abc import Callable, Iterator
 from watersmeet.errors import WatersmeetError
 from watersmeet.model.facts import BatchId
 
-# Asks for a local property of the task; None where it is not set.
+# Returns a local property of the task; None if it is not set.
 Properties = Callable[[str], str | None]
 
 _UUID = r"[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}"
 _JOB_TAGS = "spark.job.tags"
-# Of the outermost SQL execution: that of the batch, whatever runs inside it.
+# The session of the outermost SQL execution: that of the batch, whatever runs inside it.
 _ROOT_SESSION = re.compile(rf"spark-session-({_UUID})-execution-root-id-\d+")
 _SESSION = re.compile(rf"spark-session-({_UUID})")
 # Connect puts a prefix with user and session before the tags of a user.
@@ -37,12 +37,12 @@ _OWN_TAG = re.compile(rf"(?:.*_Tag_)?watersmeet/({_UUID})/({_UUID})/(\d+)")
 
 
 def tag_of(batch: BatchId) -> str:
-    """A session tag from which the tasks of a micro-batch learn its id. Tags may not contain a comma."""
+    """The session tag that tells the tasks of a micro-batch its id. Tags may not contain a comma."""
     return f"watersmeet/{batch.query}/{batch.run}/{batch.number}"
 
 
 def micro_batch(properties: Properties) -> BatchId:
-    """The micro-batch that a task with these local properties works for."""
+    """The micro-batch of a task with these local properties."""
     number, query = properties("streaming.sql.batchId"), properties("sql.streaming.queryId")
     if number and query:
         return BatchId(query, _start(properties), int(number))
@@ -72,7 +72,7 @@ def _matches(pattern: re.Pattern[str], properties: Properties) -> Iterator[re.Ma
 
 
 def _on_connect(properties: Properties) -> bool:
-    """Whether a Connect client started this job, or the stream: a new thread inherits the tags of its parent."""
+    """Whether a Connect client started this job or the stream: a new thread inherits the tags of its parent."""
     return properties("spark.connect.operation_id") is not None or "SparkConnect_" in (
         properties(_JOB_TAGS) or ""
     )
@@ -80,10 +80,10 @@ def _on_connect(properties: Properties) -> bool:
 
 _MISSING = (
     "Spark did not say which micro-batch this task belongs to. If a foreachBatch function evaluates its DataFrame in a "
-    "thread of its own, start that thread as pyspark.InheritableThread, or persist the DataFrame first"
+    "separate thread, start that thread as pyspark.InheritableThread, or persist the DataFrame first"
 )
 _MISSING_ON_CONNECT = (
     "Spark Connect did not say which micro-batch this task belongs to. Wrap the function of foreachBatch: "
-    "writeStream.foreachBatch(wm.foreach_batch(function)). If it evaluates its DataFrame in a thread of its own, start "
+    "writeStream.foreachBatch(wm.foreach_batch(function)). If it evaluates its DataFrame in a separate thread, start "
     "that thread as pyspark.InheritableThread(target=..., session=frame.sparkSession)"
 )

@@ -5,13 +5,13 @@
                                                                                              │
                                                                     pages of a table, if any ┘
 
-Only DataFrame methods are used, so the same plan runs in local mode, on a cluster and through Spark Connect.
-What comes back from the join are flat columns; they are put into one struct for each input with `struct`,
-which Spark's optimiser takes apart again when only some fields are used.
+Only DataFrame methods are used, so the same plan runs in local mode, on a cluster and through Spark Connect. The join
+returns flat columns. `struct` packs them into one struct for each input, which Spark's optimiser unpacks again when
+only some fields are used.
 
-A table is opened, checked and, if need be, sorted here, on the driver, before the query starts. With `max_delay` a
-source without rows runs beside the stream (`spark/heartbeat.py`): without it Spark has no batch while the stream is
-idle, and rows that wait would wait for the next ones.
+A table is opened, checked and, if needed, sorted here, on the driver, before the query starts. With `max_delay` a
+source without rows runs beside the stream (`spark/heartbeat.py`). Without it Spark runs no batch while the stream is
+idle, and waiting rows would wait for the next ones.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
 @dataclass(frozen=True)
 class PlannedJoin:
-    """A join of DataFrames and tables, checked and ready to run. `schemas` are those that come out, by input."""
+    """A join of DataFrames and tables, checked and ready to run. `schemas` are the output schemas by input."""
 
     frames: dict[str, DataFrame]
     schemas: dict[str, StructType]
@@ -68,7 +68,7 @@ class PlannedJoin:
 
 
 def join_inputs(inputs: Inputs, options: JoinOptions) -> DataFrame:
-    """Join the inputs by the strategy that was asked for, or that suits them."""
+    """Join the inputs by the requested strategy, or the one that `auto` chooses."""
     plan = plan_join(inputs, options)
     built = plan.built
     if built.spec is None:
@@ -187,7 +187,7 @@ def _coming_out(table: StructType, options: JoinOptions) -> StructType:
 
 
 def _join_batches(inputs: Mapping[str, DataFrame], on: str, built: BuiltJoin) -> DataFrame:
-    """Join two batch DataFrames with Spark's own join, in the same shape."""
+    """Join two batch DataFrames with Spark's own join, with the same output columns."""
     left, right = (frame.alias(name) for name, frame in inputs.items())
     try:
         joined = left.join(right, _with_window(F.expr(on), built.compiled.signature))
@@ -199,7 +199,7 @@ def _join_batches(inputs: Mapping[str, DataFrame], on: str, built: BuiltJoin) ->
 
 
 def _with_window(condition: Column, signature: JoinSignature) -> Column:
-    """The condition, and the window as Spark SQL: what the kernels test, on the same whole numbers."""
+    """Add the window to the condition as Spark SQL: the same test on the same integers as the kernels."""
     window = signature.window
     if window is None:
         return condition
@@ -217,7 +217,7 @@ def _with_window(condition: Column, signature: JoinSignature) -> Column:
 
 
 def _check_sendable(condition: Condition) -> None:
-    """Refuse here, by name, a function that cannot reach the executors."""
+    """Refuse, by name, a function that cannot be pickled to the executors."""
     try:
         cloudpickle.dumps(condition)
     except Exception as error:

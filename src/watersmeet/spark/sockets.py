@@ -1,11 +1,11 @@
-"""Spark's socket to this Python worker, told to acknowledge at once.
+"""Make Spark's socket to this Python worker acknowledge at once.
 
-A join task receives a few hundred bytes: its descriptors, and then the end of the stream as a write of its
-own. The JVM's socket holds the second small write back until the first is acknowledged (Nagle's algorithm),
-and Linux puts that off by 40 ms, as the worker has nothing to say meanwhile. Asking for the acknowledgement
-takes microseconds. Unix domain sockets (`spark.python.unix.domain.socket.enabled`) do not have the problem.
+A join task receives a few hundred bytes: its descriptors, and then the end of the stream as a separate write. The JVM's
+socket holds the second small write back until the first is acknowledged (Nagle's algorithm). Linux delays that by 40
+ms, as the worker sends nothing meanwhile. Asking for the acknowledgement takes microseconds. Unix domain sockets
+(`spark.python.unix.domain.socket.enabled`) do not have the problem.
 
-Not guaranteed: the kernel may go back to delaying later on; one call is for the data that is about to come.
+One call is for the data that is about to arrive. The kernel may go back to delaying later.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What Spark does for a table before the query starts: write a static DataFrame, and show how far the rest is."""
+"""Spark's work for a table before the query starts: write a static DataFrame, and show the progress of sorting."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ from watersmeet.tables.places import log_above, place_of
 from watersmeet.tables.source import Report, TableProgress, no_report
 from watersmeet.tables.spec import Address
 
-# Names for DataFrames that only this process knows. Not by `id()`: the next one may get that of one that is gone.
+# Names for DataFrames that only this process knows. Not `id()`: a later DataFrame may get the same one.
 _NAMES: WeakKeyDictionary[DataFrame, str] = WeakKeyDictionary()
 
-# What Spark calls the inputs of a plan that cannot change.
+# Spark's names for inputs of a plan that cannot change.
 _IN_MEMORY = ("LocalRelation", "LogicalRDD", "OneRowRelation", "Range")
 
 
@@ -36,16 +36,15 @@ class Frames:
         self._spark = spark
 
     def fingerprint(self, frame: object) -> str:
-        """By its plan and the files that it is read from, with their sizes and times of change.
+        """A fingerprint of the plan and of the files that it reads, with their sizes and times of change.
 
-        One whose rows are in memory is known to this process only. New each time is one whose files cannot be looked
-        at from here, one that is read from elsewhere, such as a database, one of a table with a log, which may delete
-        rows without a change to its files, and one whose plan depends on chance; and all through Spark Connect, which
-        has no plan to look at. Not seen: changes of other sources that are read beside
-        files, and of Python functions.
+        A DataFrame whose rows are in memory has a name that only this process knows. The fingerprint is new each time
+        if the files cannot be examined from here, if rows come from elsewhere, such as a database, if a table with a
+        log may delete rows without a change to its files, if the plan is random, and always on Spark Connect, which
+        shows no plan. It does not see changes of other sources that are read beside files, or of Python functions.
         """
         given = cast("DataFrame", frame)
-        # Made anew: the plan of a DataFrame keeps the time at which it was first asked for.
+        # Select again: a DataFrame's plan keeps the time of its first use.
         java = getattr(given.select("*"), "_jdf", None)
         if java is None:
             return _new()
@@ -54,7 +53,7 @@ class Frames:
         inputs = _look_at(uris) if uris else _name(given, query.analyzed())
         if inputs is None or not query.analyzed().deterministic():
             return _new()
-        # Where it is optimised, the current date and time are values, also such as CAST('today' AS DATE).
+        # In the optimised plan the current date and time are values, even CAST('today' AS DATE).
         plan = query.optimizedPlan().semanticHash()
         return _checksum(given.schema.simpleString(), plan, inputs)
 
@@ -63,7 +62,7 @@ class Frames:
 
 
 def _name(frame: DataFrame, plan: Any) -> str | None:
-    """For a DataFrame whose rows are in memory, and so stay as they are."""
+    """A name for a DataFrame whose rows are in memory and do not change; None for others."""
     leaves = plan.collectLeaves()
     if any(leaves.apply(place).nodeName() not in _IN_MEMORY for place in range(leaves.size())):
         return None
@@ -79,13 +78,13 @@ def _checksum(*what: object) -> str:
 
 
 def _look_at(uris: Sequence[str]) -> list[DataFile] | None:
-    """Sizes and times of files by their URIs as Spark writes them; None where they cannot be had or do not tell."""
+    """Sizes and times of files by their URIs as Spark writes them; None if they are unavailable or mean nothing."""
     found: list[DataFile] = []
     for _, group in groupby(uris, lambda uri: urlsplit(uri)[:2]):
         some = list(group)
         try:
-            # Opened once for all files of a bucket or disk: that may mean asking a server.
-            # Spark leaves letters beyond ASCII as they are, which Arrow takes for no URI.
+            # Opened once for all files of a bucket or disk: that may mean asking a server. Spark does not escape
+            # letters beyond ASCII, which Arrow does not accept in a URI.
             filesystem, first = place_of(Address(quote(some[0], safe=string.punctuation)))
             root = first.removesuffix(unquote(urlsplit(some[0]).path))
             paths = [root + unquote(urlsplit(uri).path) for uri in some]
@@ -102,7 +101,7 @@ def _look_at(uris: Sequence[str]) -> list[DataFile] | None:
 
 @contextmanager
 def shown_progress() -> Iterator[Report]:
-    """A bar on the terminal while a table is sorted; nothing where there is no terminal."""
+    """Show a bar on the terminal while a table is sorted; nothing if there is no terminal."""
     if not sys.stderr.isatty():
         yield no_report
         return

@@ -1,7 +1,7 @@
-"""What runs inside Spark's Python workers: thin callables around the operator.
+"""The callables inside Spark's Python workers, a thin layer around the operator.
 
-They are pickled into the query with a `JoinSpec`, ask Spark which batch this is, and hand everything to
-`engine/`. A descriptor travels to every join task as one row of JSON.
+They are pickled into the query with a `JoinSpec`, ask Spark which batch this is, and hand everything to `engine/`. A
+descriptor travels to every join task as one row of JSON.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from watersmeet.spark.garbage import keep_modules
 from watersmeet.spark.micro_batch import micro_batch
 from watersmeet.spark.sockets import acknowledge_at_once
 
-# A setting of a query's own session: why its tasks must not run. Spark hands settings that begin with "spark" to tasks.
+# A setting of a query's own session: why its tasks must not run. Spark gives tasks all settings named "spark...".
 REFUSAL = "spark.watersmeet.refusal"
 
 DESCRIPTOR_SCHEMA = "task int, descriptor binary"
@@ -33,7 +33,7 @@ _DESCRIPTORS = pa.schema({"task": pa.int32(), "descriptor": pa.binary()})
 
 @dataclass(frozen=True)
 class IngestTask:
-    """`mapInArrow` over one input: stores the partition and tells every join task what it stored."""
+    """`mapInArrow` over one input: stores the partition and sends its descriptor to every join task."""
 
     spec: JoinSpec
     input: str
@@ -56,7 +56,7 @@ class IngestTask:
 
 @dataclass(frozen=True)
 class JoinTask:
-    """`mapInArrow` over the descriptors: the results of this task's share of the batch."""
+    """`mapInArrow` over the descriptors: yields the results of this task's share of the batch."""
 
     spec: JoinSpec
 
@@ -66,7 +66,7 @@ class JoinTask:
         _raise_refusal(_context())
         received = pa.Table.from_batches(descriptors, _DESCRIPTORS)
         operator = Operator(self.spec, time.time)
-        # Spark may stop after any result: the merges and the clean-up of all tasks come before the first.
+        # Spark may stop after any result, so all tasks merge and clean up before the first.
         settled = [(task, self._settle(operator, task, received)) for task in self._tasks(received)]
         for task, manifest in settled:
             yield from operator.results(manifest, task)
@@ -82,10 +82,10 @@ class JoinTask:
         return id_for_join(self.spec.instance, descriptors)
 
     def _tasks(self, received: pa.Table) -> list[int]:
-        """The tasks that this partition stands for; the rows say it, since Spark may put several into one.
+        """The tasks of this partition. The rows name them, since Spark may put several into one partition.
 
-        A batch without new rows still leaves a manifest: so that after a restart a missing one is known to
-        be lost, and not merely a batch that had nothing for this join.
+        A batch without new rows still leaves a manifest. So after a restart a missing manifest is known to be lost, and
+        not merely a batch that had nothing for this join.
         """
         named = sorted(set(received.column("task").to_pylist()))
         return named or [_context().partitionId() % self.spec.settings.tasks]
