@@ -40,38 +40,38 @@ def join(
     Args:
         inputs: two DataFrames by the names that `on` and `select` use for them, or one and a table.
         on: the predicate, such as `"l.k = r.k AND l.x < r.y + 3"` or `"abs(l.x - r.x) <= 5"`; `"true"` is a
-            cross join. Or a Python function that takes two record batches of candidate pairs, row by row the
-            left and the right of each, and returns an array of as many booleans.
-        select: the columns that come out, such as `["l.id", "r.y - l.x AS gap"]`. Only what these and the
-            predicate need is read and stored. Without it each input comes out whole, as one struct column.
+            cross join. Or a Python function that takes two record batches of equal length, the left and the right
+            rows of candidate pairs, and returns one boolean for each pair.
+        select: the output columns, such as `["l.id", "r.y - l.x AS gap"]`. Only the columns that these and the
+            predicate need are read and stored. Without it each input is returned whole, as one struct column.
         state: a directory or URI for the durable state, reachable by every executor. Default: the setting
             `spark.watersmeet.state`, then `spark.sql.streaming.checkpointLocation`.
         name: the operator's name inside the state. Two joins of one query need two names.
-        tasks: how many tasks join in parallel. Default: the cores of the session.
-        strategy: for an equality `"hypercube"`: tasks share out the keys, and the pairs of each heavy key;
+        tasks: the number of tasks that join in parallel. Default: the cores of the session.
+        strategy: for an equality `"hypercube"`: tasks divide the keys, and the pairs of each heavy key;
             `"hash"`: each task joins an equal share of the keys; `"biclique"`: each task stores a part of one
             input. `"range"`: each task joins a range of the values of a band or an inequality. `"grid"`: tasks
-            share out all pairs by a grid that reshapes itself; for any predicate. `"spark"`: Spark's own join,
-            for batch inputs only. `"auto"` takes what suits the predicate; `wm.explain` says what that is and why.
-            For a table `"hybrid"`, which `"auto"` takes: the pages that hold keys of the batch; `"mesh"`: all pages
-            in every batch; `"index"`: key by key.
+            divide all pairs by a grid that reshapes itself, for any predicate. `"spark"`: Spark's own join, for
+            batch inputs only. `"auto"` chooses by the predicate; `wm.explain` says which one and why.
+            For a table `"hybrid"`, the default: read the pages that hold keys of the batch; `"mesh"`: read all
+            pages in every batch; `"index"`: look up key by key.
         cells: for `"grid"`, the number of cells. Default: the tasks, or a power of two above them. A power of
             two is best.
-        mapping: for `"grid"`, rows and columns of a grid that is not to change, such as `(2, 4)`.
-        groups: for `"biclique"`, into how many groups the keys are spread. Default: half the tasks.
-        within: how far apart the times of two rows may be to meet, such as `"10 minutes"`, a `timedelta`, or a
-            number if the times are numbers. Rows that can meet nothing any more leave the state. Or, for streams,
-            such as `"100000 rows"`: a row meets the last so many rows of the other input that came in earlier
-            batches, and all of its own batch.
+        mapping: for `"grid"`, rows and columns of a grid that never changes, such as `(2, 4)`.
+        groups: for `"biclique"`, the number of groups of keys. Default: half the tasks.
+        within: the largest difference between the times of two matching rows, such as `"10 minutes"`, a
+            `timedelta`, or a number if the times are numbers. Rows that can match nothing any more leave the
+            state. Or, for streams, a number of rows such as `"100000 rows"`: each row is matched against the last
+            100,000 rows of the other input from earlier batches, and all rows of its own batch.
         time: the time column of each input, such as `{"l": "ts", "r": "at"}`: timestamps, dates or integers.
-        lateness: how far behind the newest row of its input a row may be and still be taken; the slower input
-            counts. Later rows are dropped and counted. Default: 0.
+        lateness: how far a row may be behind the newest row of its input; the slower input counts. Later rows are
+            dropped and counted. Default: 0.
         how: with a table, `"left"` keeps rows without a partner; the table's columns are then null.
-        max_delay: with a table, how long a row may wait for others that need the same page, such as `"30 seconds"`:
-            fewer pages are read. By default every batch is answered completely.
-        memory: with a table, what a task may keep of it between batches, in bytes or such as `"64 MB"`, and as much
-            for rows that wait. Default: 64 MB.
-        options: the other settings, for platforms that do not let a session have them or do not tell them:
+        max_delay: with a table, how long a row may wait for others that need the same page, such as `"30 seconds"`,
+            so that fewer pages are read. By default every batch joins all its rows.
+        memory: with a table, the memory of a task for the table's pages, in bytes or such as `"64 MB"`, and the
+            same again for waiting rows. Default: 64 MB.
+        options: other settings, for platforms that do not let you set or read them in the session:
             `{"fsync": True}` is `spark.watersmeet.fsync`, `{"ansi": False}` says what `spark.sql.ansi.enabled` is.
 
     Returns:
@@ -120,7 +120,7 @@ def explain(
     lateness: Length | None = None,
     options: Mapping[str, object] | None = None,
 ) -> str:
-    """Which strategy `wm.join` would take for these inputs, and why, in one line. Nothing is read.
+    """Say in one line which strategy `wm.join` would take for these inputs, and why. Nothing is read.
 
     Example:
         >>> import watersmeet as wm
@@ -144,7 +144,7 @@ def explain(
     if parsed.compiled.signature.window is not None:
         text += f"; {explain_window(parsed.compiled.signature.window)}"
     if parsed.compiled.spark_checks and parsed.choice.name != SPARK:
-        text += "; Spark then checks the predicate, since a part of it cannot be evaluated on Arrow exactly"
+        text += "; Spark then checks the predicate, because Arrow cannot evaluate a part of it exactly"
     return text
 
 
@@ -153,11 +153,11 @@ def foreach_batch(
 ) -> Callable[[DataFrame, int], None]:
     """Wrap a `foreachBatch` function so that it can evaluate the results of a join on Spark Connect.
 
-    With a classic session it changes nothing, and is not needed.
+    With a classic session it is not needed and changes nothing.
 
     Args:
         function: the function of a DataFrame and a batch number, as `foreachBatch` takes it.
-        query_name: the name that `writeStream.queryName` gives to the query. Needed only where an error says that
+        query_name: the name that `writeStream.queryName` gives to the query. Needed only if an error says that
             several active queries cannot be told apart.
 
     Example:
@@ -170,7 +170,7 @@ def foreach_batch(
 
 
 def status(state: str | os.PathLike[str]) -> Status:
-    """What a state directory holds: for each join its last batch, rows, runs, merging debt and damage.
+    """The content of a state directory: for each join its last batch, rows, runs, merging debt and damage.
 
     It only reads, needs no Spark and may be called while the query runs. StateError if there is no state.
 

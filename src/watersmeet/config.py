@@ -1,9 +1,8 @@
-"""Settings: the one place that reads them. Every one is an argument too.
+"""Read all settings. Each of them is also an argument.
 
-`state=` and `tasks=` are arguments of their own, the others go into `options={"fsync": True}`. An argument
-wins over the session's setting, which wins over the default. A managed platform may refuse to tell a setting, also one
-that it is asked for with a default: that counts as not set, and Spark's documented default is taken. So
-arguments alone are enough everywhere.
+`state=` and `tasks=` are arguments of their own, the others go into `options={"fsync": True}`. An argument overrides
+the session's setting, which overrides the default. A managed platform may refuse to reveal a setting, even if asked
+with a default. That counts as not set, and Spark's documented default is taken. So arguments alone are always enough.
 """
 
 from __future__ import annotations
@@ -25,10 +24,10 @@ from watersmeet.schemes.grid.policy import GridPolicy, dynamic
 
 PREFIX = "spark.watersmeet."
 
-# Where state goes without `state=`.
+# Settings that name the state directory if `state=` is not given.
 _PLACES = (f"{PREFIX}state", "spark.sql.streaming.checkpointLocation")
 
-# Asks the session for a setting; None where it is not set.
+# Returns a setting of the session; None if it is not set.
 Lookup = Callable[[str], str | None]
 
 _ANSI = "spark.sql.ansi.enabled"
@@ -37,11 +36,11 @@ _ZONE = "spark.sql.session.timeZone"
 _PARTITIONS = "spark.sql.shuffle.partitions"
 _RETAIN = "spark.sql.streaming.minBatchesToRetain"
 
-# Documented defaults of Spark 4, for a platform that does not tell. Others are asked for theirs: Spark's depend on
-# its environment (SPARK_ANSI_SQL_MODE). The zone is that of the server's machine: where nobody tells, it is unknown.
+# Documented defaults of Spark 4, for a platform that does not reveal its own. Other platforms are asked, since Spark's
+# defaults depend on its environment (SPARK_ANSI_SQL_MODE). The zone is that of the server's machine, so it is unknown.
 SPARK_DEFAULTS = {_ANSI: "true", _CASE: "false", _ZONE: "", _PARTITIONS: "200", _RETAIN: str(RETAIN_BATCHES)}
 
-# What `options=` takes, and the setting that it stands for.
+# The names in `options=`, and the setting that each stands for.
 OPTIONS = {
     **{
         name: PREFIX + name
@@ -70,15 +69,15 @@ _LOG = logging.getLogger(__name__)
 
 
 def session_lookup(session: Any) -> Lookup:
-    """The settings of a Spark session, classic or Connect. One that the platform refuses to tell is not set."""
+    """The settings of a Spark session, classic or Connect. One that the platform does not reveal counts as not set."""
 
     def lookup(key: str) -> str | None:
         try:
-            # With a default of ours Spark would not tell its own.
+            # If asked with a default of ours, Spark would not return its own.
             found = session.conf.get(key) if key in SPARK_DEFAULTS else session.conf.get(key, None)
         except Exception as error:
-            # Platforms have classes of their own for it. If it is the connection, what comes next fails too.
-            _LOG.debug("the session does not tell %s: %s", key, error)
+            # Platforms raise their own classes. If the connection is broken, the next call fails too.
+            _LOG.debug("the session does not reveal %s: %s", key, error)
             return None
         return None if found is None else str(found)
 
@@ -104,7 +103,7 @@ def read_session(
 
 
 def read_sql_settings(lookup: Lookup, options: Mapping[str, object] | None = None) -> SqlSettings:
-    """How Spark reads the text of a predicate in this session."""
+    """The settings that decide how Spark reads a predicate's text."""
     lookup = _with_options(lookup, options or {})
     return SqlSettings(
         ansi=_truth(_ANSI, lookup, default=SPARK_DEFAULTS[_ANSI] == "true"),
@@ -133,7 +132,7 @@ def read_settings(
 
 
 def read_grid_policy(lookup: Lookup, options: Mapping[str, object] | None = None) -> GridPolicy:
-    """How a grid that is not told its mapping adapts."""
+    """The policy of a grid without a fixed mapping."""
     lookup = _with_options(lookup, options or {})
     capacity, most = _number(lookup, "gridCapacityBytes", 0), _number(lookup, "gridMaxCells", 0)
     if bool(capacity) != bool(most):
@@ -150,7 +149,7 @@ def read_grid_policy(lookup: Lookup, options: Mapping[str, object] | None = None
 
 
 def read_memory(lookup: Lookup, memory: int | str | None, options: Mapping[str, object] | None = None) -> int:
-    """What a task may keep of a table, in bytes; `"64 MB"` is read too."""
+    """The memory of a task for a table, in bytes. A text such as `"64 MB"` is accepted."""
     lookup = _with_options(lookup, options or {})
     given = lookup(PREFIX + "memory") if memory is None else memory
     size = _size("memory", given)
@@ -158,17 +157,17 @@ def read_memory(lookup: Lookup, memory: int | str | None, options: Mapping[str, 
 
 
 def has_place(lookup: Lookup, state: str | None) -> bool:
-    """Whether it is known where state would go."""
+    """Whether a state directory is set."""
     return any((state, *(lookup(key) for key in _PLACES)))
 
 
 def _with_options(lookup: Lookup, options: Mapping[str, object]) -> Lookup:
-    """The session's settings with the caller's options before them."""
+    """The session's settings, overridden by the caller's options."""
     for name in options:
         if name not in OPTIONS:
             near = difflib.get_close_matches(name, OPTIONS, 1)
             hint = f"; did you mean {near[0]}?" if near else f": use {', '.join(OPTIONS)}"
-            raise ConfigError(f"there is no option {name}{hint}")
+            raise ConfigError(f"unknown option {name}{hint}")
     given = {OPTIONS[name]: _text(value) for name, value in options.items()}
     return lambda key: given[key] if key in given else lookup(key)
 
@@ -193,12 +192,12 @@ def _tasks(lookup: Lookup, tasks: int | None) -> int:
     if tasks is None:
         tasks = _default_tasks(lookup)
     if isinstance(tasks, bool) or not isinstance(tasks, int) or tasks < 1:
-        raise ConfigError(f"tasks must be a whole number from 1 up, not {tasks!r}")
+        raise ConfigError(f"tasks must be an integer of at least 1, not {tasks!r}")
     return tasks
 
 
 def _default_tasks(lookup: Lookup) -> int:
-    """As many as there are cores, where the session says so; else Spark's shuffle partitions."""
+    """The number of cores if the session reveals it, else Spark's shuffle partitions."""
     local = re.fullmatch(r"local(?:\[(\d+|\*)(?:,\s*\d+)?\])?", lookup("spark.master") or "")
     if local:
         return (os.cpu_count() or 1) if local[1] == "*" else int(local[1] or 1)
@@ -209,12 +208,12 @@ def _default_tasks(lookup: Lookup) -> int:
     if executors.isdigit() and cores.isdigit():
         return int(executors) * int(cores)
     partitions = lookup(_PARTITIONS) or ""
-    # Some platforms have "auto" here, and tell no number.
+    # Some platforms say "auto" here instead of a number.
     return int(partitions if partitions.isdigit() else SPARK_DEFAULTS[_PARTITIONS])
 
 
 def _size(name: str, given: int | str | None) -> int | None:
-    """A number of bytes, with a unit if there is one; None if nothing is given."""
+    """A number of bytes, from a number or a text with a unit; None if not given."""
     if given is None:
         return None
     found = re.fullmatch(r"(\d+)\s*([kmgt]?)i?b?", str(given).strip().lower())
@@ -224,7 +223,7 @@ def _size(name: str, given: int | str | None) -> int | None:
 
 
 def _mode(lookup: Lookup) -> int:
-    """The rights on a new state directory. Its owner must be able to use it."""
+    """The mode of a new state directory. Its owner must be able to use it."""
     text = lookup(PREFIX + "stateMode")
     if text is None:
         return STATE_MODE
@@ -244,7 +243,7 @@ def _whole(key: str, lookup: Lookup, default: int) -> int:
     if text is None:
         return default
     if not text.isdigit():
-        raise ConfigError(f"{key} must be a whole number, not {text!r}")
+        raise ConfigError(f"{key} must be an integer, not {text!r}")
     return int(text)
 
 
@@ -260,7 +259,7 @@ def _share(lookup: Lookup, name: str, default: float) -> float:
 
 
 def _spans(lookup: Lookup, name: str) -> tuple[BatchSpan, ...]:
-    """Batches by number, such as `17`, `17-19` or `3,17-19`."""
+    """Parse batch numbers, such as `17`, `17-19` or `3,17-19`."""
     text = lookup(PREFIX + name)
     if text is None or text.strip().lower() in ("", "false"):
         return ()
@@ -268,8 +267,8 @@ def _spans(lookup: Lookup, name: str) -> tuple[BatchSpan, ...]:
     spans = [BatchSpan(int(one[1]), int(one[2] or one[1])) for one in found if one]
     if len(spans) < len(found) or any(span.last < span.first for span in spans):
         raise ConfigError(
-            f"{PREFIX}{name} names the batches whose rows may be missing, such as 17 or 17-19, not {text!r}. The "
-            "message of StateMissing or StateBehind says which"
+            f"{PREFIX}{name} must name the batches whose rows may be missing, such as 17 or 17-19, not {text!r}. The "
+            "message of StateMissing or StateBehind names them"
         )
     return tuple(spans)
 

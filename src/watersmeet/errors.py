@@ -4,7 +4,7 @@ from __future__ import annotations
 
 
 class WatersmeetError(Exception):
-    """The root: catch this to catch everything the library raises on purpose."""
+    """The base class of all errors that the library raises on purpose."""
 
 
 class UsageError(WatersmeetError, ValueError):
@@ -27,11 +27,11 @@ class PredicateError(UsageError):
 
 
 class ConditionError(WatersmeetError):
-    """A join condition in Python raised, or did not return one truth for each pair of rows."""
+    """A join condition in Python raised, or did not return one boolean for each pair of rows."""
 
 
 class TableError(WatersmeetError):
-    """A table that a stream is joined with cannot be read, or is not what it was said to be."""
+    """A table of a join cannot be read, or differs from its description."""
 
 
 class StateError(WatersmeetError):
@@ -39,7 +39,7 @@ class StateError(WatersmeetError):
 
 
 class StateMissing(StateError):
-    """The checkpoint says that batches were done, but their state is not there."""
+    """The checkpoint says that batches were done, but their state is missing."""
 
 
 class StateBehind(StateError):
@@ -47,7 +47,7 @@ class StateBehind(StateError):
 
 
 class StateMismatch(StateError):
-    """The state was written by a join with other keys, columns or predicate."""
+    """The state was written by a join with another predicate, keys or columns."""
 
 
 class StateInUse(StateError):
@@ -55,7 +55,7 @@ class StateInUse(StateError):
 
 
 class CorruptFile(StateError):
-    """A run or a manifest is not what was written; the message names the file and the batch."""
+    """A run or a manifest is damaged; the message names the file and the batch."""
 
 
 class OldFormat(CorruptFile):

@@ -1,18 +1,18 @@
-"""Named places where a test can stop the process dead. Costs one dictionary look-up when unused.
+"""Named places where a test can kill the process. Costs one dictionary look-up when unused.
 
-`WATERSMEET_FAILPOINTS="run-half-written=kill@/tmp/once,merge-part=sleep:5"`: what happens at the named place.
+`WATERSMEET_FAILPOINTS="run-half-written=kill@/tmp/once,merge-part=sleep:5"` says what happens at which place.
 
 | action | effect |
 |---|---|
 | `kill` | the process kills itself |
 | `kill-executor` | it kills the JVM above the Python worker, then itself |
 | `kill-driver:FILE` | it kills the processes whose ids are in the file, then itself |
-| `wait:FILE` | it waits until the file is there, two minutes at most |
+| `wait:FILE` | it waits until the file exists, at most two minutes |
 | `sleep:SECONDS` | it waits |
 | `raise:NUMBER` | OSError with that number |
 | `mark` | nothing; with `@FILE` the file shows that the place was reached |
 
-`@FILE` makes it happen once over all processes: whoever creates the file does it.
+With `@FILE` it happens once over all processes: the one that creates the file does it.
 
 `NAMES` lists every place: each file of the state appears or disappears next to one of them. The tests check that the
 list is complete and that each place is reached.
@@ -71,7 +71,7 @@ NAMES = {
     "task-done": "a task of the batch is done",
 }
 
-# A test that forgets a waiting process must not leave it behind for ever.
+# A test that forgets a waiting process must not leave it behind.
 _WAIT_LIMIT_S = 120.0
 _POLL_S = 0.02
 
@@ -87,13 +87,13 @@ def _parse(text: str) -> dict[str, tuple[str, str | None]]:
 
 _POINTS = _parse(os.environ.get(_VARIABLE, ""))
 
-# Places where the caller prepares something (half a file) before the blow: it calls `act` itself. Only `kill`
-# and `raise` make sense there: a process that went on would leave a file that was never whole.
+# At these places the caller first prepares something (half a file), then calls `act` itself. Only `kill` and `raise`
+# make sense there: a process that continued would leave a broken file.
 _PREPARED = "-half-written"
 
 
 def reach(name: str) -> bool:
-    """Say that execution is at `name`. True where the caller must prepare the scene and then call `act`."""
+    """Say that execution is at `name`. True if the caller must prepare the scene and then call `act`."""
     if not _POINTS or name not in _POINTS or not _is_due(name):
         return False
     if name.endswith(_PREPARED):
@@ -144,7 +144,7 @@ def _wait_for(path: str) -> None:
 
 
 def _kill(pid: int) -> None:
-    # One victim may take the next with it before its turn comes.
+    # Killing one process may end the next one too.
     with contextlib.suppress(ProcessLookupError):
         os.kill(pid, signal.SIGKILL)
 
@@ -154,6 +154,6 @@ def _kill_self() -> None:
 
 
 def _parent(pid: int) -> int:
-    """The worker's parent is the Python daemon, and its parent is the JVM of the executor."""
+    """The parent of a process. A worker's parent is the Python daemon, whose parent is the executor's JVM."""
     with open(f"/proc/{pid}/stat") as stat:
         return int(stat.read().rpartition(")")[2].split()[1])

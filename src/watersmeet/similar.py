@@ -7,11 +7,11 @@
         select=["l.id", "r.id AS other"],
     )
 
-A hash projects a vector on a random line and gives the number of the slot in which it lands (Datar et al. 2004: lines
-with normal coordinates suit Euclidean distance). A bucket is what several hashes say together; a row stands in one
-bucket of each of several tables. Two vectors meet if they share a bucket of any table: as a (r, 10r, 0.9, 0.1)-sensitive
-family, with a probability of at least 0.9 at distance r and of at most 0.1 at distance 10r. The join then measures
-the distance of those that meet, so all results are right; some are missed.
+A hash projects a vector on a random line and returns the number of the slot in which it lands (Datar et al. 2004: lines
+with normal coordinates suit Euclidean distance). A bucket combines several hashes. A row has one bucket in each of
+several tables. Two vectors meet if they share a bucket of any table: as a (r, 10r, 0.9, 0.1)-sensitive family, with a
+probability of at least 0.9 at distance r and of at most 0.1 at distance 10r. The join then measures the distance of
+those that meet, so all results are right, but some are missed.
 
     tables  hashes  width   at r    at 10 r
     1       any     any     0.9     0.275 at best: one table will not do
@@ -19,13 +19,13 @@ the distance of those that meet, so all results are right; some are missed.
     2       3       8       0.927   0.055           the default: more room on both sides for one product more
     3       5       6.85    0.902   0.004
 
-More hashes mean fewer strangers in a bucket and narrower odds for neighbours; each further table is one more copy of
-every row in the state. Rows come out once for each pair: one that meets in several tables is taken in the first.
+More hashes put fewer distant vectors into a bucket, and also fewer neighbours. Each further table is one more copy of
+every row in the state. A pair is emitted once: if it meets in several tables, the first counts.
 
-Not guaranteed: the promised share of the pairs of one data set. All rows share a few random lines, so where most pairs
-lie in one dense group, they are found or missed together. Nor which pairs are missed, on two machines whose
-arithmetic rounds a projection differently. The codes of a row are computed once and travel with it, so no pair comes
-out twice because of that.
+The promised share of the pairs is not guaranteed for one data set. All rows share a few random lines, so if most pairs
+lie in one dense group, they are found or missed together. Two machines whose arithmetic rounds a projection differently
+may miss different pairs. A row's codes are computed once and travel with it, so no pair is emitted twice because of
+that.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 BUCKET: Final = "bucket"
-# Followed by the number of a table: the row's bucket there, where the row stands for a later table.
+# Followed by the number of a table: the row's bucket there, in the copies of the row for later tables.
 EARLIER: Final = "bucket_"
 
 
@@ -55,8 +55,8 @@ EARLIER: Final = "bucket_"
 class Buckets:
     """Random buckets for vectors of `dimensions` elements, in which neighbours within `radius` mostly meet.
 
-    The same arguments give the same buckets, in every process and release; both sides of a join need the same.
-    `width` is that of a hash's slots, in radii.
+    The same arguments give the same buckets in every process and release. Both sides of a join need the same. `width`
+    is that of a hash's slots, in radii.
 
     >>> buckets = Buckets(radius=0.05, dimensions=64)
     >>> [round(buckets.meeting_probability(distance), 3) for distance in (0.05, 0.5)]
@@ -99,7 +99,7 @@ class Buckets:
         return frame.mapInArrow(_Explode(self, column), schema)
 
     def near(self, left: str, right: str) -> str:
-        """The condition of a join: two rows meet, for the first time, and are within the radius.
+        """The join condition: two rows meet for the first time and are within the radius.
 
         >>> print(Buckets(radius=0.05, dimensions=64).near("l.v", "r.v"))
         l.bucket = r.bucket AND coalesce(l.bucket_0 <> r.bucket_0, true) AND vector_l2_distance(l.v, r.v) <= 0.05D
@@ -107,13 +107,13 @@ class Buckets:
         return f"{self.meeting(left, right)} AND vector_l2_distance({left}, {right}) <= {self.radius!r}D"
 
     def meeting(self, left: str, right: str) -> str:
-        """The condition that two rows meet, for the first time. Of `l.v` only the name of the input is used."""
+        """The condition that two rows meet for the first time. Only the input's name of `l.v` is used."""
         one, other = left.partition(".")[0], right.partition(".")[0]
         before = [f"coalesce({one}.{name} <> {other}.{name}, true)" for name in self._earlier]
         return " AND ".join([f"{one}.{BUCKET} = {other}.{BUCKET}", *before])
 
     def explode(self, rows: pa.RecordBatch, column: str) -> Iterator[pa.RecordBatch]:
-        """What `of` does to a batch of rows: one batch for each table. The rows themselves are not copied."""
+        """Do what `of` does for a batch of rows: one batch for each table. The rows themselves are not copied."""
         codes = self._codes_of(rows.column(column))
         for table in range(self.tables):
             batch = rows.append_column(BUCKET, codes[table])
@@ -126,7 +126,7 @@ class Buckets:
         """The bucket codes of vectors, given as the rows of a matrix: one column for each table."""
         lines = self.tables * self.hashes
         normal = _normal(self.seed, (self.dimensions + 1) * lines).reshape(self.dimensions + 1, lines)
-        # Where the slots of a line begin: uniform, which the distribution function makes of a normal number.
+        # Where the slots of a line begin: uniform, as the distribution function of a normal number.
         shift = 0.5 * (1 + np.vectorize(math.erf)(normal[-1] / math.sqrt(2)))
         slots = np.floor(vectors.astype(np.float64) @ normal[:-1] / (self.width * self.radius) + shift)
         codes = np.empty((len(vectors), self.tables), np.int64)
@@ -137,7 +137,7 @@ class Buckets:
         return codes
 
     def meeting_probability(self, distance: float) -> float:
-        """How likely two vectors at this distance meet, over all seeds."""
+        """The probability that two vectors at this distance meet, over all seeds."""
         if distance == 0:
             return 1.0
         widths = self.width * self.radius / distance
@@ -180,7 +180,7 @@ class _Explode:
 def _normal(seed: int, count: int) -> npt.NDArray[np.float64]:
     """Normal numbers from a seed, two from each pair of uniform ones (Box and Muller 1958).
 
-    Not from numpy's generators: their streams may change with a release, and codes are kept in the state.
+    numpy's generators are not used: their streams may change with a release, and codes are kept in the state.
     """
     half = (count + 1) // 2
     start = mix(np.array([seed], np.uint64))

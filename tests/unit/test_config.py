@@ -137,7 +137,7 @@ def test_an_accepted_gap_may_be_a_number():
 @pytest.mark.parametrize("text", ["true", True, "19-17", "all", "-3", "1-2-3", "1,,2"])
 def test_a_gap_that_names_no_batches_is_refused(text):
     with pytest.raises(
-        ConfigError, match="acceptGap names the batches whose rows may be missing, such as 17"
+        ConfigError, match="acceptGap must name the batches whose rows may be missing, such as 17"
     ):
         settings(options={"acceptGap": text})
 
