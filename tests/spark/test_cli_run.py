@@ -220,7 +220,7 @@ def test_a_failing_query_says_why(spark, folder):
         (
             'path = "left"',
             'path = "nowhere"',
-            r"\[inputs.l\]: the columns of .*nowhere cannot be told from its files",
+            r"\[inputs.l\]: the columns of .*nowhere cannot be read from its files",
         ),
         ('path = "left"', 'path = "left"\nwhere = "zz > 1"', r"\[inputs.l\]: .*zz.* cannot be resolved"),
         ('format = "parquet"\npath = "left"', 'format = "no-such"', r"\[inputs.l\]: .*no-such"),

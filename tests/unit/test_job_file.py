@@ -261,11 +261,11 @@ def test_state_from_the_session_settings():
         (changed('on = "l.k', 'condition = "l.k'), "[join] has no key 'condition'; did you mean 'on'?"),
         (
             changed('value"\n[sink]', 'value"\ntasks = 0\n[sink]'),
-            "[join]: tasks must be a whole number from 1 up, not 0",
+            "[join]: tasks must be an integer of at least 1, not 0",
         ),
         (
             changed('value"\n[sink]', 'value"\ntasks = true\n[sink]'),
-            "tasks must be a whole number from 1 up, not True",
+            "tasks must be an integer of at least 1, not True",
         ),
         (
             changed('value"\n[sink]', 'value"\nname = "tables"\n[sink]'),
@@ -273,7 +273,7 @@ def test_state_from_the_session_settings():
         ),
         (
             changed('format = "noop"', 'format = "parquet"'),
-            "[sink] lacks the key 'path': where shall the parquet",
+            "[sink] lacks the key 'path': give the directory for the parquet",
         ),
         (
             changed('format = "noop"', 'format = "noop"\nmode = "complete"'),

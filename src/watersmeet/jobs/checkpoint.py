@@ -1,7 +1,7 @@
-"""What Spark's checkpoint says: which query it belongs to and which batch comes next.
+"""Read Spark's checkpoint: which query it belongs to and which batch comes next.
 
-Only file names and the `metadata` file are read. A batch is planned once its number is in `offsets` and done
-once it is in `commits`; Spark repeats a planned batch that is not done.
+Only file names and the `metadata` file are read. A batch is planned once its number is in `offsets` and done once it is
+in `commits`. Spark repeats a planned batch that is not done.
 """
 
 from __future__ import annotations
@@ -16,19 +16,19 @@ from watersmeet.log.storage import Files
 
 @dataclass(frozen=True, slots=True)
 class Checkpoint:
-    """`query` is None before the first start."""
+    """A query's checkpoint. `query` is None before the first start."""
 
     query: str | None
     next_batch: int
 
     @property
     def fresh(self) -> bool:
-        """Whether no batch is done yet, so that there can be no state to go on from."""
+        """Whether no batch is done yet, so that there can be no state to continue."""
         return self.next_batch == 0
 
 
 def read_checkpoint(place: str) -> Checkpoint:
-    """The checkpoint in a directory."""
+    """Read the checkpoint in a directory."""
     files = open_files(place)
     try:
         content = files.read("metadata")

@@ -1,7 +1,7 @@
-"""What went wrong, in one message: our own error out of the layers that Spark wraps around it.
+"""Extract one readable message from the layers that Spark wraps around an error.
 
-An error that a join task raises comes back as text: a StreamingQueryException that quotes a Python traceback,
-error codes, the query's offsets and its plan. People want the last line of that traceback.
+An error of a join task comes back as text: a StreamingQueryException that quotes a Python traceback, error codes, the
+query's offsets and its plan. People want the last line of that traceback.
 """
 
 from __future__ import annotations
@@ -26,25 +26,25 @@ _PYTHON = re.compile(
     re.MULTILINE | re.DOTALL,
 )
 _ANY = re.compile(rf"\A(.+?){_END}", re.DOTALL)
-# What Spark and py4j put before the message itself.
+# Prefixes of Spark and py4j before the message itself.
 _BEFORE = re.compile(
     r"^(?:\[STREAM_FAILED\] Query \[[^\]]*\] terminated with exception: "
     r"|An error occurred while calling \S+\n: (?:[\w.$]+: )?)"
 )
 _CONDITION = re.compile(r"^\[[A-Z][A-Z0-9_.]+\] ")
 
-# An error that somebody else wrote may quote a whole plan.
+# An error of another library may quote a whole plan.
 _SHOWN_CHARS = 2_000
 
 
 def own_message(text: str) -> str | None:
-    """The message of the last Watersmeet error in Spark's text, if there is one."""
+    """The message of the last Watersmeet error in Spark's text; None if there is none."""
     found = _OURS.findall(text)
     return found[-1].strip() if found else None
 
 
 def plain_message(error: BaseException) -> str:
-    """The message of any error: ours as it is; of Spark's, the part that says what happened."""
+    """The message of any error: ours unchanged, of Spark's the part that says what happened."""
     text = str(error).strip()
     if isinstance(error, WatersmeetError):
         return text

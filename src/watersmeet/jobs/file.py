@@ -1,4 +1,4 @@
-"""The job file: TOML in, a `Job` out, or one sentence that names the file, the table, the key and the cure.
+"""Read a job file: TOML in, a `Job` out, or a message that names the file, the table, the key and what to do.
 
     [inputs.o]   format, path, schema, where, columns, options
     [inputs.p]   ..., or for a table path, key, table, refresh, in_place
@@ -8,9 +8,9 @@
     [job]        name, checkpoint, state, trigger
     [spark]      spark.* settings
 
-`where`, `columns`, `on` and `select` are Spark SQL and run with the job's rights: a job file is as trusted as
-a program. Paths are relative to the file. `${NAME}` in paths, options and settings is an environment
-variable; all of them must be set when the file is read, but only paths are filled in here (see `model`).
+`where`, `columns`, `on` and `select` are Spark SQL and run with the job's rights: treat a job file as a program. Paths
+are relative to the file. `${NAME}` in paths, options and settings is an environment variable. All of them must be set
+when the file is read, but only paths are filled in here (see `jobs/model.py`).
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ _SINK_KEYS = ("format", "path", "options", "mode")
 _JOB_KEYS = ("name", "checkpoint", "state", "trigger")
 _JOB_WORDS = {"checkpointlocation": "checkpoint"}
 
-# Formats whose files carry no column types: guessing them anew at each start would not be stable.
+# Formats whose files carry no column types. Guessing them at each start would not be stable.
 _NEED_SCHEMA = ("csv", "json", "xml")
 
 # Sinks that write to a directory.
@@ -64,10 +64,10 @@ _AT_ONCE = "as fast as possible"
 _TRIGGERS = ("once", "available-now", _AT_ONCE, "5 seconds")
 _INTERVAL = re.compile(r"\d+ (millisecond|second|minute|hour|day)s?")
 
-# Two letters at least, so that a Windows drive is not taken for a scheme.
+# At least two letters, so that a Windows drive is not a scheme.
 _SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:")
 
-# A folder beside Spark's own in the checkpoint: whoever deletes or moves the checkpoint takes it along.
+# A folder in the checkpoint, so that deleting or moving the checkpoint includes the state.
 _STATE_IN_CHECKPOINT = "watersmeet"
 
 
@@ -84,7 +84,7 @@ def load_job(path: str | os.PathLike[str], env: Mapping[str, str] | None = None)
 
 
 def parse_job(text: str, file: Path, env: Mapping[str, str]) -> Job:
-    """The job that a text describes; `file` gives messages their name and paths their folder."""
+    """Parse a job. `file` names it in messages and is the base of relative paths."""
     try:
         tables = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
@@ -132,7 +132,7 @@ class _Reader:
         if form.lower() in _NEED_SCHEMA and schema is None:
             raise ConfigError(
                 f"{table.where} lacks the key 'schema': {form} files carry no column types; "
-                'write them, such as schema = "id BIGINT, price DOUBLE"'
+                'add them, such as schema = "id BIGINT, price DOUBLE"'
             )
         return Source(
             name=name,
@@ -157,7 +157,7 @@ class _Reader:
         )
 
     def _place(self, table: TomlTable) -> Address:
-        """A path as others; of a URI the variables are filled in when it is opened, as they may be credentials."""
+        """The address of a table. A URI's variables are filled in when it is opened, as they may be credentials."""
         text = table.text("path")
         if not _SCHEME.match(text):
             return Address(self._path(table, "path", text))
@@ -197,7 +197,7 @@ class _Reader:
                 f"{table.where}: mode is {mode!r}, but a join only ever appends: leave mode out"
             )
         if form.lower() in _NEED_PATH and path is None:
-            raise ConfigError(f"{table.where} lacks the key 'path': where shall the {form} files go?")
+            raise ConfigError(f"{table.where} lacks the key 'path': give the directory for the {form} files")
         return Sink(form, path, self._options(table))
 
     def _spark(self, values: Any) -> Options:
@@ -221,7 +221,7 @@ class _Reader:
         return None if path is None else self._path(table, "path", path)
 
     def _path(self, table: TomlTable, key: str, text: str) -> str:
-        """Absolute; a URI stays as it is."""
+        """An absolute path; a URI stays as it is."""
         filled = expand(text, self._env, f"{table.where}, key {key},")
         if _SCHEME.match(filled):
             return filled

@@ -1,4 +1,4 @@
-"""A job's inputs, join and sink as Spark objects. Spark's complaints come out naming the table of the job file."""
+"""A job's inputs, join and sink as Spark objects. Errors of Spark name the table of the job file."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from watersmeet.spark.heartbeat import NO_AVAILABLE_NOW, beat_source
 from watersmeet.spark.operator import join_inputs
 from watersmeet.tables.spec import Table
 
-# Formats whose files say their columns and types; a stream of them takes the schema of what is there.
+# Formats whose files hold their columns and types. A stream of them takes the schema of the present files.
 _SELF_DESCRIBING = ("parquet", "orc", "avro")
 
 
@@ -65,8 +65,8 @@ def _schema_of_files(spark: SparkSession, source: Source, options: dict[str, str
         return spark.read.format(source.format).options(**options).load(source.path).schema
     except PySparkException as error:
         raise ConfigError(
-            f"the columns of {source.path} cannot be told from its files ({plain_message(error)}): "
-            'write them, such as schema = "id BIGINT, price DOUBLE"'
+            f"the columns of {source.path} cannot be read from its files ({plain_message(error)}): "
+            'add them, such as schema = "id BIGINT, price DOUBLE"'
         ) from error
 
 
@@ -96,7 +96,7 @@ def start_query(job: Job, joined: DataFrame, env: Mapping[str, str]) -> Streamin
 
 @contextlib.contextmanager
 def _complaints(where: str) -> Iterator[None]:
-    """Name the part of the job file that an error is about."""
+    """Prefix an error with the part of the job file that caused it."""
     try:
         yield
     except (PySparkException, Py4JJavaError, UsageError, TableError) as error:

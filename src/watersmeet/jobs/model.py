@@ -1,6 +1,6 @@
-"""A job, as facts. Option values are kept as they were written: `${NAME}` is filled in when Spark gets them.
+"""The facts of a job. Option values are kept as written: `${NAME}` is filled in when Spark gets them.
 
-So a job can be printed, compared and put into an error message without giving a credential away.
+So a job can be printed, compared and quoted in an error message without showing a credential.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ Options = dict[str, str]
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """One input: `where` sees the source's own columns, then `columns` are selected (both Spark SQL)."""
+    """One input. `where` sees the source's own columns, then `columns` are selected (both Spark SQL)."""
 
     name: str
     format: str
@@ -29,7 +29,7 @@ class Source:
 
 @dataclass(frozen=True, slots=True)
 class TableSource:
-    """An input that is a table: `place` is a path, a URI or `env:NAME`, `table` names it in a database."""
+    """A table input: `place` is a path, a URI or `env:NAME`, `table` names it in a database."""
 
     name: str
     place: Address
@@ -48,12 +48,12 @@ class Sink:
 
 @dataclass(frozen=True, slots=True)
 class AvailableNow:
-    """Join what is there, in as many batches as the sources ask for, and end."""
+    """Join the present input, in as many batches as the sources ask for, and end."""
 
 
 @dataclass(frozen=True, slots=True)
 class Every:
-    """Begin a batch every `interval`; at once, if the last one took longer. "0 seconds" never waits."""
+    """Begin a batch every `interval`, or at once if the last one took longer. "0 seconds" never waits."""
 
     interval: str = "0 seconds"
 
@@ -63,7 +63,7 @@ Trigger = AvailableNow | Every
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """Everything that `watersmeet run` needs. Paths are absolute, or URIs."""
+    """The facts that `watersmeet run` needs. Paths are absolute, or URIs."""
 
     file: Path
     name: str
@@ -77,5 +77,5 @@ class Job:
 
     @property
     def join_name(self) -> str:
-        """The join's place in the state."""
+        """The join's folder in the state."""
         return self.join.name_for(source.name for source in self.inputs)

@@ -1,7 +1,7 @@
-"""Before the first batch: does the state belong to this checkpoint, and was it written by this join?
+"""Check before the first batch that the state belongs to this checkpoint and was written by this join.
 
-The join's tasks make the same checks (`log/manifests.py`, `plan/compatible.py`) when the first batch runs.
-Here they are made on the driver, so that a changed predicate, key or schema is refused before anything starts.
+The join's tasks make the same checks (`log/parents.py`, `plan/compatible.py`) when the first batch runs. Here the
+driver makes them, so that a changed predicate, key or schema is refused before anything starts.
 """
 
 from __future__ import annotations
@@ -25,23 +25,23 @@ from watersmeet.plan.compatible import check_compatible
 from watersmeet.spark.operator import plan_join
 from watersmeet.tables.spec import Table
 
-# A place that Spark reaches through Hadoop and `pyarrow.fs` may not know.
+# Spark may reach this place through Hadoop while `pyarrow.fs` does not know it.
 _REMOTE = re.compile(r"(?!file:)[A-Za-z][A-Za-z0-9+.-]+:")
 
 
 def storage_of(job: Job, env: Mapping[str, str]) -> Storage:
-    """Where the job's state is, opened as its file says."""
+    """The location of the job's state, opened as its file says."""
     given = expand_all(job.spark, env, f"{job.file.name}: [spark]")
     return read_settings(given.get, state=job.state, tasks=1).storage
 
 
 def signature_of(job: Job, inputs: Mapping[str, DataFrame | Table]) -> JoinSignature:
-    """What the history must have been written under for this job to go on with it."""
+    """The signature that the state must have for this job to continue it."""
     return plan_join(inputs, job.join).built.operator_spec.signature
 
 
 def find_checkpoint(job: Job) -> Checkpoint | None:
-    """Where the query begins; None if that cannot be seen from here and is left to the tasks' own check."""
+    """The query's checkpoint; None if it cannot be read from here, which leaves the check to the tasks."""
     try:
         return read_checkpoint(job.checkpoint)
     except (OSError, ValueError, WatersmeetError):
@@ -51,12 +51,12 @@ def find_checkpoint(job: Job) -> Checkpoint | None:
 
 
 def check_state(spark: SparkSession, job: Job, signature: JoinSignature, checkpoint: Checkpoint) -> None:
-    """Raise StateMissing, StateBehind, StateMismatch or CorruptFile if the query could not go on."""
+    """Raise StateMissing, StateBehind, StateMismatch or CorruptFile if the query could not continue."""
     if checkpoint.query is None:
         return
     settings = read_settings(session_lookup(spark), state=job.state, tasks=job.join.tasks)
     files = open_files(settings.storage).under(job.join_name, checkpoint.query)
-    # The run is not known before the start; it is a new one, so no manifest can carry its name.
+    # The run gets its id at the start. It is a new one, so no manifest can carry it.
     batch = BatchId(checkpoint.query, run="", number=checkpoint.next_batch)
     start = Start(next_number(files), batch.run, batch.number)
     parent = find_parent(files, batch, start, settings.accept_gap)

@@ -1,4 +1,4 @@
-"""Spark's progress reports as facts: how many rows came in and out in which batch, and how long it took."""
+"""Parse Spark's progress reports: rows in and out of each batch, and the time it took."""
 
 from __future__ import annotations
 
@@ -6,14 +6,14 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-# The result rows are counted under this name: most sinks do not report what they wrote.
+# The name under which result rows are counted, because most sinks do not report what they wrote.
 METRIC = "watersmeet"
 ROWS_OUT = "rows_out"
 
 
 @dataclass(frozen=True, slots=True)
 class Batches:
-    """One batch, or several neighbouring ones taken together."""
+    """One batch, or several consecutive ones combined."""
 
     first: int
     last: int
@@ -35,7 +35,7 @@ class Batches:
 
 
 def read_progress(report: Mapping[str, Any]) -> Batches | None:
-    """The batch that a report (Spark's JSON) is about; None where Spark only says that it is waiting."""
+    """The batch of a report (Spark's JSON); None if Spark only says that it is waiting."""
     times = report["durationMs"]
     if "addBatch" not in times:
         return None

@@ -1,7 +1,7 @@
 """Run a job: prepare it (nothing is written), start it, follow it until it ends or is told to stop.
 
-Stopping interrupts the batch at work. Nothing is lost by that: Spark repeats the batch at the next start, and
-the join takes it up from the state of the batch before.
+Stopping interrupts the current batch. Nothing is lost: Spark repeats the batch at the next start, and the join
+continues from the state of the batch before.
 """
 
 from __future__ import annotations
@@ -30,9 +30,9 @@ from watersmeet.log.status import JoinStatus, join_status
 from watersmeet.model.facts import JoinSignature
 from watersmeet.tables.spec import Table
 
-# How long a request to stop may go unnoticed.
+# The longest time before a stop request is noticed.
 _NOTICE_S = 0.2
-# How often the observer hears of new batches: as often as a person can read a line.
+# Interval of reports to the observer: as often as a person can read a line.
 TICK_S = 1.0
 
 Observer = Callable[[list[Batches], JoinStatus | None], None]
@@ -49,14 +49,14 @@ class Prepared:
     checkpoint: Checkpoint | None
 
     def columns(self, name: str) -> list[str]:
-        """The columns of an input that is no table, with their types."""
+        """The columns of an input that is not a table, with their types."""
         frame = self.inputs[name]
         assert not isinstance(frame, Table), f"{name} is a table"
         return [f"{field.name} {field.dataType.simpleString()}" for field in frame.schema]
 
 
 def prepare(spark: SparkSession, job: Job, env: Mapping[str, str]) -> Prepared:
-    """Build the join and check it against the state; every refusal of the library comes from here."""
+    """Build the join and check it against the state. All refusals of the library are raised here."""
     checkpoint = find_checkpoint(job)
     inputs = read_inputs(spark, job, env)
     joined = join_job(job, inputs)
@@ -76,16 +76,16 @@ class Running:
         self.query: StreamingQuery = start_query(prepared.job, prepared.joined, env)
 
     def follow(self, observer: Observer, stop: Event, until_s: float = math.inf) -> None:
-        """Report batches until the query ends by itself, `stop` is set or it is `until_s` (monotonic).
+        """Report batches until the query ends by itself, `stop` is set or the monotonic clock reaches `until_s`.
 
-        QueryError if the query fails.
+        Raise QueryError if the query fails.
         """
         while not self._ended_within(TICK_S, stop) and not stop.is_set() and time.monotonic() < until_s:
             self.report(observer)
         self.report(observer)
 
     def report(self, observer: Observer) -> None:
-        """Tell the observer about the batches that ended since the last time."""
+        """Tell the observer about the batches that ended since the last report."""
         with _query_errors():
             new = read_new(self.query.recentProgress, after=self._seen)
         if new:
@@ -93,18 +93,18 @@ class Running:
         observer(new, self.state())
 
     def catch_up(self, observer: Observer) -> None:
-        """Wait until all input that is there now is joined."""
+        """Wait until all present input is joined."""
         with _query_errors():
             self.query.processAllAvailable()
         self.report(observer)
 
     def stop(self) -> None:
-        """Stop the query; what it says while it goes down does not matter."""
+        """Stop the query and ignore its errors while it stops."""
         with _query_errors():
             self.query.stop()
 
     def state(self) -> JoinStatus | None:
-        """The size of the state; None if it cannot be seen from here."""
+        """The status of the state; None if it cannot be read from here."""
         try:
             return join_status(
                 self._files, self.job.join_name, str(self.query.id), now_s=time.time(), verify=False

@@ -1,6 +1,6 @@
 """Credentials in options: taken from the environment as late as possible, and never shown.
 
-Not guaranteed: that Spark or a connector keeps a credential out of its own log file.
+Spark or a connector may still write a credential into its own log file.
 """
 
 from __future__ import annotations
@@ -22,17 +22,17 @@ _SECRET_KEY = re.compile(
     re.IGNORECASE,
 )
 
-# Shorter values are words like "true" or "1", which would be blanked out all over a message.
+# Shorter values are words such as "true" or "1", which would be blanked out all over a message.
 _MIN_SECRET_CHARS = 5
 
 
 def variables(text: str) -> list[str]:
-    """The environment variables that a text asks for."""
+    """The environment variables that a text uses."""
     return _VARIABLE.findall(text)
 
 
 def expand(text: str, env: Mapping[str, str], where: str) -> str:
-    """Put the environment's values in place of `${NAME}`; `$${NAME}` stands for the text `${NAME}`.
+    """Replace `${NAME}` with the environment's value; `$${NAME}` stands for the text `${NAME}`.
 
     >>> expand("user=${WHO} $${WHO}", {"WHO": "ada"}, "")
     'user=ada ${WHO}'
@@ -52,17 +52,17 @@ def looks_secret(key: str) -> bool:
 
 
 def shown(key: str, value: str) -> str:
-    """An option's value as it may be printed. Variables stay unexpanded, so they can be shown."""
+    """An option's value for display. Variables stay unexpanded, so they can be shown."""
     if looks_secret(key) and not _VARIABLE.fullmatch(value):
         return HIDDEN
     return hide(value)
 
 
 def secrets_of(job: Job, env: Mapping[str, str]) -> frozenset[str]:
-    """What must not appear in a message: values under secret-looking keys, what variables stand for, and the
-    credentials in the places of state and checkpoint.
+    """Texts that must not appear in a message: values under secret-looking keys, values of variables, and the
+    credentials in the URIs of state and checkpoint.
 
-    Tables keep theirs by themselves (tables/spec.py).
+    Tables hide theirs themselves (tables/spec.py).
     """
     found = secrets_in(job.state) | secrets_in(job.checkpoint)
     sources = [source for source in job.inputs if isinstance(source, Source)]
@@ -75,7 +75,7 @@ def secrets_of(job: Job, env: Mapping[str, str]) -> frozenset[str]:
 
 
 def scrub(message: str, secrets: frozenset[str]) -> str:
-    """Blank out credentials in a text that somebody else wrote."""
+    """Blank out credentials in a text of another library."""
     for secret in sorted(secrets, key=len, reverse=True):
         message = message.replace(secret, HIDDEN)
     return message

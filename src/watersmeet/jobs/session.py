@@ -1,8 +1,8 @@
-"""A Spark session whose JVM keeps to itself: its output in a log file, its process out of the terminal's reach.
+"""A Spark session whose JVM is isolated: its output goes to a log file, and terminal signals do not reach it.
 
-The JVM gets a session (in the sense of Unix) of its own, so that a Ctrl-C in the terminal reaches only this
-process, which then stops the query in good order; otherwise Spark's Python workers would die of it in the
-middle of a batch. It ends with this process all the same: it reads our pipe as its standard input.
+The JVM gets its own Unix session, so that a Ctrl-C in the terminal reaches only this process, which then stops the
+query cleanly. Otherwise Spark's Python workers would die in the middle of a batch. The JVM still ends with this
+process, because it reads our pipe as its standard input.
 
 A session that is already running (in a notebook, a test) is used as it is and left running.
 """
@@ -29,10 +29,10 @@ from watersmeet.errors import WatersmeetError
 from watersmeet.jobs.failure import plain_message
 from watersmeet.jobs.secrets import looks_secret
 
-# A JVM that has been told to stop and has nothing to do is gone within a second.
+# An idle JVM that was told to stop ends within a second.
 _JVM_EXIT_S = 10
 
-# How much of the log goes into the message when Spark does not start.
+# Lines of the log in the message if Spark does not start.
 _TAIL_LINES = 5
 
 
@@ -42,11 +42,11 @@ class Session:
     gateway: Any = None
 
     def close(self) -> None:
-        """Stop Spark and see its JVM end; nothing, if the session was there before us."""
+        """Stop Spark and wait for its JVM to end. A session that was there before us is left alone."""
         if self.gateway is None:
             return
         jvm = self.gateway.proc
-        # A JVM that is gone already cannot be told to stop, and need not be.
+        # A JVM that has already ended cannot be told to stop.
         with contextlib.suppress(Py4JError, OSError):
             self.spark.stop()
             self.gateway.shutdown()
@@ -61,17 +61,17 @@ class Session:
             jvm.wait()
 
     def abandon(self) -> None:
-        """Kill the JVM: what it was doing is repeated at the next start."""
+        """Kill the JVM. Its batch is repeated at the next start."""
         if self.gateway is not None and self.gateway.proc is not None:
             self.gateway.proc.kill()
             self.gateway.proc.wait()
 
 
-# Arrow's checks of every value that Spark reads out of a result: Spark asks for nulls and keeps to the bounds itself.
+# Switch off Arrow's checks of every value that Spark reads from a result: Spark checks nulls and bounds itself.
 _UNCHECKED = "-Darrow.enable_unsafe_memory_access=true -Darrow.enable_null_check_for_get=false"
 
 _FASTER = {
-    # Replanning between the two stages of a batch costs some 30 ms and has nothing to find: the shuffle is tiny.
+    # Replanning between the two stages of a batch costs about 30 ms and gains nothing: the shuffle is tiny.
     "spark.sql.adaptive.streaming.stateless.enabled": "false",
     "spark.driver.extraJavaOptions": _UNCHECKED,
     "spark.executor.extraJavaOptions": _UNCHECKED,
@@ -82,7 +82,7 @@ _FASTER = {
 def spark_session(
     name: str, settings: Mapping[str, str], log: Path, *, show_stdout: bool = False
 ) -> Iterator[Session]:
-    """A session for the length of a block. Whoever leaves it with other than an Exception is in a hurry."""
+    """A session for a block. If the block ends with other than an Exception, the JVM is killed."""
     session = open_session(name, settings, log, show_stdout=show_stdout)
     try:
         yield session
@@ -96,11 +96,11 @@ def spark_session(
 
 
 def open_session(name: str, settings: Mapping[str, str], log: Path, *, show_stdout: bool = False) -> Session:
-    """A new session with these settings, or the running one. The console sink needs `show_stdout`."""
+    """Open a new session with these settings, or return the running one. The console sink needs `show_stdout`."""
     running = SparkSession.getActiveSession()
     if running is not None:
         return Session(running)
-    # py4j complains through the logging module when the JVM goes before it does; we know.
+    # py4j logs errors when the JVM ends first, which is expected.
     logging.getLogger("py4j").setLevel(logging.CRITICAL)
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     settings = {"spark.app.name": name, "spark.ui.showConsoleProgress": "false", **_FASTER, **settings}
@@ -117,7 +117,7 @@ def open_session(name: str, settings: Mapping[str, str], log: Path, *, show_stdo
 
 
 def _launch(settings: Mapping[str, str], log: Path, show_stdout: bool) -> Any:
-    # Everybody on the machine can read a command line: credentials reach the JVM with the context instead.
+    # Every user of the machine can read a command line, so credentials reach the JVM with the context instead.
     public = {key: value for key, value in settings.items() if not looks_secret(key)}
     with log.open("a") as sink:
         output = {"stderr": sink, "stdout": None if show_stdout else sink, "start_new_session": True}
@@ -132,7 +132,7 @@ def _conf(settings: Mapping[str, str]) -> SparkConf:
 
 
 def _tail(log: Path) -> str:
-    """The end of the log, without the lines of Java's stack traces."""
+    """The end of the log, without Java stack traces."""
     try:
         lines = log.read_text(errors="replace").splitlines()
     except OSError:
@@ -142,6 +142,6 @@ def _tail(log: Path) -> str:
 
 
 def _forget_gateway() -> None:
-    """Let a later session in this process start a JVM of its own."""
+    """Let a later session in this process start its own JVM."""
     SparkContext._gateway = None
     SparkContext._jvm = None

@@ -1,4 +1,4 @@
-"""One table of a TOML file, read strictly: unknown keys are refused, missing and mistyped ones are named."""
+"""Read one table of a TOML file strictly: unknown keys are refused, missing and mistyped ones are named."""
 
 from __future__ import annotations
 
@@ -8,15 +8,15 @@ from typing import Any
 
 from watersmeet.errors import ConfigError
 
-# How alike two words must be for "did you mean": difflib's own default lets "pth" find "path".
+# Least similarity for "did you mean": difflib's default lets "pth" find "path".
 _ALIKE = 0.6
 
 
 class TomlTable:
-    """Hands out the values of one table. `where` is how messages name it: `job.toml: [inputs.l]`."""
+    """The values of one table. `where` is its name in messages: `job.toml: [inputs.l]`."""
 
     def __init__(self, where: str, values: Any, known: Sequence[str], also: Mapping[str, str] | None = None):
-        """`also` maps words that people try to the key that is meant."""
+        """Check the keys. `also` maps likely wrong keys to the right ones."""
         if not isinstance(values, dict):
             raise ConfigError(f"{where} must be a table of keys and values, not {describe(values)}")
         self.where = where
@@ -62,7 +62,7 @@ class TomlTable:
         if value is None:
             return None
         if isinstance(value, bool) or not isinstance(value, int) or value < 1:
-            raise ConfigError(f"{self.where}: {key} must be a whole number from 1 up, not {describe(value)}")
+            raise ConfigError(f"{self.where}: {key} must be an integer of at least 1, not {describe(value)}")
         return value
 
     def flag(self, key: str) -> bool | None:
@@ -72,7 +72,7 @@ class TomlTable:
         return value
 
     def length(self, key: str) -> str | int | None:
-        """A length of time: a text with a unit, or a number where times are numbers."""
+        """A length of time: a text with a unit, or a number if times are numbers."""
         value = self._values.get(key)
         if value is None or (isinstance(value, int) and not isinstance(value, bool)):
             return value
@@ -103,7 +103,7 @@ class TomlTable:
 
 
 def flatten(where: str, values: Mapping[str, Any], prefix: str = "") -> dict[str, str]:
-    """Nested tables as dotted keys, every value as the text that Spark takes."""
+    """Flatten nested tables to dotted keys, with every value as Spark's text."""
     flat: dict[str, str] = {}
     for key, value in values.items():
         if isinstance(value, dict):
@@ -126,7 +126,7 @@ def refuse_unknown(where: str, found: Iterable[str], known: Sequence[str], also:
 
 
 def did_you_mean(word: str, known: Sequence[str], also: Mapping[str, str] | None = None) -> str:
-    """The end of a sentence that refuses `word`: the likely word, or all of them."""
+    """The end of a message that refuses `word`: the most similar word, or all of them."""
     close = (also or {}).get(word.lower()) or next(
         iter(difflib.get_close_matches(word.lower(), known, n=1, cutoff=_ALIKE)), None
     )
@@ -134,7 +134,7 @@ def did_you_mean(word: str, known: Sequence[str], also: Mapping[str, str] | None
 
 
 def describe(value: object) -> str:
-    """A value for a message, short; never the inside of a table, where a credential may be."""
+    """A short description of a value for a message; never the content of a table, which may hold a credential."""
     if isinstance(value, dict):
         return "a table"
     if isinstance(value, list):
