@@ -71,7 +71,7 @@ def adaptive(
       python -m papers adaptive --out results --scale 1
       python -m papers adaptive --only fig5k --only fig5l
 
-    Exit code: 0, whether the figures agree or not; 1 a query failed; 2 refused; 130 broken off.
+    Exit code: 0, whether the figures agree or not; 1 a query failed; 2 refused; 130 aborted.
     """
 
     def prepared() -> Reproduction:
@@ -108,7 +108,7 @@ def hypercube(
       python -m papers hypercube --out results
       python -m papers hypercube --only fig3
 
-    Exit code: 0, whether the figures agree or not; 1 a query failed; 2 refused; 130 broken off.
+    Exit code: 0, whether the figures agree or not; 1 a query failed; 2 refused; 130 aborted.
     """
 
     def prepared() -> Reproduction:
@@ -155,7 +155,7 @@ def hybrid(
       python -m papers hybrid --out results
       python -m papers hybrid --only fig10c --only fig11
 
-    Exit code: 0, whether the figures agree or not; 1 a run failed; 2 refused; 130 broken off.
+    Exit code: 0, whether the figures agree or not; 1 a run failed; 2 refused; 130 aborted.
     """
 
     def prepared() -> Reproduction:
@@ -184,7 +184,7 @@ def _run(
     except (BrokenOff, KeyboardInterrupt):
         done = False
     if not done:
-        say_error("broken off; no page was written")
+        say_error("aborted; no page was written")
         raise typer.Exit(BROKEN_OFF)
 
 

@@ -141,7 +141,7 @@ def test_interrupted_in_the_middle_it_resumes_and_every_result_comes_out_once(fo
     out, err = process.communicate(timeout=DEADLINE_S)
     assert (process.returncode, err) == (0, "")
     first, *_, last = out.splitlines()
-    assert re.match(r"pairs: goes on with batch \d+, state in ", first)
+    assert re.match(r"pairs: continues with batch \d+, state in ", first)
     assert last.startswith("done: ")
 
     assert results(folder) == expected(folder)
@@ -165,11 +165,11 @@ def test_check_explains_and_starts_nothing(spark, folder):
     assert done.exit_code == 0, done.output
     for words in (
         "on l.k = r.k AND l.x <= r.y",
-        "kept in the state: k, x",
+        "stored: k, x",
         "option password = ${JOB_PASSWORD}",
     ):
         assert words in done.stdout
-    assert "ok: it would start afresh; nothing was started" in done.stdout
+    assert "ok: it would start from the beginning; nothing was started" in done.stdout
     assert "hunter22" not in done.output
     assert not (folder / "checkpoint").exists()
 

@@ -1,4 +1,4 @@
-"""`watersmeet run --check`: a job in words, with no credential in them."""
+"""`watersmeet run --check`: describe a job, without credentials."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from watersmeet.model.window import AT, explain_window
 
 
 def explain(console: Console, prepared: Prepared) -> None:
-    """Print what the job reads, keeps, writes, and where it would begin."""
+    """Print what the job reads, stores and writes, and where it would begin."""
     job = prepared.job
     grid = Table.grid(padding=(0, 2, 0, 0))
     grid.add_column(no_wrap=True, style="bold")
@@ -52,7 +52,7 @@ def _source(source: Source, columns: str, spec: InputSpec) -> list[str]:
     lines += [f"where {source.where}"] if source.where else []
     lines += [
         f"columns {columns}",
-        f"kept in the state: {', '.join(c.name for c in spec.stored if c.name != AT) or 'its keys only'}",
+        f"stored: {', '.join(c.name for c in spec.stored if c.name != AT) or 'its keys only'}",
     ]
     return lines + _options(source.options)
 
@@ -77,14 +77,14 @@ def _options(options: Options) -> list[str]:
 
 def _trigger(job: Job) -> str:
     if isinstance(job.trigger, AvailableNow):
-        return "joins what is there, then ends"
+        return "joins the present input, then ends"
     return "as fast as possible" if job.trigger == Every() else f"every {job.trigger.interval}"
 
 
 def _begin(prepared: Prepared) -> str:
     if prepared.checkpoint is None:
-        return "ok, but the checkpoint cannot be looked at from here: the first batch will tell if the state fits"
+        return "ok, but the checkpoint cannot be read from here: the first batch will tell if the state fits"
     if prepared.checkpoint.fresh:
-        return "ok: it would start afresh; nothing was started"
+        return "ok: it would start from the beginning; nothing was started"
     at = prepared.checkpoint.next_batch
-    return f"ok: it would go on with batch {at} of query {prepared.checkpoint.query}; nothing was started"
+    return f"ok: it would continue with batch {at} of query {prepared.checkpoint.query}; nothing was started"

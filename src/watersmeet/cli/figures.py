@@ -1,4 +1,4 @@
-"""Values for people on a terminal: times, sparklines, texts of any origin. Pure text, no colours."""
+"""Format values for a terminal: times, sparklines, texts of any origin. Pure text, no colours."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def clock(total_s: float) -> str:
 
 
 def age(total_s: float) -> str:
-    """How long ago, in one unit.
+    """The time passed, in one unit.
 
     >>> [age(s) for s in (0.3, 59, 120, 7300, 200_000)]
     ['just now', '59 s ago', '2 min ago', '2 h ago', '2 days ago']
@@ -61,7 +61,7 @@ def moment(ms: int) -> str:
 
 
 def shortened(text: str, width: int) -> str:
-    """At most `width` columns of a terminal. Three points, because not every terminal has the ellipsis.
+    """The text cut to `width` columns of a terminal. Three dots, because not every terminal has the ellipsis.
 
     >>> shortened("o.id = t.id", 8), shortened("o.id", 8), shortened("東京都庁", 7)
     ('o.id ...', 'o.id', '東京...')
@@ -69,13 +69,13 @@ def shortened(text: str, width: int) -> str:
     return text if cell_len(text) <= width else set_cell_size(text, max(0, width - 3)) + "..."
 
 
-# Control and format characters (escape sequences, line ends, changes of direction), lone surrogates, characters of
-# private use or none at all, separators of lines: each may do something to a terminal, or hide.
+# Control and format characters (escape sequences, line ends, changes of direction), lone surrogates, private and
+# unassigned characters, line separators: each may change the terminal, or hide text.
 _HARMFUL = frozenset({"Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp"})
 
 
 def harmless(value: str, *, ascii_only: bool = False) -> str:
-    """A value of unknown origin, fit for a terminal: what is not to be printed is spelled out.
+    """Escape a value of unknown origin for a terminal.
 
     >>> harmless("a\\x1b[2Jb\\n")
     'a\\\\x1b[2Jb\\\\n'

@@ -1,6 +1,6 @@
-"""Help texts from docstrings: paragraphs are filled by the terminal's width, indented blocks stay as they are.
+"""Help texts from docstrings: paragraphs are wrapped to the terminal's width, indented blocks stay as they are.
 
-A few words that end with a colon are a heading. Square brackets, which typer takes for markup, are kept.
+A short line that ends with a colon is a heading. Square brackets, which typer takes for markup, are escaped.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""From a job to a running query on the terminal. Imports Spark: the command modules import this when needed."""
+"""Run a job on the terminal. This module imports Spark, so the command modules import it only when needed."""
 
 from __future__ import annotations
 
@@ -30,12 +30,12 @@ from watersmeet.log.files import LocalFiles, open_files
 from watersmeet.log.status import JoinStatus
 from watersmeet.model.figures import count
 
-# The JVM of such a sink prints the results itself: a live display would be torn apart by them.
+# The JVM of this sink prints the results itself, which would break a live display.
 _PRINTING_SINK = "console"
 
 
 def check_job(job: Job) -> None:
-    """Check a job as `run_job` does, and say what it would do."""
+    """Check a job as `run_job` does, and print what it would do."""
     console = Console(highlight=False)
     with (
         tempfile.TemporaryDirectory(prefix="watersmeet-") as folder,
@@ -62,7 +62,7 @@ def run_job(job: Job, stop: StopRequest, *, plain: bool) -> None:
 
 
 def with_log(error: QueryError, log: Path) -> QueryError:
-    """Name the log file, if there is one: a session that was there before us writes elsewhere."""
+    """Add the log file to the message, if there is one: a session that was there before us writes elsewhere."""
     return QueryError(f"{error}\nSpark's log: {log}") if log.exists() else error
 
 
@@ -82,7 +82,7 @@ def follow(running: Running, view: View, meters: Meters, stop: StopRequest) -> N
 
 @contextlib.contextmanager
 def prepared_job(job: Job, log: Path, console: Console, *, plain: bool) -> Iterator[Prepared]:
-    """The job, checked, in a Spark session that ends with the block; with a sign of life while that takes."""
+    """The checked job, in a Spark session that ends with the block. A terminal shows that Spark is starting."""
     settings = expand_all(job.spark, os.environ, f"{job.file.name}: [spark]")
     show_stdout = job.sink.format.lower() == _PRINTING_SINK
     waiting = console.status("starting Spark ...") if is_watched(console, plain=plain) else None
@@ -94,7 +94,7 @@ def prepared_job(job: Job, log: Path, console: Console, *, plain: bool) -> Itera
 
 
 def _log_file(job: Job) -> Path:
-    """Where Spark's own messages go: beside the state if that is local. The last start's log is kept, too."""
+    """The file for Spark's own messages, beside the state if that is local. The previous start's log is kept too."""
     files = open_files(storage_of(job, os.environ))
     folder = files.root if isinstance(files, LocalFiles) else Path(tempfile.mkdtemp(prefix="watersmeet-"))
     files.make()
@@ -110,8 +110,8 @@ def _first_words(prepared: Prepared) -> str:
     if prepared.checkpoint is None:
         return f"{job.name}: starts from the checkpoint {checkpoint}, state in {state}"
     if prepared.checkpoint.fresh:
-        return f"{job.name}: starts afresh, state in {state}"
-    return f"{job.name}: goes on with batch {prepared.checkpoint.next_batch}, state in {state}"
+        return f"{job.name}: starts from the beginning, state in {state}"
+    return f"{job.name}: continues with batch {prepared.checkpoint.next_batch}, state in {state}"
 
 
 def _last_words(meters: Meters, *, stopped: bool) -> str:
@@ -120,5 +120,5 @@ def _last_words(meters: Meters, *, stopped: bool) -> str:
         f"{batches(meters.batches)} in {clock(meters.elapsed_s)}"
     )
     if stopped:
-        return f"stopped: {done}; the next start goes on from there"
-    return f"done: {done}; all input that was there is joined"
+        return f"stopped: {done}; the next start continues from there"
+    return f"done: {done}; all present input is joined"

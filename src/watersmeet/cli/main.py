@@ -1,8 +1,8 @@
 """The command line: `watersmeet status`, `watersmeet run`, `watersmeet demo`.
 
-Nothing here or in the command modules imports Spark, DuckDB or Arrow at the top: `--help` must be there at once.
-Exit codes: 0 done or stopped on request; 1 the query failed, results differ or state is damaged; 2 refused
-before anything was done; 130 broken off.
+Nothing here or in the command modules imports Spark, DuckDB or Arrow at the top: `--help` must be fast. Exit codes:
+0 done or stopped on request; 1 the query failed, results differ or state is damaged; 2 refused before anything was
+done; 130 aborted.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ def main(
         typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version and exit."),
     ] = False,
 ) -> None:
-    """Join streams on Apache Spark, with durable state: every result comes out once, also after a crash."""
+    """Join streams on Apache Spark, with durable state: every result is emitted once, even after a crash."""
 
 
 for _command in (demo, run, status):

@@ -1,4 +1,4 @@
-"""What the displays of `run` and `demo` have in common: totals, the recent past, and the lines that show them."""
+"""The common part of the displays of `run` and `demo`: totals, recent batches, and the lines that show them."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from watersmeet.jobs.progress import Batches, together
 from watersmeet.log.status import JoinStatus
 from watersmeet.model.figures import count, size
 
-# The widest sparkline that any terminal gets: older batches need not be kept.
+# The width of the widest sparkline: older batches need not be kept.
 _KEPT_BATCHES = 200
 
 # Columns that a line needs beside its sparkline.
@@ -77,7 +77,7 @@ def rule(width: int, *, ascii_only: bool) -> Text:
 
 
 def rate_rows(meters: Meters, width: int, *, ascii_only: bool) -> Table:
-    """Rows in, rows out and batch time, each with its recent past."""
+    """Rows in, rows out and batch time, each with a sparkline."""
     grid = Table.grid(padding=(0, 2), expand=False)
     for justify in ("left", "right", "left", "left"):
         grid.add_column(justify=justify, no_wrap=True)

@@ -1,4 +1,4 @@
-"""How a command ends: one readable message and an exit code; a traceback only for `--debug`."""
+"""How a command ends: one readable message and an exit code, with a traceback only for `--debug`."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ BROKEN_OFF = 130
 
 
 def say(console: Console, *parts: str | tuple[str, str]) -> None:
-    """Print a line, as it is or in (text, style) pairs.
+    """Print a line of texts or (text, style) pairs.
 
-    A terminal gets it broken between words; a file or a pipe gets one line, to be searched and parsed.
+    A terminal wraps it between words. A file or a pipe gets one line, to be searched and parsed.
     """
     from rich.text import Text
 

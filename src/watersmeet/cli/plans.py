@@ -1,7 +1,7 @@
 """A plan on a terminal: its table, such as the heaviest keys, and its latest changes.
 
-The first cell of a row is a value of the user's data. It is made harmless and cut to the room that there is, so that no
-value can move the cursor, change colours, break a line or push figures off the screen.
+The first cell of a row is a value of the user's data. It is escaped and cut to the available room, so that no value can
+move the cursor, change colours, break a line or push figures off the screen.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from rich.text import Text
 from watersmeet.cli.figures import harmless, shortened
 from watersmeet.schemes.scheme import Shown
 
-# A label is cut before a figure is, but not to less than this.
+# A label is cut before a figure, but not below this width.
 _LEAST_LABEL = 8
 _GAP = 2
 # A heading holds the name of an input, which may be long.
@@ -23,7 +23,7 @@ _LONGEST_HEADING = 20
 
 
 def plan_table(shown: Shown, most: int, width: int, *, ascii_only: bool, lines: int = 0) -> Table:
-    """One line for each of the first `most` rows below a heading; filled up to `lines`, so that nothing jumps."""
+    """The first `most` rows below a heading, padded to `lines` lines, so that the display does not jump."""
     heads = [shortened(head, _LONGEST_HEADING) for head in shown.columns]
     rows = shown.rows[:most]
     widths = [
@@ -34,7 +34,7 @@ def plan_table(shown: Shown, most: int, width: int, *, ascii_only: bool, lines: 
     table.add_column(no_wrap=True, min_width=len(heads[0]))
     for least in widths:
         table.add_column(justify="right", no_wrap=True, min_width=least)
-    # Text, not str: rich would take square brackets in a value for its markup.
+    # Text, not str: rich would read square brackets in a value as markup.
     table.add_row(*(Text(head, style="dim") for head in heads))
     for label, *figures in rows:
         table.add_row(Text(shortened(harmless(label, ascii_only=ascii_only), room)), *map(Text, figures))
@@ -50,7 +50,7 @@ def event_line(event: tuple[str, str, str], width: int, *, ascii_only: bool) -> 
 
 
 def latest_events(shown: Shown | None, lines: int, width: int, *, ascii_only: bool) -> list[str]:
-    """The latest first; always as many lines."""
+    """The latest events first, padded to `lines` lines."""
     latest: Sequence[tuple[str, str, str]] = shown.events[:lines] if shown else ()
     drawn = [event_line(one, width, ascii_only=ascii_only) for one in latest]
     return drawn + [""] * (lines - len(drawn))

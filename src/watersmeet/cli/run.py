@@ -1,4 +1,4 @@
-"""`watersmeet run`: a join as a job of its own, from a job file."""
+"""`watersmeet run`: run the join of a job file."""
 
 from __future__ import annotations
 
@@ -16,22 +16,22 @@ from watersmeet.cli.signals import BrokenOff, StopRequest
 def run(
     job_file: Annotated[Path, typer.Argument(metavar="JOB.TOML", help="The job file.")],
     once: Annotated[
-        bool, typer.Option("--once", help="Join what is there now and end, whatever the trigger.")
+        bool, typer.Option("--once", help="Join the present input and end, whatever the trigger.")
     ] = False,
     check: Annotated[bool, typer.Option("--check", help="Check and explain the job; start nothing.")] = False,
-    plain: Annotated[bool, typer.Option("--plain", help="Plain lines, also on a terminal.")] = False,
+    plain: Annotated[bool, typer.Option("--plain", help="Print plain lines even on a terminal.")] = False,
     debug: Annotated[bool, typer.Option("--debug", help="Show the traceback of an error.")] = False,
 ) -> None:
-    """Run the join that a job file describes, until Ctrl-C or the end of its input.
+    """Run the join of a job file until Ctrl-C or the end of its input.
 
-    Started again, it goes on where it was: every result comes out once. A change of the predicate, the keys or
-    the columns that the state cannot carry is refused before the first batch.
+    A restart continues where it stopped, and every result is emitted once. If the predicate, the keys or the
+    columns no longer fit the state, the job is refused before the first batch.
 
     Examples:
 
       watersmeet run job.toml            run; stop with Ctrl-C or SIGTERM
-      watersmeet run job.toml --once     join what is there, then end
-      watersmeet run job.toml --check    say what would be done
+      watersmeet run job.toml --once     join the present input, then end
+      watersmeet run job.toml --check    print what would be done
 
     A job file:
 
@@ -52,7 +52,7 @@ def run(
       "kafka.sasl.jaas.config" = "${KAFKA_JAAS}"   # from the environment
 
       [inputs.p]                         # or a table, found by its key
-      path = "products"                  # Parquet, sqlite:///..., postgresql://... or env:NAME
+      path = "products"                  # Parquet, a database URI or env:NAME
       key = "id"                         # and for a database table = "products"
       refresh = "10 minutes"             # optional
 
@@ -75,13 +75,13 @@ def run(
 
     The SQL in a job file runs with the rights of the job: treat the file as a program.
 
-    Exit code: 0 ended or stopped; 1 the query failed; 2 refused; 130 broken off with a second Ctrl-C.
+    Exit code: 0 ended or stopped; 1 the query failed; 2 refused; 130 aborted with a second Ctrl-C.
     """
     try:
         with StopRequest() as stop:
             _run(job_file, stop, once=once, check=check, plain=plain, debug=debug)
     except (BrokenOff, KeyboardInterrupt):
-        say_error("broken off; the next start takes up the last finished batch")
+        say_error("aborted; the next start continues after the last finished batch")
         raise typer.Exit(BROKEN_OFF) from None
 
 

@@ -17,7 +17,7 @@ from watersmeet.schemes.scheme import Shown
 # Lines for the rows of a plan, such as the heaviest keys, and for its changes.
 FIRST_ROWS, CHANGES = 5, 3
 
-_HINT = "Ctrl-C stops; the next start goes on from there"
+_HINT = "Ctrl-C stops; the next start continues from there"
 
 
 class RunPanel:
@@ -55,7 +55,7 @@ def _state_lines(state: JoinStatus | None, width: int, *, ascii_only: bool) -> l
 
 
 def plan_lines(shown: Shown, width: int, *, ascii_only: bool, changes: int = CHANGES) -> list[RenderableType]:
-    """The plan in a line, its first rows and latest changes; always of the same height, so that nothing jumps."""
+    """The plan in a line, its first rows and latest changes, always of the same height."""
     lines: list[RenderableType] = [Text(shortened(shown.summary, width))]
     if not shown.columns:
         return lines

@@ -1,6 +1,6 @@
-"""Ctrl-C and friends: the first asks for an orderly stop, the second breaks off.
+"""Ctrl-C and other signals: the first asks for a clean stop, the second aborts.
 
-Until `arm` is called there is nothing to stop in order, and the first one breaks off at once.
+Before `arm` is called there is nothing to stop cleanly, and the first one aborts at once.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ _SIGNALS = tuple(getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP
 
 
 class BrokenOff(BaseException):
-    """Raised from a signal handler; not an Exception, so that no handler of errors takes it for one."""
+    """Raised from a signal handler. It is not an Exception, so that error handlers do not catch it."""
 
 
 class StopRequest:
-    """Owns the signals for the length of a block."""
+    """Owns the signals during a block."""
 
     def __init__(self) -> None:
         self.event = Event()
@@ -35,9 +35,9 @@ class StopRequest:
             signal.signal(number, handler)
 
     def arm(self) -> None:
-        """From now on there is something to stop in order.
+        """Make the first signal ask for a clean stop.
 
-        The handlers are put in once more, because PySpark puts in its own when a session starts.
+        The handlers are installed again, because PySpark installs its own when a session starts.
         """
         for number in _SIGNALS:
             signal.signal(number, self._receive)

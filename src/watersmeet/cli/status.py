@@ -1,4 +1,4 @@
-"""`watersmeet status`: what is in a state directory."""
+"""`watersmeet status`: show the content of a state directory."""
 
 from __future__ import annotations
 
@@ -15,23 +15,23 @@ if TYPE_CHECKING:
     from watersmeet.log.status import JoinStatus, Status, WindowStatus
     from watersmeet.schemes.scheme import Shown
 
-# Raised when a key of the JSON changes its meaning or goes; new keys may come at any time.
+# Raised when a key of the JSON changes its meaning or is removed. New keys may be added at any time.
 JSON_VERSION = 2
 
-# Of the rows of a plan and of its changes: the rest is in the JSON.
+# Rows and changes of a plan that are printed; the JSON has all of them.
 _SHOWN_ROWS, _SHOWN_EVENTS = 10, 5
 
 
 def status(
     state: Annotated[
-        str, typer.Argument(metavar="STATE", help="The state directory or URI: what was passed as state=.")
+        str, typer.Argument(metavar="STATE", help="The directory or URI that was passed as state=.")
     ],
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of tables.")] = False,
     debug: Annotated[bool, typer.Option("--debug", help="Show the traceback of an error.")] = False,
 ) -> None:
-    """Show what a state directory holds: batches, rows, runs, merging debt, damage.
+    """Show the content of a state directory: batches, rows, runs, merging debt, damage.
 
-    It only reads, needs no Spark, and may be used while the query runs.
+    It only reads, needs no Spark, and may run beside the query.
 
     Examples:
 
@@ -43,10 +43,10 @@ def status(
     One object with version, state, joins and damage (a list of texts). Each join has
 
       name, query      the join's name and Spark's query id
-      batch, starts    the last batch; how often the query was started
+      batch, starts    the last batch; the number of starts of the query
       predicate        the join condition, in canonical spelling
       strategy         hash, hypercube, biclique, range, grid or table
-      plan             what the strategy decided for the last batch, as it
+      plan             the strategy's plan for the last batch, as it
                        is stored; its kind names the strategy. Of a grid:
                        epoch (changes of shape), groups, left and right
                        (what has arrived), relocations (the latest changes).
@@ -61,9 +61,9 @@ def status(
                        data, unchanged: at most 40 characters, or "hash" and
                        the hash of the key
       window           of a window: within, lateness, watermark (null until
-                       all inputs have shown a time; it waits for the one
-                       that is behind), newest (the latest time of each
-                       input); otherwise null
+                       all inputs have had a time; it waits for the slowest
+                       input), newest (the latest time of each input);
+                       otherwise null
       inputs           name, runs, rows, bytes (live), arrived_rows,
                        null_rows (dropped for a null key or time),
                        late_rows (dropped below the watermark),
@@ -75,10 +75,10 @@ def status(
       written_ms       when the last batch was written, in Unix ms
       age_s            seconds since then
       live_bytes       what the join reads
-      disk_bytes       all files, also those not yet removed
+      disk_bytes       all files, including those not yet removed
       gaps             batches whose rows are missing because acceptGap named
                        them, such as "17-19"
-      damage           what is wrong, as texts; empty if nothing is
+      damage           a list of texts; empty if there is none
 
     Exit code: 0; 1 if damage was found; 2 if there is no state.
     """
@@ -95,7 +95,7 @@ def status(
 
 
 def as_plain(found: Status) -> dict[str, Any]:
-    """The documented JSON."""
+    """The documented JSON as a dict."""
     from watersmeet.log.codec import to_plain
 
     return {"version": JSON_VERSION, **to_plain(found), "damage": list(found.damage)}
@@ -118,7 +118,7 @@ def _print(found: Status) -> None:
 
 
 def _print_plan(console: Console, shown: Shown) -> None:
-    """The first rows of the plan's table and the latest changes."""
+    """Print the first rows of the plan's table and the latest changes."""
     from watersmeet.cli.plans import latest_events, plan_table
 
     ascii_only = console.options.ascii_only
@@ -154,7 +154,7 @@ def _heading(join: JoinStatus) -> RenderableType:
 
 
 def _window(window: WindowStatus) -> str:
-    """Such as: window of 10 minutes, lateness 0 seconds, watermark 2024-01-01 00:05:00; newest l 00:05, r 00:07."""
+    """For example: window of 10 minutes, lateness 0 seconds, watermark 2024-01-01 00:05:00; newest l 00:05, r 00:07."""
     text = f"window of {window.within}"
     if window.lateness is None:
         return text

@@ -1,7 +1,7 @@
-"""Showing a running query: a live panel on a terminal, plain lines everywhere else.
+"""Show a running query: a live panel on a terminal, plain lines everywhere else.
 
-Both are context managers with `observe`, which is called about once a second when the meters have moved, and
-`say` for a line that stays.
+Both are context managers with `observe`, which is called about once a second when the meters have moved, and `say` for
+a line that stays.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ from watersmeet.cli.meters import Meters, plain_line
 from watersmeet.cli.outcome import say
 from watersmeet.jobs.progress import Batches
 
-# Often enough for a clock that shows seconds; more would only cost the joiner's processor time.
+# Often enough for a clock that shows seconds; more would only take CPU time from the join.
 _REFRESH_PER_S = 4
 
 
 class Panel(Protocol):
-    """What a live view shows: it can be drawn at any time, from the meters that it holds."""
+    """The content of a live view. It can be drawn at any time, from its meters."""
 
     def draw(self, width: int, *, ascii_only: bool) -> RenderableType: ...
 
@@ -80,7 +80,7 @@ View = PlainView | LiveView
 
 
 def is_watched(console: Console, *, plain: bool) -> bool:
-    """Whether somebody is there to see a live display, and wants it."""
+    """Whether the console is a terminal and a live display is wanted."""
     return (
         sys.stdout.isatty() and not console.is_dumb_terminal and not plain and not os.environ.get("NO_COLOR")
     )

@@ -1,4 +1,4 @@
-"""What you need to test your own joins: streams made from lists of batches, run to completion, compared.
+"""Tools to test your own joins: streams made from lists of batches, run to completion, compared.
 
 from watersmeet.testing import StreamScript, assert_same_rows
 

@@ -1,4 +1,4 @@
-"""Compare results as multisets: order never counts, repetition always does."""
+"""Compare results as multisets: order does not count, repetition does."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ from collections import Counter
 from collections.abc import Hashable, Iterable
 from typing import Any
 
-# Differing rows that are shown before the rest is only counted.
+# Differing rows that are printed; the rest is only counted.
 _SHOWN_ROWS = 10
 
 
 def row_difference(actual: Iterable[Any], expected: Iterable[Any]) -> tuple[Counter[Any], Counter[Any]]:
-    """Rows that are missing from `actual`, and rows that it has too often, each with their number.
+    """Rows that are missing from `actual`, and rows that it has too often, with their counts.
 
     Rows may be tuples, lists, dicts or Spark rows; NaN equals NaN and -0.0 equals 0.0, as in SQL.
 

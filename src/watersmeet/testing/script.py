@@ -1,4 +1,4 @@
-"""A streaming query driven step by step: add a batch, wait until it is processed, restart, look."""
+"""A streaming query driven step by step: add a batch, wait until it is processed, restart, inspect."""
 
 from __future__ import annotations
 
@@ -19,10 +19,9 @@ _FILE = "{step:05d}-{part:03d}-{unique}.parquet"
 class StreamScript:
     """Streams named by keyword, each with a schema; a query over them; results collected exactly once.
 
-    Every `batch` call writes the given rows as files of the streams and waits until the query has
-    processed them. `restart` stops the query and starts it again from its checkpoint. Results are kept
-    by batch number, so a batch that Spark replays after a failure replaces its first attempt, as an
-    idempotent sink would do.
+    Every `batch` call writes the given rows as files of the streams and waits until the query has processed them.
+    `restart` stops the query and starts it again from its checkpoint. Results are kept by batch number, so a replayed
+    batch replaces its first attempt, as in an idempotent sink.
     """
 
     def __init__(self, spark: SparkSession, folder: str | Path, **schemas: str):
@@ -39,7 +38,7 @@ class StreamScript:
     def start(
         self, build: Callable[..., DataFrame] | None = None, checkpoint: str = "checkpoint"
     ) -> StreamScript:
-        """Start the query that `build` makes from the streams, given to it by their names."""
+        """Start the query that `build` makes from the streams, which it receives by name."""
         self._build = build or self._build
         if self._build is None:
             raise ValueError("start needs a function that builds the query the first time")
@@ -78,7 +77,7 @@ class StreamScript:
         return self.start(build)
 
     def results(self) -> list[Row]:
-        """All rows that the query has put out so far."""
+        """All rows that the query has emitted so far."""
         return [row for number in sorted(self.collected) for row in self.collected[number]]
 
     def __enter__(self) -> StreamScript:

@@ -1,1 +1,1 @@
-"""The demo: a made-up market, joined live and checked. `command` runs it; each other file is one part of it."""
+"""The demo: a simulated market, joined live and checked. `command` runs it; each other file is one part of it."""

@@ -20,15 +20,15 @@ def demo(
             "--keep", metavar="DIR", help="Keep data, state, results and the job file in this new directory."
         ),
     ] = None,
-    seed: Annotated[int, typer.Option("--seed", help="The seed of the made-up market.")] = 1,
+    seed: Annotated[int, typer.Option("--seed", help="The seed of the simulated market.")] = 1,
     debug: Annotated[bool, typer.Option("--debug", help="Show the traceback of an error.")] = False,
 ) -> None:
     """Join two live streams on this machine, watch it, and check every result.
 
-    A made-up market writes offers to buy and to sell as Parquet files without end. An embedded Spark joins each
-    buy with the sells of the same lot that ask for no more. A few lots have most of the offers: watch how their
-    keys become heavy and are shared out over all tasks. At the end DuckDB joins the same files in one go, and
-    the two results are compared row by row. Ctrl-C ends it early; what was joined is still checked.
+    A simulated market writes buy and sell offers as Parquet files. An embedded Spark joins each buy with the
+    sells of the same lot that ask for no more. A few lots have most of the offers: watch how their keys become
+    heavy and all tasks share them. At the end DuckDB joins the same files at once, and the two results are
+    compared row by row. Ctrl-C ends it early; the results so far are still checked.
 
     Examples:
 
@@ -37,7 +37,7 @@ def demo(
       watersmeet status /tmp/market/checkpoint/watersmeet
       watersmeet run /tmp/market/job.toml --once
 
-    Exit code: 0; 1 if a result is wrong; 2 refused; 130 broken off with a second Ctrl-C.
+    Exit code: 0; 1 if a result is wrong; 2 refused; 130 aborted with a second Ctrl-C.
     """
     try:
         with StopRequest() as stop, reported(debug=debug):
@@ -45,7 +45,7 @@ def demo(
 
             equal = show(seconds=seconds, plain=plain, keep=keep, seed=seed, stop=stop)
     except (BrokenOff, KeyboardInterrupt):
-        say_error("broken off; the results were not checked")
+        say_error("aborted; the results were not checked")
         raise typer.Exit(BROKEN_OFF) from None
     if not equal:
         raise typer.Exit(FAILED)

@@ -1,9 +1,8 @@
-"""A made-up market: offers to buy and to sell lots, endless and repeatable by seed.
+"""A simulated market: endless buy and sell offers of lots, repeatable by seed.
 
-Trading goes in rounds, each with lots of its own; a lot is a symbol's in one round, and is offered for until the round
-is over. A few symbols have most of the business (Zipf's law), so in every round the same few lots are wanted by
-everybody. Some sells are reported a round late, and some before their round has begun. Most sells ask for more than
-a buyer gives: the join must not let them through.
+Trading goes in rounds. A lot belongs to one symbol in one round, and is offered until the round is over. A few symbols
+have most of the offers (Zipf's law), so every round has a few hot lots. Some sells are reported a round late, and some
+before their round has begun. Most sells ask for more than a buyer gives, and the join must drop them.
 """
 
 from __future__ import annotations
@@ -17,19 +16,19 @@ import pyarrow as pa
 
 SYMBOLS = 1_500
 
-# Zipf's exponent of the symbols: the first gets an eighth of the offers, and with them most of the pairs.
+# Zipf's exponent of the symbols: the first gets an eighth of the offers, and most of the pairs.
 _SYMBOL_SKEW = 1.0
-# Offers of a round: some six seconds of business.
+# Offers of a round: about six seconds.
 BUYS_A_ROUND, SELLS_A_ROUND = 12_000, 24_000
 _LATE_SHARE, _EARLY_SHARE = 0.02, 0.01
-# Prices as shares of the symbol's usual one: sells are so far above buys that one pair in sixty comes to a deal.
+# Prices as shares of the symbol's usual one. Sells are far enough above buys that one pair in sixty becomes a deal.
 _SPREAD, _ASKED_MORE = 0.01, 0.03
 
 Numbers = npt.NDArray[np.int64]
 
 
 class Market:
-    """`next_slice` gives what comes in next; the sizes are the caller's, the content is the seed's."""
+    """The source of offers. The caller chooses the sizes of slices, the seed their content."""
 
     def __init__(self, seed: int):
         self._rng = np.random.default_rng(seed)
@@ -41,7 +40,7 @@ class Market:
         self._buys = self._sells = 0
 
     def next_slice(self, buys: int, sells: int) -> tuple[pa.Table, pa.Table]:
-        """The next offers of both kinds."""
+        """The next buys and sells."""
         buy_ids, sell_ids = (
             np.arange(self._buys, self._buys + buys),
             np.arange(self._sells, self._sells + sells),
@@ -69,6 +68,6 @@ class Market:
 
 
 def _symbols() -> Iterator[str]:
-    """Words that read like tickers: consonant, vowel, consonant, vowel, consonant."""
+    """Words that look like tickers: consonant, vowel, consonant, vowel, consonant."""
     for letters in itertools.product("BKLMRST", "AEIO", "DGNPVZ", "AO", "LNRSX"):
         yield "".join(letters)

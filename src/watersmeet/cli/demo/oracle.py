@@ -1,4 +1,4 @@
-"""The check: the same join by DuckDB over the same files, compared with our results as multisets."""
+"""Compare our results with DuckDB's join of the same files, as multisets."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from pathlib import Path
 
 import duckdb
 
-# Rows of a difference that are shown.
+# Rows of a difference that are printed.
 _SHOWN_ROWS = 5
 
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """How many results there are, how many DuckDB has and we lack, how many we have and DuckDB has not."""
+    """The number of results, of rows that only DuckDB has, and of rows that only we have."""
 
     results: int
     missing: int
@@ -27,7 +27,7 @@ class Verdict:
 
 
 def compare(inputs: dict[str, Path], on: str, select: Sequence[str], results: Sequence[str]) -> Verdict:
-    """`inputs` are directories of Parquet by the names that `on` and `select` use."""
+    """Join with DuckDB and compare. `inputs` are directories of Parquet by the names that `on` and `select` use."""
     with duckdb.connect() as connection:
         for name, folder in inputs.items():
             connection.execute(f"CREATE VIEW {name} AS FROM read_parquet('{_quoted(folder)}/*.parquet')")

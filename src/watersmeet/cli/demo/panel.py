@@ -1,4 +1,4 @@
-"""The demo's live display: fits 80 columns and 24 lines, and uses more columns where there are more."""
+"""The demo's live display: fits 80 columns and 24 lines, and uses more columns if there are more."""
 
 from __future__ import annotations
 
@@ -17,20 +17,20 @@ from watersmeet.schemes.hypercube.facts import CubePlan
 from watersmeet.schemes.hypercube.plan import Hypercube
 from watersmeet.schemes.scheme import Shown
 
-_HINT = "Ctrl-C ends it early; what was joined is still checked"
+_HINT = "Ctrl-C ends it early; the results so far are still checked"
 
-# Before the clock starts; later phases are the caller's words.
+# The phase before the clock starts. The caller sets later ones.
 WARMING_UP = "warming up"
 
-# The state's table, with its gap to the words beside it.
+# Width of the state's table, with the gap to the text beside it.
 _STATE_COLUMNS = 44
-# One less than `run` shows: the display has to fit 24 lines.
+# One less than `run` shows: the display must fit 24 lines.
 _CHANGES = 2
 
 
 @dataclass
 class DemoPanel:
-    """Drawn from the meters; what is not in them is set from outside."""
+    """Drawn from the meters; the caller sets the rest."""
 
     join: JoinOptions
     titles: dict[str, str]
@@ -51,12 +51,12 @@ class DemoPanel:
             "",
             body,
             *plan_lines(self._plan(), width, ascii_only=ascii_only, changes=_CHANGES),
-            # Not as wide as the terminal: the echo of a Ctrl-C at the end of a full line would tear the display.
+            # Narrower than the terminal: the echo of a Ctrl-C at the end of a full line would break the display.
             Text(_HINT if self.meters.ended_s is None else "", style="dim"),
         )
 
     def _plan(self) -> Shown:
-        """Before the first batch an empty plan, of the same height."""
+        """The plan; before the first batch an empty one of the same height."""
         titles = tuple(self.titles.values())
         shown = self.meters.state.shown if self.meters.state else None
         if shown is None:
@@ -76,7 +76,7 @@ class DemoPanel:
         )
 
     def _state(self) -> RenderableType:
-        """Always of the same height, so that nothing jumps."""
+        """The state, always of the same height."""
         table = Table.grid(padding=(0, 2, 0, 0))
         table.add_column(min_width=max(map(len, self.titles.values())))
         for least in (9, 8, 4):

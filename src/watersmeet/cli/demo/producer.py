@@ -1,7 +1,7 @@
-"""The market's feed: a thread that writes Parquet files, the way an upstream system would drop them.
+"""The market's feed: a thread that writes Parquet files, as an upstream system would.
 
-A file is written under a name that Spark does not look at and then renamed, so Spark sees it whole or not
-at all. How much is written follows the clock; what is written follows the seed.
+A file is written under a name that Spark ignores and then renamed, so Spark sees a whole file or none. The clock
+decides how much is written, the seed what.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ import pyarrow.parquet as pq
 
 from watersmeet.cli.demo.market import Market
 
-# Rows a second: well below what two cores join, so that the demo keeps up on a laptop. Each second some 1.3 million
-# pairs of one lot are looked at, most of them of the few that everybody wants.
+# Rows a second: well below what two cores join, so that the demo keeps up on a laptop. Each second about 1.3 million
+# pairs of one lot are compared, most of them of the few hot lots.
 BUYS_PER_S, SELLS_PER_S = 2_000, 4_000
 _FILE_EVERY_S = 0.5
-# Business comes in waves: the rate swings by this share, once in so many seconds.
+# The rate swings by this share, once in this many seconds.
 _SWING, _SWING_S = 0.5, 8.0
 
 
@@ -42,7 +42,7 @@ class Producer:
         self._thread.start()
 
     def stop(self) -> None:
-        """Returns when the last file is whole."""
+        """Stop, and return when the last file is complete."""
         self._stop.set()
         if self._thread.ident is not None:
             self._thread.join()
@@ -56,11 +56,11 @@ class Producer:
                 last = now
                 self.write(round(BUYS_PER_S * share), round(SELLS_PER_S * share))
         except Exception as error:
-            # Kept for the main thread, which ends the demo with it.
+            # Kept for the main thread, which then ends the demo.
             self.error = error
 
     def write(self, buys: int, sells: int) -> None:
-        """One more file of each."""
+        """Write one more file of each kind."""
         tables = dict(zip(self.rows, self._market.next_slice(buys, sells), strict=True))
         for name, table in tables.items():
             _write_whole(table, self._folder / name / f"{self._files:06d}.parquet")

@@ -1,7 +1,6 @@
-"""The demo's course: market on, join, watch, market off, join the rest, check.
+"""The steps of the demo: start the market, join, watch, stop the market, join the rest, check.
 
-The join is an ordinary job file, run by the same runner as `watersmeet run`: what the demo shows is what a
-user gets.
+The join is an ordinary job file, run by the same runner as `watersmeet run`: the demo shows what a user gets.
 """
 
 from __future__ import annotations
@@ -41,11 +40,11 @@ from watersmeet.model.figures import count
 
 _TITLES = {"b": "buys", "s": "sells"}
 
-# Buys and sells for a first batch, in which Spark starts its Python workers and compiles: it takes seconds.
+# Buys and sells of a first batch, in which Spark starts its Python workers and compiles: it takes seconds.
 _WARM_UP_ROWS = (100, 200)
 
 _JOB = """\
-# Offers to buy, and the offers to sell of the same lot that ask for no more.
+# Buy offers, and the sell offers of the same lot that ask for no more.
 
 [inputs.b]
 format = "parquet"
@@ -90,7 +89,7 @@ class _Parts:
 
 
 def show(*, seconds: int, plain: bool, keep: Path | None, seed: int, stop: StopRequest) -> bool:
-    """Run the demo; True if every result was right."""
+    """Run the demo. True if every result was right."""
     console = Console(highlight=False)
     with _folder(keep) as folder:
         parts = _prepare(folder, seconds, seed)
@@ -115,13 +114,13 @@ def show(*, seconds: int, plain: bool, keep: Path | None, seed: int, stop: StopR
 
 @contextlib.contextmanager
 def _folder(keep: Path | None) -> Iterator[Path]:
-    """A place for everything: the one to keep, or one that is gone afterwards."""
+    """The directory for everything: the one to keep, or a temporary one."""
     if keep is None:
         with tempfile.TemporaryDirectory(prefix="watersmeet-demo-", ignore_cleanup_errors=True) as folder:
             yield Path(folder)
         return
     if keep.exists() and (not keep.is_dir() or any(keep.iterdir())):
-        raise UsageError(f"--keep {keep}: it is there already; give a new directory")
+        raise UsageError(f"--keep {keep} exists already; give a new directory")
     keep.mkdir(parents=True, exist_ok=True)
     yield keep.absolute()
 
@@ -155,9 +154,7 @@ def _run(parts: _Parts, running: Running, view: View, stop: StopRequest) -> None
     finally:
         parts.producer.stop()
     if parts.producer.error is not None:
-        raise WatersmeetError(
-            f"the market's feed broke down: {parts.producer.error}"
-        ) from parts.producer.error
+        raise WatersmeetError(f"the market's feed failed: {parts.producer.error}") from parts.producer.error
     parts.panel.phase = "joining the rest"
     running.catch_up(observe)
     running.stop()
@@ -174,7 +171,7 @@ def _check(parts: _Parts) -> Verdict:
 
 def _figures(parts: _Parts) -> str:
     meters, rows = parts.meters, parts.producer.rows
-    # The first batch is the warm-up's.
+    # The first batch is the warm-up.
     times = [batch.ms for batch in meters.recent if batch.first > 0] or [0]
     return (
         f"{clock(meters.elapsed_s)}: {count(rows['buys'])} buys and {count(rows['sells'])} sells in, "
@@ -185,7 +182,7 @@ def _figures(parts: _Parts) -> str:
 
 
 def _print_heaviest(console: Console, state: JoinStatus | None) -> None:
-    """For those who had no panel, which keeps showing them."""
+    """Print the heaviest keys without a panel, which would keep showing them."""
     if state is not None and state.shown is not None:
         say(console, state.shown.summary)
         ascii_only = console.options.ascii_only

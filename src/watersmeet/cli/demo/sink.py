@@ -1,8 +1,8 @@
-"""The demo's results as they come out: the files that Spark has committed.
+"""The files of the demo's results that Spark has committed.
 
-Spark's file sink writes into the directory at once and lists what counts in `_spark_metadata`, one file for
-each batch (now and then a `.compact` one that repeats all before it). Files that are not listed are half
-written, or of a batch that will be repeated.
+Spark's file sink writes into the directory at once and lists committed files in `_spark_metadata`, one log file for
+each batch (sometimes a `.compact` one that repeats all before it). Files that are not listed are half written, or
+belong to a batch that will be repeated.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ _COMPACT = ".compact"
 
 
 class ResultFiles:
-    """Reads each file of the log once, however often it is asked."""
+    """The committed files. Each log file is read once."""
 
     def __init__(self, folder: Path):
         self._folder = folder
@@ -23,7 +23,7 @@ class ResultFiles:
         self.committed: dict[str, None] = {}
 
     def update(self) -> None:
-        """Look for files committed since the last time."""
+        """Look for files committed since the last call."""
         for log in self._new_logs():
             # The first line is the version of the format.
             for line in log.read_text().splitlines()[1:]:
