@@ -250,6 +250,6 @@ def test_an_unknown_field_of_an_older_format_is_refused_too(written):
 
 @pytest.mark.parametrize("version", range(1, OLDEST))
 def test_formats_that_are_too_old_are_refused(version):
-    said = f"manifest m has format {version}, this version of watersmeet reads {OLDEST} to {FORMAT}: run one batch"
+    said = f"manifest m has format {version}, but this version of watersmeet reads {OLDEST} to {FORMAT}: run one batch"
     with pytest.raises(CorruptFile, match=said):
         decode({}, version)

@@ -63,7 +63,7 @@ def test_a_database_may_have_new_keys_between_pages_but_not_beyond_the_next():
     [
         ({"rows": np.ones(3, np.int64)}, "differ in length"),
         ({"keys": ("key",)}, "has bounds of"),
-        ({"last": pa.record_batch({"id": [8, None]})}, "not null"),
+        ({"last": pa.record_batch({"id": [8, None]})}, "must not be null"),
         ({"last": pa.record_batch({"id": ["8", "9"]})}, "differ in type"),
     ],
 )

@@ -154,7 +154,7 @@ def _heading(join: JoinStatus) -> RenderableType:
 
 
 def _window(window: WindowStatus) -> str:
-    """For example: window of 10 minutes, lateness 0 seconds, watermark 2024-01-01 00:05:00; newest l 00:05, r 00:07."""
+    """The window in one line, such as: window of 10 minutes, lateness 0 seconds, watermark 2024-01-01 00:05:00; ..."""
     text = f"window of {window.within}"
     if window.lateness is None:
         return text

@@ -1,4 +1,4 @@
-"""What a join needs besides its inputs: nothing, or a table.
+"""The resources of a join besides its inputs: none, or a table.
 
 The operator treats both alike. A desk belongs to one state directory in one process. It is a cache: losing it costs
 only time.

@@ -64,7 +64,7 @@ class TableSpec:
 
 @dataclass
 class KeptTable:
-    """What a process keeps of one table between tasks, for one start of a query."""
+    """One table as a process keeps it between tasks, for one start of a query."""
 
     spec: TableSpec
     clock: Callable[[], float]

@@ -40,7 +40,7 @@ CLEAN_EVERY_BATCHES = 16
 
 @dataclass
 class _Kept:
-    """What a process keeps of one state directory between tasks: mapped runs, seen manifests, an open table."""
+    """Caches of a process for one state directory: mapped runs, seen manifests, an open table."""
 
     files: Files
     reader: RunReader

@@ -43,7 +43,7 @@ from watersmeet.model.facts import Manifest, Start
 GRACE_S = 600.0
 
 
-# The files of a batch join serve one execution, whose end is not known. No execution takes a day.
+# The files of a batch join serve one execution, whose end is unknown. No execution takes a day.
 STALE_BATCH_S = 86_400.0
 BATCH_FOLDER = "batch-"
 # Folders of earlier batch joins that a join examines: about a fifth of all folders are then old, for five listings.

@@ -1,4 +1,4 @@
-"""Where state lives: one directory of immutable files.
+"""The storage of state: one directory of immutable files.
 
 Everything above uses a `Files`: relative paths in, bytes and buffers out. Two operations matter. `publish` creates a
 file whole or not at all and never replaces one. It is the only point where two tasks can race, and makes a manifest the

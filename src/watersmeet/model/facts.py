@@ -167,7 +167,7 @@ class Assignment:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """Who joins what in one batch, and who merges what."""
+    """The plan of one batch: which task joins what, and which task merges what."""
 
     scheme: SchemePlan
     assignments: tuple[Assignment, ...] = ()
@@ -215,7 +215,7 @@ class Layout:
 
 @dataclass(frozen=True, slots=True)
 class JoinSignature:
-    """What must stay the same between restarts, because the history was written under it.
+    """The definition of a join that must stay the same between restarts, because the history was written under it.
 
     `scheme` names the scheme, `compared` how keys are compared. `sides` are the expressions of the order keys, in
     order. `zone` is the session's time zone if stored data depends on it, otherwise empty. `code` is the fingerprint of

@@ -220,7 +220,7 @@ class Scheme(ABC, Generic[AnyPlan]):
         return None
 
     def describe(self, run: NewRun, tasks: int) -> RunStats | None:
-        """What later plans need to know about a run."""
+        """Describe a run for later plans."""
         return None
 
     def check_located(self, descriptors: Sequence[Descriptor], outside: Any) -> None:

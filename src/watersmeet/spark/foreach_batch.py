@@ -6,7 +6,7 @@ result once. So the wrapper finds the query among the active ones of the session
 while the function runs. `spark/micro_batch.py` reads the tag in the tasks.
 
 Several queries may be active. The right one has the attributes of the batch's DataFrame in its plan: Spark numbers them
-uniquely, and anew at each start. If several queries have them, the query's name must decide, or the batch fails.
+uniquely, and again at each start. If several queries have them, the query's name must decide, or the batch fails.
 
 With a classic session nothing is done: its tasks have Spark's own properties.
 """

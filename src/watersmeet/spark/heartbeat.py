@@ -9,7 +9,7 @@ other queries when Spark tells its listeners of the start. A listener cannot rai
 settings of the query's own session, which Spark hands to the tasks: they raise it (`spark/tasks.py`). The batch that
 Spark had planned stays in the checkpoint.
 
-Spark Connect does not refuse it, because its listeners cannot see the trigger.
+On Spark Connect the query is not refused, because listeners there cannot see the trigger.
 """
 
 from __future__ import annotations

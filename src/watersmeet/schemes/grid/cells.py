@@ -1,4 +1,4 @@
-"""What cells and tasks read: shares of the join matrix, as ranges of sections.
+"""The shares of the join matrix that cells and tasks read, as ranges of sections.
 
 Source: Elseidy et al. 2014, 3.1 (mappings) and 4.2.2 (groups: a row is stored in one group and joined in all).
 
@@ -28,7 +28,7 @@ from watersmeet.schemes.scheme import SectionRange
 
 @dataclass(frozen=True, slots=True)
 class CellShare:
-    """What `cells` cells, from number `cell` on, read of each input. Ranges ascend and do not touch.
+    """The sections that `cells` cells, from number `cell` on, read of each input. Ranges ascend and do not touch.
 
     `stored` are the rows that their group keeps, to be joined with the other input's fresh rows. `all` are the same
     rows or columns in every group.

@@ -209,7 +209,7 @@ def reshape(
 def _changed(
     before: GridPlan, after: GridPlan, reason: str, stored: StoredSections | None
 ) -> tuple[GridPlan, Relocation]:
-    """A new epoch, and what cells keep, read anew and drop under it."""
+    """A new epoch, with the rows that cells keep, newly read and drop under it."""
     after = replace(after, epoch=before.epoch + 1)
     amounts = count_relocation(before, after, stored or estimate_stored(before))
     event = Relocation(

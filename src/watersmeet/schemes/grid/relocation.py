@@ -1,4 +1,4 @@
-"""Count what cells keep, read anew and drop after a change of mapping.
+"""Count the rows that cells keep, newly read and drop after a change of mapping.
 
 Source: Elseidy et al. 2014, 4.2.1 (locality-aware migration, Lemma 4.4) and 4.2.2 (growth). Nothing is sent here: a
 cell reads other parts of the same files. The counts are still those of the paper, since a part that is new to a cell

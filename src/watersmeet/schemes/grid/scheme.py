@@ -107,7 +107,7 @@ class Grid(Scheme[GridPlan]):
 
     @classmethod
     def show(cls, plan: GridPlan, inputs: Sequence[str]) -> Shown:
-        """For example: grid of 4 cells, mapping (1, 4), 2.1 KB a cell; 2 changes, the last in batch 7: ..."""
+        """The plan in one line, such as: grid of 4 cells, mapping (1, 4), 2.1 KB a cell; 2 changes, the last ..."""
         shapes = " + ".join(f"({shape.rows}, {shape.cols})" for shape in plan.shapes)
         text = f"grid of {count(plan.cells)} cells, mapping {shapes}, {size(round(plan.max_load))} a cell"
         if plan.relocations:

@@ -30,8 +30,8 @@ MOST_WORKERS = 2048
 
 # A run need not list keys with fewer rows: they give few pairs.
 LEAST_LISTED_ROWS = 32
-# The share of a run's rows from which a key is listed: results grow with the square of a key's rows, so a key that is
-# half of a task's work may have far less than a task's share of the rows.
+# A run lists keys with at least 1 / (LISTED_SHARES * sqrt(tasks)) of its rows. Results grow with the square of a key's
+# rows, so a key that is half of a task's work may have far less than a task's share of the rows.
 LISTED_SHARES = 512
 
 # The most keys in the sketch, as a power of two. Above that, the least frequent ones are dropped.

@@ -143,7 +143,7 @@ class Hypercube(Scheme[CubePlan]):
 
     @classmethod
     def show(cls, plan: CubePlan, inputs: Sequence[str]) -> Shown:
-        """For example: hypercube: 3 heavy keys, planned balance 1.04 (busiest / mean), 2 changes."""
+        """A table of heavy keys, and a line such as: hypercube: 3 heavy keys, planned balance 1.04, 2 changes."""
         keys = len(plan.heavy)
         balance = f"{plan.load / plan.mean:.2f} (busiest / mean)" if plan.mean else "-"
         summary = f"hypercube: {keys} heavy key{'' if keys == 1 else 's'}, planned balance {balance}"
@@ -164,7 +164,7 @@ def _shown_key(one: HeavyKey) -> tuple[str, ...]:
 
 
 def _shown_change(one: CubeChange) -> tuple[str, str, str]:
-    """For example: batch 7: BADA-17 2 x 2 -> 4 x 2, 1,234 rows moved."""
+    """A change in one line, such as: batch 7: BADA-17 2 x 2 -> 4 x 2, 1,234 rows moved."""
     shapes = f"{_shown_shape(one.before)} -> {_shown_shape(one.after)}"
     return f"batch {one.batch}: ", one.label, f" {shapes}, {count(one.moved_rows)} rows moved"
 

@@ -48,7 +48,7 @@ class Arrival:
 
 @dataclass(frozen=True, slots=True)
 class PagePlan(SchemePlan):
-    """What one batch reads of a table, which the predicate calls `name`.
+    """The pages that one batch reads of a table, which the predicate calls `name`.
 
     Each task has a range of order keys. `reading` is how the table is read: by pages, whole, or key by key. The fresh
     rows of the batch are located in `table`, those of the next one will be in `next_table`, found at `checked_ms`. No

@@ -140,7 +140,7 @@ class TableScheme(Scheme[PagePlan]):
 
     @classmethod
     def show(cls, plan: PagePlan, inputs: Sequence[str]) -> Shown:
-        """For example: table p by hybrid: the last batch needed 12 of 888 pages, 6.4 MB."""
+        """The plan in one line, such as: table p by hybrid: the last batch needed 12 of 888 pages, 6.4 MB."""
         text = f"table {plan.name} by {plan.reading}: the last batch needed {count(plan.pages_read)} of "
         text += f"{count(plan.table.pages)} pages, {size(plan.bytes_read)}"
         return Shown(f"{text}; {count(plan.waiting_rows)} rows wait" if plan.waiting_rows else text)
@@ -163,7 +163,7 @@ def table_before(
 ) -> TableVersion:
     """The version that locates the rows of the batch after `parent`.
 
-    A restarted query has looked at the table again. But waiting rows are first joined as they were located, and a
+    A restarted query has checked the table again. But waiting rows are first joined as they were located, and a
     replay uses the version of the attempt that it repeats.
     """
     if repeated is not None:
