@@ -39,7 +39,7 @@ def _refuse_zone(old: str, new: str) -> None:
     """Refuse another zone. An unknown one is refused too: once recorded, any zone would pass."""
     found, remedy = f"it is {new}", f"Set spark.sql.session.timeZone to {old} before the join is built"
     if not new:
-        found = "it is unknown, because this platform does not tell the setting"
+        found = "it is unknown, because this platform does not reveal the setting"
         remedy = f'If it is still {old}, pass options={{"timeZone": "{old}"}}'
     raise StateMismatch(
         f"a key, or a condition on one input, depends on the session's time zone. The state was written under "
