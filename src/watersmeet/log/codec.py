@@ -60,7 +60,7 @@ def decode_checked(kind: type[T], content: bytes, path: str, advice: str = _ADVI
         )
     if version < OLDEST:
         raise OldFormat(
-            f"{path} has format {version}, this version of watersmeet reads {OLDEST} to {FORMAT}: run one batch with "
+            f"{path} has format {version}, but this version of watersmeet reads {OLDEST} to {FORMAT}: run one batch with "
             "an older version first, or start with a new checkpoint"
         )
     if len(body) != size:
