@@ -34,6 +34,7 @@ from watersmeet.engine.spec import Settings
 from watersmeet.local.join import LocalJoin
 from watersmeet.log.storage import Files
 from watersmeet.model.facts import BatchId
+from watersmeet.model.limits import Limits
 
 BATCHES = 9
 WEEK_S = 7 * 86_400.0
@@ -41,20 +42,19 @@ WEEK_S = 7 * 86_400.0
 SINK_BEFORE, SINK_WRITTEN = "sink-before-write", "sink-written"
 
 # So that a few dozen rows go through several runs a partition, merges in parts, clean-up and many result batches.
-TINY: dict[str, Any] = {
-    "watersmeet.plan.merges.FAN_IN": 2,
-    "watersmeet.plan.merges.MIN_PART_ROWS": 3,
-    "watersmeet.plan.merges.MIN_REWRITE_ROWS": 2,
-    "watersmeet.plan.merges.MIN_BUDGET_ROWS": 8,
-    "watersmeet.engine.merge.PART_ROWS": 6,
-    "watersmeet.engine.operator.CLEAN_EVERY_BATCHES": 2,
-    "watersmeet.engine.operator.OUTPUT_ROWS": 8,
-    "watersmeet.kernel.match.PIECE_ROWS": 4,
-    "watersmeet.kernel.emit.OUTPUT_ROWS": 8,
-    "watersmeet.kernel.match.HEAVY_PAIRS": 4,
-    "watersmeet.schemes.hypercube.hot_keys.LEAST_LISTED_ROWS": 1,
-    "watersmeet.engine.choose.READ_ROWS": 3,
-}
+TINY = Limits(
+    fan_in=2,
+    min_part_rows=3,
+    min_rewrite_rows=2,
+    min_budget_rows=8,
+    part_rows=6,
+    clean_every_batches=2,
+    piece_rows=4,
+    output_rows=8,
+    heavy_pairs=4,
+    least_listed_rows=1,
+    page_read_rows=3,
+)
 
 
 # Imported late by what we call, half a second each time: once before the forks is enough.
@@ -71,14 +71,9 @@ WARM = (
 
 
 def make_ready() -> None:
-    """Lower the thresholds of this process and its children, and import what they need."""
+    """Import what this process and its children need."""
     for name in WARM:
         importlib.import_module(name)
-    for name, value in TINY.items():
-        module, _, attribute = name.rpartition(".")
-        found = importlib.import_module(module)
-        assert hasattr(found, attribute), f"{name} has gone: tests/chaos/lives.py lowers it"
-        setattr(found, attribute, value)
     # What is there now stays: collecting it in a child would copy all its pages.
     gc.freeze()
 
@@ -170,6 +165,7 @@ class Life:
             run_rows=4,
             grace_s=self.grace_s,
             retain_batches=self.retain,
+            limits=TINY,
         )
         if self.case.has_table:
             path = source or self.folder / "table.parquet"

@@ -14,15 +14,16 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from tests.late_files import LateFiles, Listings
-from tests.model.test_scripts import _live, scripts, tiny
+from tests.model.test_scripts import TINY, _live, crashing, scripts
 from watersmeet.engine import operator as engine
+from watersmeet.engine.spec import Settings
 from watersmeet.errors import CorruptFile, StateBehind, StateError, StateInUse
 from watersmeet.local.join import LocalJoin
 from watersmeet.log.files import LocalFiles, open_files
 from watersmeet.log.manifests import list_manifests
 from watersmeet.model.facts import BatchId
 
-__all__ = ["tiny"]
+__all__ = ["crashing"]
 
 SCHEMA = pa.schema({"k": pa.int64(), "x": pa.int64()})
 
@@ -53,7 +54,13 @@ def test_any_life_under_late_listings(script, seed, fresh_share, graceful):
 
 
 def join_in(state) -> LocalJoin:
-    return LocalJoin({"l": SCHEMA, "r": SCHEMA}, on="l.k = r.k", select=["l.x", "r.x AS y"], state=str(state))
+    return LocalJoin(
+        {"l": SCHEMA, "r": SCHEMA},
+        on="l.k = r.k",
+        select=["l.x", "r.x AS y"],
+        state=str(state),
+        settings=Settings(state=str(state), tasks=2, limits=TINY),
+    )
 
 
 def row(key: int, value: int) -> pa.Table:

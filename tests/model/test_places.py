@@ -22,6 +22,7 @@ from watersmeet.local.join import LocalJoin
 from watersmeet.log.clean import remove_stale_batches
 from watersmeet.log.files import LocalFiles
 from watersmeet.log.names import draft_of
+from watersmeet.model.limits import Limits
 
 SCHEMA = pa.schema({"k": pa.int64(), "x": pa.int64()})
 WEEK_S = 7 * 86_400.0
@@ -51,9 +52,6 @@ def reached(monkeypatch):
         return False
 
     monkeypatch.setattr(failpoints, "reach", reach)
-    monkeypatch.setattr("watersmeet.plan.merges.FAN_IN", 2)
-    monkeypatch.setattr("watersmeet.engine.operator.CLEAN_EVERY_BATCHES", 2)
-    monkeypatch.setattr("watersmeet.kernel.emit.OUTPUT_ROWS", 5)
     return seen
 
 
@@ -63,7 +61,12 @@ def rows(seed: int, count: int = 20) -> pa.Table:
 
 def join(place, how=SCHEMA, **more) -> LocalJoin:
     settings = Settings(
-        state=str(place), tasks=2, grace_s=-1.0, retain_batches=1, cache=more.pop("cache", None)
+        state=str(place),
+        tasks=2,
+        grace_s=-1.0,
+        retain_batches=1,
+        cache=more.pop("cache", None),
+        limits=Limits(fan_in=2, clean_every_batches=2, output_rows=5),
     )
     return LocalJoin(
         {"l": SCHEMA, "r": how}, on="l.k = r.k", select=["l.x"], state=str(place), settings=settings, **more

@@ -10,12 +10,14 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
+from watersmeet.engine.spec import Settings
 from watersmeet.errors import StateMismatch
 from watersmeet.local.join import LocalJoin
 from watersmeet.log.files import LocalFiles
 from watersmeet.log.manifests import list_manifests, read_manifest
 from watersmeet.log.starts import STARTS
 from watersmeet.model.facts import SchemePlan
+from watersmeet.model.limits import Limits
 from watersmeet.schemes.grid.facts import GridPlan, GridShape
 from watersmeet.schemes.hash import HashPlan
 from watersmeet.schemes.hypercube.facts import CubePlan
@@ -138,11 +140,10 @@ def test_small_batches_do_not_distort_the_mapping(tmp_path):
     assert plan.shapes == (GridShape(1, 64),)
 
 
-def test_one_key_on_all_rows_is_merged_within_bounds(tmp_path, monkeypatch):
-    monkeypatch.setattr("watersmeet.plan.merges.FAN_IN", 2)
-    monkeypatch.setattr("watersmeet.engine.merge.PART_ROWS", 100)
+def test_one_key_on_all_rows_is_merged_within_bounds(tmp_path):
+    small = Settings(state=str(tmp_path), tasks=2, limits=Limits(fan_in=2, part_rows=100))
     same = rows(1, 400).set_column(1, SCHEMA.field("x"), pa.array([7] * 400, pa.int32()))
-    join = start(tmp_path, "l.x = r.x", strategy="grid", cells=16)
+    join = start(tmp_path, "l.x = r.x", strategy="grid", cells=16, settings=small)
     for _ in range(8):
         join.batch(l=same)
     files = LocalFiles(tmp_path / "join" / "local")

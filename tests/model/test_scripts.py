@@ -26,7 +26,6 @@ from hypothesis import strategies as st
 
 from tests.model.plans import check_plan
 from watersmeet import failpoints
-from watersmeet.engine import operator as engine
 from watersmeet.engine.spec import Settings
 from watersmeet.errors import StateInUse
 from watersmeet.kernel.keys import mix, order_keys
@@ -34,7 +33,7 @@ from watersmeet.local.join import LocalJoin
 from watersmeet.log.files import LocalFiles
 from watersmeet.log.manifests import list_manifests, read_manifest
 from watersmeet.model.facts import BatchId, Manifest
-from watersmeet.plan import merges
+from watersmeet.model.limits import Limits
 from watersmeet.schemes.grid.policy import dynamic
 from watersmeet.schemes.hypercube.facts import CubePlan
 
@@ -90,18 +89,21 @@ def scripts(draw):
     return kinds, draw(st.lists(step, min_size=1, max_size=8)), draw(st.integers(1, 3)), draw(st.booleans())
 
 
-@pytest.fixture(autouse=True)
-def tiny(monkeypatch):
-    monkeypatch.setattr(merges, "FAN_IN", 2)
-    monkeypatch.setattr(merges, "MIN_PART_ROWS", 3)
-    monkeypatch.setattr("watersmeet.engine.merge.PART_ROWS", 4)
-    monkeypatch.setattr(engine, "CLEAN_EVERY_BATCHES", 2)
-    monkeypatch.setattr("watersmeet.kernel.match.PIECE_ROWS", 3)
-    monkeypatch.setattr("watersmeet.kernel.emit.OUTPUT_ROWS", 5)
-    monkeypatch.setattr("watersmeet.kernel.match.HEAVY_PAIRS", 4)
+TINY = Limits(
+    fan_in=2,
+    min_part_rows=3,
+    part_rows=4,
+    clean_every_batches=2,
+    piece_rows=3,
+    output_rows=5,
+    heavy_pairs=4,
     # Runs list every key, so that keys of a few rows are heavy.
-    monkeypatch.setattr("watersmeet.schemes.hypercube.hot_keys.LEAST_LISTED_ROWS", 1)
+    least_listed_rows=1,
+)
 
+
+@pytest.fixture(autouse=True)
+def crashing(monkeypatch):
     def act(name):
         raise Crash(name)
 
@@ -277,7 +279,9 @@ def _live(schema, on, dropped_if_null, steps, tasks, grace_s=-1.0, **how) -> Man
             select=["l.id AS a", "r.id AS b"],
             state=state,
             tasks=tasks,
-            settings=Settings(state=state, tasks=tasks, run_rows=4, grace_s=grace_s, retain_batches=1),
+            settings=Settings(
+                state=state, tasks=tasks, run_rows=4, grace_s=grace_s, retain_batches=1, limits=TINY
+            ),
             **how,
         )
         everything: dict[str, list[pa.Table]] = {"l": [], "r": []}

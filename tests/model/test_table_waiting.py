@@ -11,12 +11,12 @@ import pytest
 
 from tests.model.test_tables import Clock
 from watersmeet import TableError, UsageError, table
-from watersmeet.engine import operator as engine
 from watersmeet.engine.spec import Settings
 from watersmeet.local.join import LocalJoin
 from watersmeet.log.files import LocalFiles, open_files
 from watersmeet.log.manifests import list_manifests, read_manifest
 from watersmeet.model.facts import BatchId, Manifest
+from watersmeet.model.limits import Limits
 from watersmeet.schemes.table.facts import PagePlan, TableVersion
 from watersmeet.tables.parquet import OpenParquet
 from watersmeet.tables.prepare import prepare
@@ -32,9 +32,8 @@ def newest(join: LocalJoin, state: Path) -> Manifest:
     return read_manifest(files, list_manifests(files)[-1])
 
 
-def test_the_manifest_does_not_grow_while_something_always_waits(tmp_path, monkeypatch):
+def test_the_manifest_does_not_grow_while_something_always_waits(tmp_path):
     """Each batch brings a row for another page, a second apart: at any time some five wait."""
-    monkeypatch.setattr(engine, "CLEAN_EVERY_BATCHES", 4)
     keys = np.arange(100)
     pq.write_table(pa.table([keys, keys], schema=SCHEMA), tmp_path / "table.parquet")
     clock, state = Clock(), tmp_path / "state"
@@ -44,7 +43,7 @@ def test_the_manifest_does_not_grow_while_something_always_waits(tmp_path, monke
         select=["s.x", "t.x AS y"],
         state=str(state),
         tasks=1,
-        settings=Settings(state=str(state), tasks=1, grace_s=0.0),
+        settings=Settings(state=str(state), tasks=1, grace_s=0.0, limits=Limits(clean_every_batches=4)),
         max_delay_s=DELAY_S,
         clock=clock,
     )

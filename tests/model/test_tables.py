@@ -31,12 +31,12 @@ from tests.model.plans import check_plan
 from tests.model.test_scripts import KEYS, Crash
 from tests.property.pages_helpers import rank
 from watersmeet import failpoints, table
-from watersmeet.engine import operator as engine
 from watersmeet.engine.spec import Settings
 from watersmeet.local.join import LocalJoin
 from watersmeet.log.files import LocalFiles
 from watersmeet.log.manifests import list_manifests, read_manifest
 from watersmeet.model.facts import BatchId
+from watersmeet.model.limits import Limits
 from watersmeet.schemes.table.facts import PagePlan
 from watersmeet.tables import prepare
 from watersmeet.tables.parquet import find_files
@@ -140,15 +140,18 @@ class Clock:
         return self.now
 
 
-@pytest.fixture(autouse=True)
-def tiny(monkeypatch):
-    monkeypatch.setattr(engine, "CLEAN_EVERY_BATCHES", 2)
-    monkeypatch.setattr("watersmeet.kernel.match.PIECE_ROWS", 3)
-    monkeypatch.setattr("watersmeet.kernel.emit.OUTPUT_ROWS", 5)
-    monkeypatch.setattr("watersmeet.engine.choose.READ_ROWS", 3)
+TINY = Limits(
+    clean_every_batches=2,
+    piece_rows=3,
+    output_rows=5,
+    page_read_rows=3,
     # Of the small pages here some are read and some are not.
-    monkeypatch.setattr("watersmeet.engine.lookup.LOOKUP_ROWS", 2)
+    rows_per_lookup=2,
+)
 
+
+@pytest.fixture(autouse=True)
+def crashing(monkeypatch):
     def act(name):
         raise Crash(name)
 
@@ -272,7 +275,9 @@ def live(life: Life, folder: Path, residual: bool) -> tuple[list[tuple], Asked]:
         select=selected,
         state=str(folder / "state"),
         tasks=life.tasks,
-        settings=Settings(state=str(folder / "state"), tasks=life.tasks, run_rows=4, grace_s=0.0),
+        settings=Settings(
+            state=str(folder / "state"), tasks=life.tasks, run_rows=4, grace_s=0.0, limits=TINY
+        ),
         how="left" if life.left else "inner",
         max_delay_s=life.delay_s,
         memory=life.memory,

@@ -22,42 +22,32 @@ from hypothesis import HealthCheck, given, note, settings
 from hypothesis import strategies as st
 
 from tests.model.plans import check_plan
+from tests.model.test_scripts import TINY as TINY_SCRIPTS
 from tests.model.test_scripts import UNCLAIMED, Crash
 from tests.model.window_scripts import CASES, ROWS, TIMES, Oracle, Script, Step, scripts
 from watersmeet import failpoints
-from watersmeet.engine import operator as engine
 from watersmeet.engine.spec import Settings
 from watersmeet.errors import StateInUse, StateMismatch
 from watersmeet.local.join import LocalJoin
 from watersmeet.log.files import LocalFiles
 from watersmeet.log.manifests import list_manifests, read_manifest
 from watersmeet.model.facts import BatchId, Manifest
-from watersmeet.plan import merges
+from watersmeet.model.limits import Limits
 from watersmeet.schemes.hypercube.hot_keys import hot_keys_of
+
+# A budget so small that merges take several batches, and what they read expires meanwhile.
+TINY = replace(TINY_SCRIPTS, min_rewrite_rows=2, min_budget_rows=4)
 
 
 @pytest.fixture
-def tiny(monkeypatch):
-    monkeypatch.setattr(merges, "FAN_IN", 2)
-    monkeypatch.setattr(merges, "MIN_PART_ROWS", 3)
-    monkeypatch.setattr(merges, "MIN_REWRITE_ROWS", 2)
-    # So that merges take several batches, and what they read expires meanwhile.
-    monkeypatch.setattr(merges, "MIN_BUDGET_ROWS", 4)
-    monkeypatch.setattr("watersmeet.engine.merge.PART_ROWS", 4)
-    monkeypatch.setattr(engine, "CLEAN_EVERY_BATCHES", 2)
-    monkeypatch.setattr("watersmeet.kernel.match.PIECE_ROWS", 3)
-    monkeypatch.setattr("watersmeet.kernel.emit.OUTPUT_ROWS", 5)
-    monkeypatch.setattr("watersmeet.kernel.match.HEAVY_PAIRS", 4)
-    # Runs list every key, so that keys of a few rows are heavy.
-    monkeypatch.setattr("watersmeet.schemes.hypercube.hot_keys.LEAST_LISTED_ROWS", 1)
-
+def crashing(monkeypatch):
     def act(name):
         raise Crash(name)
 
     monkeypatch.setattr(failpoints, "act", act)
 
 
-@pytest.mark.usefixtures("tiny")
+@pytest.mark.usefixtures("crashing")
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow], deadline=None)
 @given(scripts())
 def test_any_life_of_a_windowed_join_gives_the_pairs_of_the_rows_that_are_not_late(script):
@@ -65,7 +55,7 @@ def test_any_life_of_a_windowed_join_gives_the_pairs_of_the_rows_that_are_not_la
         _live(script, state)
 
 
-@pytest.mark.usefixtures("tiny")
+@pytest.mark.usefixtures("crashing")
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow], max_examples=30)
 @given(scripts(kinds=("bigint", "timestamp")), st.lists(st.integers(0, 8), min_size=12, max_size=12))
 def test_another_lateness_rules_from_the_second_batch_on_and_calls_nobody_back(script, lateness):
@@ -87,7 +77,7 @@ lives = st.lists(
 )
 
 
-@pytest.mark.usefixtures("tiny")
+@pytest.mark.usefixtures("crashing")
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow], max_examples=30)
 @given(scripts(kinds=("bigint", ROWS)), lives)
 def test_a_window_goes_on_with_other_tasks_and_under_hash_or_hypercube(script, lives):
@@ -123,13 +113,16 @@ WIDTH, BATCH_ROWS, BATCHES = 600, 40, 70
     ],
 )
 @pytest.mark.parametrize("kind", ["time", ROWS])
-def test_the_state_of_a_long_stream_stays_within_the_window(tmp_path, monkeypatch, on, how, kind):
+def test_the_state_of_a_long_stream_stays_within_the_window(tmp_path, on, how, kind):
     """Rows leave with their run, in merges and in rewrites of their own; none is missed, none stays for long."""
-    for name, value in {"FAN_IN": 4, "MIN_REWRITE_ROWS": 64, "MIN_BUDGET_ROWS": 200}.items():
-        monkeypatch.setattr(merges, name, value)
-    monkeypatch.setattr(merges, "SMALLEST_TIER_ROWS", 16)
-    monkeypatch.setattr(engine, "CLEAN_EVERY_BATCHES", 1000)
-    monkeypatch.setattr("watersmeet.engine.merge.PART_ROWS", 400)
+    limits = Limits(
+        fan_in=4,
+        smallest_tier_rows=16,
+        part_rows=400,
+        min_rewrite_rows=64,
+        min_budget_rows=200,
+        clean_every_batches=1000,
+    )
     schema = pa.schema({"k": pa.int64(), "t": pa.int64(), "n": pa.int64(), "b": pa.int64()})
     # Over time a row stands for a tick, and comes up to forty ticks late: just what the lateness allows.
     window = {"within": WIDTH, "time": {"l": "t", "r": "t"}, "lateness": 2 * BATCH_ROWS}
@@ -138,6 +131,7 @@ def test_the_state_of_a_long_stream_stays_within_the_window(tmp_path, monkeypatc
         on=on,
         select=["l.n AS a", "r.n AS b"],
         state=str(tmp_path),
+        settings=Settings(state=str(tmp_path), tasks=2, limits=limits),
         **({"within": f"{WIDTH} rows"} if kind == ROWS else window),
         **how,
     )
@@ -177,18 +171,16 @@ def test_the_state_of_a_long_stream_stays_within_the_window(tmp_path, monkeypatc
     assert WIDTH <= most <= 2.5 * window_rows
 
 
-def test_merges_that_drop_rows_list_what_is_hot_among_those_that_stay(tmp_path, monkeypatch):
+def test_merges_that_drop_rows_list_what_is_hot_among_those_that_stay(tmp_path):
     """Nine of ten rows expire; a key with a tenth of the rest had too few to be listed beside them."""
-    monkeypatch.setattr(merges, "MIN_REWRITE_ROWS", 2)
-    monkeypatch.setattr("watersmeet.schemes.hypercube.hot_keys.LEAST_LISTED_ROWS", 1)
-    monkeypatch.setattr("watersmeet.schemes.hypercube.hot_keys.LISTED_SHARES", 1)
+    limits = Limits(min_rewrite_rows=2, least_listed_rows=1, listed_shares=1)
     schema = pa.schema({"k": pa.int64(), "t": pa.int64()})
     join = LocalJoin(
         {"l": schema, "r": schema},
         on="l.k = r.k",
         select=["l.k"],
         state=str(tmp_path),
-        tasks=2,
+        settings=Settings(state=str(tmp_path), tasks=2, limits=limits),
         within=1000,
         time={"l": "t", "r": "t"},
     )
@@ -249,7 +241,9 @@ def _start(script: Script, state: str, **how: Any) -> LocalJoin:
     kind = pa.int64() if script.kind == ROWS else TIMES[script.kind][0]
     schema = pa.schema({"k": pa.int64(), "t": kind, "x": pa.int64(), "id": pa.int64()})
     # No clean-up within reach of a roll-back, and none of files that a zombie may still write.
-    settings_ = Settings(state=state, tasks=script.tasks, run_rows=4, grace_s=-1.0, retain_batches=4)
+    settings_ = Settings(
+        state=state, tasks=script.tasks, run_rows=4, grace_s=-1.0, retain_batches=4, limits=TINY
+    )
     return LocalJoin(
         {"l": schema, "r": schema},
         on=script.case.on,

@@ -12,6 +12,7 @@ import xxhash
 
 from watersmeet.kernel.keys import mix
 from watersmeet.model.facts import Run
+from watersmeet.model.limits import DEFAULT_LIMITS, Limits
 from watersmeet.schemes.hypercube.allot import task_of
 from watersmeet.schemes.hypercube.census import Stored
 from watersmeet.schemes.hypercube.facts import CubePlan
@@ -31,13 +32,14 @@ def order(values: npt.ArrayLike) -> Keys:
 class Shelf:
     """Runs without files: their sorted keys by path."""
 
+    limits: Limits = DEFAULT_LIMITS
     keys: dict[str, Keys] = field(default_factory=dict)
 
     def store(self, input_name: str, batch: int, keys: Keys, tasks: int, floor: int | None = None) -> Run:
         keys = np.sort(keys)
         path = f"{input_name}-{batch}-{len(self.keys)}"
         self.keys[path] = keys
-        floor = listing_floor(len(keys), tasks) if floor is None else floor
+        floor = listing_floor(len(keys), tasks, self.limits) if floor is None else floor
         begin, counts = hot_keys(keys, floor) if floor else (np.zeros(0, int), np.zeros(0, int))
         return Run(
             input=input_name,

@@ -22,7 +22,6 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from watersmeet.kernel import emit, match
 from watersmeet.kernel.emit import OutputColumn
 from watersmeet.kernel.evaluate import evaluate, supports
 from watersmeet.kernel.keys import words
@@ -30,6 +29,7 @@ from watersmeet.kernel.match import BandJoin, Side, close_pairs, right_range
 from watersmeet.kernel.rows import Sorted
 from watersmeet.model.expression import Expression, conjuncts_of
 from watersmeet.model.facts import KEY_SPACE, KeyRange
+from watersmeet.model.limits import Limits
 from watersmeet.model.types import DOUBLE, INT, parse_type
 from watersmeet.predicate import parse_predicate
 
@@ -207,10 +207,8 @@ def side_of(name: str, case: Case, side: Expression, old: list[list[Any]], new: 
 
 
 def joined(left: Side, right: Side, join: BandJoin, piece: int = 100, output: int = 7) -> Counter[Any]:
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(match, "PIECE_ROWS", piece)
-        patch.setattr(emit, "OUTPUT_ROWS", output)
-        batches = list(join.results((left, right), None))
+    limits = Limits(piece_rows=piece, output_rows=output)
+    batches = list(join.results((left, right), None, limits))
     assert all(0 < batch.num_rows <= output for batch in batches)
     return Counter(pair for b in batches for pair in zip(*(c.to_pylist() for c in b.columns), strict=True))
 

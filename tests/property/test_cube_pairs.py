@@ -20,11 +20,12 @@ import xxhash
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.property.cube_helpers import Stream
+from tests.property.cube_helpers import Shelf, Stream
 from watersmeet.engine.task import Tally, join_share
 from watersmeet.kernel.rows import Sorted
 from watersmeet.local.join import LocalJoin
 from watersmeet.model.facts import KEY_SPACE, BatchId, KeyRange, Layout, Manifest, Plan, Run
+from watersmeet.model.limits import Limits
 from watersmeet.schemes.biclique import BicliquePlan, layout_of, plan_biclique, units_of_task
 from watersmeet.schemes.hypercube.facts import Bounds, CubePlan, HeavyKey, boxes_of
 from watersmeet.schemes.hypercube.plan import Hypercube
@@ -36,6 +37,9 @@ MANY = settings(max_examples=max(200, settings().max_examples))
 KEYS = [0, 1, 5, 1 << 32, 1 << 63, (1 << 63) + 1, KEY_SPACE - 2, KEY_SPACE - 1]
 
 SCHEMA = pa.schema({"k": pa.int64(), "id": pa.int64()})
+
+# Every key of a run is listed, however few rows it has.
+LIST_ALL = Limits(least_listed_rows=1)
 
 
 def spec_of(tasks: int, **how):
@@ -201,22 +205,19 @@ def planned_scripts(draw) -> tuple[int, list[tuple[list[int], ...]]]:
 def test_planned_shares_hold_every_combination_with_a_fresh_row_once(planned, tasks, partitions):
     """Two and three inputs, by going through all combinations. Runs list every key, so that few rows are heavy."""
     inputs, script = planned
-    life = Combinations(Stream(tasks, partitions=partitions, inputs=("l", "r", "s")[:inputs]))
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("watersmeet.schemes.hypercube.hot_keys.LEAST_LISTED_ROWS", 1)
-        for arriving in script:
-            life.add(*arriving)
+    names, shelf = ("l", "r", "s")[:inputs], Shelf(LIST_ALL)
+    life = Combinations(Stream(tasks, partitions=partitions, inputs=names, shelf=shelf))
+    for arriving in script:
+        life.add(*arriving)
     assert life.met == life.all()
 
 
 @pytest.mark.parametrize("inputs", [2, 3])
 def test_a_hot_key_of_several_inputs_is_cut_along_all_of_them(inputs):
     """So that the scripts above are about heavy keys."""
-    life = Combinations(Stream(3, inputs=("l", "r", "s")[:inputs]))
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("watersmeet.schemes.hypercube.hot_keys.LEAST_LISTED_ROWS", 1)
-        for _ in range(2):
-            life.add(*[[5] * 5 + [1]] * inputs)
+    life = Combinations(Stream(3, inputs=("l", "r", "s")[:inputs], shelf=Shelf(LIST_ALL)))
+    for _ in range(2):
+        life.add(*[[5] * 5 + [1]] * inputs)
     [heavy] = [one for one in life.stream.cube.heavy if one.key == 5]
     assert min(heavy.shape) > 1 and set(heavy.tasks) == {0, 1, 2}
     assert life.met == life.all()

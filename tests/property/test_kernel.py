@@ -19,6 +19,7 @@ from watersmeet.kernel.rows import Sorted, coalesce, concatenate, cut
 from watersmeet.kernel.theta import ThetaJoin
 from watersmeet.model.expression import Call, Column
 from watersmeet.model.facts import KEY_SPACE
+from watersmeet.model.limits import DEFAULT_LIMITS, Limits
 from watersmeet.model.types import BIGINT, BOOLEAN
 from watersmeet.model.window import AT
 
@@ -55,17 +56,16 @@ def test_equal_pairs_are_all_pairs_of_equal_keys_once(left, right, limit):
     assert all(len(one) <= limit for one, _ in batches)
 
 
-@given(slices, slices, slices, slices, st.integers(1, 50), st.sampled_from([1, 5, match.HEAVY_PAIRS]))
+@given(
+    slices, slices, slices, slices, st.integers(1, 50), st.sampled_from([1, 5, DEFAULT_LIMITS.heavy_pairs])
+)
 def test_each_pair_with_a_fresh_row_meets_once(old_left, new_left, old_right, new_right, piece, block):
     lefts, rights = runs_of(old_left + new_left), runs_of(old_right + new_right)
     left = Side("l", lefts[len(old_left) :], lefts[: len(old_left)])
     right = Side("r", rights[len(old_right) :], rights[: len(old_right)])
     join = EquiJoin((), None, (OutputColumn("l", "id", "a"), OutputColumn("r", "id", "b")))
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(match, "PIECE_ROWS", piece)
-        patch.setattr(emit, "OUTPUT_ROWS", 7)
-        patch.setattr(match, "HEAVY_PAIRS", block)
-        batches = list(join.results((left, right), None))
+    limits = Limits(piece_rows=piece, output_rows=7, heavy_pairs=block)
+    batches = list(join.results((left, right), None, limits))
     found = Counter(pair for b in batches for pair in zip(*(c.to_pylist() for c in b.columns), strict=True))
     assert found == Counter(_owed(old_left, new_left, old_right, new_right))
     assert all(0 < b.num_rows <= 7 for b in batches)
@@ -95,28 +95,20 @@ def text_run(rows: list[tuple[str, str | None]]) -> Sorted:
 def test_keys_that_share_a_hash_are_told_apart_also_in_blocks(left, right, block, wide, tiled):
     """Texts of any length, some of them missing; where they are wide, or keys differ, pairs go by position."""
     output = (OutputColumn("l", "k", "k"), OutputColumn("l", "t", "one"), OutputColumn("r", "t", "other"))
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(match, "HEAVY_PAIRS", block)
-        patch.setattr(emit, "LEAST_ROWS", 3)
-        patch.setattr(emit, "TILED_ROWS", tiled)
-        patch.setattr(emit, "OUTPUT_BYTES", 8 * wide)
-        batches = list(
-            EquiJoin((("k", "k"),), None, output).results(
-                (Side("l", [text_run(left)], []), Side("r", [], [text_run(right)])), None
-            )
-        )
+    limits = Limits(heavy_pairs=block, least_crossed_rows=3, least_tiled_rows=tiled, output_bytes=8 * wide)
+    sides = Side("l", [text_run(left)], []), Side("r", [], [text_run(right)])
+    batches = list(EquiJoin((("k", "k"),), None, output).results(sides, None, limits))
     found = Counter(row for b in batches for row in zip(*(c.to_pylist() for c in b.columns), strict=True))
     assert found == Counter((key, one, other) for key, one in left for also, other in right if key == also)
 
 
 def test_batches_of_a_block_are_bounded_by_their_widest_value(monkeypatch):
     """By position they would be cut where the wide one is met; a block says beforehand how many rows fit."""
-    monkeypatch.setattr(emit, "LEAST_ROWS", 10)
-    monkeypatch.setattr(emit, "OUTPUT_BYTES", 50_000)
+    limits = Limits(least_crossed_rows=10, output_bytes=50_000)
     left, right = texts(1, ["x"] * 500 + ["y" * 1_000]), texts(1, ["z"] * 400)
     join = EquiJoin((), None, (OutputColumn("l", "s", "a"), OutputColumn("r", "s", "b")))
     monkeypatch.setattr(match, "expand", lambda found, start, rows, limit: iter([]))
-    batches = list(join.results((Side("l", [left], []), Side("r", [right], [])), None))
+    batches = list(join.results((Side("l", [left], []), Side("r", [right], [])), None, limits))
     assert sum(b.num_rows for b in batches) == 501 * 400
     assert max(sum(len(v) for v in b.column(0).to_pylist()) for b in batches) <= 50_000
 
@@ -140,15 +132,12 @@ def test_a_single_row_is_not_tiled(rows):
 
 
 @pytest.mark.parametrize("piece, batches", [(20, 1), (19, 5)])
-def test_history_of_one_key_is_met_at_once_if_it_fits_a_piece(monkeypatch, piece, batches):
+def test_history_of_one_key_is_met_at_once_if_it_fits_a_piece(piece, batches):
     """Else run by run, as views: the history of a key may be larger than memory."""
-    monkeypatch.setattr(match, "HEAVY_PAIRS", 1)
-    monkeypatch.setattr(match, "PIECE_ROWS", piece)
     history = [run_of([7] * 4, start=4 * place) for place in range(5)]
     columns = (OutputColumn("l", "id", "a"), OutputColumn("r", "id", "b"))
-    found = list(
-        EquiJoin((), None, columns).results((Side("l", [run_of([7] * 3)], []), Side("r", [], history)), None)
-    )
+    sides = Side("l", [run_of([7] * 3)], []), Side("r", [], history)
+    found = list(EquiJoin((), None, columns).results(sides, None, Limits(heavy_pairs=1, piece_rows=piece)))
     assert len(found) == batches
     rows = sorted(row for b in found for row in zip(*(c.to_pylist() for c in b.columns), strict=True))
     assert rows == [(i, j) for i in range(3) for j in range(20)]
@@ -160,7 +149,9 @@ def test_history_that_no_fresh_row_meets_is_not_touched(monkeypatch, fresh):
     gathered = []
     met_at_once = match._history_at_once
     monkeypatch.setattr(
-        match, "_history_at_once", lambda side: gathered.append(side.name) or met_at_once(side)
+        match,
+        "_history_at_once",
+        lambda side, limits: gathered.append(side.name) or met_at_once(side, limits),
     )
     history = [run_of([7] * 4, start=4 * place) for place in range(2)]
     left, right = (Side(name, [run_of([7], start=8)] if name in fresh else [], history) for name in "lr")
@@ -198,10 +189,9 @@ def test_a_heavy_key_is_not_paired_row_by_row(monkeypatch):
     left, right = run_of([7] * 300), run_of([7] * 200, start=1000)
     monkeypatch.setattr(match, "expand", lambda found, start, rows, limit: iter([]))
     columns = (OutputColumn("l", "id", "a"), OutputColumn("r", "id", "b"))
-    batches = list(EquiJoin((), None, columns).results((Side("l", [left], []), Side("r", [], [right])), None))
-    assert sum(b.num_rows for b in batches) == 60_000
-    monkeypatch.setattr(emit, "OUTPUT_ROWS", 1000)
-    batches = list(EquiJoin((), None, columns).results((Side("l", [left], []), Side("r", [], [right])), None))
+    join, sides = EquiJoin((), None, columns), (Side("l", [left], []), Side("r", [], [right]))
+    assert sum(b.num_rows for b in join.results(sides, None)) == 60_000
+    batches = list(join.results(sides, None, Limits(output_rows=1000)))
     assert len({b.column(0).buffers()[1].address for b in batches}) == 1
     assert {b.num_rows for b in batches} == {900, 600}
 
@@ -288,24 +278,23 @@ def test_rows_without_stored_columns_are_still_counted():
     assert sum(b.num_rows for b in batches) == 10
 
 
-def test_a_column_of_a_block_may_come_out_under_two_names(monkeypatch):
-    monkeypatch.setattr(match, "HEAVY_PAIRS", 1)
+def test_a_column_of_a_block_may_come_out_under_two_names():
     side = run_of([2] * 3)
     twice = (OutputColumn("l", "id", "a"), OutputColumn("r", "id", "b"), OutputColumn("l", "id", "c"))
-    (batch,) = EquiJoin((), None, twice).results((Side("l", [side], []), Side("r", [side], [])), None)
+    sides = Side("l", [side], []), Side("r", [side], [])
+    (batch,) = EquiJoin((), None, twice).results(sides, None, Limits(heavy_pairs=1))
     rows = zip(*(column.to_pylist() for column in batch.columns), strict=True)
     assert sorted(rows) == [(i, j, i) for i in range(3) for j in range(3)]
 
 
-def test_a_block_may_have_columns_of_one_side_only(monkeypatch):
-    monkeypatch.setattr(match, "HEAVY_PAIRS", 1)
-    left = run_of([2] * 5)
+def test_a_block_may_have_columns_of_one_side_only():
+    join, left = EquiJoin((), None, (OutputColumn("l", "id", "a"),)), run_of([2] * 5)
     bare = Sorted(left.keys, left.rows.select([]))
     for sides in (
         (Side("l", [left], []), Side("r", [bare], [])),
         (Side("r", [bare], []), Side("l", [left], [])),
     ):
-        batches = list(EquiJoin((), None, (OutputColumn("l", "id", "a"),)).results(sides, None))
+        batches = list(join.results(sides, None, Limits(heavy_pairs=1)))
         assert sorted(i for b in batches for i in b.column(0).to_pylist()) == sorted([*range(5)] * 5)
 
 
@@ -314,21 +303,19 @@ def texts(key: int, values: list[str]) -> Sorted:
     return Sorted(keys, pa.RecordBatch.from_pydict({"s": values}))
 
 
-def test_one_huge_value_among_small_ones_does_not_make_a_huge_batch(monkeypatch):
-    monkeypatch.setattr(emit, "OUTPUT_BYTES", 50_000)
+def test_one_huge_value_among_small_ones_does_not_make_a_huge_batch():
     left = texts(1, ["x"] * 500 + ["y" * 10_000])
     right = texts(1, ["z"] * 40)
     join = EquiJoin((), None, (OutputColumn("l", "s", "a"), OutputColumn("r", "s", "b")))
-    batches = list(
-        coalesce(join.results((Side("l", [left], []), Side("r", [right], [])), None), 65_536, 50_000)
-    )
+    sides = Side("l", [left], []), Side("r", [right], [])
+    batches = list(coalesce(join.results(sides, None, Limits(output_bytes=50_000)), 65_536, 50_000))
     assert sum(b.num_rows for b in batches) == 501 * 40
     assert max(b.nbytes for b in batches) < 4 * 50_000
 
 
-def test_a_heavy_key_in_many_slices_is_gathered_in_bounded_pieces(monkeypatch):
-    monkeypatch.setattr(match, "PIECE_BYTES", 1_000)
-    pieces = list(match.pieces("l", [texts(1, ["abcdefgh"] * 20) for _ in range(30)]))
+def test_a_heavy_key_in_many_slices_is_gathered_in_bounded_pieces():
+    slices_ = [texts(1, ["abcdefgh"] * 20) for _ in range(30)]
+    pieces = list(match.pieces("l", slices_, Limits(piece_bytes=1_000)))
     assert sum(len(piece.keys) for piece in pieces) == 600
     assert max(piece.rows.nbytes for piece in pieces) <= 1_000
 

@@ -29,6 +29,7 @@ from tests.property import (
 from watersmeet.kernel import match
 from watersmeet.kernel.match import KeyedRows, Side
 from watersmeet.model.facts import Run
+from watersmeet.model.limits import Limits
 from watersmeet.schemes.grid import cells as grid_cells
 from watersmeet.schemes.grid.facts import GridGroup, GridPlan, GridShape
 from watersmeet.schemes.grid.policy import GridPolicy
@@ -140,9 +141,9 @@ def in_turn(lots: Any, kept: Any, tasks: int) -> tuple[list[np.ndarray], np.ndar
     return filled, load
 
 
-def without_fresh_pairs(left: Side, right: Side) -> Iterator[tuple[KeyedRows, KeyedRows]]:
+def without_fresh_pairs(left: Side, right: Side, limits: Limits) -> Iterator[tuple[KeyedRows, KeyedRows]]:
     """The delta rule without fresh x fresh."""
-    left_fresh, right_fresh = (list(match.pieces(side.name, side.fresh)) for side in (left, right))
+    left_fresh, right_fresh = (list(match.pieces(side.name, side.fresh, limits)) for side in (left, right))
     left_old, right_old = (
         [KeyedRows(side.name, s.keys, s.rows) for s in side.history if len(s)] for side in (left, right)
     )

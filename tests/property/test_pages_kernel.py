@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.property.pages_helpers import Key, Paged, paged_tables, rank
-from watersmeet.kernel import emit, lookup
+from watersmeet.kernel import lookup
 from watersmeet.kernel import pages as pages_kernel
 from watersmeet.kernel.emit import OutputColumn
 from watersmeet.kernel.keys import order_keys
@@ -22,6 +22,7 @@ from watersmeet.kernel.lookup import LookupJoin, open_page, pages_of_rows
 from watersmeet.kernel.pages import find_disorder, find_outside, locate, needed_pages, page_orders, pages_of
 from watersmeet.kernel.rows import Sorted, take_rows
 from watersmeet.model.expression import Call, Column
+from watersmeet.model.limits import Limits
 from watersmeet.model.pages import PageIndex, page_range
 from watersmeet.model.types import BIGINT, BOOLEAN
 
@@ -146,8 +147,6 @@ def test_each_match_comes_out_once_and_rows_without_one_with_nulls(
             patch.setattr(
                 pages_kernel, "order_keys", lambda columns: order_keys(columns) & np.uint64(1 << 63)
             )
-        patch.setattr(emit, "OUTPUT_ROWS", 7)
-        patch.setattr(lookup, "GROUP_PAGES", group)
         patch.setattr(lookup, "_WHOLE_BYTES", whole)
         patch.setattr(lookup, "_SEARCHED_ROWS", 0 if searched else 1 << 60)
         patch.setattr(lookup, "_SEARCHED_TIMES", 0)
@@ -155,7 +154,8 @@ def test_each_match_comes_out_once_and_rows_without_one_with_nulls(
         needed = needed_pages(table.index, pending.keys, pending.rows.select(list(table.names))).tolist()
         shuffle.shuffle(needed)
         schema = table.batch([], start=0).schema
-        batches = list(join.results(pending, (pages[number] for number in needed), schema))
+        limits = Limits(output_rows=7, group_pages=group)
+        batches = list(join.results(pending, (pages[number] for number in needed), schema, limits))
     found = Counter(pair for b in batches for pair in zip(*(c.to_pylist() for c in b.columns), strict=True))
     assert found == Counter(_owed(table, sought, left, residual))
     assert all(0 < b.num_rows <= 7 and b.schema.names == ["a", "b"] for b in batches)
@@ -255,7 +255,7 @@ def test_a_page_counts_with_what_it_takes():
 
 
 @pytest.mark.parametrize("left", [False, True])
-def test_results_of_a_slice_are_cut_by_its_own_rows(monkeypatch, left):
+def test_results_of_a_slice_are_cut_by_its_own_rows(left):
     """Rows that wait are often few of a large run, whose buffers they share."""
     keys = list(range(20))
     table = Paged((pa.int64(),), [[(key,) for key in keys]])
@@ -266,8 +266,8 @@ def test_results_of_a_slice_are_cut_by_its_own_rows(monkeypatch, left):
     page = open_page(0, wide(keys), ["k"])
     join = LookupJoin((("k", "k"),), None, (OutputColumn("s", "text", "a"), *OUTPUT[1:]), ("s", "t"), left)
     # Room for thirty pairs of rows of a kilobyte each.
-    monkeypatch.setattr(emit, "OUTPUT_BYTES", 60_000)
-    assert [batch.num_rows for batch in join.results(pending, [page], WIDE)] == [20]
+    limits = Limits(output_bytes=60_000)
+    assert [batch.num_rows for batch in join.results(pending, [page], WIDE, limits)] == [20]
 
 
 @given(paged_tables())

@@ -28,6 +28,7 @@ from watersmeet.kernel.theta import ThetaJoin
 from watersmeet.kernel.vectors import vectors_of
 from watersmeet.local.join import LocalJoin
 from watersmeet.model.facts import BatchId
+from watersmeet.model.limits import DEFAULT_LIMITS, Limits
 from watersmeet.model.pages import PageIndex
 from watersmeet.model.types import INT
 
@@ -174,61 +175,59 @@ def by_value(rows: pa.RecordBatch) -> Sorted:
     return Sorted(words(rows.column("k")), rows)
 
 
-def equality(rows: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+def equality(rows: pa.RecordBatch, limits: Limits) -> Iterator[pa.RecordBatch]:
     join = EquiJoin((("k", "k"),), None, OUTPUT)
-    return join.results((Side("l", [by_hash(rows)], []), Side("r", [], [by_hash(PARTNERS)])), None)
+    return join.results((Side("l", [by_hash(rows)], []), Side("r", [], [by_hash(PARTNERS)])), None, limits)
 
 
-def close(rows: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+def close(rows: pa.RecordBatch, limits: Limits) -> Iterator[pa.RecordBatch]:
     join = BandJoin(INT, -1, 1, None, OUTPUT)
-    return join.results((Side("l", [by_value(rows)], []), Side("r", [], [by_value(PARTNERS)])), None)
+    return join.results((Side("l", [by_value(rows)], []), Side("r", [], [by_value(PARTNERS)])), None, limits)
 
 
-def every_pair(rows: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+def every_pair(rows: pa.RecordBatch, limits: Limits) -> Iterator[pa.RecordBatch]:
     join = ThetaJoin(None, OUTPUT)
-    return join.results((Side("l", [by_hash(rows)], []), Side("r", [], [by_hash(PARTNERS)])), None)
+    return join.results((Side("l", [by_hash(rows)], []), Side("r", [], [by_hash(PARTNERS)])), None, limits)
 
 
-def by_function(rows: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+def by_function(rows: pa.RecordBatch, limits: Limits) -> Iterator[pa.RecordBatch]:
     def holds(left: pa.RecordBatch, right: pa.RecordBatch) -> np.ndarray:
         assert left.num_rows == 1 or left.nbytes <= 1.2 * BOUND
         return np.ones(left.num_rows, np.bool_)
 
     join = ThetaJoin(None, OUTPUT, condition=holds, columns=(("k", "v"), ("k",)))
-    return join.results((Side("l", [by_hash(rows)], []), Side("r", [], [by_hash(PARTNERS)])), None)
+    return join.results((Side("l", [by_hash(rows)], []), Side("r", [], [by_hash(PARTNERS)])), None, limits)
 
 
-def looked_up(rows: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+def looked_up(rows: pa.RecordBatch, limits: Limits) -> Iterator[pa.RecordBatch]:
     """The huge value is in the table, and each stream row finds it."""
     first = last = pa.record_batch({"k": pa.array([7], pa.int32())})
     index = PageIndex(("k",), first, last, np.array([rows.num_rows]), np.array([rows.nbytes]))
     orders = page_orders(index, PARTNERS.select(["k"]), np.arange(PARTNERS_ROWS, dtype=np.uint64))
     output = tuple(OutputColumn({"l": "t", "r": "s"}[c.input], c.column, c.name) for c in OUTPUT)
     join = LookupJoin((("k", "k"),), None, output, ("s", "t"))
-    return join.results(Sorted(orders, PARTNERS), [open_page(0, rows, ["k"])], rows.schema)
+    return join.results(Sorted(orders, PARTNERS), [open_page(0, rows, ["k"])], rows.schema, limits)
 
 
 @pytest.mark.parametrize("shape", SHAPES)
 @pytest.mark.parametrize("join", [equality, close, every_pair, by_function, looked_up])
-def test_one_huge_value_of_any_type_does_not_make_a_huge_batch(join, shape, monkeypatch):
-    monkeypatch.setattr(emit, "OUTPUT_BYTES", BOUND)
+def test_one_huge_value_of_any_type_does_not_make_a_huge_batch(join, shape):
     found: Counter[tuple[int, int]] = Counter()
-    for batch in join(rows_of(shape)):
+    for batch in join(rows_of(shape), Limits(output_bytes=BOUND)):
         assert batch.nbytes <= 1.2 * BOUND
         found.update(zip(batch["a"].to_pylist(), batch["b"].to_pylist(), strict=True))
     assert found == Counter((a, b) for a in range(2 * SMALL + 1) for b in range(PARTNERS_ROWS))
 
 
 @pytest.mark.parametrize("join", [equality, close, every_pair, looked_up])
-def test_a_value_that_exceeds_the_bound_is_alone(join, monkeypatch):
-    monkeypatch.setattr(emit, "OUTPUT_BYTES", HUGE // 2)
-    sizes = Counter(batch.num_rows for batch in join(rows_of("struct")) if batch.nbytes >= HUGE)
+def test_a_value_that_exceeds_the_bound_is_alone(join):
+    batches = join(rows_of("struct"), Limits(output_bytes=HUGE // 2))
+    sizes = Counter(batch.num_rows for batch in batches if batch.nbytes >= HUGE)
     assert sizes == {1: PARTNERS_ROWS}
 
 
 def test_wide_keys_are_compared_in_bounded_parts(monkeypatch):
     """They need not come out to be gathered; the mean of a piece with one wide key says nothing."""
-    monkeypatch.setattr(emit, "OUTPUT_BYTES", BOUND)
     seen: list[int] = []
     same = emit.same_value
 
@@ -241,7 +240,8 @@ def test_wide_keys_are_compared_in_bounded_parts(monkeypatch):
     left = Sorted(np.zeros(401, np.uint64), wide)
     output = (OutputColumn("l", "id", "a"), OutputColumn("r", "id", "b"))
     join = EquiJoin((("k", "k"),), None, output)
-    batches = list(join.results((Side("l", [left.slice(0, 20)], []), Side("r", [], [left])), None))
+    sides = Side("l", [left.slice(0, 20)], []), Side("r", [], [left])
+    batches = list(join.results(sides, None, Limits(output_bytes=BOUND)))
     assert sum(batch.num_rows for batch in batches) == 1 + 19 * 400
     assert max(seen) <= 1.2 * BOUND
 
@@ -257,7 +257,7 @@ def test_a_struct_matched_1500_times_does_not_overflow():
     output = (OutputColumn("l", "v", "v"), OutputColumn("r", "id", "b"))
     found = 0
     for batch in EquiJoin((), None, output).results((Side("l", [left], []), Side("r", [], [right])), None):
-        assert batch.nbytes <= 1.1 * emit.OUTPUT_BYTES
+        assert batch.nbytes <= 1.1 * DEFAULT_LIMITS.output_bytes
         found += batch.num_rows
     assert found == 1_500
 

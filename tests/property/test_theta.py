@@ -10,17 +10,16 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from watersmeet.kernel import emit, match, theta
 from watersmeet.kernel.emit import OutputColumn
 from watersmeet.kernel.evaluate import supports
 from watersmeet.kernel.match import Side
 from watersmeet.kernel.rows import Sorted
 from watersmeet.kernel.theta import ThetaJoin
 from watersmeet.model.expression import conjuncts_of
+from watersmeet.model.limits import Limits
 from watersmeet.model.types import parse_type
 from watersmeet.predicate import parse_predicate
 
@@ -135,14 +134,15 @@ def joined(
     lefts, rights = runs_of(old_left + new_left), runs_of(old_right + new_right)
     left = Side("l", lefts[len(old_left) :], lefts[: len(old_left)])
     right = Side("r", rights[len(old_right) :], rights[: len(old_right)])
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(match, "PIECE_ROWS", sizes[0])
-        patch.setattr(emit, "OUTPUT_ROWS", 7)
-        patch.setattr(theta, "SLAB_ROWS", sizes[1])
-        patch.setattr(theta, "BLOCK_PAIRS", sizes[2])
-        patch.setattr(theta, "MATRIX_WIDTH", 3)
-        patch.setattr(emit, "LEAST_ROWS", sizes[3])
-        batches = list(join.results((left, right), None))
+    limits = Limits(
+        piece_rows=sizes[0],
+        output_rows=7,
+        slab_rows=sizes[1],
+        block_pairs=sizes[2],
+        matrix_width=3,
+        least_crossed_rows=sizes[3],
+    )
+    batches = list(join.results((left, right), None, limits))
     assert all(0 < batch.num_rows <= 7 for batch in batches)
     return Counter(pair for b in batches for pair in zip(*(c.to_pylist() for c in b.columns), strict=True))
 

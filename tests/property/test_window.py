@@ -31,15 +31,10 @@ from watersmeet.model.facts import (
     Run,
     StoredColumn,
 )
+from watersmeet.model.limits import DEFAULT_LIMITS
 from watersmeet.model.window import AT, FARTHEST, OVER_ROWS, OVER_TIME, Window
 from watersmeet.plan.batch import count_arrived, plan_batch
-from watersmeet.plan.merges import (
-    FAN_IN,
-    MIN_REWRITE_ROWS,
-    accept_receipts,
-    apply_finished,
-    plan_merges,
-)
+from watersmeet.plan.merges import accept_receipts, apply_finished, plan_merges
 from watersmeet.plan.window import (
     all_within,
     estimate_expired_rows,
@@ -273,7 +268,7 @@ def test_over_rows_the_history_is_read_from_the_floor_on():
 
 
 def test_a_run_that_is_mostly_expired_is_rewritten_by_itself():
-    rows = MIN_REWRITE_ROWS
+    rows = DEFAULT_LIMITS.min_rewrite_rows
     worn, fine, tiny = run("worn", range(rows)), run("fine", range(rows)), run("tiny", range(rows - 1))
     (one,) = plan_merges([worn], [], 2, 5, {"l": rows // 2 + 10})
     assert (one.runs, one.floor, one.rows) == (("worn",), rows // 2 + 10, rows)
@@ -284,18 +279,18 @@ def test_a_run_that_is_mostly_expired_is_rewritten_by_itself():
 
 
 def test_files_of_one_sequence_are_rewritten_together():
-    rows = MIN_REWRITE_ROWS
+    rows = DEFAULT_LIMITS.min_rewrite_rows
     halves = [replace(run(name, range(rows)), group="one") for name in "ab"]
     (one,) = plan_merges(halves, [], 2, 5, {"l": rows - 1})
     assert set(one.runs) == {"a", "b"}
 
 
 def test_a_full_tier_is_merged_to_the_floor_and_another_floor_is_another_merge():
-    runs = [run(str(place), range(100)) for place in range(FAN_IN)]
+    runs = [run(str(place), range(100)) for place in range(DEFAULT_LIMITS.fan_in)]
     (one,) = plan_merges(runs, [], 2, 5, {"l": 99})
     (other,) = plan_merges(runs, [], 2, 5, {"l": 98})
     assert one.floor == 99
-    assert len(one.runs) == FAN_IN
+    assert len(one.runs) == DEFAULT_LIMITS.fan_in
     assert one.id != other.id
 
 

@@ -6,12 +6,13 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from watersmeet.kernel import emit, match
+from watersmeet.kernel import match
 from watersmeet.kernel.emit import OutputColumn
 from watersmeet.kernel.keys import words
 from watersmeet.kernel.match import BandJoin, Side, right_range
 from watersmeet.kernel.rows import Sorted
 from watersmeet.model.facts import KEY_SPACE, KeyRange
+from watersmeet.model.limits import DEFAULT_LIMITS, Limits
 from watersmeet.model.types import BIGINT, DOUBLE
 
 OUTPUT = (OutputColumn("l", "k", "a"), OutputColumn("r", "k", "b"))
@@ -22,8 +23,10 @@ def run(*values: int, text: str = "") -> Sorted:
     return Sorted(words(column), pa.RecordBatch.from_pydict({"k": column, "s": [text] * len(values)}))
 
 
-def pairs_of(left: Side, right: Side, low: int | None, high: int | None) -> list[tuple[int, int]]:
-    batches = BandJoin(BIGINT, low, high, None, OUTPUT).results((left, right), None)
+def pairs_of(
+    left: Side, right: Side, low: int | None, high: int | None, limits: Limits = DEFAULT_LIMITS
+) -> list[tuple[int, int]]:
+    batches = BandJoin(BIGINT, low, high, None, OUTPUT).results((left, right), None, limits)
     return sorted(pair for b in batches for pair in zip(*(c.to_pylist() for c in b.columns), strict=True))
 
 
@@ -92,18 +95,18 @@ def test_only_needles_near_a_run_are_looked_up(monkeypatch):
     assert looked_up == [200]
 
 
-def test_large_texts_make_small_batches(monkeypatch):
-    monkeypatch.setattr(emit, "OUTPUT_BYTES", 50_000)
+def test_large_texts_make_small_batches():
     left, right = run(*range(100), text="x" * 1_000), run(*range(100), text="y" * 1_000)
     output = (OutputColumn("l", "s", "a"), OutputColumn("r", "s", "b"))
     join = BandJoin(BIGINT, None, None, None, output)
-    batches = list(join.results((Side("l", [left], []), Side("r", [right], [])), None))
+    sides = Side("l", [left], []), Side("r", [right], [])
+    batches = list(join.results(sides, None, Limits(output_bytes=50_000)))
     assert sum(batch.num_rows for batch in batches) == 10_000
     assert max(batch.nbytes for batch in batches) < 2 * 50_000
 
 
-def test_a_run_larger_than_a_piece_is_cut(monkeypatch):
-    monkeypatch.setattr(match, "PIECE_ROWS", 7)
+def test_a_run_larger_than_a_piece_is_cut():
     values = np.arange(100).tolist()
-    found = pairs_of(Side("l", [run(*values)], []), Side("r", [], [run(*values)]), 0, 1)
+    left, right = Side("l", [run(*values)], []), Side("r", [], [run(*values)])
+    found = pairs_of(left, right, 0, 1, Limits(piece_rows=7))
     assert found == sorted((a, b) for a in values for b in values if 0 <= a - b <= 1)

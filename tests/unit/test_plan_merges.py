@@ -10,15 +10,16 @@ from hypothesis import strategies as st
 
 from watersmeet.errors import StateError
 from watersmeet.model.facts import KEY_SPACE, Receipt, Run
+from watersmeet.model.limits import DEFAULT_LIMITS
 from watersmeet.plan.merges import (
-    FAN_IN,
-    PART_ROWS,
     accept_receipts,
     apply_finished,
     plan_assignments,
     plan_merges,
     tier_of,
 )
+
+FAN_IN, PART_ROWS = DEFAULT_LIMITS.fan_in, DEFAULT_LIMITS.part_rows
 
 # No column is needed, unless a test says so.
 NEEDED: dict[str, set[str]] = {"l": set(), "r": set()}

@@ -13,11 +13,13 @@ import pyarrow as pa
 import pytest
 
 import watersmeet as wm
+from watersmeet.engine.spec import Settings
 from watersmeet.errors import CorruptFile, UsageError
 from watersmeet.local.join import LocalJoin
 from watersmeet.log.files import LocalFiles
 from watersmeet.log.manifests import list_manifests, read_manifest
 from watersmeet.model.facts import KEY_SPACE, KeyRange, Manifest, RunStats, SchemePlan
+from watersmeet.model.limits import Limits
 from watersmeet.schemes.balance import even_ranges
 from watersmeet.schemes.biclique import Biclique, BicliquePlan, UnitShare, plan_biclique, units_of_task
 from watersmeet.schemes.grid.cells import CellShare, shares_of_task
@@ -94,6 +96,7 @@ def start(state, strategy: str) -> LocalJoin:
         state=str(state),
         tasks=TASKS,
         strategy=strategy,
+        settings=Settings(state=str(state), tasks=TASKS, limits=Limits(fan_in=2)),
     )
 
 
@@ -116,7 +119,6 @@ def manifests(state) -> list[Manifest]:
 @pytest.fixture
 def registered(monkeypatch):
     monkeypatch.setitem(SCHEMES, InTurn.name, InTurn)
-    monkeypatch.setattr("watersmeet.plan.merges.FAN_IN", 2)
 
 
 @pytest.mark.usefixtures("registered")

@@ -16,13 +16,14 @@ from watersmeet.log import status as status_module
 from watersmeet.log.files import LocalFiles
 from watersmeet.log.manifests import list_manifests
 from watersmeet.log.status import join_status, read_status
-from watersmeet.plan.merges import FAN_IN
+from watersmeet.model.limits import DEFAULT_LIMITS
 from watersmeet.schemes.biclique import BicliquePlan
 from watersmeet.schemes.hypercube.facts import LIGHT, CubePlan
 
 LEFT = pa.schema({"k": pa.int64(), "x": pa.int64()})
 RIGHT = pa.schema({"k": pa.int64(), "y": pa.int64()})
 NOW_S = 1_000_000.0
+FAN_IN = DEFAULT_LIMITS.fan_in
 
 
 def start(state: Path, name: str = "join", query: str = "q1") -> LocalJoin:

@@ -18,16 +18,16 @@ import pyarrow.parquet as pq
 import pytest
 
 from watersmeet import table
-from watersmeet.engine import kept_table as table_module
-from watersmeet.engine import lookup
 from watersmeet.engine import operator as engine
 from watersmeet.engine.desk import TableDesk
-from watersmeet.engine.kept_table import KeptTable
+from watersmeet.engine.kept_table import KeptTable, used_tables
 from watersmeet.engine.operator import Operator
+from watersmeet.engine.spec import Settings
 from watersmeet.kernel.lookup import Page
 from watersmeet.local.join import LocalJoin
 from watersmeet.log.files import open_files
 from watersmeet.model.facts import BatchId
+from watersmeet.model.limits import Limits
 from watersmeet.tables.dialects import SQLite
 
 pytest.importorskip("adbc_driver_sqlite")
@@ -73,13 +73,13 @@ def expected(keys) -> list[tuple]:
 @pytest.mark.parametrize("strategy", ["hybrid", "mesh", "index"])
 @pytest.mark.parametrize("at_once", [1, 7, 500])
 @pytest.mark.parametrize("ratio", [0, 16, 10**9], ids=["by key", "both", "by page"])
-def test_pages_and_keys_give_the_same(shop, tmp_path, monkeypatch, strategy, at_once, ratio):
-    monkeypatch.setattr(table_module, "LOOKUP_KEYS", at_once)
-    monkeypatch.setattr(lookup, "LOOKUP_ROWS", ratio)
+def test_pages_and_keys_give_the_same(shop, tmp_path, strategy, at_once, ratio):
+    limits = Limits(lookup_keys=at_once, rows_per_lookup=ratio)
+    settings = Settings(state=str(tmp_path), tasks=2, limits=limits)
     rng = np.random.default_rng(3)
     # Dense at the beginning, sparse behind it, some nowhere, some null.
     keys = [*rng.integers(0, 60, 200).tolist(), *rng.integers(0, 2 * ROWS, 60).tolist(), None, -5, None]
-    assert answers(shop, tmp_path, keys, strategy=strategy) == expected(keys)
+    assert answers(shop, tmp_path, keys, strategy=strategy, settings=settings) == expected(keys)
 
 
 def test_few_keys_are_looked_up_and_many_are_read_by_page(shop, tmp_path, monkeypatch):
@@ -325,4 +325,4 @@ def test_an_input_that_becomes_a_table_before_the_first_batch(shop, tmp_path):
 def test_queries_of_an_old_format_keep_no_table_alive(tmp_path):
     files = open_files(tmp_path).under("join", "old")
     files.publish("manifests/000000-000000000000-run.json", b'{"watersmeet": 1, "bytes": 2, "xxh3": "0"}\n{}')
-    assert list(table_module.used_tables(open_files(tmp_path))) == []
+    assert list(used_tables(open_files(tmp_path))) == []

@@ -11,10 +11,10 @@ import pyarrow.parquet as pq
 import pytest
 
 from watersmeet import TableError, status, table
-from watersmeet.engine import lookup
-from watersmeet.engine import operator as engine
+from watersmeet.engine.spec import Settings
 from watersmeet.local.join import LocalJoin
 from watersmeet.log.files import open_files
+from watersmeet.model.limits import Limits
 from watersmeet.schemes.table.facts import PagePlan
 from watersmeet.tables import parquet
 from watersmeet.tables.catalogue import TABLES
@@ -154,10 +154,10 @@ def test_rows_that_wait_on_one_kind_of_table_are_not_sought_in_another(files, tm
     assert answers(join.batch(s=rows())) == [(2, f"{second[0].replace('f', 'a')}2")]
 
 
-def test_versions_that_no_query_reads_are_removed(files, tmp_path, monkeypatch):
-    monkeypatch.setattr(engine, "CLEAN_EVERY_BATCHES", 1)
-    clock = Clock()
-    join = start(files, tmp_path / "state", clock)
+def test_versions_that_no_query_reads_are_removed(files, tmp_path):
+    clock, place = Clock(), str(tmp_path / "state")
+    settings = Settings(state=place, tasks=2, limits=Limits(clean_every_batches=1))
+    join = start(files, place, clock, settings=settings)
     join.batch(s=rows((1, 0)))
     # The state was made now, by the clock of the file system.
     clock.now = os.stat(tmp_path / "state").st_mtime
@@ -175,11 +175,9 @@ def test_versions_that_no_query_reads_are_removed(files, tmp_path, monkeypatch):
     assert answers(join.batch(s=rows((9, 1), (1, 2)))) == [(1, "b29"), (2, "a1")]
 
 
-def test_a_start_takes_no_page_over_from_the_one_before(tmp_path, monkeypatch):
+def test_a_start_takes_no_page_over_from_the_one_before(tmp_path):
     """A worker may serve both; without refresh a page stays as it was read until the query is started again."""
     pytest.importorskip("adbc_driver_sqlite")
-    # By page, not by key.
-    monkeypatch.setattr(lookup, "LOOKUP_ROWS", 10**9)
     with sqlite3.connect(tmp_path / "t.db") as connection:
         connection.execute("CREATE TABLE t (id INTEGER PRIMARY KEY, v TEXT)")
         connection.executemany("INSERT INTO t VALUES (?, ?)", [(key, "old") for key in range(20)])
@@ -188,6 +186,8 @@ def test_a_start_takes_no_page_over_from_the_one_before(tmp_path, monkeypatch):
         on="s.k = t.id",
         select=["s.n", "t.v"],
         state=str(tmp_path / "state"),
+        # By page, not by key.
+        settings=Settings(state=str(tmp_path / "state"), tasks=2, limits=Limits(rows_per_lookup=10**9)),
     )
     every = rows(*((key, key) for key in range(20)))
     assert {v for _, v in answers(join.batch(s=every))} == {"old"}

@@ -143,7 +143,15 @@ class TableDesk:
         shares = spec.scheme.shares(manifest.plan.scheme, (stream,), task, spec.settings.tasks)
         ranges = [one.fresh.range for (one,) in shares if one.fresh]
         return lookup_share(
-            reader, manifest, manifest.plan.scheme, spec.join, columns, ranges, table, first=task == 0
+            reader,
+            manifest,
+            manifest.plan.scheme,
+            spec.join,
+            columns,
+            ranges,
+            table,
+            spec.settings.limits,
+            first=task == 0,
         )
 
     def begin_batch_join(self, spec: JoinSpec) -> None:

@@ -89,7 +89,8 @@ def ingest_partition(
                 else cut_sections(rows, arrived.places + (origin + np.uint64(seen)), layout)
             )
             keys = rows.keys if layout is None else rows.keys[:0]
-            new = NewRun(keys, len(rows), functools.partial(_labels, arrived, spec))
+            labels = functools.partial(_labels, arrived, spec)
+            new = NewRun(keys, len(rows), labels, limits=settings.limits)
             stats = scheme.describe(new, settings.tasks)
             run = write_run(
                 files, spec.name, batch, label, content, marked=spec.order != BY_HASH, stats=stats

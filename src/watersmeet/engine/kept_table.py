@@ -38,9 +38,6 @@ PAGE_MEMORY = 64 << 20
 # How a table is read: the pages that rows wait on, all pages in every batch, or key by key.
 HYBRID, MESH, INDEX = "hybrid", "mesh", "index"
 
-# About the number of keys in one look-up query to a database.
-LOOKUP_KEYS = 500
-
 # Table versions that a process keeps open: the one in use, and the one before while a batch is repeated.
 _OPEN_VERSIONS = 2
 
@@ -210,12 +207,12 @@ class KeptTable:
         held = self.held == opened.table.version
         return np.array([held and number in self.buffer for number in numbers.tolist()], np.bool_)
 
-    def look_up(self, opened: Opened, keys: pa.RecordBatch, pages: Indices) -> Iterator[Page]:
-        """Look up rows by key. The keys of one page, which are adjacent, go into one query."""
+    def look_up(self, opened: Opened, keys: pa.RecordBatch, pages: Indices, at_once: int) -> Iterator[Page]:
+        """Look up rows by key, about `at_once` keys in a query. The keys of one page, which are adjacent, stay together."""
         borders = np.flatnonzero(np.diff(pages, prepend=-1))
         low = 0
         while low < len(pages):
-            later = borders[borders >= low + LOOKUP_KEYS]
+            later = borders[borders >= low + at_once]
             high = int(later[0]) if len(later) else len(pages)
             rows = opened.table.lookup(keys.slice(low, high - low), self.spec.columns)
             if rows is not None and rows.num_rows:

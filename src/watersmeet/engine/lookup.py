@@ -9,21 +9,16 @@ import numpy as np
 import pyarrow as pa
 
 from watersmeet.engine.kept_table import INDEX, MESH, KeptTable, Opened
-from watersmeet.kernel import match
 from watersmeet.kernel.keys import Indices
 from watersmeet.kernel.lookup import LookupJoin, Page
 from watersmeet.kernel.pages import needed_pages, pages_of
 from watersmeet.kernel.rows import Sorted, bounded, cut, take_rows
 from watersmeet.log.runs import RunReader
 from watersmeet.model.facts import KeyRange, Manifest, Run
+from watersmeet.model.limits import Limits
 from watersmeet.model.pages import HASH_SHIFT, PAGE_SHIFT
 from watersmeet.schemes.table.facts import PagePlan, batches_of
 from watersmeet.schemes.table.plan import waiting_rows
-
-# A database looks up single keys if a page holds this many times more rows than keys are wanted from it. A page of
-# 1,100 rows costs as much as 140 (SQLite) to 800 (PostgreSQL, rows not in order) look-ups. The value lies in between,
-# because the order of the rows in the database is unknown.
-LOOKUP_ROWS = 4
 
 
 def lookup_share(
@@ -34,6 +29,7 @@ def lookup_share(
     columns: tuple[str, ...],
     ranges: Sequence[KeyRange],
     kept: KeptTable,
+    limits: Limits,
     *,
     first: bool,
 ) -> Iterator[pa.RecordBatch]:
@@ -43,30 +39,30 @@ def lookup_share(
     """
     for mine in ranges:
         waiting = list(_waiting(reader, manifest, plan, mine, columns))
-        yield from _answers(kept, plan, join, mine, waiting)
+        yield from _answers(kept, plan, join, mine, waiting, limits)
     if first:
         kept.make_ready(plan, manifest.written_ms)
 
 
 def _answers(
-    kept: KeptTable, plan: PagePlan, join: LookupJoin, mine: KeyRange, waiting: list[Sorted]
+    kept: KeptTable, plan: PagePlan, join: LookupJoin, mine: KeyRange, waiting: list[Sorted], limits: Limits
 ) -> Iterator[pa.RecordBatch]:
     opened = kept.at(plan.table)
     rows = sum(map(len, waiting))
     if not rows:
         return
     width = sum(part.rows.nbytes for part in waiting) // rows + 1
-    limit = max(1, min(match.PIECE_ROWS, match.PIECE_BYTES // width))
+    limit = max(1, min(limits.piece_rows, limits.piece_bytes // width))
     for range_ in cut([waiting], [1], limit):
         piece = KeyRange(max(range_.low, mine.low), min(range_.high, mine.high))
         # A key may be in several of these pieces: the matches of a row do not depend on other rows.
-        for pending in bounded([whole.between(range_) for whole in waiting], limit, match.PIECE_BYTES):
-            pages = _pages(kept, opened, pending, piece, join)
-            yield from join.results(pending, pages, opened.table.schema)
+        for pending in bounded([whole.between(range_) for whole in waiting], limit, limits.piece_bytes):
+            pages = _pages(kept, opened, pending, piece, join, limits)
+            yield from join.results(pending, pages, opened.table.schema, limits)
 
 
 def _pages(
-    kept: KeptTable, opened: Opened, pending: Sorted, range_: KeyRange, join: LookupJoin
+    kept: KeptTable, opened: Opened, pending: Sorted, range_: KeyRange, join: LookupJoin, limits: Limits
 ) -> Iterator[Page]:
     """The parts of the table that match the pending rows, which are all waiting rows of this range."""
     index = opened.table.index
@@ -77,18 +73,18 @@ def _pages(
         return kept.pages(opened, np.union1d(needed, np.arange(first, min(behind, len(index)))))
     pages = pages_of(pending.keys)
     if kept.spec.strategy == INDEX:
-        return _key_by_key(kept, opened, keys, needed, pages)
+        return _key_by_key(kept, opened, keys, needed, pages, limits.lookup_keys)
     if not opened.is_database:
         return kept.pages(opened, needed)
     # As good as counting keys: two keys of one page seldom share their hash.
     found, counts = np.unique(pages_of(np.unique(pending.keys >> _SALT) << _SALT), return_counts=True)
     inside = found < len(index)
-    few = found[inside][counts[inside] * LOOKUP_ROWS < index.rows[found[inside]]]
+    few = found[inside][counts[inside] * limits.rows_per_lookup < index.rows[found[inside]]]
     few = few[~kept.holds(opened, few)]
     asked = np.flatnonzero(np.isin(pages, few))
     return itertools.chain(
         kept.pages(opened, np.setdiff1d(needed, few)),
-        kept.look_up(opened, take_rows(keys, asked), pages[asked]),
+        kept.look_up(opened, take_rows(keys, asked), pages[asked], limits.lookup_keys),
     )
 
 
@@ -96,12 +92,12 @@ _SALT = np.uint64(HASH_SHIFT)
 
 
 def _key_by_key(
-    kept: KeptTable, opened: Opened, keys: pa.RecordBatch, needed: Indices, pages: Indices
+    kept: KeptTable, opened: Opened, keys: pa.RecordBatch, needed: Indices, pages: Indices, at_once: int
 ) -> Iterator[Page]:
     """Look up every row by itself, as an index nested loop. Files have no index: each row reads its page again."""
     if opened.is_database:
         inside = np.searchsorted(pages, len(opened.table.index))
-        yield from kept.look_up(opened, keys.slice(0, inside), pages[:inside])
+        yield from kept.look_up(opened, keys.slice(0, inside), pages[:inside], at_once)
         return
     times = dict(zip(*(found.tolist() for found in np.unique(pages, return_counts=True)), strict=True))
     for number in needed.tolist():

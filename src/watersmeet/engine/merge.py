@@ -16,21 +16,27 @@ from watersmeet.log.manifests import publish_receipt
 from watersmeet.log.runs import RunReader, attempt_id, write_run
 from watersmeet.log.storage import Files
 from watersmeet.model.facts import BY_HASH, Assignment, KeyRange, Manifest, Merge, Receipt, Run
-from watersmeet.plan.merges import PART_BYTES, PART_ROWS
+from watersmeet.model.limits import Limits
 from watersmeet.schemes.scheme import NewRun, Scheme
 
 _NO_KEYS = np.zeros(0, np.uint64)
 
 
 def merge_assigned(
-    files: Files, reader: RunReader, manifest: Manifest, scheme: Scheme[Any], task: int, tasks: int
+    files: Files,
+    reader: RunReader,
+    manifest: Manifest,
+    scheme: Scheme[Any],
+    task: int,
+    tasks: int,
+    limits: Limits,
 ) -> int:
     """Merge this task's parts and return the number of rows written."""
     merges = {merge.id: merge for merge in manifest.merges}
     written = 0
     for job in manifest.plan.assignments:
         if job.task == task:
-            receipt = _merge_part(files, reader, manifest, scheme, merges[job.merge], job, tasks)
+            receipt = _merge_part(files, reader, manifest, scheme, merges[job.merge], job, tasks, limits)
             failpoints.reach("merge-written")
             publish_receipt(files, receipt, attempt_id())
             written += sum(run.rows for run in receipt.output)
@@ -45,6 +51,7 @@ def _merge_part(
     merge: Merge,
     job: Assignment,
     tasks: int,
+    limits: Limits,
 ) -> Receipt:
     columns = manifest.signature.columns(merge.input)
     part = merge.parts[job.part].range
@@ -58,17 +65,20 @@ def _merge_part(
     slices = [piece for sections in found for piece in sections.values()]
     output = []
     row_bytes = max((s.rows.nbytes // len(s) + 1 for s in slices), default=1)
-    limit = max(1, min(PART_ROWS, PART_BYTES // row_bytes))
+    limit = max(1, min(limits.part_rows, limits.part_bytes // row_bytes))
     marked = _order(manifest, merge.input) != BY_HASH
     # Estimated rows after the merge, with this part as the sample: counting expired rows would hide hot keys.
     left_rows = merge.rows * kept_rows // max(1, read_rows)
     for range_ in cut([slices], [1], limit):
-        for piece in _pieces(found, range_, limit, cut_=manifest.signature.layout is not None):
+        for piece in _pieces(
+            found, range_, limit, limits.part_bytes, cut_=manifest.signature.layout is not None
+        ):
             failpoints.reach("merge-part")
             # Two merges may have the same rows, and a part several pieces, so the name must not depend on content.
             label = f"m{job.part:05d}-{attempt_id()}"
             keys = piece.keys if isinstance(piece, Sorted) else _NO_KEYS
-            stats = scheme.describe(NewRun(keys, left_rows, merged_from=sources), tasks)
+            new = NewRun(keys, left_rows, merged_from=sources, limits=limits)
+            stats = scheme.describe(new, tasks)
             run = write_run(
                 files,
                 merge.input,
@@ -99,16 +109,16 @@ def _times(piece: Sorted | dict[int, Sorted]) -> tuple[int, ...]:
 
 
 def _pieces(
-    found: list[dict[int, Sorted]], range_: KeyRange, limit: int, *, cut_: bool
+    found: list[dict[int, Sorted]], range_: KeyRange, most_rows: int, most_bytes: int, *, cut_: bool
 ) -> Iterator[Sorted | dict[int, Sorted]]:
     """The content of each new run: a sorted piece, or one piece for each section if runs are cut into sections."""
     if not cut_:
         slices = [s.between(range_) for sections in found for s in sections.values()]
-        yield from bounded(slices, limit, PART_BYTES)
+        yield from bounded(slices, most_rows, most_bytes)
         return
     numbers = sorted({number for sections in found for number in sections})
     # All sections are in memory together: each gets a share of the limit, even if one key fills them all.
-    share, size = (max(1, whole // max(1, len(numbers))) for whole in (limit, PART_BYTES))
+    share, size = (max(1, whole // max(1, len(numbers))) for whole in (most_rows, most_bytes))
     by_section = {
         number: bounded([found_[number].between(range_) for found_ in found if number in found_], share, size)
         for number in numbers

@@ -20,7 +20,6 @@ from watersmeet.engine.merge import merge_assigned
 from watersmeet.engine.spec import JoinSpec
 from watersmeet.engine.task import Tally
 from watersmeet.errors import CorruptFile, StateBehind, StateError
-from watersmeet.kernel.emit import OUTPUT_BYTES, OUTPUT_ROWS
 from watersmeet.kernel.rows import coalesce
 from watersmeet.log.clean import BATCH_FOLDER, Cleaner, mark_batch, remove_stale_batches
 from watersmeet.log.files import open_files
@@ -33,9 +32,6 @@ from watersmeet.model.facts import BatchId, Descriptor, Manifest, Receipt, Start
 from watersmeet.model.window import over_time
 from watersmeet.plan.batch import check_arrived, plan_batch
 from watersmeet.plan.compatible import check_compatible
-
-# Listing all runs costs a round trip or two. This is often enough to bound garbage, and rare enough not to be felt.
-CLEAN_EVERY_BATCHES = 16
 
 
 @dataclass
@@ -127,9 +123,10 @@ class Operator:
         manifest = self._agree(kept, batch, descriptors, task)
         kept.reader.forget_all_but(manifest.named_paths)
         kept.last = manifest
-        tasks = self.spec.settings.tasks
-        merge_assigned(kept.files, kept.reader, manifest, self.spec.scheme, task, tasks)
-        if _clean_is_due(manifest) and task == _cleaning_task(manifest, tasks):
+        tasks, limits = self.spec.settings.tasks, self.spec.settings.limits
+        merge_assigned(kept.files, kept.reader, manifest, self.spec.scheme, task, tasks, limits)
+        every = limits.clean_every_batches
+        if _clean_is_due(manifest, every) and task == _cleaning_task(manifest, tasks, every):
             self._clean(kept, manifest)
         return manifest
 
@@ -137,8 +134,10 @@ class Operator:
         """Yield this task's share of the results of a batch that it has settled."""
         kept = _kept(self.spec, manifest.batch.query, self.clock)
         found = kept.desk.results(self.spec, kept.reader, manifest, task, tally or Tally())
+        limits = self.spec.settings.limits
+        most_rows, most_bytes = limits.output_rows, limits.output_bytes
         try:
-            for result in coalesce(found, OUTPUT_ROWS, OUTPUT_BYTES, alone=OUTPUT_ROWS // 4):
+            for result in coalesce(found, most_rows, most_bytes, alone=most_rows // 4):
                 yield result
                 failpoints.reach("result-emitted")
         finally:
@@ -172,6 +171,7 @@ class Operator:
                 instance=self.spec.instance,
                 run_seq=start.number,
                 tasks=self.spec.settings.tasks,
+                limits=self.spec.settings.limits,
                 now_ms=int(self.clock() * 1000),
                 keys_of=kept.reader.keys,
                 outside=kept.desk.observe(self.spec, batch, start, parent, task),
@@ -275,16 +275,16 @@ def _of_another_batch(batch: BatchId, other: str) -> str:
     )
 
 
-def _clean_is_due(manifest: Manifest) -> bool:
-    """Whether the batch number passed a multiple of the interval, even if that very batch did not reach the join."""
+def _clean_is_due(manifest: Manifest, every: int) -> bool:
+    """Whether the batch number passed a multiple of `every`, even if that very batch did not reach the join."""
     before = manifest.parent.number if manifest.parent else 0
-    return before // CLEAN_EVERY_BATCHES != manifest.batch.number // CLEAN_EVERY_BATCHES
+    return before // every != manifest.batch.number // every
 
 
-def _cleaning_task(manifest: Manifest, tasks: int) -> int:
+def _cleaning_task(manifest: Manifest, tasks: int, every: int) -> int:
     """The first and the last task in turn: if a consumer stops early, Spark still runs one of the two.
 
     `limit` and `show` begin with the first partition, `tail` with the last.
     """
-    turn = manifest.batch.number // CLEAN_EVERY_BATCHES
+    turn = manifest.batch.number // every
     return 0 if turn % 2 == 0 else tasks - 1

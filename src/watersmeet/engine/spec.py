@@ -13,6 +13,7 @@ from watersmeet.kernel.theta import ThetaJoin
 from watersmeet.log.clean import GRACE_S
 from watersmeet.log.storage import STATE_MODE, Storage
 from watersmeet.model.facts import BatchSpan, InputSpec, JoinSignature
+from watersmeet.model.limits import DEFAULT_LIMITS, Limits
 from watersmeet.schemes.grid.policy import GridPolicy
 from watersmeet.schemes.hash import Hash
 from watersmeet.schemes.scheme import Scheme
@@ -45,6 +46,8 @@ class Settings:
     run_bytes: int = RUN_BYTES
     grace_s: float = GRACE_S
     accept_gap: tuple[BatchSpan, ...] = ()
+    # Not for users.
+    limits: Limits = DEFAULT_LIMITS
 
     @property
     def storage(self) -> Storage:

@@ -34,4 +34,4 @@ def join_share(
     for share in spec.scheme.shares(manifest.plan.scheme, names, task, tasks):
         sides = source.sides(share)
         tally.probed += sum(len(rows) for side in sides for rows in side.fresh)
-        yield from spec.join.results(sides, within)
+        yield from spec.join.results(sides, within, spec.settings.limits)

@@ -1,7 +1,7 @@
 """From candidates to result batches: tests, then the columns that come out, bounded in rows and bytes.
 
 A kernel finds candidates as positions; `Emission` tests them and gathers their rows. It knows inputs by name, however
-many there are. A result batch has at most `OUTPUT_ROWS` rows and about `OUTPUT_BYTES`; a single result that exceeds
+many there are. A result batch has at most `output_rows` rows and about `output_bytes`; a single result that exceeds
 these bytes is a batch of its own. No gathered array can reach 2 GiB, where Arrow's 32-bit offsets end, unless one
 value does.
 
@@ -38,18 +38,9 @@ from watersmeet.kernel.rows import (
 )
 from watersmeet.kernel.vectors import Vectors
 from watersmeet.model.expression import Column, Expression, columns_of
+from watersmeet.model.limits import DEFAULT_LIMITS, Limits
 from watersmeet.model.types import VECTOR
 from watersmeet.model.window import AT
-
-# Rows of one result batch: large enough to hide the cost per batch on the way to the JVM.
-OUTPUT_ROWS = 65_536
-OUTPUT_BYTES = 32 << 20
-
-# `cross` needs batches of at least this many rows: with fewer, making batches costs more than positions do (at 1,024
-# rows four times as much), and positions can be cut by the bytes of each pair.
-LEAST_ROWS = 4_096
-# A side with fewer rows is not tiled: to put 65,536 copies of one row together takes 38 ms.
-TILED_ROWS = 256
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,6 +79,7 @@ class Emission:
     ansi: bool = True
     verify: tuple[Equality, ...] = ()
     within: int | None = None
+    limits: Limits = DEFAULT_LIMITS
     read: dict[str, list[str]] = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
@@ -112,7 +104,7 @@ class Emission:
         """The candidates that pass, in bounded batches that are not empty."""
         if self.within is not None:
             found = _close(found, self.within)
-        for part in bounded(found, self.read):
+        for part in bounded(found, self.read, self.limits.output_bytes):
             batch = self._gathered(part)
             if batch.num_rows:
                 yield batch
@@ -133,13 +125,13 @@ class Emission:
         return pa.RecordBatch.from_arrays(arrays, names=[c.name for c in self.output])
 
 
-def rows_together(*sides: pa.RecordBatch) -> int:
+def rows_together(limits: Limits, *sides: pa.RecordBatch) -> int:
     """How many candidates to look at together, going by the mean size of a row."""
-    return max(1, min(OUTPUT_ROWS, OUTPUT_BYTES // sum(map(mean_row_bytes, sides))))
+    return max(1, min(limits.output_rows, limits.output_bytes // sum(map(mean_row_bytes, sides))))
 
 
-def bounded(found: Candidates, read: Mapping[str, Sequence[str]]) -> Iterator[Candidates]:
-    """Cut candidates so that the columns to be read stay within `OUTPUT_BYTES`, whatever single values weigh."""
+def bounded(found: Candidates, read: Mapping[str, Sequence[str]], most_bytes: int) -> Iterator[Candidates]:
+    """Cut candidates so that the columns to be read stay within `most_bytes`, whatever single values weigh."""
     weighed = (
         row_bytes([rows.column(column) for column in read.get(name, ())], at)
         for name, (rows, at) in found.items()
@@ -148,7 +140,7 @@ def bounded(found: Candidates, read: Mapping[str, Sequence[str]]) -> Iterator[Ca
     if not sizes:
         yield found
         return
-    for here in cut_by_bytes(sum(sizes[1:], sizes[0]), OUTPUT_BYTES):
+    for here in cut_by_bytes(sum(sizes[1:], sizes[0]), most_bytes):
         yield {name: Picked(rows, at[here]) for name, (rows, at) in found.items()}
 
 
@@ -184,10 +176,10 @@ def close_times(left: npt.NDArray[np.int64], right: npt.NDArray[np.int64], width
     return apart.view(np.uint64) <= np.uint64(2 * width)
 
 
-def rows_crossed(*sides: pa.RecordBatch) -> int:
+def rows_crossed(limits: Limits, *sides: pa.RecordBatch) -> int:
     """How many results of a cross product fit a batch if all are as wide as the widest; 0 if those are too few."""
-    fit = OUTPUT_BYTES // max(1, sum(map(_widest_row, sides)))
-    return min(OUTPUT_ROWS, fit) if fit >= LEAST_ROWS else 0
+    fit = limits.output_bytes // max(1, sum(map(_widest_row, sides)))
+    return min(limits.output_rows, fit) if fit >= limits.least_crossed_rows else 0
 
 
 def _widest_row(rows: pa.RecordBatch) -> int:
@@ -197,7 +189,10 @@ def _widest_row(rows: pa.RecordBatch) -> int:
 
 
 def cross(
-    rows: Mapping[str, pa.RecordBatch], output: Sequence[OutputColumn], limit: int
+    rows: Mapping[str, pa.RecordBatch],
+    output: Sequence[OutputColumn],
+    limit: int,
+    least_tiled_rows: int = DEFAULT_LIMITS.least_tiled_rows,
 ) -> Iterator[pa.RecordBatch]:
     """Every pair of rows of two inputs once, in batches of at most `limit`.
 
@@ -210,7 +205,7 @@ def cross(
     """
     sides = [(name, side.select(needed(output, name))) for name, side in rows.items()]
     sides.sort(key=lambda side: side[1].nbytes / side[1].num_rows)
-    if sides[1][1].num_rows < TILED_ROWS:
+    if sides[1][1].num_rows < least_tiled_rows:
         sides.sort(key=lambda side: side[1].num_rows)
     (spread_name, spread), (_, tiled) = sides
     # In equal parts: a short rest would be copied many times.

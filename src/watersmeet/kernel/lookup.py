@@ -10,8 +10,8 @@ that begins with the rest of an earlier page's last key is also compared with th
 tells keys apart: the rows of its own keys find nothing there, and those of the shared key find nothing here. Hashes
 have 28 bits, so `verify` must list all key columns.
 
-Memory: a group has at most `GROUP_BYTES` or one page, and results come out in bounded batches. The pending rows are
-not bounded here: the caller cuts them.
+Memory: a group has at most `group_bytes` (model/limits.py) or one page, and results come out in bounded batches. The
+pending rows are not bounded here: the caller cuts them.
 """
 
 from __future__ import annotations
@@ -24,19 +24,14 @@ import numpy as np
 import pyarrow as pa
 
 from watersmeet.errors import TableError
-from watersmeet.kernel import emit
 from watersmeet.kernel.emit import Emission, OutputColumn, Picked, needed, rows_together
 from watersmeet.kernel.keys import Indices, Keys, drop_null_keys
 from watersmeet.kernel.match import equal_pairs, expand
 from watersmeet.kernel.pages import find_outside, key_hashes, locate
 from watersmeet.kernel.rows import ORDER, Sorted, grouped, mean_row_bytes, merge_order, take_rows
 from watersmeet.model.expression import Expression
+from watersmeet.model.limits import DEFAULT_LIMITS, Limits
 from watersmeet.model.pages import HASH_BITS, HASH_SHIFT, PAGE_SHIFT, PageIndex
-
-# Pages joined together: a page by itself costs three times as much. Larger groups gain nothing, and their pages are all
-# held at once.
-GROUP_PAGES = 64
-GROUP_BYTES = 32 << 20
 
 # Where pages have this many rows, and this many times the rows that wait on them, each page is searched by itself: to
 # put a page's number before every hash would touch all rows.
@@ -78,7 +73,9 @@ class LookupJoin:
     left: bool = False
     ansi: bool = True
 
-    def results(self, pending: Sorted, pages: Iterable[Page], schema: pa.Schema) -> Iterator[pa.RecordBatch]:
+    def results(
+        self, pending: Sorted, pages: Iterable[Page], schema: pa.Schema, limits: Limits = DEFAULT_LIMITS
+    ) -> Iterator[pa.RecordBatch]:
         """All results of the pending rows with these pages, which are opened as they are needed.
 
         The pages are all that `needed_pages` names for the pending rows, each once, best in ascending order.
@@ -91,12 +88,14 @@ class LookupJoin:
             rows = rows.append_column(_PLACE, pa.array(np.arange(len(pending), dtype=np.int64)))
             output = (*output, OutputColumn(stream, _PLACE, _PLACE))
         verify = tuple(((stream, one), (table, other)) for one, other in self.verify)
-        emission = Emission(output, self.residual, self.ansi, verify)
+        emission = Emission(output, self.residual, self.ansi, verify, limits=limits)
         # Pending rows are often a slice of a large run: the size of its buffers says nothing of them.
         row_bytes = mean_row_bytes(rows)
-        for pages_here in grouped(pages, lambda _: 1, lambda page: page.bytes, GROUP_PAGES, GROUP_BYTES):
+        most_rows, most_bytes = limits.output_rows, limits.output_bytes
+        groups = grouped(pages, lambda _: 1, lambda page: page.bytes, limits.group_pages, limits.group_bytes)
+        for pages_here in groups:
             group = _group_of(pages_here)
-            limit = max(1, min(emit.OUTPUT_ROWS, emit.OUTPUT_BYTES // (row_bytes + group.row_bytes)))
+            limit = max(1, min(most_rows, most_bytes // (row_bytes + group.row_bytes)))
             for stream_at, table_at in _candidates(pending.keys, group, limit):
                 found = {stream: Picked(rows, stream_at), table: _gathered(group, table_at)}
                 for batch in emission.results(found):
@@ -105,17 +104,22 @@ class LookupJoin:
                         batch = batch.select(range(batch.num_columns - 1))
                     yield batch
         if self.left:
-            yield from self._unmatched(pending, np.flatnonzero(~matched), schema)
+            yield from self._unmatched(pending, np.flatnonzero(~matched), schema, limits)
 
-    def unmatched(self, pending: Sorted, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
+    def unmatched(
+        self, pending: Sorted, schema: pa.Schema, limits: Limits = DEFAULT_LIMITS
+    ) -> Iterator[pa.RecordBatch]:
         """All pending rows with nulls for the table: those whose keys are in no page, in a left join."""
-        return self._unmatched(pending, np.arange(len(pending)), schema)
+        return self._unmatched(pending, np.arange(len(pending)), schema, limits)
 
-    def _unmatched(self, pending: Sorted, at: Indices, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
+    def _unmatched(
+        self, pending: Sorted, at: Indices, schema: pa.Schema, limits: Limits
+    ) -> Iterator[pa.RecordBatch]:
         stream, table = self.names
         wanted = needed(self.output, table)
         nulls = pa.RecordBatch.from_arrays([pa.nulls(1, schema.field(c).type) for c in wanted], names=wanted)
-        emission, limit = Emission(self.output), rows_together(pending.rows, nulls)
+        emission = Emission(self.output, limits=limits)
+        limit = rows_together(limits, pending.rows, nulls)
         for low in range(0, len(at), limit):
             here = at[low : low + limit]
             absent = Picked(nulls, np.zeros(len(here), np.int64))

@@ -16,8 +16,9 @@ that is exact is not tested again; for one that is a superset the conjuncts that
 differ from Spark where a difference leaves its type: under ANSI that is an error there, here a pair is decided by the
 whole numbers. Without ANSI such a difference is never made a band.
 
-Memory: small slices are put together into pieces of about `PIECE_ROWS`, larger ones are only viewed, candidates are
-expanded `emit.OUTPUT_ROWS` at a time. History is only viewed, but for that of a single key if it fits a piece.
+Memory: small slices are put together into pieces of about `piece_rows`, larger ones are only viewed, candidates are
+expanded `output_rows` at a time (model/limits.py). History is only viewed, but for that of a single key if it fits
+a piece.
 """
 
 from __future__ import annotations
@@ -44,15 +45,8 @@ from watersmeet.kernel.keys import Indices, Keys, Mask, encode_floats, partners
 from watersmeet.kernel.rows import Sorted, cut, grouped, mean_row_bytes, merge_order, position, take_rows
 from watersmeet.model.expression import Expression
 from watersmeet.model.facts import KEY_SPACE, KeyRange
+from watersmeet.model.limits import DEFAULT_LIMITS, Limits
 from watersmeet.model.types import SqlType
-
-# Fresh rows that are gathered into one sorted piece: large enough to amortise a pass over the history's
-# runs, small enough that a piece of wide rows (1 KB each) stays within some 500 MB for both inputs.
-PIECE_ROWS = 262_144
-PIECE_BYTES = 64 << 20
-
-# Fewer pairs of one key than this are as fast by position as in a block.
-HEAVY_PAIRS = 16_384
 
 Bound = int | float | None
 _LOWEST_FLOAT = encode_floats(np.array([-np.inf]))
@@ -88,9 +82,9 @@ class KeyedRows:
         )
 
 
-def owed_pieces(left: Side, right: Side) -> Iterator[tuple[KeyedRows, KeyedRows]]:
+def owed_pieces(left: Side, right: Side, limits: Limits) -> Iterator[tuple[KeyedRows, KeyedRows]]:
     """What a batch owes: fresh x history, history x fresh and fresh x fresh, as pairs of pieces."""
-    left_fresh, right_fresh = _Fresh(left), _Fresh(right)
+    left_fresh, right_fresh = _Fresh(left, limits), _Fresh(right, limits)
     left_old, right_old = (
         [KeyedRows(side.name, s.keys, s.rows) for s in side.history if len(s)] for side in (left, right)
     )
@@ -102,18 +96,21 @@ def owed_pieces(left: Side, right: Side) -> Iterator[tuple[KeyedRows, KeyedRows]
 class _Fresh:
     """A side's fresh pieces, to be walked several times: kept where they are small, else put together again."""
 
-    def __init__(self, side: Side):
-        self.side = side
-        self.kept = list(pieces(side.name, side.fresh)) if fit_a_piece(side.fresh) else None
+    def __init__(self, side: Side, limits: Limits):
+        self.side, self.limits = side, limits
+        self.kept = list(self._made()) if fit_a_piece(side.fresh, limits) else None
 
     def __iter__(self) -> Iterator[KeyedRows]:
-        return pieces(self.side.name, self.side.fresh) if self.kept is None else iter(self.kept)
+        return self._made() if self.kept is None else iter(self.kept)
+
+    def _made(self) -> Iterator[KeyedRows]:
+        return pieces(self.side.name, self.side.fresh, self.limits)
 
 
-def pieces(name: str, slices: Sequence[Sorted]) -> Iterator[KeyedRows]:
+def pieces(name: str, slices: Sequence[Sorted], limits: Limits) -> Iterator[KeyedRows]:
     """Put small slices together into pieces of bounded size; a slice that is larger by itself stays a view."""
-    filled = filter(len, slices)
-    for held in grouped(filled, len, lambda s: s.rows.nbytes, PIECE_ROWS, PIECE_BYTES):
+    filled, most_rows, most_bytes = filter(len, slices), limits.piece_rows, limits.piece_bytes
+    for held in grouped(filled, len, lambda s: s.rows.nbytes, most_rows, most_bytes):
         if len(held) == 1:
             yield KeyedRows(name, held[0].keys, held[0].rows)
         else:
@@ -121,8 +118,9 @@ def pieces(name: str, slices: Sequence[Sorted]) -> Iterator[KeyedRows]:
             yield KeyedRows(name, keys, pa.concat_batches([s.rows for s in held]), order)
 
 
-def fit_a_piece(slices: Sequence[Sorted]) -> bool:
-    return sum(map(len, slices)) <= PIECE_ROWS and sum(s.rows.nbytes for s in slices) <= PIECE_BYTES
+def fit_a_piece(slices: Sequence[Sorted], limits: Limits) -> bool:
+    rows, size = sum(map(len, slices)), sum(s.rows.nbytes for s in slices)
+    return rows <= limits.piece_rows and size <= limits.piece_bytes
 
 
 def expand(found: Indices, start: Indices, count: Indices, limit: int) -> Iterator[tuple[Indices, Indices]]:
@@ -158,22 +156,24 @@ class EquiJoin:
     output: tuple[OutputColumn, ...]
     ansi: bool = True
 
-    def results(self, sides: tuple[Side, ...], within: int | None) -> Iterator[pa.RecordBatch]:
+    def results(
+        self, sides: tuple[Side, ...], within: int | None, limits: Limits = DEFAULT_LIMITS
+    ) -> Iterator[pa.RecordBatch]:
         """All results that the fresh rows of two sides owe, in bounded batches.
 
         With `within`, only pairs whose window times are at most that far apart come out.
         """
         left, right = sides
         verify = tuple(((left.name, one), (right.name, other)) for one, other in self.verify)
-        emission = Emission(self.output, self.residual, self.ansi, verify, within)
+        emission = Emission(self.output, self.residual, self.ansi, verify, within, limits)
         if _one_key(left, right):
             # A side's history is met by the other's fresh rows, if there are any.
             left, right = (
-                _history_at_once(left) if any(map(len, right.fresh)) else left,
-                _history_at_once(right) if any(map(len, left.fresh)) else right,
+                _history_at_once(left, limits) if any(map(len, right.fresh)) else left,
+                _history_at_once(right, limits) if any(map(len, left.fresh)) else right,
             )
-        for left_part, right_part in _cut_fresh(left, right):
-            for one, other in owed_pieces(left_part, right_part):
+        for left_part, right_part in _cut_fresh(left, right, limits):
+            for one, other in owed_pieces(left_part, right_part, limits):
                 needles, sought = (one, other) if len(one.keys) <= len(other.keys) else (other, one)
                 yield from _meet(needles, sought, emission)
 
@@ -195,19 +195,19 @@ def _one_key(left: Side, right: Side) -> bool:
     return bool(slices) and all(s.keys[0] == slices[0].keys[0] == s.keys[-1] for s in slices)
 
 
-def _history_at_once(side: Side) -> Side:
+def _history_at_once(side: Side, limits: Limits) -> Side:
     """Rows of one key need no order: those of many small runs are met as one slice, if they fit a piece."""
-    if len(side.history) < 2 or not fit_a_piece(side.history):
+    if len(side.history) < 2 or not fit_a_piece(side.history, limits):
         return side
     keys = np.concatenate([s.keys for s in side.history])
     return replace(side, history=[Sorted(keys, pa.concat_batches([s.rows for s in side.history]))])
 
 
-def _cut_fresh(left: Side, right: Side) -> Iterator[tuple[Side, Side]]:
+def _cut_fresh(left: Side, right: Side, limits: Limits) -> Iterator[tuple[Side, Side]]:
     """The two sides, one key range after the other, so that the fresh rows of a range fit a piece."""
     fresh = (*left.fresh, *right.fresh)
     widest = max((mean_row_bytes(s.rows) for s in fresh), default=1)
-    limit = max(1, min(2 * PIECE_ROWS, 2 * PIECE_BYTES // widest))
+    limit = max(1, min(2 * limits.piece_rows, 2 * limits.piece_bytes // widest))
     if sum(map(len, fresh)) <= limit:
         yield left, right
         return
@@ -221,29 +221,29 @@ def _between(side: Side, range_: KeyRange) -> Side:
 
 def _meet(needles: KeyedRows, sought: KeyedRows, emission: Emission) -> Iterator[pa.RecordBatch]:
     """All results of two pieces, the shorter one first: heavy keys as blocks, the rest by position."""
-    matches = matches_of(needles.keys, sought.keys)
+    matches, limits = matches_of(needles.keys, sought.keys), emission.limits
     if not len(matches.found):
         return
     crossed = np.zeros(len(matches.found), np.bool_)
-    for block in () if emission.tests_pairs else _blocks(matches):
+    for block in () if emission.tests_pairs else _blocks(matches, limits.heavy_pairs):
         sides = _rows_of_block(needles, sought, matches, block, emission)
-        limit = rows_crossed(*sides.values())
+        limit = rows_crossed(limits, *sides.values())
         if limit and _share_a_key(sides, emission):
             crossed[block] = True
-            yield from cross(sides, emission.output, limit)
+            yield from cross(sides, emission.output, limit, limits.least_tiled_rows)
     if crossed.any():
         matches = Matches(*(part[~crossed] for part in matches))
-    for needles_at, sought_at in expand(*matches, rows_together(needles.rows, sought.rows)):
+    for needles_at, sought_at in expand(*matches, rows_together(limits, needles.rows, sought.rows)):
         yield from emission.results(_candidates(needles, needles_at, sought, sought_at))
 
 
-def _blocks(matches: Matches) -> list[slice]:
+def _blocks(matches: Matches, least_pairs: int) -> list[slice]:
     """Where needles of one key have many pairs together: all of them meet the same rows."""
-    if int(matches.rows.sum()) < HEAVY_PAIRS:
+    if int(matches.rows.sum()) < least_pairs:
         return []
     begin = np.flatnonzero(np.diff(matches.start, prepend=-1))
     end = np.append(begin[1:], len(matches.start))
-    many = np.flatnonzero((end - begin) * matches.rows[begin] >= HEAVY_PAIRS)
+    many = np.flatnonzero((end - begin) * matches.rows[begin] >= least_pairs)
     return [slice(int(begin[at]), int(end[at])) for at in many]
 
 
@@ -325,29 +325,34 @@ class BandJoin:
     output: tuple[OutputColumn, ...]
     ansi: bool = True
 
-    def results(self, sides: tuple[Side, ...], within: int | None) -> Iterator[pa.RecordBatch]:
+    def results(
+        self, sides: tuple[Side, ...], within: int | None, limits: Limits = DEFAULT_LIMITS
+    ) -> Iterator[pa.RecordBatch]:
         """As `EquiJoin.results`."""
         left, right = sides
         # Float bounds are widened, so they may hold values even if low > high.
         if isinstance(self.low, int) and isinstance(self.high, int) and self.low > self.high:
             return
-        emission = Emission(self.output, self.residual, self.ansi, within=within)
-        for one, other in owed_pieces(left, right):
-            for one_at, other_at in close_pairs(
-                one.keys, other.keys, self, rows_together(one.rows, other.rows)
-            ):
+        emission = Emission(self.output, self.residual, self.ansi, within=within, limits=limits)
+        for one, other in owed_pieces(left, right, limits):
+            limit = rows_together(limits, one.rows, other.rows)
+            for one_at, other_at in close_pairs(one.keys, other.keys, self, limit, limits.piece_rows):
                 yield from emission.results(_candidates(one, one_at, other, other_at))
 
 
-def close_pairs(left: Keys, right: Keys, join: BandJoin, limit: int) -> Iterator[tuple[Indices, Indices]]:
+def close_pairs(
+    left: Keys, right: Keys, join: BandJoin, limit: int, piece_rows: int = DEFAULT_LIMITS.piece_rows
+) -> Iterator[tuple[Indices, Indices]]:
     """Positions of all pairs within the band, at most `limit` at a time. Both sides are sorted.
 
-    Seen from the other side, the bounds of a band are negated and exchanged.
+    The shorter side is looked up in the longer, `piece_rows` at a time. Seen from the other side, the bounds of a band
+    are negated and exchanged.
     """
     if len(left) <= len(right):
-        yield from _stretches(left, right, _negated(join.high), _negated(join.low), join.type, limit)
+        low, high = _negated(join.high), _negated(join.low)
+        yield from _stretches(left, right, low, high, join.type, limit, piece_rows)
         return
-    for right_at, left_at in _stretches(right, left, join.low, join.high, join.type, limit):
+    for right_at, left_at in _stretches(right, left, join.low, join.high, join.type, limit, piece_rows):
         yield left_at, right_at
 
 
@@ -377,15 +382,15 @@ def _facing(range_: KeyRange, low: Bound, high: Bound, kind: SqlType) -> KeyRang
 
 
 def _stretches(
-    needles: Keys, hay: Keys, low: Bound, high: Bound, kind: SqlType, limit: int
+    needles: Keys, hay: Keys, low: Bound, high: Bound, kind: SqlType, limit: int, piece_rows: int
 ) -> Iterator[tuple[Indices, Indices]]:
     """For each needle the places in `hay` with low <= place's value - needle's value <= high."""
     if not len(needles) or not len(hay):
         return
     meeting = _facing(KeyRange(int(hay[0]), int(hay[-1]) + 1), low, high, kind)
     begin, end = position(needles, meeting.low), position(needles, meeting.high)
-    for first in range(begin, end, PIECE_ROWS):
-        piece = needles[first : min(first + PIECE_ROWS, end)]
+    for first in range(begin, end, piece_rows):
+        piece = needles[first : min(first + piece_rows, end)]
         here, lower, upper = partners(piece, low, high, kind)
         start = np.zeros(here.stop - here.start, np.int64) if lower is None else np.searchsorted(hay, lower)
         # Most needles of a narrow band have no partner in this run: only for the others is the end looked up.

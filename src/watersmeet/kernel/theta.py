@@ -4,8 +4,8 @@ The pairs are those of the delta rule (match.py), but nothing says which of them
 cost of a batch follows its new rows times the history. Where the predicate has a band, a band join is faster.
 
 `truth.py` decides a block of pairs; where nothing is to be decided, `emit.cross` gives them all. A condition in
-Python is called with aligned rows, one for each pair that is left. Memory: slabs of `SLAB_ROWS` of each side, blocks
-of `BLOCK_PAIRS`, results as in emit.py.
+Python is called with aligned rows, one for each pair that is left. Memory: slabs of `slab_rows` of each side, blocks
+of `block_pairs` (model/limits.py), results as in emit.py.
 """
 
 from __future__ import annotations
@@ -35,17 +35,11 @@ from watersmeet.kernel.match import KeyedRows, Side, expand, owed_pieces
 from watersmeet.kernel.rows import take_rows
 from watersmeet.kernel.truth import PairTest, pair_test, prepare, true_pairs
 from watersmeet.model.expression import Expression, Literal
+from watersmeet.model.limits import DEFAULT_LIMITS, Limits
 
 # (left rows, right rows), aligned -> one truth for each pair, as an Arrow or a numpy array.
 Condition = Callable[[pa.RecordBatch, pa.RecordBatch], Any]
 Pairs = Iterator[tuple[Indices, Indices]]
-
-# Rows of a side that are made ready together: what is computed for each of them is then used thousands of times.
-SLAB_ROWS = 65_536
-# A block's truths stay in the cache. Compared as a matrix, so should a row of words; row by row, a row must be
-# long enough to hide the cost of some calls.
-BLOCK_PAIRS = 262_144
-MATRIX_WIDTH = 8_192
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +55,9 @@ class ThetaJoin:
     condition: Condition | None = None
     columns: tuple[tuple[str, ...], tuple[str, ...]] = ((), ())
 
-    def results(self, sides: tuple[Side, ...], within: int | None) -> Iterator[pa.RecordBatch]:
+    def results(
+        self, sides: tuple[Side, ...], within: int | None, limits: Limits = DEFAULT_LIMITS
+    ) -> Iterator[pa.RecordBatch]:
         """As `EquiJoin.results`."""
         left, right = sides
         residual = self.residual
@@ -71,51 +67,52 @@ class ThetaJoin:
             residual = None
         always = residual is None and within is None
         test = None if always else pair_test(residual, self.ansi, within)
-        emission = Emission(self.output)
+        emission = Emission(self.output, limits=limits)
         read = {side.name: columns for side, columns in zip(sides, self.columns, strict=True)}
-        for one, other in owed_pieces(left, right):
-            if always and self.condition is None and (crossed := self._all_pairs(one, other)):
+        for one, other in owed_pieces(left, right, limits):
+            if always and self.condition is None and (crossed := self._all_pairs(limits, one, other)):
                 yield from crossed
                 continue
-            limit = rows_together(one.rows, other.rows)
-            for one_at, other_at in _evenly(_pairs(one, other, test, limit), limit):
+            limit = rows_together(limits, one.rows, other.rows)
+            for one_at, other_at in _evenly(_pairs(one, other, test, limit, limits), limit):
                 # Positions are those of rows, not of sorted keys: all rows meet, so their order does not matter.
                 found = {one.input: Picked(one.rows, one_at), other.input: Picked(other.rows, other_at)}
                 if self.condition is None:
                     yield from emission.results(found)
                     continue
-                for part in bounded(found, read):
+                for part in bounded(found, read, limits.output_bytes):
                     yield from emission.results(_asked(self.condition, part, read))
 
-    def _all_pairs(self, *pieces: KeyedRows) -> Iterator[pa.RecordBatch] | None:
+    def _all_pairs(self, limits: Limits, *pieces: KeyedRows) -> Iterator[pa.RecordBatch] | None:
         """A cross product needs no positions, unless its rows are so wide that each must be weighed."""
         rows = {piece.input: piece.rows.select(needed(self.output, piece.input)) for piece in pieces}
-        limit = rows_crossed(*rows.values())
-        return cross(rows, self.output, limit) if limit else None
+        limit = rows_crossed(limits, *rows.values())
+        return cross(rows, self.output, limit, limits.least_tiled_rows) if limit else None
 
 
-def _pairs(one: KeyedRows, other: KeyedRows, test: PairTest | None, limit: int) -> Pairs:
+def _pairs(one: KeyedRows, other: KeyedRows, test: PairTest | None, limit: int, limits: Limits) -> Pairs:
     """Positions of the pairs that pass the test; the longer piece lies across."""
     if len(one.keys) > len(other.keys):
-        for other_at, one_at in _pairs(other, one, test, limit):
+        for other_at, one_at in _pairs(other, one, test, limit, limits):
             yield one_at, other_at
         return
     height, width = len(one.keys), len(other.keys)
     if test is None:
         yield from expand(np.arange(height), np.zeros(height, np.int64), np.full(height, width), limit)
         return
-    for top in range(0, height, SLAB_ROWS):
-        down = prepare(one.input, one.rows.slice(top, SLAB_ROWS), test)
-        for first in range(0, width, SLAB_ROWS):
-            across = prepare(other.input, other.rows.slice(first, SLAB_ROWS), test)
-            for rows, cols in _blocks(down.rows, across.rows, MATRIX_WIDTH if test.in_matrix else SLAB_ROWS):
+    slab, most = limits.slab_rows, limits.matrix_width if test.in_matrix else limits.slab_rows
+    for top in range(0, height, slab):
+        down = prepare(one.input, one.rows.slice(top, slab), test)
+        for first in range(0, width, slab):
+            across = prepare(other.input, other.rows.slice(first, slab), test)
+            for rows, cols in _blocks(down.rows, across.rows, most, limits.block_pairs):
                 down_at, across_at = true_pairs(down, across, rows, cols, test)
                 yield down_at + top, across_at + first
 
 
-def _blocks(height: int, width: int, most: int) -> Iterator[tuple[slice, slice]]:
+def _blocks(height: int, width: int, most: int, pairs: int) -> Iterator[tuple[slice, slice]]:
     across = min(width, most)
-    down = max(1, BLOCK_PAIRS // max(1, across))
+    down = max(1, pairs // max(1, across))
     for left in range(0, width, across):
         for top in range(0, height, down):
             yield slice(top, min(top + down, height)), slice(left, min(left + across, width))

@@ -18,6 +18,7 @@ from watersmeet.model.facts import (
     Receipt,
     Run,
 )
+from watersmeet.model.limits import DEFAULT_LIMITS, Limits
 from watersmeet.plan.compatible import check_compatible
 from watersmeet.plan.merges import accept_receipts, apply_finished, plan_assignments, plan_merges
 from watersmeet.plan.window import WindowState, advance_window, check_watermarks, evict, reachable
@@ -38,6 +39,7 @@ def plan_batch(
     now_ms: int,
     keys_of: KeysOf,
     outside: Any = None,
+    limits: Limits = DEFAULT_LIMITS,
 ) -> Manifest:
     """Plan a batch. History is what the parent left live, with finished merges applied; fresh is what arrived.
 
@@ -60,7 +62,7 @@ def plan_batch(
     window = advance_window(window, fresh, totals)
     merges = pending
     if scheme.merges:
-        merges = (*pending, *plan_merges(history, pending, tasks, batch.number, window.floors))
+        merges = (*pending, *plan_merges(history, pending, tasks, batch.number, window.floors, limits))
     facts = BatchFacts(
         batch=batch.number,
         now_ms=now_ms,
@@ -81,6 +83,7 @@ def plan_batch(
         sum(run.rows for run in fresh),
         tasks,
         parent.plan.assignments if parent else (),
+        limits,
     )
     return Manifest(
         batch=batch,

@@ -1,8 +1,8 @@
 """Plan size-tiered merging: which runs to merge, in which parts, and which task does what in this batch.
 
-The sorted sequences of an input are put into tiers by size, and `FAN_IN` of one tier become one of the next (the
+The sorted sequences of an input are put into tiers by size, and `fan_in` of one tier become one of the next (the
 size-tiered compaction of log-structured stores). So a row is rewritten once a tier, and a look-up visits at most
-FAN_IN - 1 sequences a tier. A merge is cut into parts by key range. Parts are assigned under a budget that follows the
+`fan_in` - 1 sequences a tier. A merge is cut into parts by key range. Parts are assigned under a budget that follows the
 batch's new rows, so that no batch pays the whole debt at once.
 
 If rows expire (`plan/window.py`), merges drop them as they rewrite, and a sequence that is more than half expired is
@@ -24,36 +24,17 @@ import xxhash
 
 from watersmeet.errors import StateError
 from watersmeet.model.facts import KEY_SPACE, Assignment, KeyRange, Merge, MergePart, Receipt, Run
+from watersmeet.model.limits import DEFAULT_LIMITS, Limits
 from watersmeet.plan.window import Floors, estimate_expired_rows
 from watersmeet.schemes.balance import spread_of
-
-# Eight: three tiers grow a run 512-fold. As measured, looking up in eight small runs costs less than the rewriting that
-# a fan-in of four adds.
-FAN_IN = 8
-
-# Smaller runs share the lowest tier: merging them costs nothing, however many there are.
-SMALLEST_TIER_ROWS = 1024
-
-# Size of one part of a merge: its rows are in memory while they are merged.
-PART_ROWS = 500_000
-PART_BYTES = 64 << 20
-
-# A smaller part is not worth its own file and receipt.
-MIN_PART_ROWS = 100_000
-
-# A smaller sequence is not rewritten for its expired rows: a merge or its end is near.
-MIN_REWRITE_ROWS = 1024
-
-# The least budget of a batch, so that small batches clear a debt left by a large one.
-MIN_BUDGET_ROWS = 200_000
-
 
 _NO_FLOORS: Floors = {}
 
 
-def tier_of(rows: int) -> int:
-    """The tier of a sorted sequence: 0 for fewer than FAN_IN * SMALLEST_TIER_ROWS rows, then log by FAN_IN."""
-    return int(math.log(rows / SMALLEST_TIER_ROWS, FAN_IN)) if rows > SMALLEST_TIER_ROWS else 0
+def tier_of(rows: int, limits: Limits = DEFAULT_LIMITS) -> int:
+    """The tier of a sorted sequence: 0 for fewer than `fan_in` times the smallest tier's rows, then log by `fan_in`."""
+    smallest = limits.smallest_tier_rows
+    return int(math.log(rows / smallest, limits.fan_in)) if rows > smallest else 0
 
 
 def accept_receipts(
@@ -112,6 +93,7 @@ def plan_merges(
     tasks: int,
     batch: int,
     floors: Floors = _NO_FLOORS,
+    limits: Limits = DEFAULT_LIMITS,
 ) -> tuple[Merge, ...]:
     """Plan merges for every full tier and for sequences that are mostly expired, without runs of pending merges.
 
@@ -120,22 +102,22 @@ def plan_merges(
     busy = {path for merge in pending for path in merge.runs}
     tiers: dict[tuple[str, int], list[list[Run]]] = defaultdict(list)
     for group in _groups(run for run in runs if run.path not in busy):
-        tiers[group[0].input, tier_of(sum(run.rows for run in group))].append(group)
+        tiers[group[0].input, tier_of(sum(run.rows for run in group), limits)].append(group)
     merges = []
     for (input_name, tier), groups in sorted(tiers.items()):
         floor = floors.get(input_name)
-        if len(groups) >= FAN_IN:
+        if len(groups) >= limits.fan_in:
             together = [run for group in groups for run in group]
-            merges.append(_merge(input_name, tier, batch, together, tasks, floor))
+            merges.append(_merge(input_name, tier, batch, together, tasks, floor, limits))
         elif floor is not None:
-            worn = (group for group in groups if _mostly_expired(group, floor))
-            merges += [_merge(input_name, tier, batch, group, tasks, floor) for group in worn]
+            worn = (group for group in groups if _mostly_expired(group, floor, limits.min_rewrite_rows))
+            merges += [_merge(input_name, tier, batch, group, tasks, floor, limits) for group in worn]
     return tuple(merges)
 
 
-def _mostly_expired(group: Sequence[Run], floor: int) -> bool:
+def _mostly_expired(group: Sequence[Run], floor: int, least_rows: int) -> bool:
     rows = sum(run.rows for run in group)
-    return rows >= MIN_REWRITE_ROWS and 2 * sum(estimate_expired_rows(run, floor) for run in group) > rows
+    return rows >= least_rows and 2 * sum(estimate_expired_rows(run, floor) for run in group) > rows
 
 
 def _groups(runs: Iterable[Run]) -> list[list[Run]]:
@@ -145,12 +127,14 @@ def _groups(runs: Iterable[Run]) -> list[list[Run]]:
     return list(groups.values())
 
 
-def _merge(input_name: str, tier: int, batch: int, runs: list[Run], tasks: int, floor: int | None) -> Merge:
+def _merge(
+    input_name: str, tier: int, batch: int, runs: list[Run], tasks: int, floor: int | None, limits: Limits
+) -> Merge:
     rows = sum(run.rows for run in runs)
     count = max(
-        math.ceil(rows / PART_ROWS),
-        math.ceil(sum(run.bytes for run in runs) / PART_BYTES),
-        min(tasks, rows // MIN_PART_ROWS),
+        math.ceil(rows / limits.part_rows),
+        math.ceil(sum(run.bytes for run in runs) / limits.part_bytes),
+        min(tasks, rows // limits.min_part_rows),
         1,
     )
     spread = spread_of(runs)
@@ -172,6 +156,7 @@ def plan_assignments(
     fresh_rows: int,
     tasks: int,
     before: Sequence[Assignment] = (),
+    limits: Limits = DEFAULT_LIMITS,
 ) -> tuple[Assignment, ...]:
     """Assign pending parts to the least loaded tasks, small merges first, within the batch's budget.
 
@@ -179,8 +164,8 @@ def plan_assignments(
     or never ran because the consumer stopped early. It goes to the first and the last task in turn: `limit` and `show`
     run the first, `tail` the last. One task at a time: if listings are late, the part may be done already.
     """
-    tiers = {tier_of(run.rows) for run in runs}
-    budget = MIN_BUDGET_ROWS + fresh_rows * max(2, len(tiers))
+    tiers = {tier_of(run.rows, limits) for run in runs}
+    budget = limits.min_budget_rows + fresh_rows * max(2, len(tiers))
     tried = {(job.merge, job.part): job.task for job in before}
     load = [0] * tasks
     assigned: list[Assignment] = []

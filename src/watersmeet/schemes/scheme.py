@@ -37,6 +37,7 @@ from watersmeet.model.facts import (
     RunStats,
     SchemePlan,
 )
+from watersmeet.model.limits import DEFAULT_LIMITS, Limits
 
 Keys = npt.NDArray[np.uint64]
 Indices = npt.NDArray[np.int64]
@@ -120,6 +121,7 @@ class NewRun:
     sequence_rows: int
     labels: Callable[[Indices, Indices], Sequence[str]] | None = None
     merged_from: Sequence[Run] = ()
+    limits: Limits = DEFAULT_LIMITS
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,18 +21,13 @@ import datasketches
 import numpy as np
 
 from watersmeet.model.facts import Run, RunStats
+from watersmeet.model.limits import DEFAULT_LIMITS, Limits
 from watersmeet.schemes.hypercube.facts import Bounds
 from watersmeet.schemes.scheme import Indices, Keys, NewRun
 
 # Workers that a task stands for: with this many cells each, the last one that is placed hardly matters.
 WORKERS_PER_TASK = 8
 MOST_WORKERS = 2048
-
-# A run need not list keys with fewer rows: they give few pairs.
-LEAST_LISTED_ROWS = 32
-# A run lists keys with at least 1 / (LISTED_SHARES * sqrt(tasks)) of its rows. Results grow with the square of a key's
-# rows, so a key that is half of a task's work may have far less than a task's share of the rows.
-LISTED_SHARES = 512
 
 # The most keys in the sketch, as a power of two. Above that, the least frequent ones are dropped.
 _SKETCH_BITS = 13
@@ -65,17 +60,17 @@ def workers_of(tasks: int) -> int:
     return max(tasks, min(WORKERS_PER_TASK * tasks, MOST_WORKERS))
 
 
-def listing_floor(rows: int, tasks: int) -> int:
+def listing_floor(rows: int, tasks: int, limits: Limits = DEFAULT_LIMITS) -> int:
     """The number of rows from which a run of `rows` rows lists a key.
 
     At most half a worker's share: a key that is heavy in all runs together is then listed by at least one of them.
     """
-    shares = max(LISTED_SHARES * math.sqrt(tasks), 2 * workers_of(tasks))
-    return max(LEAST_LISTED_ROWS, math.ceil(rows / shares))
+    shares = max(limits.listed_shares * math.sqrt(tasks), 2 * workers_of(tasks))
+    return max(limits.least_listed_rows, math.ceil(rows / shares))
 
 
 def list_hot_keys(run: NewRun, tasks: int) -> HotKeys:
-    floor = listing_floor(run.sequence_rows, tasks)
+    floor = listing_floor(run.sequence_rows, tasks, run.limits)
     begin, rows = hot_keys(run.keys, floor)
     keys = run.keys[begin].tolist()
     if run.labels is not None:

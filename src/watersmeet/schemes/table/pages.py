@@ -20,15 +20,13 @@ import numpy as np
 import numpy.typing as npt
 
 from watersmeet.model.facts import KEY_SPACE, KeyRange
+from watersmeet.model.limits import DEFAULT_LIMITS
 from watersmeet.model.pages import PAGE_SHIFT
 from watersmeet.schemes.balance import ranges_between
 
 Numbers = npt.NDArray[np.int64]
 # Maps a page to the ascending order keys of the rows that wait on it: all, or an even sample.
 OrdersOf = Callable[[int], npt.NDArray[np.uint64]]
-
-# Reading and preparing a page costs as much as joining this many rows: about 50 microseconds against one.
-READ_ROWS = 50
 
 # A border may miss a task's fair share by this part of it, to avoid reading a page in two tasks.
 _BORDER_SLACK = 1 / 8
@@ -118,7 +116,11 @@ def choose_pages(
 
 
 def share_pages(
-    counts: PageCounts, tasks: int, *, read_rows: int = READ_ROWS, orders_of: OrdersOf | None = None
+    counts: PageCounts,
+    tasks: int,
+    *,
+    read_rows: int = DEFAULT_LIMITS.page_read_rows,
+    orders_of: OrdersOf | None = None,
 ) -> tuple[KeyRange, ...]:
     """A range of order keys for each task. Together they cover all keys, with about equal work.
 

@@ -1,0 +1,85 @@
+"""Sizes and paces that the engine keeps to: what is held in memory at once, and how often the state is tended.
+
+They are facts of the machine and of the algorithms, measured once, not choices of a user: no setting changes them. They
+travel with the settings of a join, so that a test can give a join of a few rows as many pieces, parts and merges as
+a large one has. Results do not depend on them.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Limits:
+    # --- What a kernel holds (kernel/match.py, kernel/theta.py) --------------------------------------------------
+
+    # Fresh rows that are gathered into one sorted piece: large enough to amortise a pass over the history's
+    # runs, small enough that a piece of wide rows (1 KB each) stays within some 500 MB for both inputs.
+    piece_rows: int = 262_144
+    piece_bytes: int = 64 << 20
+    # Fewer pairs of one key than this are as fast by position as in a block.
+    heavy_pairs: int = 16_384
+    # Rows of a side that are made ready together where all pairs are tested: what is computed for each of them is then
+    # used thousands of times.
+    slab_rows: int = 65_536
+    # A block's truths stay in the cache. Compared as a matrix, so should a row of words; row by row, a row must be
+    # long enough to hide the cost of some calls.
+    block_pairs: int = 262_144
+    matrix_width: int = 8_192
+
+    # --- Result batches (kernel/emit.py) -------------------------------------------------------------------------
+
+    # Rows of one result batch: large enough to hide the cost per batch on the way to the JVM.
+    output_rows: int = 65_536
+    output_bytes: int = 32 << 20
+    # A cross product needs batches of at least this many rows: with fewer, making batches costs more than positions do
+    # (at 1,024 rows four times as much), and positions can be cut by the bytes of each pair.
+    least_crossed_rows: int = 4_096
+    # A side with fewer rows is not tiled: to put 65,536 copies of one row together takes 38 ms.
+    least_tiled_rows: int = 256
+
+    # --- Tables (kernel/lookup.py, engine/lookup.py, schemes/table) ----------------------------------------------
+
+    # Pages joined together: a page by itself costs three times as much. Larger groups gain nothing, and their pages
+    # are all held at once.
+    group_pages: int = 64
+    group_bytes: int = 32 << 20
+    # In a database: a key is looked up by itself where its page has at least this many times as many rows as keys that
+    # are sought in it. A page of 1,100 rows costs as much as 140 (SQLite) to 800 (PostgreSQL, rows not in order)
+    # look-ups: in between, as it is not known how the rows lie.
+    rows_per_lookup: int = 4
+    # Keys that are asked for at a time in a database, about.
+    lookup_keys: int = 500
+    # Reading a page and taking it in hand costs as much as joining this many rows: 50 microseconds against one.
+    page_read_rows: int = 50
+
+    # --- Merges (plan/merges.py, engine/merge.py) ----------------------------------------------------------------
+
+    # Eight: three tiers take a run 512-fold, and measured look-ups cost less in eight small runs than the rewriting
+    # that a fan-in of four adds.
+    fan_in: int = 8
+    # Runs below this share the lowest tier: merging them costs nothing, however many there are.
+    smallest_tier_rows: int = 1024
+    # A part of a merge: its rows are held in memory while they are merged.
+    part_rows: int = 500_000
+    part_bytes: int = 64 << 20
+    # Below this a part is not worth a file and a receipt of its own.
+    min_part_rows: int = 100_000
+    # Below this a sequence is not rewritten for the sake of its expired rows: a merge or its end is near.
+    min_rewrite_rows: int = 1024
+    # What a batch may merge at least, so that small batches clear a debt left by a large one.
+    min_budget_rows: int = 200_000
+
+    # --- Upkeep (engine/operator.py) and what runs record (schemes/hypercube/hot_keys.py) -------------------------
+
+    # Listing all runs costs a round trip or two: often enough to bound garbage, seldom enough not to be felt.
+    clean_every_batches: int = 16
+    # A run need not list keys of fewer rows: their pairs are soon given out.
+    least_listed_rows: int = 32
+    # What a run lists, as shares of its rows: a key's results go with the square of its rows, so a key that gives a
+    # task as much to do as all others together may have far less than a task's share of the rows.
+    listed_shares: int = 512
+
+
+DEFAULT_LIMITS = Limits()
