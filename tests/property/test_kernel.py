@@ -395,6 +395,7 @@ def test_candidates_of_three_inputs_are_tested_and_come_out_by_name(one, two, th
         residual=Call(">=", (sum_of_two, Column("c", "k", BIGINT)), BOOLEAN),
         verify=((("a", "k"), ("b", "k")),),
         within=within,
+        limits=DEFAULT_LIMITS,
     )
     results = pa.Table.from_batches(emission.results(picked), pa.schema({"ck": pa.int64(), "at": pa.int64()}))
     assert list(zip(*results.to_pydict().values(), strict=True)) == [

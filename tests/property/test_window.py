@@ -176,6 +176,7 @@ def test_rows_judged_by_another_watermark_are_refused():
             run_seq=0,
             scheme=Hash(),
             tasks=2,
+            limits=DEFAULT_LIMITS,
             now_ms=1,
             keys_of=lambda run: np.zeros(0, np.uint64),
         )

@@ -20,6 +20,7 @@ from watersmeet.model.facts import (
     Run,
     StoredColumn,
 )
+from watersmeet.model.limits import DEFAULT_LIMITS
 from watersmeet.plan.batch import plan_batch
 from watersmeet.schemes.hash import Hash
 
@@ -48,6 +49,7 @@ def plan(batch: BatchId, *descriptors: Descriptor, receipts=(), instance: str = 
         run_seq=run_seq,
         scheme=Hash(),
         tasks=2,
+        limits=DEFAULT_LIMITS,
         now_ms=1,
         keys_of=lambda run: np.zeros(0, np.uint64),
     )

@@ -79,7 +79,7 @@ class Emission:
     ansi: bool = True
     verify: tuple[Equality, ...] = ()
     within: int | None = None
-    limits: Limits = DEFAULT_LIMITS
+    limits: Limits = field(kw_only=True)
     read: dict[str, list[str]] = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:

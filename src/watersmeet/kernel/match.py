@@ -165,7 +165,7 @@ class EquiJoin:
         """
         left, right = sides
         verify = tuple(((left.name, one), (right.name, other)) for one, other in self.verify)
-        emission = Emission(self.output, self.residual, self.ansi, verify, within, limits)
+        emission = Emission(self.output, self.residual, self.ansi, verify, within, limits=limits)
         if _one_key(left, right):
             # A side's history is met by the other's fresh rows, if there are any.
             left, right = (

@@ -18,7 +18,7 @@ from watersmeet.model.facts import (
     Receipt,
     Run,
 )
-from watersmeet.model.limits import DEFAULT_LIMITS, Limits
+from watersmeet.model.limits import Limits
 from watersmeet.plan.compatible import check_compatible
 from watersmeet.plan.merges import accept_receipts, apply_finished, plan_assignments, plan_merges
 from watersmeet.plan.window import WindowState, advance_window, check_watermarks, evict, reachable
@@ -38,8 +38,8 @@ def plan_batch(
     tasks: int,
     now_ms: int,
     keys_of: KeysOf,
+    limits: Limits,
     outside: Any = None,
-    limits: Limits = DEFAULT_LIMITS,
 ) -> Manifest:
     """Plan a batch. History is what the parent left live, with finished merges applied; fresh is what arrived.
 

@@ -19,7 +19,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, ClassVar, Generic, TypeVar
 
 import numpy as np
@@ -37,7 +37,7 @@ from watersmeet.model.facts import (
     RunStats,
     SchemePlan,
 )
-from watersmeet.model.limits import DEFAULT_LIMITS, Limits
+from watersmeet.model.limits import Limits
 
 Keys = npt.NDArray[np.uint64]
 Indices = npt.NDArray[np.int64]
@@ -121,7 +121,7 @@ class NewRun:
     sequence_rows: int
     labels: Callable[[Indices, Indices], Sequence[str]] | None = None
     merged_from: Sequence[Run] = ()
-    limits: Limits = DEFAULT_LIMITS
+    limits: Limits = field(kw_only=True)
 
 
 @dataclass(frozen=True, slots=True)
