@@ -25,7 +25,7 @@ from watersmeet.spark import tasks as spark_tasks
 
 TASKS = 4
 BATCHES = 150
-# Under a consumer that takes all: below FAN_IN runs a tier, of two tiers and two inputs, and some that wait.
+# Under a consumer that takes all: fewer runs a tier than the fan-in, of two tiers and two inputs, and some that wait.
 MOST_RUNS = 40
 
 

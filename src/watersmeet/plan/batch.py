@@ -74,6 +74,7 @@ def plan_batch(
         reachable=reachable(signature.window, signature.names, history, fresh, totals),
         fresh=fresh,
         keys_of=keys_of,
+        limits=limits,
         windowed=signature.window is not None,
         outside=outside,
     )

@@ -143,6 +143,7 @@ class BatchFacts:
     reachable: tuple[Run, ...]
     fresh: tuple[Run, ...]
     keys_of: KeysOf
+    limits: Limits
     windowed: bool = False
     outside: Any = None
 

@@ -20,7 +20,6 @@ import numpy as np
 import numpy.typing as npt
 
 from watersmeet.model.facts import KEY_SPACE, KeyRange
-from watersmeet.model.limits import DEFAULT_LIMITS
 from watersmeet.model.pages import PAGE_SHIFT
 from watersmeet.schemes.balance import ranges_between
 
@@ -119,7 +118,7 @@ def share_pages(
     counts: PageCounts,
     tasks: int,
     *,
-    read_rows: int = DEFAULT_LIMITS.page_read_rows,
+    read_rows: int,
     orders_of: OrdersOf | None = None,
 ) -> tuple[KeyRange, ...]:
     """A range of order keys for each task. Together they cover all keys, with about equal work.
@@ -128,7 +127,7 @@ def share_pages(
     given, which can cut even the rows of one key, otherwise as if its rows were even over its order keys.
 
     >>> counts = PageCounts(np.array([3, 8]), np.array([100, 100]), np.array([0, 0]))
-    >>> share_pages(counts, 2) == (KeyRange(0, 4 << 36), KeyRange(4 << 36, KEY_SPACE))
+    >>> share_pages(counts, 2, read_rows=50) == (KeyRange(0, 4 << 36), KeyRange(4 << 36, KEY_SPACE))
     True
     """
     work = counts.rows + read_rows

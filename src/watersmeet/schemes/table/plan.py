@@ -119,7 +119,10 @@ class TableScheme(Scheme[PagePlan]):
         still = {run.batch for run in live} if waiting else set()
         return PagePlan(
             ranges=share_pages(
-                counts.at(chosen), facts.tasks, orders_of=_orders_of(live, before, facts.keys_of)
+                counts.at(chosen),
+                facts.tasks,
+                read_rows=facts.limits.page_read_rows,
+                orders_of=_orders_of(live, before, facts.keys_of),
             ),
             table=table.version,
             next_table=table.newest,
