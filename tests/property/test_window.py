@@ -32,7 +32,7 @@ from watersmeet.model.facts import (
     StoredColumn,
 )
 from watersmeet.model.limits import DEFAULT_LIMITS
-from watersmeet.model.window import AT, FARTHEST, OVER_ROWS, OVER_TIME, Window
+from watersmeet.model.window import AT, FARTHEST, Window, WindowKind
 from watersmeet.plan.batch import count_arrived, plan_batch
 from watersmeet.plan.merges import accept_receipts, apply_finished, plan_merges
 from watersmeet.plan.window import (
@@ -145,7 +145,7 @@ def test_a_watermark_waits_for_both_inputs_and_never_falls(shown):
     before = None
     for name, time, lateness in shown:
         newest[name] = max(time, newest.get(name, time))
-        found = next_watermark(Window(OVER_TIME, 10, lateness), ("l", "r"), newest, before)
+        found = next_watermark(Window(WindowKind.TIME, 10, lateness), ("l", "r"), newest, before)
         assert (found is None) == (len(newest) < 2)
         if found is not None:
             reached = min(newest.values()) - lateness
@@ -154,7 +154,7 @@ def test_a_watermark_waits_for_both_inputs_and_never_falls(shown):
 
 
 def test_floors():
-    time, rows = Window(OVER_TIME, 10), Window(OVER_ROWS, 10)
+    time, rows = Window(WindowKind.TIME, 10), Window(WindowKind.ROWS, 10)
     assert floors_of(None, ("l", "r"), 5, {}) == {}
     assert floors_of(time, ("l", "r"), None, {"l": 99}) == {}
     assert floors_of(time, ("l", "r"), 5, {"l": 99}) == {"l": -5, "r": -5}
@@ -162,7 +162,7 @@ def test_floors():
 
 
 def test_rows_judged_by_another_watermark_are_refused():
-    window = Window(OVER_TIME, 10)
+    window = Window(WindowKind.TIME, 10)
     parent = replace(manifest(window, (), (), l=InputTotals(), r=InputTotals()), watermark=40)
 
     def plan(descriptor: Descriptor) -> Manifest:
@@ -235,7 +235,7 @@ def test_what_is_not_read_or_not_tested_makes_no_difference(old_l, old_r, new_l,
         for place, ats in enumerate(runs):
             live[age].append(run(f"{age}-{name}-{place}", ats, name))
             rows[live[age][-1].path] = ats
-    facts = manifest(Window(OVER_TIME, width), live["old"], live["new"])
+    facts = manifest(Window(WindowKind.TIME, width), live["old"], live["new"])
     read = {one.path for one in (*reachable_history(facts), *facts.fresh)}
     for one, other in itertools.product(facts.fresh, facts.live):
         if one.input != other.input:
@@ -247,7 +247,7 @@ def test_what_is_not_read_or_not_tested_makes_no_difference(old_l, old_r, new_l,
 
 
 def test_far_runs_are_not_read_and_close_ones_need_no_test():
-    window = Window(OVER_TIME, 10)
+    window = Window(WindowKind.TIME, 10)
     far, near, fresh = run("far", [0, 5]), run("near", [10, 12]), run("new", [16, 20], "r")
     facts = manifest(window, [far, near], [fresh])
     assert reachable_history(facts) == (near,)
@@ -257,7 +257,7 @@ def test_far_runs_are_not_read_and_close_ones_need_no_test():
 
 
 def test_over_rows_the_history_is_read_from_the_floor_on():
-    window = Window(OVER_ROWS, 10)
+    window = Window(WindowKind.ROWS, 10)
     history = [run("a", range(20)), run("b", range(20, 40))]
     fresh = [replace(run("c", range(5)), base=40, times=(40, 44))]
     facts = manifest(window, history, fresh, l=InputTotals(rows=45), r=InputTotals(rows=7))

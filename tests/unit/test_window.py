@@ -15,15 +15,7 @@ from watersmeet.errors import ConfigError, UsageError
 from watersmeet.local.join import LocalJoin
 from watersmeet.log.status import read_status
 from watersmeet.model.types import parse_type
-from watersmeet.model.window import (
-    OVER_ROWS,
-    OVER_TIME,
-    Window,
-    explain_window,
-    lateness_text,
-    time_text,
-    width_text,
-)
+from watersmeet.model.window import Window, WindowKind, explain_window, lateness_text, time_text, width_text
 from watersmeet.predicate import parse_window
 
 COLUMNS = {
@@ -52,22 +44,27 @@ def window(within, column: str | None = None, lateness=None, **more) -> Window:
 @pytest.mark.parametrize(
     ("within", "column", "lateness", "meant"),
     [
-        ("10 minutes", "ts", None, Window(OVER_TIME, 600_000_000, 0, "timestamp")),
-        ("1 day 12 hours", "ntz", "1 second", Window(OVER_TIME, 36 * 3600 * 10**6, 10**6, "timestamp_ntz")),
-        ("1.5 seconds", "ts", "1 millisecond", Window(OVER_TIME, 1_500_000, 1000, "timestamp")),
+        ("10 minutes", "ts", None, Window(WindowKind.TIME, 600_000_000, 0, "timestamp")),
+        (
+            "1 day 12 hours",
+            "ntz",
+            "1 second",
+            Window(WindowKind.TIME, 36 * 3600 * 10**6, 10**6, "timestamp_ntz"),
+        ),
+        ("1.5 seconds", "ts", "1 millisecond", Window(WindowKind.TIME, 1_500_000, 1000, "timestamp")),
         (
             datetime.timedelta(minutes=1),
             "ts",
             datetime.timedelta(0),
-            Window(OVER_TIME, 60_000_000, 0, "timestamp"),
+            Window(WindowKind.TIME, 60_000_000, 0, "timestamp"),
         ),
-        ("1 week", "day", "24 hours", Window(OVER_TIME, 7, 1, "date")),
-        (datetime.timedelta(days=2), "day", None, Window(OVER_TIME, 2, 0, "date")),
-        (3600, "n", 60, Window(OVER_TIME, 3600, 60, "integer")),
-        (5, "small", 0, Window(OVER_TIME, 5, 0, "integer")),
-        ("100000 rows", None, None, Window(OVER_ROWS, 100_000)),
-        ("1 Row", None, None, Window(OVER_ROWS, 1)),
-        ("10_000 rows", None, None, Window(OVER_ROWS, 10_000)),
+        ("1 week", "day", "24 hours", Window(WindowKind.TIME, 7, 1, "date")),
+        (datetime.timedelta(days=2), "day", None, Window(WindowKind.TIME, 2, 0, "date")),
+        (3600, "n", 60, Window(WindowKind.TIME, 3600, 60, "integer")),
+        (5, "small", 0, Window(WindowKind.TIME, 5, 0, "integer")),
+        ("100000 rows", None, None, Window(WindowKind.ROWS, 100_000)),
+        ("1 Row", None, None, Window(WindowKind.ROWS, 1)),
+        ("10_000 rows", None, None, Window(WindowKind.ROWS, 10_000)),
     ],
 )
 def test_lengths_in_whole_numbers(within, column, lateness, meant):
@@ -153,16 +150,21 @@ def test_a_batch_has_no_rows_that_came_before():
     ("found", "width", "late", "words"),
     [
         (
-            Window(OVER_TIME, 90_000_000, 500, "timestamp"),
+            Window(WindowKind.TIME, 90_000_000, 500, "timestamp"),
             "90 seconds",
             "500 microseconds",
             "at most 90 seconds apart",
         ),
-        (Window(OVER_TIME, 86_400_000_000, 0, "timestamp_ntz"), "1 day", "0 seconds", "at most 1 day apart"),
-        (Window(OVER_TIME, 7, 1, "date"), "7 days", "1 day", "accepted up to 1 day late"),
-        (Window(OVER_TIME, 3600, 0, "integer"), "3600", "0", "at most 3600 apart"),
         (
-            Window(OVER_ROWS, 5),
+            Window(WindowKind.TIME, 86_400_000_000, 0, "timestamp_ntz"),
+            "1 day",
+            "0 seconds",
+            "at most 1 day apart",
+        ),
+        (Window(WindowKind.TIME, 7, 1, "date"), "7 days", "1 day", "accepted up to 1 day late"),
+        (Window(WindowKind.TIME, 3600, 0, "integer"), "3600", "0", "at most 3600 apart"),
+        (
+            Window(WindowKind.ROWS, 5),
             "5 rows",
             "0 rows",
             "each row is matched against the last 5 rows of the other input",
@@ -175,11 +177,11 @@ def test_windows_are_shown_as_people_write_them(found, width, late, words):
 
 
 def test_times_are_shown_as_people_write_them():
-    assert time_text(Window(OVER_TIME, 1, of="date"), -1) == "1969-12-31"
-    assert time_text(Window(OVER_TIME, 1, of="timestamp_ntz"), 10**6) == "1970-01-01 00:00:01"
-    assert time_text(Window(OVER_TIME, 1, of="timestamp"), 10**6) == "1970-01-01 00:00:01+00:00"
-    assert time_text(Window(OVER_TIME, 1, of="integer"), 5) == "5"
-    assert time_text(Window(OVER_TIME, 1, of="timestamp"), 1 << 61) == str(1 << 61)
+    assert time_text(Window(WindowKind.TIME, 1, of="date"), -1) == "1969-12-31"
+    assert time_text(Window(WindowKind.TIME, 1, of="timestamp_ntz"), 10**6) == "1970-01-01 00:00:01"
+    assert time_text(Window(WindowKind.TIME, 1, of="timestamp"), 10**6) == "1970-01-01 00:00:01+00:00"
+    assert time_text(Window(WindowKind.TIME, 1, of="integer"), 5) == "5"
+    assert time_text(Window(WindowKind.TIME, 1, of="timestamp"), 1 << 61) == str(1 << 61)
 
 
 # --- status and job files -------------------------------------------------------------------------------------------

@@ -30,7 +30,7 @@ from watersmeet.kernel.theta import ThetaJoin
 from watersmeet.model.expression import Predicate, Selected
 from watersmeet.model.types import Schema
 from watersmeet.predicate import is_fixed_zone, normal_zone, parse_predicate, parse_select, parse_window
-from watersmeet.schemes.table.facts import TableVersion
+from watersmeet.schemes.table.facts import Reading, TableVersion
 from watersmeet.tables.source import PreparedTable
 from watersmeet.tables.spec import Table
 
@@ -200,7 +200,7 @@ def _build_lookup(
             given=table.version,
             refresh_ms=None if refresh_s is None else int(1000 * refresh_s),
             memory=memory,
-            strategy=choice.name,
+            reading=Reading(choice.name),
         ),
     )
     return BuiltJoin(compiled, selected, choice, spec)

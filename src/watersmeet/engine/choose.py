@@ -14,12 +14,11 @@ import functools
 from dataclasses import dataclass
 from typing import Any
 
-from watersmeet.engine.kept_table import HYBRID, INDEX, MESH
 from watersmeet.engine.options import AUTO, JoinOptions
 from watersmeet.engine.spec import Join
 from watersmeet.errors import UsageError
 from watersmeet.kernel.match import BandJoin, right_range
-from watersmeet.model.facts import BY_HASH, BY_PAGE, BY_VALUE
+from watersmeet.model.facts import Order
 from watersmeet.model.limits import Limits
 from watersmeet.schemes.grid.policy import GridPolicy
 from watersmeet.schemes.grid.scheme import Grid
@@ -27,11 +26,12 @@ from watersmeet.schemes.hypercube.plan import Hypercube
 from watersmeet.schemes.range import Range
 from watersmeet.schemes.register import SCHEMES
 from watersmeet.schemes.scheme import Scheme, SchemeRequest
+from watersmeet.schemes.table.facts import Reading
 from watersmeet.schemes.table.pages import PagePolicy
 from watersmeet.schemes.table.plan import TableScheme
 
 SPARK = "spark"
-LOOKUPS = (AUTO, HYBRID, MESH, INDEX)
+LOOKUPS = (AUTO, *Reading)
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +44,7 @@ class Choice:
 
 def strategies() -> tuple[str, ...]:
     """The values of `strategy=` for a join of two streams or batches."""
-    return (AUTO, *(name for name, scheme in SCHEMES.items() if BY_PAGE not in scheme.orders), SPARK)
+    return (AUTO, *(name for name, scheme in SCHEMES.items() if Order.PAGE not in scheme.orders), SPARK)
 
 
 def choose(requested: str, order: str, *, calls: bool, streaming: bool, has_place: bool) -> Choice:
@@ -68,14 +68,14 @@ def choose(requested: str, order: str, *, calls: bool, streaming: bool, has_plac
 
 
 def _automatic(order: str, calls: bool, streaming: bool, has_place: bool) -> Choice:
-    if order == BY_HASH:
+    if order == Order.HASH:
         if streaming:
             return Choice(
                 Hypercube.name,
                 "the predicate has an equality: tasks divide the keys, and the pairs of a key with many rows",
             )
         return Choice(SPARK, "a batch keeps no state, and Spark's own equality join is the fastest")
-    if order == BY_VALUE:
+    if order == Order.VALUE:
         if streaming or has_place:
             return Choice(
                 Range.name,
@@ -122,14 +122,14 @@ def choose_lookup(requested: str) -> Choice:
     """Choose how a table is read. Raise UsageError if the requested strategy is not for tables."""
     if requested not in LOOKUPS:
         raise UsageError(f"strategy={requested!r} is not for a table: use one of {', '.join(LOOKUPS)}")
-    name = HYBRID if requested == AUTO else requested
-    return Choice(name, _LOOKUPS[name])
+    reading = Reading.HYBRID if requested == AUTO else Reading(requested)
+    return Choice(reading, _LOOKUPS[reading])
 
 
 _LOOKUPS = {
-    HYBRID: "a table is found by its key: a batch reads the pages that hold its keys, each once",
-    MESH: "you asked for it: a batch reads all pages of the table",
-    INDEX: "you asked for it: every key is looked up by itself",
+    Reading.HYBRID: "a table is found by its key: a batch reads the pages that hold its keys, each once",
+    Reading.MESH: "you asked for it: a batch reads all pages of the table",
+    Reading.INDEX: "you asked for it: every key is looked up by itself",
 }
 
 

@@ -129,7 +129,7 @@ def compile_callable(
     left, right = schemas
     output = output_columns((left, right), (), selected, schemas)
     inputs = tuple(
-        facts.InputSpec(name, _stored(schema, schema, {}), (), order=facts.BY_ARRIVAL)
+        facts.InputSpec(name, _stored(schema, schema, {}), (), order=facts.Order.ARRIVAL)
         for name, schema in schemas.items()
     )
     join = ThetaJoin(None, output, condition=condition, columns=(tuple(schemas[left]), tuple(schemas[right])))
@@ -194,7 +194,7 @@ def _compile_band(
     pair = KeyPair((band.left, band.right), band.type)
     keys = {side.input: settle_key(side.input, 0, pair, side) for side in pair.sides}
     inputs = tuple(
-        input_spec(name, schemas[name], output, kernel, (keys[name],), (), order=facts.BY_VALUE)
+        input_spec(name, schemas[name], output, kernel, (keys[name],), (), order=facts.Order.VALUE)
         for name in predicate.inputs
     )
     return Compiled(
@@ -216,7 +216,7 @@ def _compile_any(
     kernel, spark = share_residual(predicate.residual)
     output = output_columns(predicate.inputs, predicate.columns if spark else (), selected, schemas)
     inputs = tuple(
-        input_spec(name, schemas[name], output, kernel, (), (), order=facts.BY_ARRIVAL)
+        input_spec(name, schemas[name], output, kernel, (), (), order=facts.Order.ARRIVAL)
         for name in predicate.inputs
     )
     return Compiled(
@@ -322,13 +322,13 @@ def input_spec(
     kernel: Iterable[Expression],
     keys: tuple[_Key, ...],
     verified: Sequence[str],
-    order: str = facts.BY_HASH,
+    order: facts.Order = facts.Order.HASH,
 ) -> facts.InputSpec:
     used = [c.column for c in output if c.input == name]
     used += [c.name for part in kernel for c in columns_of(part) if c.input == name]
     computed = {key.column: str(key.computed.type) for key in keys if key.computed}
     stored = _stored([*used, *verified], schema, computed)
-    hashed = HASHED if order == facts.BY_HASH and not keys else None
+    hashed = HASHED if order == facts.Order.HASH and not keys else None
     return facts.InputSpec(name, stored, tuple(key.column for key in keys), hashed, order)
 
 

@@ -74,7 +74,7 @@ def compile_lookup(
     output = output_columns((stream, table.name), predicate.columns if spark else (), selected, schemas)
     keys = tuple(settle_key(stream, number, one.pair, one.stream) for number, one in enumerate(chosen))
     spec = input_spec(
-        stream, schemas[stream], output, kernel, keys, [key.column for key in keys], order=facts.BY_PAGE
+        stream, schemas[stream], output, kernel, keys, [key.column for key in keys], order=facts.Order.PAGE
     )
     spec = replace(spec, keeps_all=left)
     verify = tuple((key.column, column) for key, column in zip(keys, table.keys, strict=True))

@@ -29,7 +29,7 @@ from watersmeet.kernel.pages import page_orders, pages_of
 from watersmeet.kernel.rows import Sorted, coalesce, split, take_rows
 from watersmeet.log.runs import write_run
 from watersmeet.log.storage import Files
-from watersmeet.model.facts import BY_ARRIVAL, BY_HASH, BY_VALUE, Descriptor, InputSpec, Layout, Run
+from watersmeet.model.facts import Descriptor, InputSpec, Layout, Order, Run
 from watersmeet.model.pages import PageIndex
 from watersmeet.model.types import canonical_arrow
 from watersmeet.model.window import AT
@@ -93,7 +93,7 @@ def ingest_partition(
             new = NewRun(keys, len(rows), labels, limits=settings.limits)
             stats = scheme.describe(new, settings.tasks)
             run = write_run(
-                files, spec.name, batch, label, content, marked=spec.order != BY_HASH, stats=stats
+                files, spec.name, batch, label, content, marked=spec.order != Order.HASH, stats=stats
             )
             runs.append(run if arrived.times is None else replace(run, times=time_marks([arrived.times])))
         seen += held.num_rows
@@ -154,10 +154,10 @@ def sort_rows(
     batch = drop_null_keys(_canonical(batch), key_columns)
     batch, times, late_rows = _timed(batch, spec, watermark)
     stored = batch.select([column.name for column in spec.stored])
-    if spec.order == BY_ARRIVAL:
+    if spec.order == Order.ARRIVAL:
         places = np.arange(batch.num_rows, dtype=np.uint64)
         return Arrived(Sorted(places + np.uint64(first), stored), places, batch, times, late_rows)
-    keys = words(batch.column(spec.keys[0])) if spec.order == BY_VALUE else _hashed(batch, spec)
+    keys = words(batch.column(spec.keys[0])) if spec.order == Order.VALUE else _hashed(batch, spec)
     order = np.argsort(keys)
     rows = Sorted(keys[order], take_rows(stored, order))
     return Arrived(rows, order.view(np.uint64), batch, times, late_rows)

@@ -24,7 +24,7 @@ from watersmeet.log.manifests import list_manifests, read_manifest
 from watersmeet.log.names import is_join_folder
 from watersmeet.log.storage import Files
 from watersmeet.schemes.table.buffer import PageBuffer
-from watersmeet.schemes.table.facts import PagePlan, TableVersion
+from watersmeet.schemes.table.facts import PagePlan, Reading, TableVersion
 from watersmeet.schemes.table.plan import TableFacts
 from watersmeet.tables.catalogue import TABLES
 from watersmeet.tables.source import NotPrepared, NotSupported, OpenTable, PreparedTable
@@ -34,9 +34,6 @@ _LOG = logging.getLogger(__name__)
 
 # Default memory of a task for the table's pages.
 PAGE_MEMORY = 64 << 20
-
-# How a table is read: the pages that rows wait on, all pages in every batch, or key by key.
-HYBRID, MESH, INDEX = "hybrid", "mesh", "index"
 
 # Table versions that a process keeps open: the one in use, and the one before while a batch is repeated.
 _OPEN_VERSIONS = 2
@@ -56,7 +53,7 @@ class TableSpec:
     given: TableVersion
     refresh_ms: int | None = None
     memory: int = PAGE_MEMORY
-    strategy: str = HYBRID
+    reading: Reading = Reading.HYBRID
 
 
 @dataclass
@@ -112,8 +109,8 @@ class KeptTable:
             newest=current,
             checked_ms=checked_ms or now_ms,
             name=self.spec.name,
-            reading=self.spec.strategy,
-            reads_all=self.spec.strategy == MESH,
+            reading=self.spec.reading,
+            reads_all=self.spec.reading == Reading.MESH,
         )
         if self.spec.given != current and not checked_ms:
             return dataclasses.replace(facts, newest=self.spec.given, checked_ms=now_ms)
@@ -143,8 +140,8 @@ class KeptTable:
             newest=plan.next_table,
             checked_ms=0,
             name=self.spec.name,
-            reading=self.spec.strategy,
-            reads_all=self.spec.strategy == MESH,
+            reading=self.spec.reading,
+            reads_all=self.spec.reading == Reading.MESH,
             repeated=plan,
         )
 

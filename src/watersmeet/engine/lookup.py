@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 import pyarrow as pa
 
-from watersmeet.engine.kept_table import INDEX, MESH, KeptTable, Opened
+from watersmeet.engine.kept_table import KeptTable, Opened
 from watersmeet.kernel.keys import Indices
 from watersmeet.kernel.lookup import LookupJoin, Page
 from watersmeet.kernel.pages import needed_pages, pages_of
@@ -17,7 +17,7 @@ from watersmeet.log.runs import RunReader
 from watersmeet.model.facts import KeyRange, Manifest, Run
 from watersmeet.model.limits import Limits
 from watersmeet.model.pages import HASH_SHIFT, PAGE_SHIFT
-from watersmeet.schemes.table.facts import PagePlan, batches_of
+from watersmeet.schemes.table.facts import PagePlan, Reading, batches_of
 from watersmeet.schemes.table.plan import waiting_rows
 
 
@@ -68,11 +68,11 @@ def _pages(
     index = opened.table.index
     keys = pending.rows.select([stream for stream, _ in join.verify])
     needed = needed_pages(index, pending.keys, keys)
-    if kept.spec.strategy == MESH:
+    if kept.spec.reading == Reading.MESH:
         first, behind = range_.low >> PAGE_SHIFT, -(-range_.high >> PAGE_SHIFT)
         return kept.pages(opened, np.union1d(needed, np.arange(first, min(behind, len(index)))))
     pages = pages_of(pending.keys)
-    if kept.spec.strategy == INDEX:
+    if kept.spec.reading == Reading.INDEX:
         return _key_by_key(kept, opened, keys, needed, pages, limits.lookup_keys)
     if not opened.is_database:
         return kept.pages(opened, needed)

@@ -15,7 +15,7 @@ from watersmeet.kernel.rows import Sorted, bounded, cut
 from watersmeet.log.manifests import publish_receipt
 from watersmeet.log.runs import RunReader, attempt_id, write_run
 from watersmeet.log.storage import Files
-from watersmeet.model.facts import BY_HASH, Assignment, KeyRange, Manifest, Merge, Receipt, Run
+from watersmeet.model.facts import Assignment, KeyRange, Manifest, Merge, Order, Receipt, Run
 from watersmeet.model.limits import Limits
 from watersmeet.schemes.scheme import NewRun, Scheme
 
@@ -66,7 +66,7 @@ def _merge_part(
     output = []
     row_bytes = max((s.rows.nbytes // len(s) + 1 for s in slices), default=1)
     limit = max(1, min(limits.part_rows, limits.part_bytes // row_bytes))
-    marked = _order(manifest, merge.input) != BY_HASH
+    marked = _order(manifest, merge.input) != Order.HASH
     # Estimated rows after the merge, with this part as the sample: counting expired rows would hide hot keys.
     left_rows = merge.rows * kept_rows // max(1, read_rows)
     for range_ in cut([slices], [1], limit):

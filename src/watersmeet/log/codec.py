@@ -18,6 +18,7 @@ import xxhash
 
 from watersmeet.errors import CorruptFile, OldFormat
 from watersmeet.log.formats import OLDEST, upgrade
+from watersmeet.model.closed import ClosedSet
 from watersmeet.model.facts import FORMAT, RunStats, SchemePlan
 from watersmeet.schemes.register import plan_types, stats_types
 
@@ -123,7 +124,16 @@ def _reader(kind: Any) -> _Reader | None:
     if origin is dict:
         value = _reader(arguments[1])
         return None if value is None else lambda plain: {key: value(one) for key, one in plain.items()}
+    if isinstance(kind, type) and issubclass(kind, ClosedSet):
+        return lambda plain: _word(kind, plain)
     return _fact_reader(kind) if isinstance(kind, type) and dataclasses.is_dataclass(kind) else None
+
+
+def _word(kind: type[ClosedSet], plain: Any) -> ClosedSet:
+    try:
+        return kind(plain)
+    except ValueError:
+        raise UnknownField(f"the unknown word {plain!r} for a {kind.__name__}") from None
 
 
 def _fact_reader(kind: Any) -> _Reader:

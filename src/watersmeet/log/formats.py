@@ -73,7 +73,7 @@ def _plan(plan: dict[str, Any], signature: dict[str, Any], inputs: list[str]) ->
     ranges = plan["ranges"]
     if plan.get("pages"):
         pages = dict(plan["pages"])
-        return {"kind": "table", "ranges": ranges, "reading": pages.pop("strategy", ""), **pages}
+        return {"kind": "table", "ranges": ranges, "reading": pages.pop("strategy", "") or "hybrid", **pages}
     if plan.get("grid"):
         return {"kind": "grid", **plan["grid"], "relocations": plan.get("relocations", [])}
     if plan.get("cube"):

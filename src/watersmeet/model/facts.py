@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import ClassVar
 
+from watersmeet.model.closed import ClosedSet
 from watersmeet.model.window import Window
 
 # Order keys are unsigned 64-bit; a range is half open, so its end may be one past the last key.
@@ -173,9 +174,15 @@ class Plan:
     assignments: tuple[Assignment, ...] = ()
 
 
-# Orders of runs: by a hash of the keys (equality), by the value itself (bands), by arrival (any condition), by the
-# page of the table that the key is in.
-BY_HASH, BY_VALUE, BY_ARRIVAL, BY_PAGE = "hash", "value", "arrival", "page"
+class Order(ClosedSet):
+    """What runs are sorted by: a hash of the keys (equality), the value itself (bands), arrival (any condition), or the
+    page of the table that holds the key.
+    """
+
+    HASH = "hash"
+    VALUE = "value"
+    ARRIVAL = "arrival"
+    PAGE = "page"
 
 
 @dataclass(frozen=True, slots=True)
@@ -200,7 +207,7 @@ class InputSpec:
     stored: tuple[StoredColumn, ...]
     keys: tuple[str, ...]
     hashed: str | None = None
-    order: str = BY_HASH
+    order: Order = Order.HASH
     time: str | None = None
     keeps_all: bool = False
 

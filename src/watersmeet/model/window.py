@@ -12,7 +12,13 @@ import datetime
 from dataclasses import dataclass
 from typing import Final
 
-OVER_TIME, OVER_ROWS = "time", "rows"
+from watersmeet.model.closed import ClosedSet
+
+
+class WindowKind(ClosedSet):
+    TIME = "time"
+    ROWS = "rows"
+
 
 # The stored column that holds a row's window time.
 AT = "__wm_at"
@@ -37,20 +43,20 @@ _MICROS: Final = (
 class Window:
     """`of` is the type of the times; it is empty for a window over rows."""
 
-    kind: str
+    kind: WindowKind
     width: int
     lateness: int = 0
     of: str = ""
 
 
 def over_time(window: Window | None) -> bool:
-    return window is not None and window.kind == OVER_TIME
+    return window is not None and window.kind == WindowKind.TIME
 
 
 def width_text(window: Window) -> str:
     """The width as text.
 
-    >>> width_text(Window(OVER_TIME, 90_000_000, of=TIMESTAMP)), width_text(Window(OVER_ROWS, 1))
+    >>> width_text(Window(WindowKind.TIME, 90_000_000, of=TIMESTAMP)), width_text(Window(WindowKind.ROWS, 1))
     ('90 seconds', '1 row')
     """
     return _length_text(window, window.width)
@@ -63,10 +69,10 @@ def lateness_text(window: Window) -> str:
 def explain_window(window: Window) -> str:
     """Describe the window in a sentence.
 
-    >>> explain_window(Window(OVER_TIME, 60_000_000, of=TIMESTAMP))
+    >>> explain_window(Window(WindowKind.TIME, 60_000_000, of=TIMESTAMP))
     'two rows match only if their times are at most 1 minute apart'
     """
-    if window.kind == OVER_ROWS:
+    if window.kind == WindowKind.ROWS:
         return f"each row is matched against the last {width_text(window)} of the other input, and all of its own batch"
     late = f", and are accepted up to {lateness_text(window)} late" if window.lateness else ""
     return f"two rows match only if their times are at most {width_text(window)} apart{late}"
@@ -75,7 +81,7 @@ def explain_window(window: Window) -> str:
 def _length_text(window: Window, length: int) -> str:
     if window.of == INTEGER:
         return str(length)
-    if window.kind == OVER_ROWS:
+    if window.kind == WindowKind.ROWS:
         return _counted(length, "row")
     if window.of == DATE:
         return _counted(length, "day")
@@ -95,7 +101,7 @@ _EPOCH: Final = datetime.datetime(1970, 1, 1)
 def time_text(window: Window, time: int) -> str:
     """A time as text; a time outside the calendar stays a number.
 
-    >>> time_text(Window(OVER_TIME, 1, of=DATE), 1), time_text(Window(OVER_TIME, 1, of=TIMESTAMP), 1_500_000)
+    >>> time_text(Window(WindowKind.TIME, 1, of=DATE), 1), time_text(Window(WindowKind.TIME, 1, of=TIMESTAMP), 1_500_000)
     ('1970-01-02', '1970-01-01 00:00:01.500000+00:00')
     """
     if window.of not in (TIMESTAMP, TIMESTAMP_NTZ, DATE):

@@ -26,7 +26,7 @@ from dataclasses import dataclass, field, replace
 
 from watersmeet.errors import StateError
 from watersmeet.model.facts import Descriptor, InputTotals, JoinSignature, Manifest, Merge, Run
-from watersmeet.model.window import OVER_ROWS, OVER_TIME, Window, over_time
+from watersmeet.model.window import Window, WindowKind, over_time
 
 Floors = Mapping[str, int]
 
@@ -59,7 +59,7 @@ class WindowState:
     def number(self, runs: Iterable[Run]) -> tuple[Run, ...]:
         """The runs of the next batch, with their rows numbered if the window counts rows."""
         fresh = tuple(runs)
-        counted = self.window is not None and self.window.kind == OVER_ROWS
+        counted = self.window is not None and self.window.kind == WindowKind.ROWS
         return number_runs(fresh, self.rows) if counted else fresh
 
 
@@ -71,7 +71,7 @@ def advance_window(
     if window is None:
         return state
     state = replace(state, rows=rows_of(totals))
-    if window.kind != OVER_TIME:
+    if window.kind != WindowKind.TIME:
         return state
     newest = see_newest(state.newest, fresh)
     return replace(
@@ -92,10 +92,10 @@ def next_watermark(
 ) -> int | None:
     """The watermark for the rows of the next batch; None if some input has had no time yet.
 
-    >>> next_watermark(Window(OVER_TIME, 10, lateness=5), ("l", "r"), {"l": 100, "r": 70}, before=60)
+    >>> next_watermark(Window(WindowKind.TIME, 10, lateness=5), ("l", "r"), {"l": 100, "r": 70}, before=60)
     65
     """
-    if window.kind != OVER_TIME or any(name not in newest for name in inputs):
+    if window.kind != WindowKind.TIME or any(name not in newest for name in inputs):
         return before
     found = min(newest[name] for name in inputs) - window.lateness
     return found if before is None else max(found, before)
@@ -120,7 +120,7 @@ def floors_of(
     """
     if window is None:
         return {}
-    if window.kind == OVER_ROWS:
+    if window.kind == WindowKind.ROWS:
         return {name: rows[name] - window.width for name in inputs if rows.get(name, 0) > window.width}
     return {} if watermark is None else dict.fromkeys(inputs, watermark - window.width)
 
@@ -175,7 +175,7 @@ def reading_floors(
     window: Window | None, fresh: Iterable[Run], totals: Mapping[str, InputTotals]
 ) -> dict[str, int]:
     """For a window over rows, the numbers below which a batch must not read history. Otherwise empty."""
-    if window is None or window.kind != OVER_ROWS:
+    if window is None or window.kind != WindowKind.ROWS:
         return {}
     before = rows_of(totals)
     for run in fresh:
@@ -193,7 +193,7 @@ def reachable(
     """The history runs that may hold a match for a fresh row of another input, by their times."""
     if window is None:
         return tuple(history)
-    if window.kind == OVER_ROWS:
+    if window.kind == WindowKind.ROWS:
         floors = reading_floors(window, fresh, totals)
         return tuple(run for run in history if run.times[-1] >= floors.get(run.input, 0))
     facing = _facing(inputs, fresh)

@@ -18,16 +18,7 @@ from typing import Final
 
 from watersmeet.errors import UsageError
 from watersmeet.model.types import Schema
-from watersmeet.model.window import (
-    DATE,
-    FARTHEST,
-    INTEGER,
-    OVER_ROWS,
-    OVER_TIME,
-    TIMESTAMP,
-    TIMESTAMP_NTZ,
-    Window,
-)
+from watersmeet.model.window import DATE, FARTHEST, INTEGER, TIMESTAMP, TIMESTAMP_NTZ, Window, WindowKind
 from watersmeet.predicate.build import same_names
 from watersmeet.predicate.lex import did_you_mean
 from watersmeet.predicate.literals import MICROS, LiteralError, brief, interval_text, micros_of
@@ -77,7 +68,7 @@ def parse_window(
     columns = _columns(time, schemas, case_sensitive)
     of = _kind(columns, schemas)
     late = 0 if lateness is None else _length("lateness", lateness, of)
-    return Window(OVER_TIME, _length("within", within, of), late, of), columns
+    return Window(WindowKind.TIME, _length("within", within, of), late, of), columns
 
 
 def _over_rows(
@@ -95,7 +86,7 @@ def _over_rows(
     width = int(rows[1])
     if not 0 < width < FARTHEST:
         raise UsageError(f"within={within!r}: give a number of rows from 1 up")
-    return Window(OVER_ROWS, width)
+    return Window(WindowKind.ROWS, width)
 
 
 def _columns(time: object, schemas: Mapping[str, Schema], case_sensitive: bool) -> dict[str, str]:

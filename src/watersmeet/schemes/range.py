@@ -16,7 +16,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from watersmeet.model.facts import BY_VALUE, KEY_SPACE, KeyRange, Run, SchemePlan
+from watersmeet.model.facts import KEY_SPACE, KeyRange, Order, Run, SchemePlan
 from watersmeet.schemes.balance import Spread, cut_evenly, ranges_between, spread_of
 from watersmeet.schemes.scheme import (
     BatchFacts,
@@ -47,7 +47,7 @@ class Range(Scheme[RangePlan]):
     name: ClassVar[str] = "range"
     plan_type = RangePlan
 
-    orders = (BY_VALUE,)
+    orders = (Order.VALUE,)
     needs = "an inequality or a band between the two inputs, such as abs(l.x - r.x) <= 5, and no equality"
 
     facing: Facing

@@ -26,13 +26,13 @@ import numpy as np
 import numpy.typing as npt
 
 from watersmeet.model.facts import (
-    BY_HASH,
     FULL_RANGE,
     KEY_SPACE,
     Descriptor,
     KeyRange,
     Layout,
     Manifest,
+    Order,
     Run,
     RunStats,
     SchemePlan,
@@ -203,7 +203,7 @@ class Scheme(ABC, Generic[AnyPlan]):
     stats_type: ClassVar[type[RunStats] | None] = None
     # The run orders (`InputSpec.order`) that it supports, what a predicate needs for that, and its own arguments of
     # `wm.join`.
-    orders: ClassVar[tuple[str, ...]] = (BY_HASH,)
+    orders: ClassVar[tuple[str, ...]] = (Order.HASH,)
     needs: ClassVar[str] = (
         "an equality between the two inputs, and the predicate has none (text under a collation other than UTF8_BINARY "
         "cannot be a key)"

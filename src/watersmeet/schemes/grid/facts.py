@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 from typing import ClassVar
 
+from watersmeet.model.closed import ClosedSet
 from watersmeet.model.facts import SchemePlan
 
 
@@ -100,7 +101,11 @@ def gather_bits(number: int, bits: Sequence[int]) -> int:
 
 # Why a plan changed its shape: the first decision, a better mapping, more cells (and a mapping for them), or
 # another mapping at the user's request.
-FIRST, MIGRATE, GROW, ASKED = "first", "migrate", "grow", "asked"
+class Reason(ClosedSet):
+    FIRST = "first"
+    MIGRATE = "migrate"
+    GROW = "grow"
+    ASKED = "asked"
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,7 +119,7 @@ class Relocation:
     """
 
     epoch: int
-    reason: str
+    reason: Reason
     before: tuple[GridShape, ...]
     after: tuple[GridShape, ...]
     kept: Amount

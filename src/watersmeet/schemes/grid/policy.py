@@ -33,14 +33,11 @@ from fractions import Fraction
 
 from watersmeet.errors import UsageError
 from watersmeet.schemes.grid.facts import (
-    ASKED,
-    FIRST,
-    GROW,
-    MIGRATE,
     Amount,
     GridGroup,
     GridPlan,
     GridShape,
+    Reason,
     Relocation,
 )
 from watersmeet.schemes.grid.relocation import StoredSections, count_relocation, estimate_stored
@@ -203,11 +200,11 @@ def reshape(
     if plan.shapes == shapes:
         return plan, None
     groups = tuple(group.reshaped(shape) for group, shape in zip(plan.groups, shapes, strict=True))
-    return _changed(plan, replace(plan, groups=groups), ASKED, stored)
+    return _changed(plan, replace(plan, groups=groups), Reason.ASKED, stored)
 
 
 def _changed(
-    before: GridPlan, after: GridPlan, reason: str, stored: StoredSections | None
+    before: GridPlan, after: GridPlan, reason: Reason, stored: StoredSections | None
 ) -> tuple[GridPlan, Relocation]:
     """A new epoch, with the rows that cells keep, newly read and drop under it."""
     after = replace(after, epoch=before.epoch + 1)
@@ -225,10 +222,10 @@ def _changed(
     return after, event
 
 
-def _reason(before: GridPlan, after: GridPlan) -> str:
+def _reason(before: GridPlan, after: GridPlan) -> Reason:
     if after.cells > before.cells:
-        return GROW
-    return MIGRATE if before.decided_left.rows + before.decided_right.rows else FIRST
+        return Reason.GROW
+    return Reason.MIGRATE if before.decided_left.rows + before.decided_right.rows else Reason.FIRST
 
 
 def is_due(plan: GridPlan, policy: GridPolicy) -> bool:

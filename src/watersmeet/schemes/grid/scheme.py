@@ -16,7 +16,7 @@ from typing import ClassVar
 import numpy as np
 
 from watersmeet.errors import UsageError
-from watersmeet.model.facts import BY_ARRIVAL, BY_HASH, BY_VALUE, Layout, Run
+from watersmeet.model.facts import Layout, Order, Run
 from watersmeet.model.figures import count, size
 from watersmeet.schemes.grid.cells import shares_of_task
 from watersmeet.schemes.grid.facts import Amount, GridPlan, Relocated, Relocation
@@ -43,7 +43,7 @@ class Grid(Scheme[GridPlan]):
     name: ClassVar[str] = "grid"
     plan_type = GridPlan
 
-    orders = (BY_HASH, BY_VALUE, BY_ARRIVAL)
+    orders = (Order.HASH, Order.VALUE, Order.ARRIVAL)
     arguments = ("cells", "mapping")
 
     cells: int

@@ -13,6 +13,7 @@ from typing import ClassVar
 import numpy as np
 import numpy.typing as npt
 
+from watersmeet.model.closed import ClosedSet
 from watersmeet.model.facts import KeyRange, SchemePlan
 
 Batches = npt.NDArray[np.int64]
@@ -46,11 +47,19 @@ class Arrival:
     at_ms: int
 
 
+class Reading(ClosedSet):
+    """How a table is read: the pages that rows wait on, all pages in every batch, or key by key."""
+
+    HYBRID = "hybrid"
+    MESH = "mesh"
+    INDEX = "index"
+
+
 @dataclass(frozen=True, slots=True)
 class PagePlan(SchemePlan):
     """The pages that one batch reads of a table, which the predicate calls `name`.
 
-    Each task has a range of order keys. `reading` is how the table is read: by pages, whole, or key by key. The fresh
+    Each task has a range of order keys. The fresh
     rows of the batch are located in `table`, those of the next one will be in `next_table`, found at `checked_ms`. No
     row waits beyond a change of version. `before` has the last batch that read each page of `table` before this batch,
     `after` the same after it; a last entry stands for keys in no page. Both are empty if no row ever waits.
@@ -64,7 +73,7 @@ class PagePlan(SchemePlan):
     table: TableVersion
     next_table: TableVersion
     name: str = ""
-    reading: str = ""
+    reading: Reading = Reading.HYBRID
     checked_ms: int = 0
     before: tuple[Stretch, ...] = ()
     after: tuple[Stretch, ...] = ()

@@ -19,7 +19,7 @@ import numpy as np
 import numpy.typing as npt
 
 from watersmeet.errors import StateError
-from watersmeet.model.facts import BY_PAGE, Descriptor, Manifest, Run
+from watersmeet.model.facts import Descriptor, Manifest, Order, Run
 from watersmeet.model.figures import count, size
 from watersmeet.model.pages import PAGE_SHIFT
 from watersmeet.schemes.scheme import (
@@ -33,7 +33,15 @@ from watersmeet.schemes.scheme import (
     check_ranges,
     share_of,
 )
-from watersmeet.schemes.table.facts import NEVER, Arrival, PagePlan, TableVersion, batches_of, stretches_of
+from watersmeet.schemes.table.facts import (
+    NEVER,
+    Arrival,
+    PagePlan,
+    Reading,
+    TableVersion,
+    batches_of,
+    stretches_of,
+)
 from watersmeet.schemes.table.pages import OrdersOf, PagePolicy, choose_pages, count_pages, share_pages
 
 Numbers = npt.NDArray[np.int64]
@@ -52,7 +60,7 @@ class TableFacts:
     newest: TableVersion
     checked_ms: int
     name: str = ""
-    reading: str = ""
+    reading: Reading = Reading.HYBRID
     reads_all: bool = False
     repeated: PagePlan | None = None
 
@@ -64,7 +72,7 @@ class TableScheme(Scheme[PagePlan]):
     name: ClassVar[str] = "table"
     plan_type = PagePlan
     merges: ClassVar[bool] = False
-    orders = (BY_PAGE,)
+    orders = (Order.PAGE,)
 
     policy: PagePolicy
     waiting_bytes: int
