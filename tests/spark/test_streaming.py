@@ -193,7 +193,7 @@ BAD_CALLS: list[Any] = [
     ),
     pytest.param(
         lambda l, r: wm.join({"l": l, "r": r}, on="l.k = r.k", state="/x", strategy="fast"),
-        "not known",
+        "unknown strategy",
         id="strategy",
     ),
     pytest.param(
