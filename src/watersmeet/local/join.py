@@ -6,6 +6,7 @@ predicates that only Spark can evaluate.
 
 from __future__ import annotations
 
+import itertools
 import time
 import uuid
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -66,6 +67,8 @@ class LocalJoin:
     select: Sequence[str] | None = None
     name: str = "join"
     tasks: int = 2
+    # Every input of a batch is cut into this many partitions, each stored as runs of its own.
+    partitions: int = 1
     strategy: str = AUTO
     cells: int | None = None
     mapping: tuple[int, int] | None = None
@@ -151,7 +154,11 @@ class LocalJoin:
 
     def _run(self, inputs: Mapping[str, Rows], take: Callable[[pa.RecordBatch], None]) -> None:
         batch = BatchId(self.query, self.run, self.number)
-        descriptors = [self.ingest(batch, name, rows) for name, rows in inputs.items()]
+        descriptors = [
+            self.ingest(batch, name, part, partition)
+            for name, rows in inputs.items()
+            for partition, part in enumerate(self._partitions(name, rows))
+        ]
         work = []
         for task in range(self.tasks):
             tally, emitted, started = Tally(), 0, time.perf_counter()
@@ -167,10 +174,21 @@ class LocalJoin:
         return replace(self, run=uuid.uuid4().hex, number=self.number if at is None else at)
 
     def ingest(self, batch: BatchId, name: str, rows: Rows, partition: int = 0) -> Descriptor:
+        arriving = [self._arriving(name, part) for part in self._batches(name, rows)]
+        return self.operator.ingest(batch, name, partition, arriving)
+
+    def _partitions(self, name: str, rows: Rows) -> Iterable[Rows]:
+        """Cut the rows of an input into partitions of even size, in their order."""
+        if self.partitions == 1:
+            return [rows]
+        whole = pa.Table.from_batches(self._batches(name, rows), self._arrow[name])
+        cuts = [len(whole) * number // self.partitions for number in range(self.partitions + 1)]
+        return [whole.slice(low, high - low) for low, high in itertools.pairwise(cuts)]
+
+    def _batches(self, name: str, rows: Rows) -> Iterable[pa.RecordBatch]:
         if name not in self.schemas:
             raise UsageError(f"there is no input {name}; the inputs are {', '.join(self.schemas)}")
-        arriving = [self._arriving(name, part) for part in _batches(rows, self._arrow[name])]
-        return self.operator.ingest(batch, name, partition, arriving)
+        return _batches(rows, self._arrow[name])
 
     def _arriving(self, name: str, rows: pa.RecordBatch) -> pa.RecordBatch:
         """Do what the JVM does for the Spark driver: prune the columns and compute keys that are expressions."""
