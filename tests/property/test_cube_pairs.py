@@ -166,7 +166,7 @@ class Combinations:
                 self.met.update(self.combined(sides, lambda rows: any(path in new for _, path, _ in rows)))
 
     def rows(self, name: str, wanted: Slice | None, of: Callable[[Run], bool]) -> list[tuple[int, str, int]]:
-        """Keys, runs and places of the rows of a slice, as engine/source.py reads it."""
+        """Keys, runs and places of the rows of a slice, as engine/task.py reads it."""
         found = []
         for run in filter(of, self.stream.runs[name] if wanted else ()):
             assert wanted is not None and wanted.sections is None

@@ -1,19 +1,25 @@
-"""A task's share of a batch: read what the plan assigns, and run the join's kernel on it."""
+"""A task's share of a batch: read what the plan assigns, and run the join's kernel on it.
+
+The rows of a share are slices of the batch's runs, as the plan names them. History is read only if another input has new
+rows. Of a run only the needed sections, key range and columns are read.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import pyarrow as pa
 
-from watersmeet.engine.source import RunSource
 from watersmeet.engine.spec import JoinSpec
-from watersmeet.engine.window import reader_for, tested_width
+from watersmeet.engine.window import WindowReader, reader_for, tested_width
 from watersmeet.kernel.lookup import LookupJoin
+from watersmeet.kernel.match import Side
+from watersmeet.kernel.rows import Sorted
 from watersmeet.log.runs import RunReader
-from watersmeet.model.facts import Manifest
+from watersmeet.model.facts import Manifest, Run
 from watersmeet.plan.window import reachable_history
+from watersmeet.schemes.scheme import Share, Slice
 
 
 @dataclass
@@ -35,3 +41,43 @@ def join_share(
         sides = source.sides(share)
         tally.probed += sum(len(rows) for side in sides for rows in side.fresh)
         yield from spec.join.results(sides, within, spec.settings.limits)
+
+
+@dataclass(frozen=True, slots=True)
+class RunSource:
+    """The runs of a batch. `history` holds the old runs that a fresh row may match."""
+
+    reader: RunReader | WindowReader
+    manifest: Manifest
+    history: Sequence[Run]
+
+    def sides(self, share: Share) -> tuple[Side, ...]:
+        return tuple(
+            Side(
+                one.input,
+                self._read(self.manifest.fresh, one.input, one.fresh),
+                self._read(self._history(one.input), one.input, one.history),
+            )
+            for one in share
+        )
+
+    def _history(self, name: str) -> Sequence[Run]:
+        met = any(run.input != name for run in self.manifest.fresh)
+        return self.history if met else ()
+
+    def _read(self, runs: Sequence[Run], name: str, wanted: Slice | None) -> list[Sorted]:
+        return [] if wanted is None else list(self._slices(runs, name, wanted))
+
+    def _slices(self, runs: Sequence[Run], name: str, wanted: Slice) -> Iterator[Sorted]:
+        columns = self.manifest.signature.columns(name)
+        sections = None if wanted.sections is None else [range(s.low, s.high) for s in wanted.sections]
+        for run in runs:
+            if run.input != name or not wanted.range.overlaps(run):
+                continue
+            for rows in self.reader.read(run, wanted.range, columns, sections).values():
+                if wanted.part is not None:
+                    rows = rows.slice(*wanted.part.positions(run, len(rows)))
+                if wanted.without:
+                    yield from rows.without(wanted.without)
+                else:
+                    yield rows
