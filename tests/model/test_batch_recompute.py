@@ -14,8 +14,7 @@ from dataclasses import replace
 import pyarrow as pa
 import pytest
 
-from watersmeet.engine.batch_join import id_for_ingest, id_for_join
-from watersmeet.engine.digest import RowDigest
+from watersmeet.engine.batch_join import RowDigest, id_for_ingest, id_for_join
 from watersmeet.engine.operator import Operator
 from watersmeet.local.join import LocalJoin
 from watersmeet.model.facts import Descriptor
@@ -135,6 +134,6 @@ def test_a_digest_is_that_of_the_rows_however_large_they_are(monkeypatch, piece_
     lists = [list(range(number)) for number in (10_000, 0, 3, 100_000)]
     rows = pa.RecordBatch.from_pydict({"l": lists, "d": [{"p": [one]} for one in lists]})
     whole = digest_of(rows)
-    monkeypatch.setattr("watersmeet.engine.digest._PIECE_BYTES", piece_bytes)
+    monkeypatch.setattr("watersmeet.engine.batch_join._PIECE_BYTES", piece_bytes)
     assert digest_of(rows) == whole
     assert digest_of(rows.slice(1)) != whole

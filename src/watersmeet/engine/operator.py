@@ -13,8 +13,8 @@ from dataclasses import dataclass, field, replace
 import pyarrow as pa
 
 from watersmeet import failpoints
+from watersmeet.engine.batch_join import RowDigest
 from watersmeet.engine.desk import Desk, desk_for
-from watersmeet.engine.digest import RowDigest
 from watersmeet.engine.ingest import ingest_partition
 from watersmeet.engine.merge import merge_assigned
 from watersmeet.engine.spec import JoinSpec
