@@ -20,9 +20,8 @@ from watersmeet.engine.spec import JoinSpec
 from watersmeet.errors import ConfigError, WatersmeetError
 from watersmeet.log.codec import decode_checked, encode_checked
 from watersmeet.model.facts import BatchId, Descriptor, Manifest
-from watersmeet.spark.garbage import keep_modules
 from watersmeet.spark.micro_batch import micro_batch
-from watersmeet.spark.sockets import acknowledge_at_once
+from watersmeet.spark.worker import acknowledge_at_once, keep_modules
 
 # A setting of a query's own session: why its tasks must not run. Spark gives tasks all settings named "spark...".
 REFUSAL = "spark.watersmeet.refusal"
