@@ -18,7 +18,7 @@ from watersmeet.engine.kept_table import KeptTable, TableSpec, used_tables
 from watersmeet.engine.lookup import lookup_share
 from watersmeet.engine.spec import JoinSpec
 from watersmeet.engine.task import Tally, join_share
-from watersmeet.errors import CorruptFile, StateInUse, TableError
+from watersmeet.errors import CorruptFile, StateInUse
 from watersmeet.kernel.lookup import LookupJoin
 from watersmeet.log.files import open_files
 from watersmeet.log.parents import find_attempt
@@ -26,7 +26,7 @@ from watersmeet.log.runs import RunReader
 from watersmeet.log.storage import Files
 from watersmeet.model.facts import BatchId, Manifest, Start
 from watersmeet.schemes.table.facts import PagePlan, TableVersion
-from watersmeet.schemes.table.plan import TableFacts, decisions_of, table_before
+from watersmeet.schemes.table.plan import TableFacts, checked_before, decisions_of, page_plan, table_before
 from watersmeet.tables.catalogue import drop_tables, reuse
 
 FindParent = Callable[[], Manifest | None]
@@ -128,24 +128,22 @@ class TableDesk:
         table = self._table(spec, batch)
         if repeated is not None:
             return table.as_repeated(repeated)
-        before = parent.plan.scheme if parent and parent.instance == spec.instance else None
-        checked_ms = before.checked_ms if isinstance(before, PagePlan) else None
+        checked_ms = checked_before(parent, spec.instance)
         return table.look_again(current, checked_ms, int(self.clock() * 1000), search=task == 0)
 
     def results(
         self, spec: JoinSpec, reader: RunReader, manifest: Manifest, task: int, tally: Tally
     ) -> Iterator[pa.RecordBatch]:
-        assert isinstance(spec.join, LookupJoin)
+        pages = page_plan(manifest)
+        assert isinstance(spec.join, LookupJoin) and pages is not None, "TableDesk serves joins with a table"
         (stream,) = manifest.signature.names
         columns, table = spec.signature.columns(stream), self._table(spec, manifest.batch)
-        if not isinstance(manifest.plan.scheme, PagePlan):
-            raise TableError("the state was written by a join without a table: give this one another name=")
-        shares = spec.scheme.shares(manifest.plan.scheme, (stream,), task, spec.settings.tasks)
+        shares = spec.scheme.shares(pages, (stream,), task, spec.settings.tasks)
         ranges = [one.fresh.range for (one,) in shares if one.fresh]
         return lookup_share(
             reader,
             manifest,
-            manifest.plan.scheme,
+            pages,
             spec.join,
             columns,
             ranges,

@@ -25,7 +25,7 @@ from watersmeet.log.names import is_join_folder
 from watersmeet.log.storage import Files
 from watersmeet.schemes.table.buffer import PageBuffer
 from watersmeet.schemes.table.facts import PagePlan, Reading, TableVersion
-from watersmeet.schemes.table.plan import TableFacts
+from watersmeet.schemes.table.plan import TableFacts, tables_used
 from watersmeet.tables.catalogue import TABLES
 from watersmeet.tables.source import NotPrepared, NotSupported, OpenTable, PreparedTable
 from watersmeet.tables.spec import Table
@@ -259,12 +259,11 @@ def used_tables(state: Files) -> Iterator[str]:
             files = state.under(name, query)
             for newest in list_manifests(files)[-1:]:
                 try:
-                    pages = read_manifest(files, newest).plan.scheme
+                    used = tables_used(read_manifest(files, newest))
                 except OldFormat:
                     # Such a query cannot be continued.
                     continue
-                if isinstance(pages, PagePlan):
-                    yield from (pages.table.folder, pages.next_table.folder)
+                yield from (version.folder for version in used)
 
 
 def kept_while_rows_wait(table: Table) -> Table:

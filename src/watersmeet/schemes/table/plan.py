@@ -90,8 +90,8 @@ class TableScheme(Scheme[PagePlan]):
         self, parent: Manifest, live: tuple[Run, ...], keys_of: KeysOf, outside: TableFacts
     ) -> tuple[Run, ...]:
         """The runs that still hold waiting rows."""
-        pages = parent.plan.scheme
-        if not isinstance(pages, PagePlan) or not pages.waiting_rows:
+        pages = page_plan(parent)
+        if pages is None or not pages.waiting_rows:
             return ()
         before = _before(pages, parent.batch.number, outside.version)
         return tuple(run for run in live if waiting_rows(keys_of(run), before, run.batch).any())
@@ -163,10 +163,16 @@ class TableScheme(Scheme[PagePlan]):
             assert not stretches or pages == plan.table.pages + 1, "a page has no record of its last read"
 
 
+def page_plan(manifest: Manifest | None) -> PagePlan | None:
+    """The plan of a batch of a join with a table; None for any other batch, and for none."""
+    plan = manifest.plan.scheme if manifest else None
+    return plan if isinstance(plan, PagePlan) else None
+
+
 def decisions_of(attempt: Manifest | None) -> PagePlan | None:
     """The decisions that a replay must repeat of an earlier attempt at its batch; None if no row can wait."""
-    pages = attempt.plan.scheme if attempt else None
-    return pages if isinstance(pages, PagePlan) and pages.after else None
+    pages = page_plan(attempt)
+    return pages if pages and pages.after else None
 
 
 def table_before(
@@ -179,12 +185,24 @@ def table_before(
     """
     if repeated is not None:
         return repeated.table
-    pages = parent.plan.scheme if parent else None
-    if parent is None or not isinstance(pages, PagePlan):
+    pages = page_plan(parent)
+    if parent is None or pages is None:
         return given
     if parent.instance != instance and not pages.waiting_rows:
         return given
     return pages.next_table
+
+
+def checked_before(parent: Manifest | None, instance: str) -> int | None:
+    """When the table was last looked at, in ms; None if this instance of the join has planned no batch yet."""
+    pages = page_plan(parent)
+    return pages.checked_ms if pages and parent and parent.instance == instance else None
+
+
+def tables_used(manifest: Manifest) -> tuple[TableVersion, ...]:
+    """The versions of a table that the rows of a batch and of the next one are located in; none without a table."""
+    pages = page_plan(manifest)
+    return (pages.table, pages.next_table) if pages else ()
 
 
 def _arrivals(facts: BatchFacts, parent: PagePlan | None, repeated: PagePlan | None) -> dict[int, int]:
