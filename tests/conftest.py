@@ -1,4 +1,4 @@
-"""What all tests share: one Spark session, started by the first test that asks for it; Hypothesis profiles."""
+"""What all tests share: one Spark session, started by the first test that asks for it; S3 buckets; Hypothesis profiles."""
 
 from __future__ import annotations
 
@@ -71,6 +71,25 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     )
     yield session
     session.stop()
+
+
+@pytest.fixture(scope="module")
+def s3_endpoint() -> Iterator[str]:
+    """The address of an S3 server in a thread of this process."""
+    from tests.s3 import s3_server
+
+    with s3_server() as endpoint:
+        yield endpoint
+
+
+@pytest.fixture
+def bucket(s3_endpoint: str, monkeypatch: pytest.MonkeyPatch) -> str:
+    """The URI of a new bucket, which clients find by the environment."""
+    from tests.s3 import environment, make_bucket
+
+    for variable, value in environment(s3_endpoint).items():
+        monkeypatch.setenv(variable, value)
+    return make_bucket()
 
 
 def _require_java() -> None:

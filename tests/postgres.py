@@ -12,8 +12,9 @@ import pwd
 import shutil
 import subprocess
 import tempfile
-import time
 from pathlib import Path
+
+from tests.waiting import wait_until
 
 ADMIN = "watersmeet"
 
@@ -72,13 +73,13 @@ class PostgresServer:
         self._wait()
 
     def _wait(self) -> None:
-        deadline = time.monotonic() + _START_S
-        while not self._answers():
-            if time.monotonic() > deadline or self._process is None or self._process.poll() is not None:
-                raise RuntimeError(f"PostgreSQL does not start:\n{(self.home / 'log').read_text()}")
-            time.sleep(0.05)
+        try:
+            wait_until(self._answers, "PostgreSQL answers", _START_S)
+        except AssertionError as error:
+            raise RuntimeError(f"PostgreSQL does not start:\n{(self.home / 'log').read_text()}") from error
 
     def _answers(self) -> bool:
+        assert self._process is not None and self._process.poll() is None, "the server has ended"
         asked = [
             str(self._binaries / "pg_isready"),
             "-q",

@@ -1,17 +1,21 @@
-"""The S3 server of the tests, on loopback: `python -m tests.s3 -p PORT`, or in a thread of the test.
+"""The S3 server of the tests, on loopback: in a thread of the test, or in a process of its own.
 
 Its conditional put is atomic, as on S3. That of moto is not: it looks first and then stores, in several threads.
+
+`tests/conftest.py` has the fixtures: `s3_endpoint`, the address of a server, and `bucket`, a new bucket on it that this
+process is set up for.
 """
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 import threading
+import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
-
-from moto.s3.responses import S3Response
-from moto.server import ThreadedMotoServer, main
 
 
 def environment(endpoint: str) -> dict[str, str]:
@@ -27,8 +31,54 @@ def environment(endpoint: str) -> dict[str, str]:
     }
 
 
+def make_bucket(name: str | None = None) -> str:
+    """The URI of a new bucket. One for each life: the server looks at all objects of a bucket to list some."""
+    import boto3
+
+    name = name or f"bucket-{uuid.uuid4().hex}"
+    boto3.client("s3", endpoint_url=os.environ["AWS_ENDPOINT_URL"]).create_bucket(Bucket=name)
+    return f"s3://{name}"
+
+
 @contextmanager
-def one_put_at_a_time() -> Iterator[None]:
+def s3_server() -> Iterator[str]:
+    """The address of a server in a thread of this process."""
+    from moto.server import ThreadedMotoServer
+
+    with _one_put_at_a_time():
+        server = ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
+        server.start()
+        try:
+            host, port = server.get_host_and_port()
+            yield f"http://{host}:{port}"
+        finally:
+            server.stop()
+
+
+@contextmanager
+def s3_process() -> Iterator[str]:
+    """The address of the same server in a process of its own, for a process that forks: threads would be lost."""
+    with subprocess.Popen(
+        [sys.executable, "-m", "tests.s3"],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        text=True,
+    ) as server:
+        try:
+            assert server.stdout is not None
+            # It says its address when it serves, and nothing if it cannot start.
+            endpoint = server.stdout.readline().strip()
+            assert endpoint, "the S3 test server does not start"
+            yield endpoint
+        finally:
+            server.kill()
+
+
+@contextmanager
+def _one_put_at_a_time() -> Iterator[None]:
+    from moto.s3.responses import S3Response
+
     turn, real = threading.Lock(), S3Response.put_object
 
     def put_object(response: S3Response) -> Any:
@@ -42,19 +92,8 @@ def one_put_at_a_time() -> Iterator[None]:
         S3Response.put_object = real
 
 
-@contextmanager
-def s3_server() -> Iterator[str]:
-    """The address of a server in a thread of this process."""
-    with one_put_at_a_time():
-        server = ThreadedMotoServer(ip_address="127.0.0.1", port=0)
-        server.start()
-        try:
-            host, port = server.get_host_and_port()
-            yield f"http://{host}:{port}"
-        finally:
-            server.stop()
-
-
 if __name__ == "__main__":
-    with one_put_at_a_time():
-        main()
+    with s3_server() as address:
+        print(address, flush=True)
+        # Until the parent is gone.
+        sys.stdin.read()

@@ -19,7 +19,7 @@ from rich.table import Table
 from tests.chaos.kills import PLACES
 from tests.chaos.run import Tally, run_all
 from tests.chaos.scenarios import SCENARIOS
-from tests.chaos.server import s3_server
+from tests.s3 import environment, s3_process
 
 SEED = "WATERSMEET_CHAOS_SEED"
 # Eighty columns, rich's guess for a pipe, would cut the tables to pieces.
@@ -40,7 +40,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     began = time.monotonic()
     with (
         tempfile.TemporaryDirectory(prefix="watersmeet-chaos-", dir=_scratch()) as folder,
-        s3_server(),
+        s3_process() as endpoint,
         Progress(
             TextColumn("{task.description:12}"),
             BarColumn(),
@@ -52,6 +52,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
             disable=not console.is_terminal,
         ) as progress,
     ):
+        # For this process and its children.
+        os.environ.update(environment(endpoint))
         bars = {
             tally.scenario.name: progress.add_task(tally.scenario.name, total=tally.target)
             for tally in tallies

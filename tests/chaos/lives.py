@@ -27,7 +27,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from tests.chaos.cases import CASES, SCHEMA, Batch, Case, Row, expected, make_batches, make_table, to_table
-from tests.chaos.server import make_bucket
+from tests.s3 import make_bucket
 from watersmeet import failpoints, table
 from watersmeet.engine import operator
 from watersmeet.engine.spec import Settings
@@ -120,7 +120,7 @@ class Life:
         if self.case.has_table:
             pq.write_table(make_table(self.seed), self.folder / "table.parquet")
         if self.is_remote:
-            make_bucket(self.state)
+            make_bucket(self.state.removeprefix("s3://").partition("/")[0])
 
     # --- what a start does, in a child ---------------------------------------------------------------------------
 

@@ -54,6 +54,7 @@ def _strike_workers(rng: random.Random, scene: Scene, life: Driver) -> int:
     first = scene.committed_batches()
     for target in range(first + 1, first + 2 + rng.randrange(MOST_BATCHES_A_LIFE)):
         wait_until(partial(_is_done, scene, life, target), f"batch {target - 1} is committed", 120)
+        # Not to wait for anything: the next kill strikes at a random moment of the batch under way.
         time.sleep(rng.random() * 0.5)
         if rng.random() < WORKER_SHARE:
             killed += _kill_one(rng, life.workers())

@@ -8,13 +8,11 @@ import time
 import uuid
 from pathlib import Path
 
-import boto3
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
 import watersmeet
-from tests.s3 import environment, s3_server
 from watersmeet import failpoints, table
 from watersmeet.engine.operator import _KEPT
 from watersmeet.engine.spec import Settings
@@ -73,12 +71,12 @@ def join(place, how=SCHEMA, **more) -> LocalJoin:
     )
 
 
-def test_every_named_place_is_reached(tmp_path, monkeypatch, reached):
+def test_every_named_place_is_reached(tmp_path, bucket, reached):
     _live_and_restart(tmp_path / "streams")
     _lose_a_race(tmp_path / "race", reached)
-    _prepare_and_drop_tables(tmp_path / "tables", monkeypatch)
+    _prepare_and_drop_tables(tmp_path / "tables")
     _forget_batch_joins(tmp_path / "batches")
-    _use_a_bucket(tmp_path / "cache", monkeypatch)
+    _use_a_bucket(tmp_path / "cache", bucket)
     assert set(reached) == set(failpoints.NAMES)
 
 
@@ -99,7 +97,7 @@ def _lose_a_race(place: Path, reached: dict[str, object]) -> None:
     one.batch(l=rows(0))
 
 
-def _prepare_and_drop_tables(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def _prepare_and_drop_tables(place: Path) -> None:
     place.mkdir()
     products = place / "products.parquet"
     later = {"clock": lambda: time.time() + WEEK_S}
@@ -129,14 +127,9 @@ def _forget_batch_joins(place: Path) -> None:
     assert remove_stale_batches(LocalFiles(place), time.time() + WEEK_S) == 1
 
 
-def _use_a_bucket(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    with s3_server() as endpoint:
-        for name, value in environment(endpoint).items():
-            monkeypatch.setenv(name, value)
-        bucket = f"bucket-{uuid.uuid4().hex}"
-        boto3.client("s3", endpoint_url=endpoint).create_bucket(Bucket=bucket)
-        running = join(f"s3://{bucket}/state", cache=str(cache / "one"))
-        running.batch(l=rows(0))
-        _KEPT.clear()
-        join(f"s3://{bucket}/state", cache=str(cache / "two"), number=1).batch(r=rows(0))
-        _KEPT.clear()
+def _use_a_bucket(cache: Path, bucket: str) -> None:
+    running = join(f"{bucket}/state", cache=str(cache / "one"))
+    running.batch(l=rows(0))
+    _KEPT.clear()
+    join(f"{bucket}/state", cache=str(cache / "two"), number=1).batch(r=rows(0))
+    _KEPT.clear()

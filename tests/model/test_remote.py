@@ -6,7 +6,6 @@ import json
 import logging
 import threading
 import traceback
-import uuid
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from urllib.parse import quote
 
@@ -17,7 +16,6 @@ from moto.s3.responses import S3Response
 from typer.testing import CliRunner
 
 import watersmeet as wm
-from tests.s3 import environment, s3_server
 from watersmeet.cli.main import app
 from watersmeet.engine.operator import _KEPT
 from watersmeet.engine.spec import Settings
@@ -28,21 +26,6 @@ from watersmeet.log.probe import probe
 from watersmeet.log.storage import Storage
 
 SCHEMA = pa.schema({"k": pa.int64(), "x": pa.int64()})
-
-
-@pytest.fixture(scope="module")
-def endpoint():
-    with s3_server() as address:
-        yield address
-
-
-@pytest.fixture
-def bucket(endpoint, monkeypatch):
-    for variable, value in environment(endpoint).items():
-        monkeypatch.setenv(variable, value)
-    name = f"bucket-{uuid.uuid4().hex}"
-    boto3.client("s3", endpoint_url=endpoint).create_bucket(Bucket=name)
-    return f"s3://{name}"
 
 
 def join(place: str, cache, run: str = "a", number: int = 0, cache_bytes: int | None = None) -> LocalJoin:
@@ -127,11 +110,11 @@ KEY, SECRET = "AKIAWATER", "hunter22/slash"
 
 
 @pytest.fixture
-def with_credentials(bucket, endpoint, monkeypatch) -> str:
+def with_credentials(bucket, s3_endpoint, monkeypatch) -> str:
     """The bucket by a URI that brings everything along: nothing in the environment says how to reach it."""
     for name in ("AWS_ENDPOINT_URL", "AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_ALLOW_HTTP"):
         monkeypatch.delenv(name)
-    host = endpoint.removeprefix("http://")
+    host = s3_endpoint.removeprefix("http://")
     place = bucket.removeprefix("s3://")
     secret = quote(SECRET, safe="")
     return f"s3://{KEY}:{secret}@{place}/state?scheme=http&region=us-east-1&endpoint_override={quote(host)}"

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import random
-import time
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +10,7 @@ import pytest
 from pyspark.sql import functions as F
 
 import watersmeet as wm
+from tests.waiting import wait_until
 from watersmeet.log.files import LocalFiles
 from watersmeet.log.manifests import list_manifests, read_manifest
 from watersmeet.testing import StreamScript, assert_same_rows
@@ -122,10 +122,10 @@ def test_a_source_whose_first_batch_is_empty(spark, tmp_path):
     def run_until(batch: int) -> None:
         writer = joined.writeStream.foreachBatch(lambda frame, number: rows.update({number: frame.collect()}))
         query = writer.option("checkpointLocation", str(tmp_path / "checkpoint")).start()
-        deadline = time.monotonic() + 60
-        while max(rows, default=-1) < batch and time.monotonic() < deadline and query.isActive:
-            time.sleep(0.05)
-        query.stop()
+        try:
+            wait_until(lambda: max(rows, default=-1) >= batch or not query.isActive, f"batch {batch}")
+        finally:
+            query.stop()
         assert query.exception() is None
 
     run_until(2)

@@ -6,11 +6,11 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
 
+from tests.waiting import wait_until
 from watersmeet import failpoints
 
 REACH = "from watersmeet import failpoints; print(failpoints.reach({name!r})); print('went on')"
@@ -81,7 +81,7 @@ def test_wait_lasts_until_the_file_is_there(tmp_path):
         env={**os.environ, "WATERSMEET_FAILPOINTS": points, "PYTHONPATH": _source()},
         stdout=subprocess.PIPE,
     ) as waiting:
-        _wait_until(lambda: (tmp_path / "once").exists())
+        wait_until((tmp_path / "once").exists, "the failpoint is reached", 30)
         assert waiting.poll() is None
         (tmp_path / "go").touch()
         assert waiting.wait(30) == 0
@@ -116,10 +116,3 @@ def test_kill_executor_takes_the_grandparent_along():
 def test_the_variable_may_hold_several_points_or_none(text):
     expected = {"a": ("kill", None), "b": ("sleep:1", "/x/y")} if "a=" in text else {}
     assert failpoints._parse(text) == expected
-
-
-def _wait_until(condition) -> None:
-    deadline = time.monotonic() + 30
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.01)

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import uuid
-
-import boto3
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -13,7 +10,6 @@ from deltalake import DeltaTable, write_deltalake
 from pyarrow import fs
 from pyiceberg.catalog.sql import SqlCatalog
 
-from tests.s3 import environment, s3_server
 from tests.unit.table_helpers import check_table, travelled
 from watersmeet.errors import TableError
 from watersmeet.log.files import open_files
@@ -21,21 +17,6 @@ from watersmeet.tables.prepare import prepare
 from watersmeet.tables.spec import table
 
 pytestmark = pytest.mark.s3
-
-
-@pytest.fixture(scope="module")
-def endpoint():
-    with s3_server() as address:
-        yield address
-
-
-@pytest.fixture
-def bucket(endpoint, monkeypatch):
-    for variable, value in environment(endpoint).items():
-        monkeypatch.setenv(variable, value)
-    name = f"bucket-{uuid.uuid4().hex}"
-    boto3.client("s3", endpoint_url=endpoint).create_bucket(Bucket=name)
-    return f"s3://{name}"
 
 
 def numbers(low: int, high: int) -> pa.Table:
@@ -100,7 +81,7 @@ def only_options(monkeypatch) -> None:
         monkeypatch.delenv(name)
 
 
-def test_a_delta_table_on_an_object_store(bucket, endpoint, tmp_path, monkeypatch):
+def test_a_delta_table_on_an_object_store(bucket, s3_endpoint, tmp_path, monkeypatch):
     uri = f"{bucket}/lake/t"
     write_deltalake(uri, numbers(0, 9))
     DeltaTable(uri).delete("id < 5")
@@ -113,15 +94,15 @@ def test_a_delta_table_on_an_object_store(bucket, endpoint, tmp_path, monkeypatc
         with pytest.raises(TableError, match=reason):
             prepare(table(wrong, "id"), files)
     only_options(monkeypatch)
-    check_table(prepare(table(with_options(uri, endpoint), "id"), files).open(), numbers(5, 9))
+    check_table(prepare(table(with_options(uri, s3_endpoint), "id"), files).open(), numbers(5, 9))
 
 
-def test_an_iceberg_table_on_an_object_store(bucket, endpoint, tmp_path, monkeypatch):
+def test_an_iceberg_table_on_an_object_store(bucket, s3_endpoint, tmp_path, monkeypatch):
     catalogue = SqlCatalog(
         "lake",
         uri=f"sqlite:///{tmp_path}/catalogue.db",
         warehouse=bucket,
-        **{"s3.endpoint": endpoint, "s3.access-key-id": "test", "s3.secret-access-key": "test"},
+        **{"s3.endpoint": s3_endpoint, "s3.access-key-id": "test", "s3.secret-access-key": "test"},
     )
     catalogue.create_namespace("shop")
     made = catalogue.create_table("shop.t", numbers(0, 1).schema)
@@ -139,4 +120,4 @@ def test_an_iceberg_table_on_an_object_store(bucket, endpoint, tmp_path, monkeyp
         if info.base_name.startswith("0") and info.base_name.endswith(".metadata.json"):
             filesystem.delete_file(info.path)
     only_options(monkeypatch)
-    check_table(prepare(table(with_options(made.location(), endpoint), "id"), files).open(), numbers(5, 9))
+    check_table(prepare(table(with_options(made.location(), s3_endpoint), "id"), files).open(), numbers(5, 9))
