@@ -157,7 +157,9 @@ def _run_batch(
     left, right = inputs.query.sides
     spans = {left: (before.left, end.left), right: (before.right, end.right)}
     descriptors = [
-        join.ingest(batch, side, inputs.tables[side].slice(start, stop - start))
+        join.operator.ingest(
+            batch, side, 0, join.arriving(side, inputs.tables[side].slice(start, stop - start))
+        )
         for side, (start, stop) in spans.items()
     ]
     # The first task to come makes the plan; run again, as Spark may run it, it finds the plan made.

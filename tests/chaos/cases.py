@@ -16,7 +16,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-Row = tuple[Any, ...]
+from tests.life import Row, ask_duckdb
 
 # `id` is unique, `n` counts the rows of an input in their order of arrival, `b` is the batch.
 SCHEMA = pa.schema(
@@ -141,17 +141,19 @@ def to_table(rows: list[Row], schema: pa.Schema = SCHEMA) -> pa.Table:
     return pa.table([pa.array(c, f.type) for c, f in zip(columns, schema, strict=True)], schema=schema)
 
 
+def to_tables(batch: Batch) -> dict[str, list[pa.Table]]:
+    return {side: [to_table(part) for part in parts] for side, parts in batch.items()}
+
+
 def expected(case: Case, batches: list[Batch], seed: int) -> Counter[Row]:
     """The results of all batches together."""
-    import duckdb
-
-    with duckdb.connect(config={"threads": 1}) as connection:
-        for side in batches[0]:
-            rows = [row for batch in batches for part in batch[side] for row in part]
-            connection.register(side, to_table(rows))
-        if case.has_table:
-            connection.register("t", make_table(seed))
-        return Counter(connection.execute(_query(case)).fetchall())
+    tables = {
+        side: to_table([row for batch in batches for part in batch[side] for row in part])
+        for side in batches[0]
+    }
+    if case.has_table:
+        tables["t"] = make_table(seed)
+    return ask_duckdb(_query(case), **tables)
 
 
 def _query(case: Case) -> str:

@@ -21,14 +21,15 @@ from typing import Any
 
 import pyarrow as pa
 
-from tests.chaos.lives import Life, task_rows, to_table
+from tests.chaos.cases import to_tables
+from tests.chaos.lives import Life
 from tests.chaos.processes import Outcome, in_child, last_calls
 from tests.chaos.scenario import Scenario, Unit, Wrong, describe, finish, require_done
 from tests.late_files import LateFiles, Listings
+from tests.life import batch_of, ingest, task_rows
 from watersmeet.engine import operator
 from watersmeet.errors import WatersmeetError
 from watersmeet.local.join import LocalJoin
-from watersmeet.model.facts import BatchId
 
 # --- EIO and ENOSPC -------------------------------------------------------------------------------------------------
 
@@ -286,12 +287,12 @@ def _drive_late(life: Life, until: int, rng: random.Random, seen: dict[str, list
 
 
 def _batch_on(hosts: list[LocalJoin], life: Life, number: int, rng: random.Random) -> list[Any]:
-    batch = BatchId("local", hosts[0].run, number)
     for host in hosts:
         host.number = number
+    batch = batch_of(hosts[0])
     descriptors = [
-        rng.choice(hosts).ingest(batch, side, to_table(part), partition)
-        for side, parts in life.rows[number].items()
+        ingest(rng.choice(hosts), batch, side, part, partition)
+        for side, parts in to_tables(life.rows[number]).items()
         for partition, part in enumerate(parts)
     ]
     return [

@@ -17,45 +17,29 @@ import shutil
 import time
 import uuid
 from collections import Counter
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-import pyarrow as pa
 import pyarrow.parquet as pq
 
-from tests.chaos.cases import CASES, SCHEMA, Batch, Case, Row, expected, make_batches, make_table, to_table
+from tests.chaos.cases import CASES, SCHEMA, Batch, Case, Row, expected, make_batches, make_table, to_tables
+from tests.life import TINY, difference, run_batch, start
 from tests.s3 import make_bucket
 from watersmeet import failpoints, table
 from watersmeet.engine import operator
-from watersmeet.engine.spec import Settings
 from watersmeet.local.join import LocalJoin
 from watersmeet.log.storage import Files
-from watersmeet.model.facts import BatchId
-from watersmeet.model.limits import Limits
 
 BATCHES = 9
 WEEK_S = 7 * 86_400.0
 # The driver's own places, beside those of the state.
 SINK_BEFORE, SINK_WRITTEN = "sink-before-write", "sink-written"
 
-# So that a few dozen rows go through several runs a partition, merges in parts, clean-up and many result batches.
-TINY = Limits(
-    fan_in=2,
-    min_part_rows=3,
-    min_rewrite_rows=2,
-    min_budget_rows=8,
-    part_rows=6,
-    clean_every_batches=2,
-    piece_rows=4,
-    output_rows=8,
-    heavy_pairs=4,
-    least_listed_rows=1,
-    page_read_rows=3,
-)
-
+# With windows and tables too.
+SMALL = replace(TINY, min_rewrite_rows=2, min_budget_rows=8, page_read_rows=3)
 
 # Imported late by what we call, half a second each time: once before the forks is enough.
 WARM = (
@@ -157,16 +141,14 @@ class Life:
     ) -> LocalJoin:
         """One start. Clocks of two starts differ: `jitter_s` is what this one's is ahead."""
         state = state or self.state
-        settings = Settings(
-            state=state,
-            tasks=self.tasks,
-            cache=str(self.folder / self.cache_name),
-            fsync=self.fsync,
-            run_rows=4,
-            grace_s=self.grace_s,
-            retain_batches=self.retain,
-            limits=TINY,
-        )
+        settings = {
+            "cache": str(self.folder / self.cache_name),
+            "fsync": self.fsync,
+            "run_rows": 4,
+            "grace_s": self.grace_s,
+            "retain_batches": self.retain,
+            "limits": SMALL,
+        }
         if self.case.has_table:
             path = source or self.folder / "table.parquet"
             inputs: dict[str, Any] = {"s": SCHEMA, "t": table(path, key="k", page_rows=4, in_place=False)}
@@ -175,11 +157,11 @@ class Life:
             inputs, select = {"l": SCHEMA, "r": SCHEMA}, ["l.id AS a", "r.id AS b"]
         ready = False
         begins = self.furthest()
-        join = LocalJoin(
+        join: LocalJoin = start(
             inputs,
-            on=self.case.on,
+            state,
+            self.case.on,
             select=select,
-            state=state,
             tasks=self.tasks,
             settings=settings,
             run=run or uuid.uuid4().hex,
@@ -200,10 +182,8 @@ class Life:
         return self.began_s + 2 * number + 10 * max(0, number - (self.batches - 4))
 
     def results(self, join: LocalJoin, number: int, rows: Batch | None = None) -> list[Row]:
-        batch = BatchId(join.query, join.run, number)
         join.number = number
-        descriptors = ingest_all(join, batch, rows or self.rows[number])
-        return [row for task in range(join.tasks) for row in task_rows(join, batch, task, descriptors)]
+        return list(run_batch(join, to_tables(rows or self.rows[number])).elements())
 
     def commit(self, number: int, rows: list[Row]) -> None:
         """Hand rows to the sink, then commit the batch. The first to do either wins."""
@@ -239,7 +219,7 @@ class Life:
 
     def difference(self) -> str:
         """What the sink has too little or too much, in words; empty if it is right."""
-        return explain_difference(self.collected(), self.expected())
+        return difference(self.collected(), self.expected())
 
     def age(self) -> None:
         """A week passes, in which no process touched the state: no grace period protects anything any more."""
@@ -250,35 +230,6 @@ class Life:
 
     def remove(self) -> None:
         shutil.rmtree(self.folder, ignore_errors=True)
-
-
-def ingest_all(join: LocalJoin, batch: BatchId, rows: Batch) -> list[Any]:
-    return [
-        join.ingest(batch, side, to_table(part), partition)
-        for side, parts in rows.items()
-        for partition, part in enumerate(parts)
-    ]
-
-
-def task_rows(join: LocalJoin, batch: BatchId, task: int, descriptors: Iterable[Any]) -> list[Row]:
-    found: list[Row] = []
-    for result in join.operator.join(batch, task, list(descriptors)):
-        found += rows_of(result)
-    return found
-
-
-def rows_of(result: pa.RecordBatch) -> list[Row]:
-    return list(zip(*(column.to_pylist() for column in result.columns), strict=True))
-
-
-def explain_difference(found: Counter[Row], wanted: Counter[Row]) -> str:
-    if found == wanted:
-        return ""
-    missing, surplus = wanted - found, found - wanted
-    return (
-        f"{missing.total()} results are missing, {surplus.total()} too many, of {wanted.total()}: "
-        f"missing {sorted(missing.elements(), key=repr)[:5]}, too many {sorted(surplus.elements(), key=repr)[:5]}"
-    )
 
 
 def create_whole(path: Path, content: bytes) -> bool:

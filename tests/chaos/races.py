@@ -11,12 +11,12 @@ import multiprocessing.synchronize
 from collections import Counter
 from typing import Any
 
-from tests.chaos.cases import Row
-from tests.chaos.lives import Life, explain_difference, hook, ingest_all, task_rows
+from tests.chaos.cases import Row, to_tables
+from tests.chaos.lives import Life, hook
 from tests.chaos.processes import PATIENCE_S, Child, in_child
 from tests.chaos.scenario import Scenario, Unit, Wrong, describe
+from tests.life import batch_of, check_plan, difference, ingest_all, task_rows
 from watersmeet.log.manifests import list_manifests
-from watersmeet.model.facts import BatchId
 
 RACERS = 3
 BATCHES = 12
@@ -34,7 +34,7 @@ def run(unit: Unit) -> Counter[str]:
             raise Wrong(f"{describe(life)}: a racer fails: {outcome}")
     wanted = in_child(life.expected).value
     for found, _ in (outcome.value for outcome in outcomes):
-        if problem := explain_difference(Counter(row for rows in found for row in rows), wanted):
+        if problem := difference(Counter(row for rows in found for row in rows), wanted):
             raise Wrong(f"{describe(life)}: {problem}")
     if any(
         Counter(a) != Counter(b)
@@ -67,12 +67,13 @@ def race(life: Life, gates: list[Any]) -> tuple[list[list[Row]], int]:
     hook(reach)
     found = []
     for number in range(BATCHES):
-        batch = BatchId(join.query, join.run, number)
-        join.number = number
-        descriptors = ingest_all(join, batch, life.rows[number])
+        batch = batch_of(join)
+        descriptors = ingest_all(join, batch, to_tables(life.rows[number]))
         gates[0].wait(PATIENCE_S)
         found.append([row for task in range(join.tasks) for row in task_rows(join, batch, task, descriptors)])
         gates[0].wait(PATIENCE_S)
+        join.number += 1
+        check_plan(join)
     return found, lost
 
 

@@ -23,8 +23,9 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
 import watersmeet as wm
+from tests import life
 from watersmeet.log.files import LocalFiles
-from watersmeet.log.manifests import list_manifests, read_manifest
+from watersmeet.log.manifests import list_manifests
 from watersmeet.model.facts import Manifest
 from watersmeet.schemes.table.facts import PagePlan
 from watersmeet.tables.spec import Table
@@ -309,7 +310,7 @@ def is_answered(scene: Scene) -> bool:
 
 
 def newest(scene: Scene) -> Manifest:
-    return read_manifest(scene.files, list_manifests(scene.files)[-1])
+    return life.newest(scene.files)
 
 
 def rows_to_keep(scene: Scene, side: str) -> int:

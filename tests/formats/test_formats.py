@@ -14,11 +14,11 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import duckdb
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from tests import life
 from tests.formats.samples import (
     BEGAN_S,
     DELAY_S,
@@ -33,12 +33,11 @@ from tests.formats.samples import (
     lookup_of,
     prices,
 )
-from tests.model.plans import check_plan
 from watersmeet.errors import CorruptFile
 from watersmeet.log.codec import checksum, decode_checked
 from watersmeet.log.files import LocalFiles
 from watersmeet.log.formats import OLDEST
-from watersmeet.log.manifests import list_manifests, read_manifest
+from watersmeet.log.manifests import list_manifests
 from watersmeet.log.status import read_status
 from watersmeet.model.facts import FORMAT, Manifest, SchemePlan
 from watersmeet.schemes.biclique import BicliquePlan
@@ -71,20 +70,12 @@ def copy(tmp_path: Path, written: int, name: str) -> Path:
 
 
 def manifests(state: Path) -> list[Manifest]:
-    files = LocalFiles(state / "join" / QUERY)
-    return [read_manifest(files, name) for name in list_manifests(files)]
-
-
-def pairs(table: pa.Table) -> Counter[tuple[int, int]]:
-    return Counter(zip(*(column.to_pylist() for column in table.columns), strict=True))
+    return life.manifests(life.files_of(state, query=QUERY))
 
 
 def joined(sample: Sample, batches: range) -> Counter[tuple[int, int]]:
-    with duckdb.connect() as con:
-        for side in "lr":
-            con.register(side, pa.concat_tables(arriving(sample, side, batch) for batch in batches))
-        on = f"SELECT l.id, r.id FROM l JOIN r ON ({sample.on}) AND {sample.near}"
-        return Counter(con.execute(on).fetchall())
+    inputs = {side: pa.concat_tables(arriving(sample, side, batch) for batch in batches) for side in "lr"}
+    return life.ask_duckdb(f"SELECT l.id, r.id FROM l JOIN r ON ({sample.on}) AND {sample.near}", **inputs)
 
 
 @pytest.mark.parametrize("name", SAMPLES)
@@ -100,8 +91,8 @@ def test_a_state_of_an_older_format_is_continued(tmp_path, written, name):
     join = join_of(sample, state, WRITTEN, "run-1")
     found: Counter[tuple[int, int]] = Counter()
     for batch in NEW:
-        found += pairs(join.batch(**{side: arriving(sample, side, batch) for side in "lr"}))
-        check_plan(join, batch)
+        found += life.multiset(join.batch(**{side: arriving(sample, side, batch) for side in "lr"}))
+        life.check_plan(join)
     assert found == joined(sample, range(NEW.stop)) - joined(sample, range(WRITTEN))
     assert found
     after = manifests(state)[WRITTEN:]
@@ -152,13 +143,15 @@ def test_rows_that_wait_since_an_older_format_are_joined_as_they_were_located(tm
     pq.write_table(prices(add=500), table)
     due_s = BEGAN_S + 2 * DELAY_S
     join = lookup_of(state, table, WRITTEN, "run-1", due_s)
-    found = pairs(join.batch(s=asked(WRITTEN)))
-    check_plan(join, WRITTEN)
+    found = life.multiset(join.batch(s=asked(WRITTEN)))
+    life.check_plan(join)
     located = pa.concat_tables(asked(batch) for batch in range(WRITTEN + 1))
     assert found == answers(located, add=100)
     assert not len(join.batch(s=asked(WRITTEN + 1))), "rows of the new table may wait again"
     later = lookup_of(state, table, WRITTEN + 2, "run-2", due_s + 2 * DELAY_S)
-    assert pairs(later.batch(s=asked(WRITTEN + 2).slice(0, 0))) == answers(asked(WRITTEN + 1), add=500)
+    assert life.multiset(later.batch(s=asked(WRITTEN + 2).slice(0, 0))) == answers(
+        asked(WRITTEN + 1), add=500
+    )
     assert [one.format for one in manifests(state)] == [written] * WRITTEN + [FORMAT] * 3
 
 

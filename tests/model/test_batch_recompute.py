@@ -14,9 +14,9 @@ from dataclasses import replace
 import pyarrow as pa
 import pytest
 
+from tests import life
 from watersmeet.engine.batch_join import RowDigest, id_for_ingest, id_for_join
 from watersmeet.engine.operator import Operator
-from watersmeet.local.join import LocalJoin
 from watersmeet.model.facts import Descriptor
 
 ROWS = [(0 if number % 2 else number % 5, number) for number in range(200)]
@@ -32,13 +32,8 @@ def table(rows: Rows, schema: pa.Schema) -> pa.Table:
 class BatchJoin:
     def __init__(self, state, strategy: str, on: str, key: str = "k"):
         self.schema = pa.schema({key: pa.int64(), "x": pa.int64()})
-        self.join = LocalJoin(
-            {"l": self.schema, "r": self.schema},
-            on=on,
-            select=["l.x", "r.x AS y"],
-            state=str(state),
-            tasks=TASKS,
-            strategy=strategy,
+        self.join = life.start(
+            self.schema, state, on, select=["l.x", "r.x AS y"], tasks=TASKS, strategy=strategy
         )
         spec = replace(self.join.operator.spec, streaming=False, instance="i")
         self.operator = Operator(spec, self.join.clock)
@@ -46,20 +41,14 @@ class BatchJoin:
     def ingest(self, **partitions: Sequence[Rows]) -> list[Descriptor]:
         return [
             self.operator.ingest(
-                id_for_ingest("i"),
-                name,
-                number,
-                [self.join._arriving(name, part) for part in table(rows, self.schema).to_batches()],
+                id_for_ingest("i"), name, number, self.join.arriving(name, table(rows, self.schema))
             )
             for name, parts in partitions.items()
             for number, rows in enumerate(parts)
         ]
 
     def results(self, task: int, descriptors: list[Descriptor]) -> Counter:
-        found: Counter = Counter()
-        for batch in self.operator.join(id_for_join("i", descriptors), task, descriptors):
-            found.update(zip(*(column.to_pylist() for column in batch.columns), strict=True))
-        return found
+        return life.multiset(*self.operator.join(id_for_join("i", descriptors), task, descriptors))
 
 
 CASES = [

@@ -15,12 +15,10 @@ from types import SimpleNamespace
 import pyarrow as pa
 import pytest
 
-from watersmeet.engine.spec import Settings
+from tests import life
 from watersmeet.local.join import LocalJoin
 from watersmeet.log.codec import encode_checked
-from watersmeet.log.files import LocalFiles
-from watersmeet.log.manifests import list_manifests, read_manifest, read_receipts
-from watersmeet.model.facts import BatchId, Manifest
+from watersmeet.log.manifests import list_manifests, read_receipts
 from watersmeet.spark import tasks as spark_tasks
 
 TASKS = 4
@@ -31,39 +29,27 @@ MOST_RUNS = 40
 
 def opened(state: Path) -> LocalJoin:
     schema = pa.schema({"k": pa.int64(), "x": pa.int64()})
-    settings = Settings(state=str(state), tasks=TASKS, retain_batches=4, grace_s=0)
-    return LocalJoin(
-        {"l": schema, "r": schema},
-        on="l.k = r.k",
-        select=["l.x", "r.x AS y"],
-        state=str(state),
-        tasks=TASKS,
-        settings=settings,
-        strategy="hash",
-    )
+    settings = {"retain_batches": 4, "grace_s": 0}
+    select = ["l.x", "r.x AS y"]
+    return life.start(schema, state, select=select, tasks=TASKS, settings=settings, strategy="hash")
 
 
-def rows(number: int) -> dict[str, pa.Table]:
+def rows(number: int) -> dict[str, list[pa.Table]]:
     """Every key meets every task's share sooner or later; each batch has a result in every task."""
     keys = list(range(40))
     return {
-        "l": pa.table({"k": keys, "x": [100 * number + key for key in keys]}),
-        "r": pa.table({"k": keys, "x": [number] * len(keys)}),
+        "l": [pa.table({"k": keys, "x": [100 * number + key for key in keys]})],
+        "r": [pa.table({"k": keys, "x": [number] * len(keys)})],
     }
 
 
 def take_one(join: LocalJoin, tasks: Iterable[int]) -> None:
     """Run a batch in these tasks only, and of each take one result."""
-    batch = BatchId(join.query, join.run, join.number)
-    descriptors = [join.ingest(batch, name, table) for name, table in rows(join.number).items()]
+    batch = life.batch_of(join)
+    descriptors = life.ingest_all(join, batch, rows(join.number))
     for task in tasks:
         assert next(join.operator.join(batch, task, descriptors)).num_rows
     join.number += 1
-
-
-def newest(state: Path) -> Manifest:
-    files = LocalFiles(state / "join" / "local")
-    return read_manifest(files, list_manifests(files)[-1])
 
 
 @pytest.mark.parametrize(
@@ -78,31 +64,30 @@ def test_runs_are_merged_and_removed_whatever_the_consumer_takes(tmp_path, tasks
     join = opened(tmp_path)
     for _ in range(BATCHES):
         take_one(join, tasks)
-    assert len(newest(tmp_path).live) <= MOST_RUNS
+    assert len(life.newest(tmp_path).live) <= MOST_RUNS
     files = [path for path in tmp_path.rglob("*.arrow") if path.is_file()]
     # What is retained for a rollback, and what waits for the next clean-up, comes on top.
     assert len(files) <= 4 * MOST_RUNS
-    assert len(list_manifests(LocalFiles(tmp_path / "join" / "local"))) <= 4 + 2 * 16 + 1
+    assert len(list_manifests(life.files_of(tmp_path))) <= 4 + 2 * 16 + 1
 
     # Keys 0 to 9 again on one side only: each meets its row of every batch so far.
     again = pa.table({"k": list(range(10)), "x": [-1] * 10})
-    results = join.batch(l=again).to_pylist()
     expected = Counter((-1, number) for number in range(BATCHES) for _ in range(10))
-    assert Counter((row["x"], row["y"]) for row in results) == expected
+    assert life.multiset(join.batch(l=again)) == expected
 
 
 def test_tasks_that_share_a_partition_are_all_settled_before_its_first_result(tmp_path, monkeypatch):
     """Spark may put several join tasks into one partition. A consumer that stops in the first must not skip the others."""
     join = opened(tmp_path)
-    files = LocalFiles(tmp_path / "join" / "local")
+    files = life.files_of(tmp_path)
     for name in ("keep_modules", "acknowledge_at_once"):
         monkeypatch.setattr(spark_tasks, name, lambda: None)
     monkeypatch.setattr(spark_tasks, "_context", lambda: SimpleNamespace(getLocalProperty=lambda name: None))
     merged = 0
     for _ in range(60):
-        batch = BatchId(join.query, join.run, join.number)
+        batch = life.batch_of(join)
         monkeypatch.setattr(spark_tasks, "micro_batch", lambda lookup, batch=batch: batch)
-        descriptors = [join.ingest(batch, name, table) for name, table in rows(join.number).items()]
+        descriptors = life.ingest_all(join, batch, rows(join.number))
         told = [
             {"task": task, "descriptor": encode_checked(descriptor)}
             for task in range(TASKS)
@@ -110,7 +95,7 @@ def test_tasks_that_share_a_partition_are_all_settled_before_its_first_result(tm
         ]
         received = pa.RecordBatch.from_pylist(told, spark_tasks._DESCRIPTORS)
         assert next(spark_tasks.JoinTask(join.operator.spec)(iter([received]))).num_rows
-        jobs = {(job.merge, job.part) for job in newest(tmp_path).plan.assignments}
+        jobs = {(job.merge, job.part) for job in life.newest(tmp_path).plan.assignments}
         done = {(receipt.merge, receipt.part) for receipt in read_receipts(files, lambda merge, part: True)}
         assert jobs <= done
         merged += len(jobs)

@@ -8,10 +8,8 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
+from tests import life
 from watersmeet.errors import UsageError
-from watersmeet.local.join import LocalJoin
-from watersmeet.log.files import LocalFiles
-from watersmeet.log.manifests import list_manifests, read_manifest
 
 SCHEMA = pa.schema({"id": pa.int64(), "k": pa.int64()})
 
@@ -23,31 +21,24 @@ def rows(seed: int, count: int) -> pa.Table:
 
 @pytest.mark.parametrize("on", ["l.k = r.k", "abs(l.k - r.k) <= 1", "l.k + r.k > 30"])
 def test_each_partition_is_stored_by_itself_and_results_stay_the_same(tmp_path, on):
-    def life(partitions: int) -> tuple[Counter, list[int]]:
+    def outcome(partitions: int) -> tuple[Counter, list[int]]:
         state = tmp_path / str(partitions)
-        join = LocalJoin(
-            {"l": SCHEMA, "r": SCHEMA},
-            on=on,
-            select=["l.id AS a", "r.id AS b"],
-            state=str(state),
-            partitions=partitions,
-        )
+        join = life.start(SCHEMA, state, on, select=["l.id AS a", "r.id AS b"], partitions=partitions)
         found: Counter = Counter()
         for seed in range(3):
-            result = join.batch(l=rows(seed, 100), r=rows(seed + 50, 90).to_batches(max_chunksize=40))
-            found += Counter(zip(result["a"].to_pylist(), result["b"].to_pylist(), strict=True))
-        files = LocalFiles(state).under("join", "local")
-        newest = read_manifest(files, list_manifests(files)[-1])
-        return found, sorted(run.rows for run in newest.fresh)
+            right = rows(seed + 50, 90).to_batches(max_chunksize=40)
+            found += life.multiset(join.batch(l=rows(seed, 100), r=right))
+            life.check_plan(join)
+        return found, sorted(run.rows for run in life.newest(state).fresh)
 
-    whole, runs = life(1)
+    whole, runs = outcome(1)
     assert runs == [90, 100]
-    cut, runs = life(8)
+    cut, runs = outcome(8)
     assert runs == [11] * 6 + [12] * 6 + [13] * 4
     assert cut == whole
 
 
 def test_an_unknown_input_is_refused(tmp_path):
-    join = LocalJoin({"l": SCHEMA, "r": SCHEMA}, on="l.k = r.k", state=str(tmp_path), partitions=2)
+    join = life.start(SCHEMA, tmp_path, partitions=2)
     with pytest.raises(UsageError, match="there is no input x"):
         join.batch(x=rows(1, 5))

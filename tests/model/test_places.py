@@ -13,9 +13,8 @@ import pyarrow.parquet as pq
 import pytest
 
 import watersmeet
+from tests import life
 from watersmeet import failpoints, table
-from watersmeet.engine.operator import _KEPT
-from watersmeet.engine.spec import Settings
 from watersmeet.local.join import LocalJoin
 from watersmeet.log.clean import remove_stale_batches
 from watersmeet.log.files import LocalFiles
@@ -58,17 +57,13 @@ def rows(seed: int, count: int = 20) -> pa.Table:
 
 
 def join(place, how=SCHEMA, **more) -> LocalJoin:
-    settings = Settings(
-        state=str(place),
-        tasks=2,
-        grace_s=-1.0,
-        retain_batches=1,
-        cache=more.pop("cache", None),
-        limits=Limits(fan_in=2, clean_every_batches=2, output_rows=5),
-    )
-    return LocalJoin(
-        {"l": SCHEMA, "r": how}, on="l.k = r.k", select=["l.x"], state=str(place), settings=settings, **more
-    )
+    settings = {
+        "grace_s": -1.0,
+        "retain_batches": 1,
+        "cache": more.pop("cache", None),
+        "limits": Limits(fan_in=2, clean_every_batches=2, output_rows=5),
+    }
+    return life.start({"l": SCHEMA, "r": how}, place, select=["l.x"], settings=settings, **more)
 
 
 def test_every_named_place_is_reached(tmp_path, bucket, reached):
@@ -84,9 +79,9 @@ def _live_and_restart(place: Path) -> None:
     running = join(place)
     for number in range(6):
         running.batch(l=rows(number), r=rows(number + 1))
-    newest = max((place / "join" / "local" / "manifests").iterdir())
+    newest = max((life.files_of(place).root / "manifests").iterdir())
     newest.with_name(draft_of(newest.name, uuid.uuid4().hex)).touch()
-    running = running.restarted()
+    running = life.restarted(running)
     for number in range(6):
         running.batch(l=rows(number), r=rows(number + 1))
 
@@ -114,10 +109,10 @@ def _prepare_and_drop_tables(place: Path) -> None:
     orphan.touch()
     os.utime(orphan, (1, 1))
     LocalFiles(place / "state").delete_folder("j0")
-    running = running.restarted()
+    running = life.restarted(running)
     for _ in range(3):
         running.batch(l=rows(0))
-    _KEPT.clear()
+    life.forget()
 
 
 def _forget_batch_joins(place: Path) -> None:
@@ -130,6 +125,6 @@ def _forget_batch_joins(place: Path) -> None:
 def _use_a_bucket(cache: Path, bucket: str) -> None:
     running = join(f"{bucket}/state", cache=str(cache / "one"))
     running.batch(l=rows(0))
-    _KEPT.clear()
+    life.forget()
     join(f"{bucket}/state", cache=str(cache / "two"), number=1).batch(r=rows(0))
-    _KEPT.clear()
+    life.forget()

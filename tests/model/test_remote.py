@@ -16,9 +16,8 @@ from moto.s3.responses import S3Response
 from typer.testing import CliRunner
 
 import watersmeet as wm
+from tests import life
 from watersmeet.cli.main import app
-from watersmeet.engine.operator import _KEPT
-from watersmeet.engine.spec import Settings
 from watersmeet.errors import ConfigError, CorruptFile, WatersmeetError
 from watersmeet.local.join import LocalJoin
 from watersmeet.log.files import open_files
@@ -29,16 +28,8 @@ SCHEMA = pa.schema({"k": pa.int64(), "x": pa.int64()})
 
 
 def join(place: str, cache, run: str = "a", number: int = 0, cache_bytes: int | None = None) -> LocalJoin:
-    settings = Settings(state=place, tasks=2, cache=str(cache), cache_bytes=cache_bytes)
-    return LocalJoin(
-        {"l": SCHEMA, "r": SCHEMA},
-        on="l.k = r.k",
-        select=["l.x", "r.x AS y"],
-        state=place,
-        settings=settings,
-        run=run,
-        number=number,
-    )
+    settings = {"cache": str(cache), "cache_bytes": cache_bytes}
+    return life.start(SCHEMA, place, select=["l.x", "r.x AS y"], settings=settings, run=run, number=number)
 
 
 def table(*rows: tuple[int, int]) -> pa.Table:
@@ -49,7 +40,7 @@ def test_a_join_keeps_its_state_in_a_bucket_and_resumes_on_another_machine(bucke
     first = join(f"{bucket}/state", tmp_path / "one")
     first.batch(l=table((1, 10), (2, 20)))
     assert first.batch(r=table((1, 5))).to_pylist() == [{"x": 10, "y": 5}]
-    _KEPT.clear()
+    life.forget()
     second = join(f"{bucket}/state", tmp_path / "two", run="b", number=2)
     assert second.batch(r=table((2, 6))).to_pylist() == [{"x": 20, "y": 6}]
     assert list((tmp_path / "two").rglob("*.arrow")), "history was not cached"
@@ -82,13 +73,13 @@ def test_a_damaged_local_copy_is_fetched_anew_and_a_damaged_object_is_an_error(b
     content = bytearray(copy.read_bytes())
     content[len(content) // 2] ^= 1
     copy.write_bytes(bytes(content))
-    _KEPT.clear()
+    life.forget()
     assert join(place, tmp_path, "b", 1).batch(r=table((1, 5))).to_pylist() == [{"x": 10, "y": 5}]
     files = open_files(place)
     (info,) = files.under("join", "local").entries("runs/l")
     with files.filesystem.open_output_stream(f"{files.base}/join/local/runs/l/{info.name}") as target:
         target.write(bytes(content))
-    _KEPT.clear()
+    life.forget()
     copy.unlink()
     with pytest.raises(CorruptFile, match="of batch 0 in s3://"):
         join(place, tmp_path, "c", 2).batch(r=table((1, 6)))
@@ -98,7 +89,7 @@ def test_the_cache_makes_room_for_what_is_read_last(bucket, tmp_path):
     running = join(f"{bucket}/state", tmp_path / "one", cache_bytes=1)
     for number in range(4):
         running.batch(l=table((number, number)))
-    _KEPT.clear()
+    life.forget()
     later = join(f"{bucket}/state", tmp_path / "other", "b", 4, cache_bytes=1)
     assert len(later.batch(r=table(*((k, 0) for k in range(4))))) == 4
     assert len(list((tmp_path / "other").rglob("*.arrow"))) == 1

@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import replace
 
-import duckdb
 import numpy as np
 import pyarrow as pa
 import pytest
 
-from watersmeet.engine.spec import Settings
+from tests import life
 from watersmeet.errors import StateMismatch
 from watersmeet.local.join import LocalJoin
 from watersmeet.log.files import LocalFiles
-from watersmeet.log.manifests import list_manifests, read_manifest
 from watersmeet.log.starts import STARTS
 from watersmeet.model.facts import SchemePlan
 from watersmeet.model.limits import Limits
@@ -33,20 +30,11 @@ def rows(seed: int, count: int = 200) -> pa.Table:
 
 
 def start(state, on: str, **how) -> LocalJoin:
-    return LocalJoin(
-        {"l": SCHEMA, "r": SCHEMA}, on=on, select=["l.id AS a", "r.id AS b"], state=str(state), **how
-    )
+    return life.start(SCHEMA, state, on, select=["l.id AS a", "r.id AS b"], **how)
 
 
 def expected(on: str, left: pa.Table, right: pa.Table) -> Counter:
-    with duckdb.connect() as con:
-        con.register("l", left)
-        con.register("r", right)
-        return Counter(con.execute(f"SELECT l.id, r.id FROM l JOIN r ON {on}").fetchall())
-
-
-def found(*tables: pa.Table) -> Counter:
-    return Counter(pair for t in tables for pair in zip(t["a"].to_pylist(), t["b"].to_pylist(), strict=True))
+    return life.ask_duckdb(f"SELECT l.id, r.id FROM l JOIN r ON {on}", l=left, r=right)
 
 
 @pytest.mark.parametrize(
@@ -61,17 +49,17 @@ def test_conditions_may_be_written_in_another_order(tmp_path, one, other):
     left, right = rows(1), rows(2)
     first = start(tmp_path, one)
     before = first.batch(l=left)
-    after = replace(first.restarted(), on=other).batch(r=right)
+    after = life.restarted(first, on=other).batch(r=right)
     want = expected(one, left, right)
     assert want
-    assert found(before, after) == want
+    assert life.multiset(before, after) == want
 
 
 def test_a_start_does_not_read_the_claims_of_all_before_it(tmp_path, monkeypatch):
     join = start(tmp_path, "l.x = r.x")
     for seed in range(12):
         join.batch(l=rows(seed, 5))
-        join = join.restarted()
+        join = life.restarted(join)
     read, claims = LocalFiles.read, []
 
     def reading(files: LocalFiles, path: str) -> bytes:
@@ -88,27 +76,26 @@ def test_what_makes_the_order_key_may_not_change(tmp_path):
     first = start(tmp_path, "l.x < r.x + 300")
     first.batch(l=rows(1))
     with pytest.raises(StateMismatch, match="sorted by"):
-        replace(first.restarted(), ansi=False).batch(r=rows(2))
+        life.restarted(first, ansi=False).batch(r=rows(2))
 
 
 def test_the_number_of_cells_may_not_change_and_the_error_says_what_to_do(tmp_path):
     first = start(tmp_path, "l.x <> r.x", tasks=2)
     first.batch(l=rows(1))
     with pytest.raises(StateMismatch, match="pass cells=2"):
-        replace(first.restarted(), tasks=4).batch(r=rows(2))
+        life.restarted(first, tasks=4).batch(r=rows(2))
 
 
 def test_another_mapping_takes_effect_at_once_and_is_an_event(tmp_path):
     left, right, more = rows(1), rows(2), rows(3)
     first = start(tmp_path, "l.x <> r.x", mapping=(2, 4))
     results = [first.batch(l=left, r=right)]
-    second = replace(first.restarted(), mapping=(4, 2))
+    second = life.restarted(first, mapping=(4, 2))
     results.append(second.batch(l=more))
-    third = replace(second.restarted(), mapping=None, cells=8)
+    third = life.restarted(second, mapping=None, cells=8)
     results.append(third.batch())
-    assert found(*results) == expected("l.x <> r.x", pa.concat_tables([left, more]), right)
-    files = LocalFiles(tmp_path / "join" / "local")
-    plan = read_manifest(files, list_manifests(files)[1]).plan.scheme
+    assert life.multiset(*results) == expected("l.x <> r.x", pa.concat_tables([left, more]), right)
+    plan = life.manifests(tmp_path)[1].plan.scheme
     assert isinstance(plan, GridPlan)
     assert plan.shapes == (GridShape(4, 2),)
     assert [(r.event.reason, r.batch) for r in plan.relocations] == [("asked", 1)]
@@ -126,7 +113,7 @@ def test_a_condition_on_one_input_guards_the_others(tmp_path, on):
     """Rows that it drops are not computed with: some of them would overflow."""
     left, right = rows(1), rows(2)
     join = start(tmp_path, on)
-    assert found(join.batch(l=left), join.batch(r=right)) == expected(on, left, right)
+    assert life.multiset(join.batch(l=left), join.batch(r=right)) == expected(on, left, right)
 
 
 def test_small_batches_do_not_distort_the_mapping(tmp_path):
@@ -134,21 +121,18 @@ def test_small_batches_do_not_distort_the_mapping(tmp_path):
     join = start(tmp_path, "l.x <> r.x", cells=64)
     for seed in range(3):
         join.batch(l=rows(2 * seed, 20), r=rows(2 * seed + 1, 1000))
-    files = LocalFiles(tmp_path / "join" / "local")
-    plan = read_manifest(files, list_manifests(files)[-1]).plan.scheme
+    plan = life.newest(tmp_path).plan.scheme
     assert isinstance(plan, GridPlan)
     assert plan.shapes == (GridShape(1, 64),)
 
 
 def test_one_key_on_all_rows_is_merged_within_bounds(tmp_path):
-    small = Settings(state=str(tmp_path), tasks=2, limits=Limits(fan_in=2, part_rows=100))
+    small = {"limits": Limits(fan_in=2, part_rows=100)}
     same = rows(1, 400).set_column(1, SCHEMA.field("x"), pa.array([7] * 400, pa.int32()))
     join = start(tmp_path, "l.x = r.x", strategy="grid", cells=16, settings=small)
     for _ in range(8):
         join.batch(l=same)
-    files = LocalFiles(tmp_path / "join" / "local")
-    live = read_manifest(files, list_manifests(files)[-1]).live
-    merged = [run.rows for run in live if "-m0" in run.path]
+    merged = [run.rows for run in life.newest(tmp_path).live if "-m0" in run.path]
     assert merged
     assert max(merged) <= 200
 
@@ -156,18 +140,13 @@ def test_one_key_on_all_rows_is_merged_within_bounds(tmp_path):
 def test_a_contradictory_band_of_floats_is_left_to_the_predicate(tmp_path):
     """Spark rounds: at 1e20 one more and half more are the same number."""
     schema = pa.schema({"x": pa.float64()})
-    join = LocalJoin(
-        {"l": schema, "r": schema},
-        on="l.x >= r.x + 1D AND l.x <= r.x + 0.5D",
-        select=["l.x"],
-        state=str(tmp_path),
-    )
+    join = life.start(schema, tmp_path, "l.x >= r.x + 1D AND l.x <= r.x + 0.5D", select=["l.x"])
     table = pa.table({"x": [1e20, 2e20, 5.0]})
     assert len(join.batch(l=table, r=table)) == 2
 
 
 def test_a_result_without_columns_of_the_inputs_has_all_rows(tmp_path):
-    join = LocalJoin({"l": SCHEMA, "r": SCHEMA}, on="l.x = r.x", select=["1 AS one"], state=str(tmp_path))
+    join = life.start(SCHEMA, tmp_path, "l.x = r.x", select=["1 AS one"])
     left, right = rows(1), rows(2)
     assert len(join.batch(l=left, r=right)) == expected("l.x = r.x", left, right).total()
 
@@ -178,8 +157,7 @@ def test_equal_rows_are_spread_over_the_sections_and_a_change_counts_them(tmp_pa
     join = start(tmp_path, "l.x <> r.x", cells=8)
     join.batch(l=same, r=same)
     join.batch(r=pa.concat_tables([same] * 16))
-    files = LocalFiles(tmp_path / "join" / "local")
-    first, second = (read_manifest(files, name) for name in list_manifests(files))
+    first, second = life.manifests(tmp_path)
     for run in first.fresh:
         assert max(run.sections) <= 1.3 * run.rows / len(run.sections)
     assert isinstance(second.plan.scheme, GridPlan)
@@ -205,8 +183,7 @@ def skewed(seed: int, count: int = 120) -> pa.Table:
 
 
 def plans(state) -> list[SchemePlan]:
-    files = LocalFiles(state / "join" / "local")
-    return [read_manifest(files, name).plan.scheme for name in list_manifests(files)]
+    return [manifest.plan.scheme for manifest in life.manifests(state)]
 
 
 @pytest.mark.parametrize("on", ["l.x = r.x", "l.x = r.x AND l.y < r.y"])
@@ -224,12 +201,12 @@ def test_hash_and_hypercube_follow_each_other_with_any_number_of_tasks(tmp_path,
     join = start(tmp_path, on)
     left, right, results = [], [], []
     for number, (strategy, tasks) in enumerate(lives):
-        join = replace(join.restarted(), strategy=strategy, tasks=tasks)
+        join = life.restarted(join, strategy=strategy, tasks=tasks)
         for seed in (2 * number, 2 * number + 1):
             left.append(skewed(seed))
             right.append(skewed(100 + seed if seed < 10 else seed + 20))
             results.append(join.batch(l=left[-1], r=right[-1]))
-    assert found(*results) == expected(on, pa.concat_tables(left), pa.concat_tables(right))
+    assert life.multiset(*results) == expected(on, pa.concat_tables(left), pa.concat_tables(right))
     made = plans(tmp_path)
     for plan, (strategy, tasks) in zip(made[1::2], lives, strict=True):
         assert isinstance(plan, HashPlan if strategy == "hash" else CubePlan)
@@ -245,12 +222,12 @@ def test_a_hypercube_goes_on_where_runs_list_no_keys(tmp_path):
         join = start(tmp_path, "l.x = r.x", strategy="hypercube", tasks=3)
         results = [join.batch(l=skewed(1), r=skewed(2))]
     assert all(isinstance(plan, CubePlan) and not plan.heavy for plan in plans(tmp_path))
-    join = join.restarted()
+    join = life.restarted(join)
     results.append(join.batch(l=skewed(3), r=skewed(4)))
     want = expected(
         "l.x = r.x", pa.concat_tables([skewed(1), skewed(3)]), pa.concat_tables([skewed(2), skewed(4)])
     )
-    assert found(*results) == want
+    assert life.multiset(*results) == want
     cube = plans(tmp_path)[-1]
     assert isinstance(cube, CubePlan)
     [heavy] = [one for one in cube.heavy if one.label == "7"]
@@ -261,12 +238,12 @@ def test_a_hypercube_goes_on_where_runs_list_no_keys(tmp_path):
 def test_a_biclique_of_one_unit_a_side_stores_as_a_hash_join_does(tmp_path):
     join = start(tmp_path, "l.x = r.x", strategy="biclique", tasks=4)
     results = [join.batch(l=skewed(1), r=skewed(2))]
-    join = replace(join.restarted(), strategy="hypercube", tasks=3)
+    join = life.restarted(join, strategy="hypercube", tasks=3)
     results.append(join.batch(l=skewed(3), r=skewed(4)))
-    join = replace(join.restarted(), strategy="biclique", tasks=5, groups=3)
+    join = life.restarted(join, strategy="biclique", tasks=5, groups=3)
     results.append(join.batch(l=skewed(5)))
     left, right = (pa.concat_tables(map(skewed, seeds)) for seeds in ((1, 3, 5), (2, 4)))
-    assert found(*results) == expected("l.x = r.x", left, right)
+    assert life.multiset(*results) == expected("l.x = r.x", left, right)
 
 
 @pytest.mark.parametrize(
@@ -285,9 +262,9 @@ def test_the_units_of_a_biclique_may_not_become_others(tmp_path, change):
     with pytest.raises(
         StateMismatch, match=r"stored for a biclique's units in 2 parts \(by its tasks= and groups="
     ):
-        replace(join.restarted(), **change).batch(r=skewed(2))
-    second = replace(join.restarted(), tasks=3).batch(r=skewed(2))
-    assert found(first, second) == expected("l.x = r.x", skewed(1), skewed(2))
+        life.restarted(join, **change).batch(r=skewed(2))
+    second = life.restarted(join, tasks=3).batch(r=skewed(2))
+    assert life.multiset(first, second) == expected("l.x = r.x", skewed(1), skewed(2))
 
 
 @pytest.mark.parametrize(
@@ -307,9 +284,9 @@ def test_a_biclique_takes_other_tasks_where_the_guide_says_so(tmp_path, before, 
     """As long as tasks / (2 groups), rounded up, stays the same."""
     join = start(tmp_path, "l.x = r.x", strategy="biclique", groups=groups, tasks=before)
     first = join.batch(l=skewed(1))
-    again = replace(join.restarted(), tasks=after)
+    again = life.restarted(join, tasks=after)
     if safe:
-        assert found(first, again.batch(r=skewed(2))) == expected("l.x = r.x", skewed(1), skewed(2))
+        assert life.multiset(first, again.batch(r=skewed(2))) == expected("l.x = r.x", skewed(1), skewed(2))
         return
     with pytest.raises(StateMismatch, match=r"by its tasks= and groups="):
         again.batch(r=skewed(2))
@@ -317,13 +294,7 @@ def test_a_biclique_takes_other_tasks_where_the_guide_says_so(tmp_path, before, 
 
 def test_a_label_is_the_value_and_several_keys_are_listed_with_commas(tmp_path):
     schema = pa.schema({"k": pa.string(), "m": pa.int64(), "id": pa.int64()})
-    join = LocalJoin(
-        {"l": schema, "r": schema},
-        on="l.k = r.k AND l.m = r.m",
-        select=["l.id AS a"],
-        state=str(tmp_path),
-        strategy="hypercube",
-    )
+    join = life.start(schema, tmp_path, "l.k = r.k AND l.m = r.m", select=["l.id AS a"], strategy="hypercube")
     hot = pa.table({"k": ["x" * 60] * 50 + ["y"] * 50, "m": [1] * 100, "id": range(100)})
     assert len(join.batch(l=hot, r=hot)) == 5000
     cube = plans(tmp_path)[-1]
@@ -341,7 +312,5 @@ def test_a_hot_key_that_python_cannot_say_is_joined_all_the_same(tmp_path, kind,
     schema = pa.schema({"k": kind, "x": pa.int64()})
     keys = pa.array([value] * 100, pa.int32() if kind == pa.date32() else pa.int64()).view(kind)
     rows = pa.table({"k": keys, "x": range(100)}, schema=schema)
-    join = LocalJoin(
-        {"l": schema, "r": schema}, on="l.k = r.k", select=["l.x"], state=str(tmp_path), strategy=strategy
-    )
+    join = life.start(schema, tmp_path, select=["l.x"], strategy=strategy)
     assert join.count(l=rows, r=rows) == 10_000

@@ -7,7 +7,6 @@ one, these would be lost; if it made rows wait that had been answered, they woul
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -17,7 +16,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from tests.model.test_tables import Clock
+from tests import life
+from tests.life import Clock
 from watersmeet import TableError, table
 from watersmeet.local.join import LocalJoin
 
@@ -33,19 +33,14 @@ def write_table(folder: Path, factor: int) -> None:
 
 def start(folder: Path, clock: Clock, refresh: str | None = None, **how) -> LocalJoin:
     products = table(folder / "table.parquet", key="k", page_rows=4, in_place=False, refresh=refresh)
-    return LocalJoin(
-        {"s": SCHEMA, "t": products},
-        on="s.k = t.k",
-        select=["s.x", "t.x AS y"],
-        state=str(folder / "state"),
-        max_delay_s=DELAY_S,
-        clock=clock,
-        **how,
-    )
+    how = {"select": ["s.x", "t.x AS y"], "max_delay_s": DELAY_S, "clock": clock, **how}
+    return life.start({"s": SCHEMA, "t": products}, folder / "state", "s.k = t.k", **how)
 
 
 def emitted(join: LocalJoin, rows: pa.Table) -> Counter:
-    return Counter(map(tuple, (row.values() for row in join.batch(s=rows).to_pylist())))
+    found = life.multiset(join.batch(s=rows))
+    life.check_plan(join)
+    return found
 
 
 def stream(keys: list[int], first: int) -> pa.Table:
@@ -79,7 +74,7 @@ def test_a_replay_emits_what_its_first_attempt_emitted(tmp_path_factory, steps, 
             clock.now += down_s
             # A start may also give up the delay; the replay must not answer what waited in the first attempt.
             delay_s = 0.0 if ends_delay else DELAY_S
-            join = replace(join.restarted(at=join.number - 1), max_delay_s=delay_s)
+            join = life.restarted(join, at=join.number - 1, max_delay_s=delay_s)
             assert emitted(join, rows) == first
     for _ in range(3):
         clock.now += DELAY_S + 1
@@ -97,7 +92,7 @@ def test_rows_that_waited_in_the_first_attempt_wait_in_the_replay(tmp_path):
     rows = stream([1, 2, 19], 0)
     assert not emitted(join, rows)
     clock.now += 60
-    join = join.restarted(at=0)
+    join = life.restarted(join, at=0)
     assert not emitted(join, rows)
     assert emitted(join, stream([], 0)) == Counter([(0, 1), (1, 2), (2, 19)])
 
@@ -112,7 +107,7 @@ def test_a_table_that_changed_before_the_replay_is_used_from_the_next_batch_on(t
     assert bool(first) != waited
     write_table(tmp_path, 100)
     clock.now += 60
-    join = join.restarted(at=0)
+    join = life.restarted(join, at=0)
     assert emitted(join, rows) == first
     # What waits is answered from the version that it was located in; then the new one counts.
     clock.now += 60
@@ -131,7 +126,7 @@ def test_another_batch_of_the_same_number_after_a_roll_back_loses_nothing(tmp_pa
     emitted(join, stream([1], 0))
     clock.now += 6
     emitted(join, stream([2], 1))
-    join = join.restarted(at=1)
+    join = life.restarted(join, at=1)
     results = emitted(join, stream([9, 17, 17], 10))
     for _ in range(3):
         clock.now += DELAY_S + 1
@@ -148,7 +143,7 @@ def test_nothing_waits_beyond_a_change_of_the_table_in_a_replay_with_other_rows(
     write_table(tmp_path, 100)
     clock.now += 3
     emitted(join, stream([2], 1))
-    join = join.restarted(at=1)
+    join = life.restarted(join, at=1)
     results = emitted(join, stream([2, 9, 17, 17], 10))
     for _ in range(3):
         clock.now += DELAY_S + 5
@@ -163,7 +158,7 @@ def test_a_replay_does_not_decide_anew_because_the_table_cannot_be_reached(tmp_p
     assert not emitted(join, stream([1, 2, 19], 0))
     clock.now += 60
     write_table(tmp_path, 2)
-    join = join.restarted(at=0)
+    join = life.restarted(join, at=0)
 
     def away(*_):
         raise TableError("the table is unreachable")
@@ -172,4 +167,4 @@ def test_a_replay_does_not_decide_anew_because_the_table_cannot_be_reached(tmp_p
         patch.setattr("watersmeet.tables.source.PreparedTable.at", away)
         with pytest.raises(TableError, match="unreachable"):
             emitted(join, stream([1, 2, 19], 0))
-    assert not emitted(join.restarted(at=0), stream([1, 2, 19], 0))
+    assert not emitted(life.restarted(join, at=0), stream([1, 2, 19], 0))

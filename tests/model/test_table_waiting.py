@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from pathlib import Path
 
 import numpy as np
@@ -9,55 +10,61 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from tests.model.test_tables import Clock
+from tests import life
+from tests.life import Clock
 from watersmeet import TableError, UsageError, table
-from watersmeet.engine.spec import Settings
 from watersmeet.local.join import LocalJoin
-from watersmeet.log.files import LocalFiles, open_files
-from watersmeet.log.manifests import list_manifests, read_manifest
-from watersmeet.model.facts import BatchId, Manifest
+from watersmeet.log.files import open_files
 from watersmeet.model.limits import Limits
 from watersmeet.schemes.table.facts import PagePlan, TableVersion
 from watersmeet.tables.parquet import OpenParquet
 from watersmeet.tables.prepare import prepare
 from watersmeet.tables.sorted_copy import OpenSortedCopy
 from watersmeet.tables.source import PreparedTable
+from watersmeet.tables.spec import Table
 
 SCHEMA = pa.schema([("k", pa.int64()), ("x", pa.int64())])
 DELAY_S = 5.0
 
 
-def newest(join: LocalJoin, state: Path) -> Manifest:
-    files = LocalFiles(state / join.operator.spec.name / join.query)
-    return read_manifest(files, list_manifests(files)[-1])
+def start(folder: Path, products: Table, **how) -> LocalJoin:
+    how = {"select": ["s.x", "t.x AS y"], **how}
+    return life.start({"s": SCHEMA, "t": products}, folder / "state", "s.k = t.k", **how)
+
+
+def answered(join: LocalJoin, tasks: Iterable[int]) -> int:
+    """The results of the next batch if tasks come to it in this order; it has a row for each of two files."""
+    batch, rows = life.batch_of(join), pa.table([[5, 105], [join.number] * 2], schema=SCHEMA)
+    descriptor = life.ingest(join, batch, "s", rows)
+    found = sum(len(life.task_rows(join, batch, task, [descriptor])) for task in tasks)
+    join.number += 1
+    return found
 
 
 def test_the_manifest_does_not_grow_while_something_always_waits(tmp_path):
     """Each batch brings a row for another page, a second apart: at any time some five wait."""
     keys = np.arange(100)
     pq.write_table(pa.table([keys, keys], schema=SCHEMA), tmp_path / "table.parquet")
-    clock, state = Clock(), tmp_path / "state"
-    join = LocalJoin(
-        {"s": SCHEMA, "t": table(tmp_path / "table.parquet", key="k", page_rows=1, in_place=False)},
-        on="s.k = t.k",
-        select=["s.x", "t.x AS y"],
-        state=str(state),
+    clock = Clock()
+    join = start(
+        tmp_path,
+        table(tmp_path / "table.parquet", key="k", page_rows=1, in_place=False),
         tasks=1,
-        settings=Settings(state=str(state), tasks=1, grace_s=0.0, limits=Limits(clean_every_batches=4)),
+        settings={"grace_s": 0.0, "limits": Limits(clean_every_batches=4)},
         max_delay_s=DELAY_S,
         clock=clock,
     )
-    answered = []
+    files, found = life.files_of(tmp_path / "state", join.operator.spec.name), []
     for number in range(60):
         clock.now += 1
         rows = pa.table([[number % 100], [number]], schema=SCHEMA)
-        answered += join.batch(s=rows).column("x").to_pylist()
-        manifest = newest(join, state)
+        found += join.batch(s=rows).column("x").to_pylist()
+        manifest = life.newest(files)
         pages = manifest.plan.scheme
         assert isinstance(pages, PagePlan) and pages.waiting_rows == min(number + 1, DELAY_S)
         assert {one.batch for one in pages.arrivals} == {run.batch for run in manifest.live}
         assert len(pages.arrivals) <= DELAY_S + 1
-    assert answered == list(range(60 - int(DELAY_S)))
+    assert found == list(range(60 - int(DELAY_S)))
 
 
 def test_pages_that_were_cut_anew_are_not_taken_for_the_old_ones(tmp_path):
@@ -80,28 +87,16 @@ def test_a_change_is_seen_whichever_task_plans_the_batch(tmp_path, in_place):
     """
     folder, clock = tmp_path / "table", Clock()
     folder.mkdir()
-    join = LocalJoin(
-        {"s": SCHEMA, "t": table(folder_of(folder, 0), key="k", page_rows=10, in_place=in_place, refresh=60)},
-        on="s.k = t.k",
-        select=["s.x", "t.x AS y"],
-        state=str(tmp_path / "state"),
-        tasks=2,
-        clock=clock,
-    )
-
-    def answered(number: int) -> int:
-        """Rows of a batch that the last task comes to first."""
-        batch = BatchId(join.query, join.run, number)
-        descriptor = join.ingest(batch, "s", pa.table([[5, 105], [number, number]], schema=SCHEMA))
-        return sum(rows.num_rows for task in (1, 0) for rows in join.operator.join(batch, task, [descriptor]))
-
-    assert answered(0) == 1
+    products = table(folder_of(folder, 0), key="k", page_rows=10, in_place=in_place, refresh=60)
+    join = start(tmp_path, products, clock=clock)
+    last_first = (1, 0)
+    assert answered(join, last_first) == 1
     folder_of(folder, 100)
     clock.now += 30
-    assert [answered(number) for number in (1, 2, 3)] == [1, 1, 1]
+    assert [answered(join, last_first) for _ in range(3)] == [1, 1, 1]
     clock.now += 31
     # Found by one task, planned with by the other, used.
-    assert [answered(number) for number in (4, 5, 6)] == [1, 1, 2]
+    assert [answered(join, last_first) for _ in range(3)] == [1, 1, 2]
 
 
 def looks(monkeypatch: pytest.MonkeyPatch) -> list[bool]:
@@ -121,25 +116,20 @@ def looks(monkeypatch: pytest.MonkeyPatch) -> list[bool]:
 def test_a_table_is_looked_at_once_a_batch_if_nothing_may_be_old(tmp_path, monkeypatch, tasks):
     folder, clock, seen = tmp_path / "table", Clock(), looks(monkeypatch)
     folder.mkdir()
-    join = LocalJoin(
-        {"s": SCHEMA, "t": table(folder_of(folder, 0), key="k", in_place=False, refresh=0)},
-        on="s.k = t.k",
-        select=["s.x", "t.x AS y"],
-        state=str(tmp_path / "state"),
-        clock=clock,
-    )
+    join = start(tmp_path, table(folder_of(folder, 0), key="k", in_place=False, refresh=0), clock=clock)
 
-    def answered(number: int) -> int:
-        clock.now += 1
-        batch = BatchId(join.query, join.run, number)
-        descriptor = join.ingest(batch, "s", pa.table([[5, 105], [number, number]], schema=SCHEMA))
-        return sum(rows.num_rows for task in tasks for rows in join.operator.join(batch, task, [descriptor]))
+    def three_seconds() -> list[int]:
+        found = []
+        for _ in range(3):
+            clock.now += 1
+            found.append(answered(join, tasks))
+        return found
 
-    assert [answered(number) for number in range(3)] == [1, 1, 1]
+    assert three_seconds() == [1, 1, 1]
     assert seen == 3 * [tasks[0] == 0]
     folder_of(folder, 100)
     # Whoever may bring it into order does so in the first batch, where another has found it in vain.
-    assert [answered(number) for number in range(3, 6)][-1] == 2
+    assert three_seconds()[-1] == 2
     assert seen[3:5] == ([True, True] if tasks[0] == 0 else [False, True])
 
 
@@ -150,12 +140,8 @@ def test_files_are_brought_into_the_state_where_rows_may_wait(tmp_path, delay_s)
     pq.write_table(pa.table([keys, keys], schema=SCHEMA), tmp_path / "table.parquet", row_group_size=500)
 
     def kind(in_place: bool | None) -> type:
-        join = LocalJoin(
-            {"s": SCHEMA, "t": table(tmp_path / "table.parquet", key="k", in_place=in_place)},
-            on="s.k = t.k",
-            state=str(tmp_path / "state"),
-            max_delay_s=delay_s,
-        )
+        products = table(tmp_path / "table.parquet", key="k", in_place=in_place)
+        join = start(tmp_path, products, select=None, max_delay_s=delay_s)
         assert join.operator.spec.table is not None
         return type(join.operator.spec.table.source.open())
 

@@ -27,16 +27,11 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from tests.model.plans import check_plan
-from tests.model.test_scripts import KEYS, Crash
+from tests import life
+from tests.model.stream_scripts import KEYS
 from tests.property.pages_helpers import rank
-from watersmeet import failpoints, table
-from watersmeet.engine.spec import Settings
+from watersmeet import table
 from watersmeet.local.join import LocalJoin
-from watersmeet.log.files import LocalFiles
-from watersmeet.log.manifests import list_manifests, read_manifest
-from watersmeet.model.facts import BatchId
-from watersmeet.model.limits import Limits
 from watersmeet.schemes.table.facts import PagePlan
 from watersmeet.tables import prepare
 from watersmeet.tables.parquet import find_files
@@ -71,7 +66,7 @@ class Step:
 
 
 @dataclass(frozen=True)
-class Life:
+class Script:
     place: str
     refresh_s: float | None
     kinds: list[pa.DataType]
@@ -83,6 +78,21 @@ class Life:
     delay_s: float
     memory: int
     strategy: str
+
+    @property
+    def keys(self) -> list[str]:
+        return [f"k{number}" for number in range(len(self.kinds))]
+
+    @property
+    def schema(self) -> pa.Schema:
+        return pa.schema([*zip(self.keys, self.kinds, strict=True), ("x", pa.int64())])
+
+    @property
+    def select(self) -> list[str]:
+        return [*(f"s.{key}" for key in self.keys), "s.x", "t.x AS y"]
+
+    def on(self, residual: bool) -> str:
+        return " AND ".join([*(f"s.{key} = t.{key}" for key in self.keys), *["s.x < t.x"] * residual])
 
 
 @st.composite
@@ -113,7 +123,7 @@ def lives(draw, place):
         pause_s=st.sampled_from([0.0, 1.0, 10.0]),
         delay_s=delays,
     )
-    return Life(
+    return Script(
         place,
         draw(refreshes),
         kinds,
@@ -132,40 +142,18 @@ def _rows(rng: random.Random, keys: list[tuple], most: int) -> list[tuple]:
     return [(*rng.choice(keys), rng.randint(-2, 2)) for _ in range(rng.randint(0, most))]
 
 
-class Clock:
-    def __init__(self):
-        self.now = 1_000_000.0
-
-    def __call__(self):
-        return self.now
+# Of the small pages here some are read and some are not.
+TINY = replace(life.TINY, page_read_rows=3, rows_per_lookup=2)
 
 
-TINY = Limits(
-    clean_every_batches=2,
-    piece_rows=3,
-    output_rows=5,
-    page_read_rows=3,
-    # Of the small pages here some are read and some are not.
-    rows_per_lookup=2,
-)
-
-
-@pytest.fixture(autouse=True)
-def crashing(monkeypatch):
-    def act(name):
-        raise Crash(name)
-
-    monkeypatch.setattr(failpoints, "act", act)
-
-
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow], deadline=None)
+@settings(suppress_health_check=[HealthCheck.too_slow])
 @pytest.mark.parametrize("place", [SORTED_COPY, IN_PLACE, SQLITE])
 @given(data=st.data(), residual=st.booleans())
 def test_every_row_is_answered_exactly_once(place, data, residual):
-    life = data.draw(lives(place))
+    script = data.draw(lives(place))
     with tempfile.TemporaryDirectory() as folder:
-        answered, asked = live(life, Path(folder), residual)
-        assert Counter(answered) == Counter(expected(life, asked, residual))
+        answered, asked = live(script, Path(folder), residual)
+        assert Counter(answered) == Counter(expected(script, asked, residual))
 
 
 OLD, NEW = [(key, 1) for key in range(6)], [(key + 3, 2) for key in range(6)]
@@ -190,9 +178,9 @@ def test_a_row_is_answered_by_the_table_that_it_was_located_in(tmp_path, place, 
     steps = [quiet] * 16
     steps[2] = replace(quiet, change=NEW, crash=crash)
     steps[8] = replace(quiet, change=OLD)
-    life = Life(place, refresh_s, [pa.int64()], OLD, steps, 2, 2, True, delay_s, 1 << 20, "auto")
-    answered, asked = live(life, tmp_path, residual=False)
-    assert Counter(answered) == Counter(expected(life, asked, residual=False))
+    script = Script(place, refresh_s, [pa.int64()], OLD, steps, 2, 2, True, delay_s, 1 << 20, "auto")
+    answered, asked = live(script, tmp_path, residual=False)
+    assert Counter(answered) == Counter(expected(script, asked, residual=False))
     used = [OLD if content == OLD else NEW for _, content in asked]
     assert NEW in used and used[-1] == OLD, "the changes were not seen"
 
@@ -201,7 +189,7 @@ def test_a_row_is_answered_by_the_table_that_it_was_located_in(tmp_path, place, 
 class Place:
     """Where the table is, and all that it ever held."""
 
-    life: Life
+    script: Script
     folder: Path
     schema: pa.Schema
     contents: list[list[tuple]] = field(default_factory=list)
@@ -210,23 +198,23 @@ class Place:
 
     @property
     def table(self) -> Table:
-        keys, rows = self.schema.names[:-1], self.life.page_rows
-        if self.life.place == SQLITE:
+        keys, rows = self.schema.names[:-1], self.script.page_rows
+        if self.script.place == SQLITE:
             address = f"sqlite:///{self.folder / 'shop.db'}"
-            return table(address, key=keys, table="t", page_rows=rows, refresh=self.life.refresh_s)
-        in_place = self.life.place == IN_PLACE
+            return table(address, key=keys, table="t", page_rows=rows, refresh=self.script.refresh_s)
+        in_place = self.script.place == IN_PLACE
         path = self.folder / "table.parquet"
-        return table(path, key=keys, page_rows=rows, in_place=in_place, refresh=self.life.refresh_s)
+        return table(path, key=keys, page_rows=rows, in_place=in_place, refresh=self.script.refresh_s)
 
     def fill(self, rows: list[tuple]) -> None:
         self.contents.append(rows)
-        if self.life.place == SQLITE:
+        if self.script.place == SQLITE:
             self._store(rows)
             return
         path = self.folder / "table.parquet"
-        if self.life.place == IN_PLACE:
+        if self.script.place == IN_PLACE:
             rows = sorted(rows, key=lambda row: [(key is None, rank((key,))) for key in row[:-1]])
-        pq.write_table(columns(rows, self.schema), path, row_group_size=self.life.page_rows)
+        pq.write_table(columns(rows, self.schema), path, row_group_size=self.script.page_rows)
         # Clocks of filesystems are coarse.
         at_ns = (1_700_000_000 + len(self.contents)) * 10**9
         os.utime(path, ns=(at_ns, at_ns))
@@ -245,13 +233,11 @@ class Place:
 
     def used(self, join: LocalJoin) -> int:
         """Which of the contents the rows of the last batch are answered with."""
-        if self.life.place == SQLITE:
+        if self.script.place == SQLITE:
             return len(self.contents) - 1
-        files = LocalFiles(self.folder / "state" / join.operator.spec.name / join.query)
-        (name,) = [
-            one for one in list_manifests(files) if (one.run, one.batch) == (join.run, join.number - 1)
-        ]
-        pages = read_manifest(files, name).plan.scheme
+        last = replace(life.batch_of(join), number=join.number - 1)
+        files = life.files_of(self.folder / "state", join.operator.spec.name)
+        (pages,) = [one.plan.scheme for one in life.manifests(files) if one.batch == last]
         assert isinstance(pages, PagePlan)
         return self.versions[pages.table.folder]
 
@@ -260,33 +246,28 @@ class Place:
 Asked = list[tuple[list[tuple], list[tuple]]]
 
 
-def live(life: Life, folder: Path, residual: bool) -> tuple[list[tuple], Asked]:
+def live(script: Script, folder: Path, residual: bool) -> tuple[list[tuple], Asked]:
     """Run the script; then idle batches until nothing can wait any more."""
-    names = [f"k{number}" for number in range(len(life.kinds))]
-    schema = schema_of(life)
-    place = Place(life, folder, schema)
-    place.fill(life.rows)
-    clock = Clock()
-    on = " AND ".join(f"s.{name} = t.{name}" for name in names) + (" AND s.x < t.x" if residual else "")
-    selected = [*(f"s.{name}" for name in names), "s.x", "t.x AS y"]
-    join = LocalJoin(
+    schema = script.schema
+    place = Place(script, folder, schema)
+    place.fill(script.rows)
+    clock = life.Clock()
+    join = life.start(
         {"s": schema, "t": place.table},
-        on=on,
-        select=selected,
-        state=str(folder / "state"),
-        tasks=life.tasks,
-        settings=Settings(
-            state=str(folder / "state"), tasks=life.tasks, run_rows=4, grace_s=0.0, limits=TINY
-        ),
-        how="left" if life.left else "inner",
-        max_delay_s=life.delay_s,
-        memory=life.memory,
-        strategy=life.strategy,
+        folder / "state",
+        script.on(residual),
+        select=script.select,
+        tasks=script.tasks,
+        settings={"run_rows": 4, "grace_s": 0.0, "limits": TINY},
+        how="left" if script.left else "inner",
+        max_delay_s=script.delay_s,
+        memory=script.memory,
+        strategy=script.strategy,
         clock=clock,
     )
     answers: list[tuple] = []
     asked: Asked = []
-    for step in life.steps:
+    for step in script.steps:
         clock.now += step.pause_s
         if step.change is not None:
             place.fill(step.change)
@@ -296,29 +277,31 @@ def live(life: Life, folder: Path, residual: bool) -> tuple[list[tuple], Asked]:
         if step.crash:
             # Whether or not the place is reached: Spark has not committed the batch, so it comes again.
             dead, number = join, join.number
-            failpoints._POINTS = {step.crash: ("crash", None)}
-            with contextlib.suppress(Crash):
+            with contextlib.suppress(life.Crash), life.crash_at(step.crash):
                 dead.batch(s=rows)
-            failpoints._POINTS = {}
-            join = replace(dead.restarted(at=number), max_delay_s=step.delay_s)
+            dead.number = number
+            join = life.restarted(dead, max_delay_s=step.delay_s)
             if step.zombie:
-                zombie(dead, number, rows)
-        answers += tuples(join.batch(s=rows))
-        check_plan(join, join.number - 1)
+                wake(dead, rows)
+        answers += feed(join, rows)
         asked.append((step.rows, place.contents[place.used(join)]))
     for _ in range(3):
         clock.now += 6
-        answers += tuples(join.batch(s=columns([], schema)))
-        check_plan(join, join.number - 1)
+        answers += feed(join, columns([], schema))
     return answers, asked
 
 
-def zombie(dead: LocalJoin, number: int, rows: pa.Table) -> None:
-    """A task of the old run that wakes up late: whatever it does, nobody takes its results."""
-    batch = BatchId(dead.query, dead.run, number)
+def feed(join: LocalJoin, rows: pa.Table) -> list[tuple]:
+    answers = tuples(join.batch(s=rows))
+    life.check_plan(join)
+    return answers
+
+
+def wake(dead: LocalJoin, rows: pa.Table) -> None:
+    """A task of the old start that wakes up late: whatever it does, nobody takes its results."""
     with contextlib.suppress(Exception):
-        descriptor = dead.ingest(batch, "s", rows)
-        list(dead.operator.join(batch, 0, [descriptor]))
+        batch = life.batch_of(dead)
+        list(dead.operator.join(batch, 0, [life.ingest(dead, batch, "s", rows)]))
 
 
 def columns(rows: list[tuple], schema: pa.Schema) -> pa.Table:
@@ -330,7 +313,7 @@ def columns(rows: list[tuple], schema: pa.Schema) -> pa.Table:
 
 
 def tuples(found: pa.Table) -> list[tuple]:
-    return [normal(row) for row in zip(*(column.to_pylist() for column in found.columns), strict=True)]
+    return [normal(row) for row in life.rows_of(found)]
 
 
 def normal(row: tuple) -> tuple:
@@ -340,19 +323,11 @@ def normal(row: tuple) -> tuple:
     )
 
 
-def schema_of(life: Life) -> pa.Schema:
-    keys = ((f"k{number}", kind) for number, kind in enumerate(life.kinds))
-    return pa.schema([*keys, ("x", pa.int64())])
-
-
-def expected(life: Life, asked: Asked, residual: bool) -> Iterator[tuple]:
-    names = [f"k{number}" for number in range(len(life.kinds))]
-    schema = schema_of(life)
-    on = " AND ".join(f"s.{name} = t.{name}" for name in names) + (" AND s.x < t.x" if residual else "")
-    how = "LEFT" if life.left else "INNER"
-    shown = ", ".join([*(f"s.{name}" for name in names), "s.x", "t.x AS y"])
+def expected(script: Script, asked: Asked, residual: bool) -> Iterator[tuple]:
+    how = "LEFT" if script.left else "INNER"
+    query = f"SELECT {', '.join(script.select)} FROM s {how} JOIN t ON {script.on(residual)}"
     with duckdb.connect() as con:
         for stream, content in asked:
-            con.register("s", columns(stream, schema))
-            con.register("t", columns(content, schema))
-            yield from tuples(con.sql(f"SELECT {shown} FROM s {how} JOIN t ON {on}").to_arrow_table())
+            con.register("s", columns(stream, script.schema))
+            con.register("t", columns(content, script.schema))
+            yield from tuples(con.sql(query).to_arrow_table())

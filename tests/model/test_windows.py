@@ -6,14 +6,11 @@ and are replayed; the query is rolled back over several batches and goes through
 
 from __future__ import annotations
 
-import contextlib
 import tempfile
 from collections import Counter
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
-import duckdb
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -21,42 +18,26 @@ import pytest
 from hypothesis import HealthCheck, given, note, settings
 from hypothesis import strategies as st
 
-from tests.model.plans import check_plan
-from tests.model.test_scripts import TINY as TINY_SCRIPTS
-from tests.model.test_scripts import UNCLAIMED, Crash
+from tests import life
 from tests.model.window_scripts import CASES, ROWS, TIMES, Oracle, Script, Step, scripts
-from watersmeet import failpoints
-from watersmeet.engine.spec import Settings
-from watersmeet.errors import StateInUse, StateMismatch
+from watersmeet.errors import StateMismatch
 from watersmeet.local.join import LocalJoin
-from watersmeet.log.files import LocalFiles
-from watersmeet.log.manifests import list_manifests, read_manifest
-from watersmeet.model.facts import BatchId, Manifest
 from watersmeet.model.limits import Limits
 from watersmeet.schemes.hypercube.hot_keys import hot_keys_of
 
 # A budget so small that merges take several batches, and what they read expires meanwhile.
-TINY = replace(TINY_SCRIPTS, min_rewrite_rows=2, min_budget_rows=4)
+TINY = replace(life.TINY, min_rewrite_rows=2, min_budget_rows=4)
+slow = settings(suppress_health_check=[HealthCheck.too_slow])
 
 
-@pytest.fixture
-def crashing(monkeypatch):
-    def act(name):
-        raise Crash(name)
-
-    monkeypatch.setattr(failpoints, "act", act)
-
-
-@pytest.mark.usefixtures("crashing")
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow], deadline=None)
+@slow
 @given(scripts())
 def test_any_life_of_a_windowed_join_gives_the_pairs_of_the_rows_that_are_not_late(script):
     with tempfile.TemporaryDirectory() as state:
         _live(script, state)
 
 
-@pytest.mark.usefixtures("crashing")
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow], max_examples=30)
+@settings(slow, max_examples=30)
 @given(scripts(kinds=("bigint", "timestamp")), st.lists(st.integers(0, 8), min_size=12, max_size=12))
 def test_another_lateness_rules_from_the_second_batch_on_and_calls_nobody_back(script, lateness):
     """A row that was evicted cannot be met again, so the watermark must not fall."""
@@ -65,11 +46,9 @@ def test_another_lateness_rules_from_the_second_batch_on_and_calls_nobody_back(s
         join = _start(script, state)
         found: Counter[tuple[int, int]] = Counter()
         for number, step in enumerate(script.steps):
-            join = replace(join.restarted(at=number), lateness=length(lateness[number]))
-            found += _run(join, number, _tables(join, script, step))
-        expected = Oracle(script, lateness)
-        assert found == expected.pairs
-        _check_state(newest(state), expected)
+            join = life.restarted(join, lateness=length(lateness[number]))
+            found += life.run_batch(join, _tables(join, script, step))
+        _check(found, state, Oracle(script, lateness))
 
 
 lives = st.lists(
@@ -77,8 +56,7 @@ lives = st.lists(
 )
 
 
-@pytest.mark.usefixtures("crashing")
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow], max_examples=30)
+@settings(slow, max_examples=30)
 @given(scripts(kinds=("bigint", ROWS)), lives)
 def test_a_window_goes_on_with_other_tasks_and_under_hash_or_hypercube(script, lives):
     """Every batch after a restart: merges that others began go on, and so do plans for other tasks."""
@@ -86,13 +64,10 @@ def test_a_window_goes_on_with_other_tasks_and_under_hash_or_hypercube(script, l
     with tempfile.TemporaryDirectory() as state:
         join = _start(script, state)
         found: Counter[tuple[int, int]] = Counter()
-        for number, (step, (strategy, tasks)) in enumerate(zip(script.steps, lives, strict=False)):
-            settings_ = replace(join.settings, tasks=tasks)
-            join = replace(join.restarted(at=number), strategy=strategy, tasks=tasks, settings=settings_)
-            found += _run(join, number, _tables(join, script, step))
-        expected = Oracle(script)
-        assert found == expected.pairs
-        _check_state(newest(state), expected)
+        for step, (strategy, tasks) in zip(script.steps, lives, strict=False):
+            join = life.restarted(join, strategy=strategy, tasks=tasks)
+            found += life.run_batch(join, _tables(join, script, step))
+        _check(found, state, Oracle(script))
 
 
 def same_key(l, r):
@@ -126,12 +101,12 @@ def test_the_state_of_a_long_stream_stays_within_the_window(tmp_path, on, how, k
     schema = pa.schema({"k": pa.int64(), "t": pa.int64(), "n": pa.int64(), "b": pa.int64()})
     # Over time a row stands for a tick, and comes up to forty ticks late: just what the lateness allows.
     window = {"within": WIDTH, "time": {"l": "t", "r": "t"}, "lateness": 2 * BATCH_ROWS}
-    join = LocalJoin(
-        {"l": schema, "r": schema},
-        on=on,
+    join = life.start(
+        schema,
+        tmp_path,
+        on,
         select=["l.n AS a", "r.n AS b"],
-        state=str(tmp_path),
-        settings=Settings(state=str(tmp_path), tasks=2, limits=limits),
+        settings={"limits": limits},
         **({"within": f"{WIDTH} rows"} if kind == ROWS else window),
         **how,
     )
@@ -146,11 +121,10 @@ def test_the_state_of_a_long_stream_stays_within_the_window(tmp_path, on, how, k
             columns = [rng.integers(0, 200, BATCH_ROWS), place + rng.integers(0, 40, BATCH_ROWS), place]
             batch[side] = pa.table([*columns, np.full(BATCH_ROWS, number)], schema=schema)
             everything[side].append(batch[side])
-        result = join.batch(**batch)
-        found.update(zip(result["a"].to_pylist(), result["b"].to_pylist(), strict=True))
+        found += life.multiset(join.batch(**batch))
         if number % 10 == 9:
             live = Counter(dict.fromkeys("lr", 0))
-            for run in newest(str(tmp_path)).live:
+            for run in life.newest(tmp_path).live:
                 live[run.input] += run.rows
             most = max(most, *live.values())
     near = {
@@ -158,14 +132,10 @@ def test_the_state_of_a_long_stream_stays_within_the_window(tmp_path, on, how, k
         ROWS: f"CASE WHEN l.b < r.b THEN l.n >= r.b * {BATCH_ROWS} - {WIDTH} "
         f"WHEN r.b < l.b THEN r.n >= l.b * {BATCH_ROWS} - {WIDTH} ELSE true END",
     }[kind]
-    with duckdb.connect() as con:
-        for side in "lr":
-            con.register(side, pa.concat_tables(everything[side]))
-        condition = on if isinstance(on, str) else "l.k = r.k"
-        query = f"SELECT l.n, r.n FROM l JOIN r ON {condition} AND {near}"
-        expected = Counter(con.execute(query).fetchall())
-    assert found == expected
-    totals = newest(str(tmp_path)).totals
+    condition = on if isinstance(on, str) else "l.k = r.k"
+    whole = {side: pa.concat_tables(tables) for side, tables in everything.items()}
+    assert found == life.ask_duckdb(f"SELECT l.n, r.n FROM l JOIN r ON {condition} AND {near}", **whole)
+    totals = life.newest(tmp_path).totals
     assert [totals[side].late_rows for side in "lr"] == [0, 0]
     window_rows = WIDTH + (2 * BATCH_ROWS if kind == "time" else 0)
     assert WIDTH <= most <= 2.5 * window_rows
@@ -175,15 +145,8 @@ def test_merges_that_drop_rows_list_what_is_hot_among_those_that_stay(tmp_path):
     """Nine of ten rows expire; a key with a tenth of the rest had too few to be listed beside them."""
     limits = Limits(min_rewrite_rows=2, least_listed_rows=1, listed_shares=1)
     schema = pa.schema({"k": pa.int64(), "t": pa.int64()})
-    join = LocalJoin(
-        {"l": schema, "r": schema},
-        on="l.k = r.k",
-        select=["l.k"],
-        state=str(tmp_path),
-        settings=Settings(state=str(tmp_path), tasks=2, limits=limits),
-        within=1000,
-        time={"l": "t", "r": "t"},
-    )
+    how = {"select": ["l.k"], "within": 1000, "time": {"l": "t", "r": "t"}}
+    join = life.start(schema, tmp_path, settings={"limits": limits}, **how)
     rng = np.random.default_rng(1)
     # Times of all rows are spread alike, but for those of key 7, which stay.
     many = pa.table([rng.integers(100, 10**9, 4000), rng.integers(0, 1000, 4000)], schema=schema)
@@ -192,22 +155,16 @@ def test_merges_that_drop_rows_list_what_is_hot_among_those_that_stay(tmp_path):
     join.batch(l=pa.concat_tables([many, hot]), r=hot)
     for _ in range(4):
         join.batch(l=later, r=later)
-    merged = [run for run in newest(str(tmp_path)).live if "-m0" in run.path and run.input == "l"]
+    merged = [run for run in life.newest(tmp_path).live if "-m0" in run.path and run.input == "l"]
     assert 300 < sum(run.rows for run in merged) < 600
     assert [rows for run in merged for rows in hot_keys_of(run).rows] == [40]
 
 
 def test_what_a_window_is_may_not_change(tmp_path):
     schema = pa.schema({"k": pa.int64(), "t": pa.int64(), "d": pa.date32()})
-    start = LocalJoin(
-        {"l": schema, "r": schema},
-        on="l.k = r.k",
-        select=["l.k"],
-        state=str(tmp_path),
-        within=5,
-        time={"l": "t", "r": "t"},
-    )
-    start.batch(l=pa.table({"k": [1], "t": [1], "d": [None]}, schema=schema))
+    row = pa.table({"k": [1], "t": [1], "d": [None]}, schema=schema)
+    start = life.start(schema, tmp_path, select=["l.k"], within=5, time={"l": "t", "r": "t"})
+    start.batch(l=row)
     none = {"within": None, "time": None}
     for change, words in [
         ({"within": 6}, 'its window was within="5" over times of type integer, now within="6"'),
@@ -217,43 +174,37 @@ def test_what_a_window_is_may_not_change(tmp_path):
         (none, "now none"),
     ]:
         with pytest.raises(StateMismatch, match="another join") as refused:
-            replace(start.restarted(), **change).batch(
-                r=pa.table({"k": [1], "t": [1], "d": [None]}, schema=schema)
-            )
+            life.restarted(start, **change).batch(r=row)
         assert words in str(refused.value)
         assert "new checkpoint" in str(refused.value)
-    more = replace(start.restarted(), lateness=3)
-    assert len(more.batch(r=pa.table({"k": [1], "t": [1], "d": [None]}, schema=schema))) == 1
+    assert len(life.restarted(start, lateness=3).batch(r=row)) == 1
 
 
 def test_a_window_may_not_be_added_to_a_state_without_one(tmp_path):
     schema = pa.schema({"k": pa.int64(), "t": pa.int64()})
-    start = LocalJoin({"l": schema, "r": schema}, on="l.k = r.k", state=str(tmp_path))
-    start.batch(l=pa.table({"k": [1], "t": [1]}))
+    row = pa.table({"k": [1], "t": [1]})
+    start = life.start(schema, tmp_path)
+    start.batch(l=row)
     with pytest.raises(StateMismatch, match="its window was none"):
-        replace(start.restarted(), within="3 rows").batch(l=pa.table({"k": [1], "t": [1]}))
+        life.restarted(start, within="3 rows").batch(l=row)
 
 
 # --- the join -------------------------------------------------------------------------------------------------------
 
 
-def _start(script: Script, state: str, **how: Any) -> LocalJoin:
+def _start(script: Script, state: str) -> LocalJoin:
     kind = pa.int64() if script.kind == ROWS else TIMES[script.kind][0]
     schema = pa.schema({"k": pa.int64(), "t": kind, "x": pa.int64(), "id": pa.int64()})
-    # No clean-up within reach of a roll-back, and none of files that a zombie may still write.
-    settings_ = Settings(
-        state=state, tasks=script.tasks, run_rows=4, grace_s=-1.0, retain_batches=4, limits=TINY
-    )
-    return LocalJoin(
-        {"l": schema, "r": schema},
-        on=script.case.on,
+    return life.start(
+        schema,
+        state,
+        script.case.on,
         select=["l.id AS a", "r.id AS b"],
-        state=state,
         tasks=script.tasks,
-        settings=settings_,
+        # No clean-up within reach of a roll-back, and none of files that a zombie may still write.
+        settings={"run_rows": 4, "grace_s": -1.0, "retain_batches": 4, "limits": TINY},
         **_window(script),
         **script.case.how,
-        **how,
     )
 
 
@@ -268,23 +219,19 @@ def _window(script: Script) -> dict[str, Any]:
     }
 
 
-def _live(script: Script, state: str) -> LocalJoin:
+def _live(script: Script, state: str) -> None:
     """Run a script; its results, and what the state counts, must be those of the oracle."""
     join = _start(script, state)
     results: dict[int, Counter[tuple[int, int]]] = {}
     for number, step in enumerate(script.steps):
         if back := min(step.back, number):
-            join = join.restarted(at=number - back)
+            join = life.restarted(join, at=number - back)
             for earlier in range(number - back, number):
-                results[earlier] = _run(join, earlier, _tables(join, script, script.steps[earlier]))
-        join, results[number] = _process(join, number, _tables(join, script, step), step)
-    expected = Oracle(script)
-    found: Counter[tuple[int, int]] = sum(results.values(), Counter())
+                results[earlier] = life.run_batch(join, _tables(join, script, script.steps[earlier]))
+        parts = _tables(join, script, step)
+        join, results[number] = life.run_through(join, parts, step.crash, zombie=step.zombie)
     note(f"{script.case.on} {script.case.how} {_window(script)} tasks={script.tasks}")
-    note(f"missing {expected.pairs - found}\nsurplus {found - expected.pairs}")
-    assert found == expected.pairs
-    _check_state(newest(state), expected)
-    return join
+    _check(sum(results.values(), Counter()), state, Oracle(script))
 
 
 def _tables(join: LocalJoin, script: Script, step: Step) -> dict[str, list[pa.Table]]:
@@ -304,47 +251,10 @@ def _tables(join: LocalJoin, script: Script, step: Step) -> dict[str, list[pa.Ta
     }
 
 
-def _process(join: LocalJoin, number: int, parts: dict[str, list[pa.Table]], step: Step):
-    """One batch; after a crash the query starts again and replays it, as Spark does."""
-    failpoints._POINTS = {step.crash: ("crash", None)} if step.crash else {}
-    try:
-        return join, _run(join, number, parts)
-    except Crash:
-        failpoints._POINTS = {}
-        dead, join = join, join.restarted(at=number)
-        got = _run(join, number, parts)
-        if step.zombie:
-            with contextlib.suppress(StateInUse):
-                _run(dead, number, parts)
-                if step.crash == UNCLAIMED:
-                    join = join.restarted(at=number + 1)
-        return join, got
-    finally:
-        failpoints._POINTS = {}
-
-
-def _run(join: LocalJoin, number: int, parts: dict[str, list[pa.Table]]) -> Counter[tuple[int, int]]:
-    batch = BatchId(join.query, join.run, number)
-    descriptors = [
-        join.ingest(batch, side, table, partition)
-        for side in "lr"
-        for partition, table in enumerate(parts[side])
-    ]
-    found: Counter[tuple[int, int]] = Counter()
-    for task in range(join.tasks):
-        for result in join.operator.join(batch, task, descriptors):
-            found.update(zip(*(column.to_pylist() for column in result.columns), strict=True))
-    check_plan(join, number)
-    return found
-
-
-def newest(state: str) -> Manifest:
-    files = LocalFiles(Path(state) / "join" / "local")
-    return read_manifest(files, list_manifests(files)[-1])
-
-
-def _check_state(manifest: Manifest, expected: Oracle) -> None:
-    """Every row is live, evicted, late or dropped; and no row that the next batch may need is gone."""
+def _check(found: Counter[tuple[int, int]], state: str, expected: Oracle) -> None:
+    """The pairs are right. Every row is live, evicted, late or dropped; and no row that the next batch may need is gone."""
+    assert found == expected.pairs, life.difference(found, expected.pairs)
+    manifest = life.newest(state)
     for side in "lr":
         live = sum(run.rows for run in manifest.live if run.input == side)
         totals = manifest.totals[side]

@@ -17,7 +17,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from hypothesis import strategies as st
 
-from tests.model.test_scripts import CRASHES
+from tests.model.stream_scripts import CRASHES
 from watersmeet.schemes.grid.policy import dynamic
 
 ROWS = "rows"

@@ -14,6 +14,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests import life
 from watersmeet.engine import ingest
 from watersmeet.engine.spec import Settings
 from watersmeet.errors import UsageError
@@ -330,7 +331,7 @@ def test_a_large_batch_is_ingested_as_several_runs(tmp_path):
         settings=Settings(state=state, tasks=2, run_bytes=run_bytes),
     )
     [batch] = rows.to_batches()
-    runs = join.ingest(BatchId(join.query, join.run, 0), "l", [batch]).runs
+    runs = life.ingest(join, BatchId(join.query, join.run, 0), "l", [batch]).runs
     assert [run.rows for run in runs] == [10, 10, 10, 1, 10]
     assert all(run.bytes <= 1.1 * run_bytes or run.rows == 1 for run in runs)
     found = join.batch(l=rows, r=rows)
@@ -343,7 +344,7 @@ def test_small_batches_are_not_cut_however_small_a_run_may_be(tmp_path):
     settings = Settings(state=str(tmp_path), tasks=2, run_bytes=1)
     join = LocalJoin({"l": schema, "r": schema}, on="l.k = r.k", state=str(tmp_path), settings=settings)
     assert [
-        run.rows for run in join.ingest(BatchId(join.query, join.run, 0), "l", rows.to_batches()).runs
+        run.rows for run in life.ingest(join, BatchId(join.query, join.run, 0), "l", rows.to_batches()).runs
     ] == [40]
 
 

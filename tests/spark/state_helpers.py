@@ -10,8 +10,8 @@ import psutil
 import pytest
 from pyspark.errors import StreamingQueryException
 
+from tests import life
 from watersmeet.log.files import LocalFiles
-from watersmeet.log.manifests import list_manifests, read_manifest
 from watersmeet.model.facts import Manifest
 
 
@@ -22,8 +22,7 @@ def state_files(state: Path, name: str = "l-r") -> LocalFiles:
 
 
 def newest(state: Path, name: str = "l-r") -> Manifest:
-    files = state_files(state, name)
-    return read_manifest(files, list_manifests(files)[-1])
+    return life.newest(state_files(state, name))
 
 
 def all_files(state: Path) -> set[Path]:

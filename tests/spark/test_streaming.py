@@ -3,25 +3,17 @@
 from __future__ import annotations
 
 import random
-from pathlib import Path
 from typing import Any
 
 import pytest
 from pyspark.sql import functions as F
 
 import watersmeet as wm
+from tests.spark.state_helpers import newest
 from tests.waiting import wait_until
-from watersmeet.log.files import LocalFiles
-from watersmeet.log.manifests import list_manifests, read_manifest
 from watersmeet.testing import StreamScript, assert_same_rows
 
 LEFT, RIGHT = "k int, x int, s string", "k bigint, y int, v array<struct<a:int>>"
-
-
-def newest(state: Path, name: str = "l-r"):
-    (query,) = LocalFiles(state / name).folders()
-    files = LocalFiles(state / name / query)
-    return read_manifest(files, list_manifests(files)[-1])
 
 
 def draw(rng: random.Random, count: int) -> tuple[list[tuple], list[tuple]]:

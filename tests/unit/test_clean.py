@@ -11,6 +11,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from tests import life
 from tests.late_files import LateFiles
 from tests.unit.log_helpers import commit, rows
 from watersmeet.local.join import LocalJoin
@@ -168,7 +169,7 @@ def test_a_batch_join_lists_the_same_few_folders_however_many_there_were_before(
     del listings[:]
     batch = BatchId("batch-" + "f" * 32 + "-1", "batch", 0)
     fresh = pa.table({"k": [1]}, schema=schema)
-    descriptors = [join.ingest(batch, side, fresh) for side in "lr"]
+    descriptors = [life.ingest(join, batch, side, fresh) for side in "lr"]
     assert sum(part.num_rows for part in join.operator.join(batch, 0, descriptors)) == 1
     assert len(listings) < 30
     assert len(root.folders()) == earlier + 1
@@ -204,7 +205,7 @@ def test_batch_joins_with_a_table_ask_no_earlier_batch_join_whether_it_uses_the_
 
     def run(number: int) -> None:
         batch = BatchId(f"batch-{number:032x}-{number}", "batch", 0)
-        descriptors = [join.ingest(batch, "s", fresh)]
+        descriptors = [life.ingest(join, batch, "s", fresh)]
         assert sum(part.num_rows for part in join.operator.join(batch, 0, descriptors)) == 1
 
     for number in range(60):

@@ -10,6 +10,7 @@ import pyarrow as pa
 import pytest
 
 import watersmeet as wm
+from tests import life
 from tests.unit.log_helpers import commit, rows
 from watersmeet.engine.kept_table import used_tables
 from watersmeet.local.join import LocalJoin
@@ -96,7 +97,7 @@ def test_a_query_goes_on_past_its_clean_ups(tmp_path):
     folders = [path for path in (tmp_path, *tmp_path.rglob("*")) if path.is_dir()]
     foreign = set().union(*(plant(folder) for folder in (*folders, root / "receipts")))
     found = [join.batch(l=fresh(number)).num_rows for number in range(1, 20)]
-    join = join.restarted()
+    join = life.restarted(join)
     found += [join.batch(l=fresh(number)).num_rows for number in range(20, 35)]
     assert found == [0] * 34
     assert join.batch(r=pa.table({"k": range(35), "x": range(35)}, schema=SCHEMA)).num_rows == 35

@@ -12,11 +12,8 @@ import pyarrow.parquet as pq
 import pytest
 
 import watersmeet as wm
-from watersmeet.engine.spec import Settings
+from tests import life
 from watersmeet.local.join import LocalJoin
-from watersmeet.log.files import LocalFiles
-from watersmeet.log.manifests import list_manifests, read_manifest
-from watersmeet.model.facts import BatchId, Manifest
 from watersmeet.model.limits import Limits
 from watersmeet.schemes.hypercube.hot_keys import hot_keys_of
 from watersmeet.tables.spec import Table
@@ -30,13 +27,7 @@ def rows(count: int = 30) -> pa.Table:
 
 
 def start(state: Path, on: str, inputs: dict[str, pa.Schema | Table]) -> LocalJoin:
-    settings = Settings(state=str(state), tasks=2, retain_batches=1, grace_s=-1.0, limits=SMALL)
-    return LocalJoin(inputs, on=on, state=str(state), settings=settings)
-
-
-def newest(state: Path) -> Manifest:
-    files = LocalFiles(state / "join" / "local")
-    return read_manifest(files, list_manifests(files)[-1])
+    return life.start(inputs, state, on, settings={"retain_batches": 1, "grace_s": -1.0, "limits": SMALL})
 
 
 def test_every_limit_is_read_somewhere():
@@ -54,8 +45,8 @@ def test_result_batches_of_every_kernel_keep_to_the_limit(tmp_path, on):
         pq.write_table(rows().sort_by("k"), tmp_path / "t.parquet")
         inputs = {"l": SCHEMA, "t": wm.table(tmp_path / "t.parquet", key="k", in_place=False)}
     join = start(tmp_path / "state", on, inputs)
-    batch = BatchId(join.query, join.run, 0)
-    arrived = [join.ingest(batch, name, rows()) for name, of in inputs.items() if of is SCHEMA]
+    batch = life.batch_of(join)
+    arrived = [life.ingest(join, batch, name, rows()) for name, of in inputs.items() if of is SCHEMA]
     sizes = [found.num_rows for task in range(2) for found in join.operator.join(batch, task, arrived)]
     assert sum(sizes) >= 300
     assert max(sizes) <= SMALL.output_rows
@@ -65,7 +56,7 @@ def test_merges_listings_and_clean_up_keep_to_the_limits(tmp_path):
     join = start(tmp_path, "l.k = r.k", {"l": SCHEMA, "r": SCHEMA})
     for _ in range(6):
         join.batch(l=rows())
-    live = newest(tmp_path).live
+    live = life.newest(tmp_path).live
     merged = [run for run in live if "-m0" in run.path]
     assert merged, "two runs are enough for a merge"
     # Pieces are cut between keys where that is good enough (kernel/rows.py).

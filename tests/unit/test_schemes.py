@@ -7,18 +7,15 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
-import duckdb
 import numpy as np
 import pyarrow as pa
 import pytest
 
 import watersmeet as wm
-from watersmeet.engine.spec import Settings
+from tests import life
 from watersmeet.errors import CorruptFile, UsageError
 from watersmeet.local.join import LocalJoin
-from watersmeet.log.files import LocalFiles
-from watersmeet.log.manifests import list_manifests, read_manifest
-from watersmeet.model.facts import KEY_SPACE, KeyRange, Manifest, RunStats, SchemePlan
+from watersmeet.model.facts import KEY_SPACE, KeyRange, RunStats, SchemePlan
 from watersmeet.model.limits import Limits
 from watersmeet.schemes.balance import even_ranges
 from watersmeet.schemes.biclique import Biclique, BicliquePlan, UnitShare, plan_biclique, units_of_task
@@ -89,31 +86,15 @@ def rows(seed: int, count: int = 20) -> pa.Table:
 
 
 def start(state, strategy: str) -> LocalJoin:
-    return LocalJoin(
-        {"l": SCHEMA, "r": SCHEMA},
-        on="l.k = r.k",
-        select=["l.id AS a", "r.id AS b"],
-        state=str(state),
-        tasks=TASKS,
-        strategy=strategy,
-        settings=Settings(state=str(state), tasks=TASKS, limits=Limits(fan_in=2)),
+    select, limits = ["l.id AS a", "r.id AS b"], Limits(fan_in=2)
+    return life.start(
+        SCHEMA, state, select=select, tasks=TASKS, strategy=strategy, settings={"limits": limits}
     )
 
 
-def pairs(table: pa.Table) -> Counter[tuple[int, int]]:
-    return Counter(zip(*(column.to_pylist() for column in table.columns), strict=True))
-
-
 def expected(left: Sequence[pa.Table], right: Sequence[pa.Table]) -> Counter[tuple[int, int]]:
-    with duckdb.connect() as con:
-        con.register("l", pa.concat_tables(left))
-        con.register("r", pa.concat_tables(right))
-        return Counter(con.execute("SELECT l.id, r.id FROM l JOIN r ON l.k = r.k").fetchall())
-
-
-def manifests(state) -> list[Manifest]:
-    files = LocalFiles(state / "join" / "local")
-    return [read_manifest(files, name) for name in list_manifests(files)]
+    query = "SELECT l.id, r.id FROM l JOIN r ON l.k = r.k"
+    return life.ask_duckdb(query, l=pa.concat_tables(left), r=pa.concat_tables(right))
 
 
 @pytest.fixture
@@ -128,22 +109,22 @@ def test_a_new_scheme_needs_its_file_and_a_line_in_the_register(tmp_path):
     left, right, found = [], [], Counter()
     for number in range(8):
         if number in (3, 6):
-            join = join.restarted()
+            join = life.restarted(join)
         left.append(rows(2 * number))
         right.append(rows(2 * number + 1))
-        found += pairs(join.batch(l=left[-1], r=right[-1]))
+        found += life.multiset(join.batch(l=left[-1], r=right[-1]))
         assert [bool(task.emitted) for task in join.work] == [task == number % TASKS for task in range(TASKS)]
     assert found == expected(left, right)
-    made = manifests(tmp_path)
+    made = life.manifests(tmp_path)
     assert [one.plan.scheme for one in made] == [TurnPlan(n % TASKS, 40 * (n + 1)) for n in range(8)]
     assert any("-m0" in run.path for run in made[-1].live), "nothing was merged"
     (status,) = wm.status(str(tmp_path)).joins
     assert status.strategy == "turn" and status.shown is not None
     assert status.shown.summary == "strategy turn"
 
-    join = replace(join.restarted(), strategy="hypercube")
+    join = life.restarted(join, strategy="hypercube")
     left.append(rows(100))
-    found += pairs(join.batch(l=left[-1]))
+    found += life.multiset(join.batch(l=left[-1]))
     assert found == expected(left, right)
 
 

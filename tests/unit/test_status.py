@@ -9,6 +9,7 @@ import pyarrow as pa
 import pytest
 
 import watersmeet as wm
+from tests import life
 from tests.unit.log_helpers import commit
 from watersmeet.errors import StateError
 from watersmeet.local.join import LocalJoin
@@ -91,9 +92,9 @@ def test_merging_debt_while_a_merge_is_announced(tmp_path):
 def test_a_restart_counts_as_a_start(tmp_path):
     join = start(tmp_path)
     join.batch(l=rows(LEFT, [1]))
-    join = join.restarted()
+    join = life.restarted(join)
     join.batch(l=rows(LEFT, [2]))
-    join.restarted(at=1).batch(l=rows(LEFT, [2]))
+    life.restarted(join, at=1).batch(l=rows(LEFT, [2]))
     (one,) = read_status(tmp_path).joins
     assert (one.batch, one.starts, one.rows) == (1, 3, 2)
 

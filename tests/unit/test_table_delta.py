@@ -16,6 +16,7 @@ import pyarrow.parquet as pq
 import pytest
 from deltalake import DeltaTable, write_deltalake
 
+from tests.life import Clock
 from tests.unit.lake_helpers import (
     deletion_vector,
     delta_field,
@@ -33,14 +34,6 @@ from watersmeet.tables.prepare import prepare
 from watersmeet.tables.spec import Address
 
 STREAM = pa.schema({"k": pa.int64(), "n": pa.int64()})
-
-
-class Clock:
-    def __init__(self) -> None:
-        self.now = 1_000.0
-
-    def __call__(self) -> float:
-        return self.now
 
 
 def numbers(*keys: int) -> pa.Table:

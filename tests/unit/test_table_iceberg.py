@@ -18,6 +18,7 @@ from pyiceberg.table import Table as PyIcebergTable
 from pyiceberg.typedef import Record
 from pyiceberg.types import LongType
 
+from tests.life import Clock
 from tests.unit.lake_helpers import commit_deletes, import_file, sqlite_catalogue
 from tests.unit.table_helpers import check_table, same_rows, travelled
 from watersmeet import TableError, table
@@ -28,14 +29,6 @@ from watersmeet.tables.spec import Address
 
 STREAM = pa.schema({"k": pa.int64(), "n": pa.int64()})
 NAMED = "iceberg://lake/shop.products"
-
-
-class Clock:
-    def __init__(self) -> None:
-        self.now = 1_000.0
-
-    def __call__(self) -> float:
-        return self.now
 
 
 def numbers(*keys: int) -> pa.Table:

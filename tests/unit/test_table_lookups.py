@@ -17,6 +17,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from tests import life
 from watersmeet import table
 from watersmeet.engine import operator as engine
 from watersmeet.engine.desk import TableDesk
@@ -222,7 +223,7 @@ def test_a_batch_join_leaves_no_connection_and_no_pages(shop, tmp_path, connecti
         join = joined(shop, tmp_path, f"batch-{number}")
         operator = Operator(replace(join.operator.spec, streaming=False), time.time)
         batch = BatchId(join.query, "batch", 0)
-        described = [join.ingest(batch, "s", DENSE)]
+        described = [life.ingest(join, batch, "s", DENSE)]
         found = sum(rows.num_rows for task in (0, 1) for rows in operator.join(batch, task, described))
         assert found == 3 * len(DENSE)
         assert still_open(connections) == 0
@@ -270,7 +271,7 @@ def test_a_start_reads_a_database_anew_also_of_the_same_frame(tmp_path):
 
     def answers(run: str, number: int) -> set[str]:
         batch = BatchId("query", run, number)
-        found = join.operator.join(batch, 0, [join.ingest(batch, "s", DENSE)])
+        found = join.operator.join(batch, 0, [life.ingest(join, batch, "s", DENSE)])
         return {name for rows in found for name in rows.column(1).to_pylist()}
 
     before = answers("first", 0)
@@ -316,7 +317,7 @@ def test_an_input_that_becomes_a_table_before_the_first_batch(shop, tmp_path):
     """The process keeps something for each state: it must not take the new join for the old one."""
     streams = LocalJoin({"s": STREAM, "p": STREAM}, on="s.k = p.k", state=str(tmp_path))
     batch = BatchId(streams.query, streams.run, 0)
-    streams.ingest(batch, "s", pa.table({"k": [1], "n": [0]}, schema=STREAM))
+    life.ingest(streams, batch, "s", pa.table({"k": [1], "n": [0]}, schema=STREAM))
     for path in (tmp_path / "join" / "local" / "starts").iterdir():
         path.unlink()
     assert answers(shop, tmp_path, [2, 5]) == expected([2, 5])

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import os
 import sqlite3
 
@@ -10,6 +9,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from tests import life
+from tests.life import Clock
 from watersmeet import TableError, status, table
 from watersmeet.engine.spec import Settings
 from watersmeet.local.join import LocalJoin
@@ -20,14 +21,6 @@ from watersmeet.tables import parquet
 from watersmeet.tables.catalogue import TABLES
 
 STREAM = pa.schema({"k": pa.int64(), "n": pa.int64()})
-
-
-class Clock:
-    def __init__(self):
-        self.now = 1_000.0
-
-    def __call__(self):
-        return self.now
 
 
 @pytest.fixture
@@ -86,7 +79,7 @@ def test_without_refresh_a_new_file_waits_for_the_next_start(files, tmp_path):
     clock.now += 1_000
     for _ in range(3):
         assert answers(join.batch(s=rows((7, 1)))) == []
-    assert answers(join.restarted().batch(s=rows((7, 2)))) == [(2, "b7")]
+    assert answers(life.restarted(join).batch(s=rows((7, 2)))) == [(2, "b7")]
 
 
 def test_what_waits_is_answered_before_the_version_changes(files, tmp_path):
@@ -109,7 +102,7 @@ def test_a_start_with_another_version_first_answers_what_waits(files, tmp_path):
     join = start(files, tmp_path / "state", clock, max_delay_s=60.0)
     assert answers(join.batch(s=rows((1, 0)))) == []
     files("b", [7])
-    join = join.restarted()
+    join = life.restarted(join)
     assert answers(join.batch(s=rows((7, 1)))) == [(0, "a1")]
     join.batch(s=rows((7, 2)))
     clock.now += 61
@@ -139,13 +132,13 @@ def test_rows_that_wait_on_one_kind_of_table_are_not_sought_in_another(files, tm
     assert answers(join.batch(s=rows((1, 0)))) == []
 
     def with_other(join: LocalJoin) -> LocalJoin:
-        return dataclasses.replace(join.restarted(), schemas={"s": STREAM, "t": tables[second]})
+        return life.restarted(join, schemas={"s": STREAM, "t": tables[second]})
 
     with pytest.raises(
         TableError, match="rows still wait on table .*start it once more with the earlier table"
     ):
         with_other(join).batch(s=rows((2, 1)))
-    join = join.restarted()
+    join = life.restarted(join)
     clock.now += 61
     assert answers(join.batch(s=rows())) == [(0, f"{first[0].replace('f', 'a')}1")]
     join = with_other(join)
@@ -194,7 +187,7 @@ def test_a_start_takes_no_page_over_from_the_one_before(tmp_path):
     with sqlite3.connect(tmp_path / "t.db") as connection:
         connection.execute("UPDATE t SET v = 'new'")
     assert {v for _, v in answers(join.batch(s=every))} == {"old"}
-    assert {v for _, v in answers(join.restarted().batch(s=every))} == {"new"}
+    assert {v for _, v in answers(life.restarted(join).batch(s=every))} == {"new"}
 
 
 @pytest.mark.parametrize(
@@ -259,7 +252,7 @@ def test_a_file_in_place_that_was_rewritten_before_it_was_seen_fails_the_batch_o
         TableError, match="b.parquet.*was changed since the table was opened. Call wm.join again"
     ):
         join.batch(s=rows((7, 1)))
-    assert answers(join.restarted().batch(s=rows((7, 1), (8, 2)))) == [(1, "b7"), (2, "b8")]
+    assert answers(life.restarted(join).batch(s=rows((7, 1), (8, 2)))) == [(1, "b7"), (2, "b8")]
 
 
 def test_a_file_that_is_half_written_is_looked_at_again_later(files, tmp_path):

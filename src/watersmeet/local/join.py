@@ -10,7 +10,7 @@ import itertools
 import time
 import uuid
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import TypeAlias
 
 import pyarrow as pa
@@ -29,7 +29,7 @@ from watersmeet.kernel.theta import Condition
 from watersmeet.log.files import open_files
 from watersmeet.log.probe import probe
 from watersmeet.model.expression import Call, Column, Expression, Selected, columns_of
-from watersmeet.model.facts import BatchId, Descriptor
+from watersmeet.model.facts import BatchId
 from watersmeet.model.types import type_of_arrow
 from watersmeet.predicate.window import Length
 from watersmeet.schemes.grid.policy import GridPolicy, dynamic
@@ -155,7 +155,7 @@ class LocalJoin:
     def _run(self, inputs: Mapping[str, Rows], take: Callable[[pa.RecordBatch], None]) -> None:
         batch = BatchId(self.query, self.run, self.number)
         descriptors = [
-            self.ingest(batch, name, part, partition)
+            self.operator.ingest(batch, name, partition, self.arriving(name, part))
             for name, rows in inputs.items()
             for partition, part in enumerate(self._partitions(name, rows))
         ]
@@ -168,14 +168,6 @@ class LocalJoin:
             work.append(TaskWork(tally.probed, emitted, time.perf_counter() - started))
         self.work = tuple(work)
         self.number += 1
-
-    def restarted(self, at: int | None = None) -> LocalJoin:
-        """The same query after a restart: a new run that begins with batch `at` (default: the next one)."""
-        return replace(self, run=uuid.uuid4().hex, number=self.number if at is None else at)
-
-    def ingest(self, batch: BatchId, name: str, rows: Rows, partition: int = 0) -> Descriptor:
-        arriving = [self._arriving(name, part) for part in self._batches(name, rows)]
-        return self.operator.ingest(batch, name, partition, arriving)
 
     def _partitions(self, name: str, rows: Rows) -> Iterable[Rows]:
         """Cut the rows of an input into partitions of even size, in their order."""
@@ -190,8 +182,14 @@ class LocalJoin:
             raise UsageError(f"there is no input {name}; the inputs are {', '.join(self.schemas)}")
         return _batches(rows, self._arrow[name])
 
+    def arriving(self, name: str, rows: Rows) -> list[pa.RecordBatch]:
+        """Rows as the operator ingests them, for whoever drives it task by task.
+
+        Does what the JVM does for the Spark driver: prune the columns and compute keys that are expressions.
+        """
+        return [self._arriving(name, part) for part in self._batches(name, rows)]
+
     def _arriving(self, name: str, rows: pa.RecordBatch) -> pa.RecordBatch:
-        """Do what the JVM does for the Spark driver: prune the columns and compute keys that are expressions."""
         guard = self._compiled.guard(name)
         if guard is not None:
             values = {(name, c.name): rows.column(c.name) for c in columns_of(guard.expression)}

@@ -1,0 +1,224 @@
+"""Scripted lives of a join on the local driver: start it, feed it, crash it, start it again, compare its results.
+
+A batch is given as partitions, by input: `{"l": [table, table], "r": []}`. Its number is the join's own, as in
+`LocalJoin.batch`. The plan of every batch that `run_batch` runs is checked by the scheme that made it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import uuid
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+from unittest import mock
+
+import pyarrow as pa
+
+from watersmeet import failpoints
+from watersmeet.engine import operator as engine
+from watersmeet.engine.spec import Settings
+from watersmeet.errors import StateInUse
+from watersmeet.local.join import LocalJoin, Rows
+from watersmeet.log.files import LocalFiles
+from watersmeet.log.manifests import list_manifests, read_manifest
+from watersmeet.log.storage import Files
+from watersmeet.model.facts import BatchId, Descriptor, Manifest
+from watersmeet.model.limits import Limits
+from watersmeet.tables.spec import Table
+
+Row = tuple[Any, ...]
+Parts = Mapping[str, Sequence[Rows]]
+
+# So that a few dozen rows go through several runs a partition, merges in several parts, clean-up and many result batches.
+TINY = Limits(
+    fan_in=2,
+    min_part_rows=3,
+    part_rows=4,
+    clean_every_batches=2,
+    piece_rows=3,
+    output_rows=5,
+    heavy_pairs=4,
+    # Runs list every key, so that keys of a few rows are heavy.
+    least_listed_rows=1,
+)
+
+# Before its claim is written a start is not known to anybody.
+UNCLAIMED = "start-half-written"
+
+
+@dataclass
+class Clock:
+    """A clock that moves when it is told to, in seconds."""
+
+    now: float = 1_000_000.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+# --- starts -------------------------------------------------------------------------------------------------------------
+
+
+def start(
+    inputs: pa.Schema | Mapping[str, pa.Schema | Table],
+    state: Path | str,
+    on: str | Any = "l.k = r.k",
+    *,
+    tasks: int = 2,
+    settings: Mapping[str, Any] | None = None,
+    **how: Any,
+) -> LocalJoin:
+    """A join of `l` and `r`, both of one schema, or of these inputs. `settings` are fields of `Settings`."""
+    named = {"l": inputs, "r": inputs} if isinstance(inputs, pa.Schema) else inputs
+    chosen = Settings(state=str(state), tasks=tasks, **settings or {})
+    return LocalJoin(named, on=on, state=str(state), tasks=tasks, settings=chosen, **how)
+
+
+def restarted(join: LocalJoin, at: int | None = None, **changes: Any) -> LocalJoin:
+    """The same query after a restart: a new start that begins with batch `at`, by default the next one."""
+    if "tasks" in changes and join.settings is not None:
+        changes = {"settings": replace(join.settings, tasks=changes["tasks"]), **changes}
+    return replace(join, run=uuid.uuid4().hex, number=join.number if at is None else at, **changes)
+
+
+def forget() -> None:
+    """Forget what this process keeps of any state: the next task runs as if in another process."""
+    engine._KEPT.clear()
+
+
+# --- batches ------------------------------------------------------------------------------------------------------------
+
+
+def batch_of(join: LocalJoin) -> BatchId:
+    """The batch that comes next."""
+    return BatchId(join.query, join.run, join.number)
+
+
+def ingest(join: LocalJoin, batch: BatchId, name: str, rows: Rows, partition: int = 0) -> Descriptor:
+    """Store one partition of an input, as an ingest task does."""
+    return join.operator.ingest(batch, name, partition, join.arriving(name, rows))
+
+
+def ingest_all(join: LocalJoin, batch: BatchId, parts: Parts) -> list[Descriptor]:
+    return [
+        ingest(join, batch, name, rows, partition)
+        for name, partitions in parts.items()
+        for partition, rows in enumerate(partitions)
+    ]
+
+
+def task_rows(join: LocalJoin, batch: BatchId, task: int, descriptors: Sequence[Descriptor]) -> list[Row]:
+    """All results of one task."""
+    return [row for found in join.operator.join(batch, task, descriptors) for row in rows_of(found)]
+
+
+def run_batch(join: LocalJoin, parts: Parts) -> Counter[Row]:
+    """Run the next batch in all tasks."""
+    batch = batch_of(join)
+    descriptors = ingest_all(join, batch, parts)
+    found = Counter(row for task in range(join.tasks) for row in task_rows(join, batch, task, descriptors))
+    join.number += 1
+    check_plan(join)
+    return found
+
+
+def check_plan(join: LocalJoin) -> None:
+    """Raise if the plan of the batch that was just run misses a pair or joins it twice."""
+    spec = join.operator.spec
+    manifest = engine._kept(spec, join.query, join.clock).last
+    assert manifest is not None
+    assert manifest.batch == replace(batch_of(join), number=join.number - 1)
+    spec.scheme.check(manifest.plan.scheme, spec.settings.tasks)
+
+
+# --- crashes ------------------------------------------------------------------------------------------------------------
+
+
+class Crash(BaseException):
+    """The process is gone; nothing catches this but the script."""
+
+
+@contextlib.contextmanager
+def crash_at(place: str | None) -> Iterator[None]:
+    """Raise `Crash` at a failpoint, where a process would be killed; at none if no place is given."""
+
+    def act(name: str) -> None:
+        raise Crash(name)
+
+    points = {place: ("crash", None)} if place else {}
+    with mock.patch.multiple(failpoints, _POINTS=points, act=act):
+        yield
+
+
+def run_through(
+    join: LocalJoin, parts: Parts, crash: str | None = None, *, zombie: bool = False
+) -> tuple[LocalJoin, Counter[Row]]:
+    """Run the next batch. After a crash the query starts again and replays it, as Spark does.
+
+    As a zombie the first start then wakes up and runs the batch too.
+    """
+    try:
+        with crash_at(crash):
+            return join, run_batch(join, parts)
+    except Crash:
+        dead, join = join, restarted(join)
+    found = run_batch(join, parts)
+    if zombie:
+        # It may find its own manifest and go on, or find that it was superseded; nobody reads its results.
+        with contextlib.suppress(StateInUse):
+            run_batch(dead, parts)
+            if crash == UNCLAIMED:
+                # It claims only now, so it looks like a later start: the query fails, and starts again.
+                join = restarted(join)
+    return join, found
+
+
+# --- results and state --------------------------------------------------------------------------------------------------
+
+
+def rows_of(found: pa.Table | pa.RecordBatch) -> list[Row]:
+    return list(zip(*(column.to_pylist() for column in found.columns), strict=True))
+
+
+def multiset(*found: pa.Table | pa.RecordBatch) -> Counter[Row]:
+    return Counter(row for table in found for row in rows_of(table))
+
+
+def ask_duckdb(query: str, **tables: pa.Table) -> Counter[Row]:
+    """The rows that DuckDB gives for a query over these tables: an oracle that knows nothing of batches or runs."""
+    import duckdb
+
+    with duckdb.connect(config={"threads": 1}) as connection:
+        for name, table in tables.items():
+            connection.register(name, table)
+        return Counter(connection.execute(query).fetchall())
+
+
+def difference(found: Counter[Row], expected: Counter[Row]) -> str:
+    """What results have too little or too much, in words; empty if they are right."""
+    if found == expected:
+        return ""
+    missing, surplus = expected - found, found - expected
+    return (
+        f"{missing.total()} results are missing, {surplus.total()} too many, of {expected.total()}: "
+        f"missing {sorted(missing.elements(), key=repr)[:5]}, too many {sorted(surplus.elements(), key=repr)[:5]}"
+    )
+
+
+def files_of(state: Path | str, name: str = "join", query: str = "local") -> LocalFiles:
+    """The files of one query, by default that of a `LocalJoin` without a name."""
+    return LocalFiles(Path(state) / name / query)
+
+
+def manifests(state: Path | str | Files) -> list[Manifest]:
+    """All manifests of a query that are still there, oldest first. A path is that of a `LocalJoin` without a name."""
+    files = files_of(state) if isinstance(state, Path | str) else state
+    return [read_manifest(files, name) for name in list_manifests(files)]
+
+
+def newest(state: Path | str | Files) -> Manifest:
+    files = files_of(state) if isinstance(state, Path | str) else state
+    return read_manifest(files, list_manifests(files)[-1])
