@@ -110,10 +110,10 @@ def test_the_first_batch_goes_straight_to_the_optimum():
 
 def test_a_decision_waits_until_an_input_has_doubled():
     plan, _ = script(16, dynamic(), (100, 100), (0, 99))
-    assert shapes(plan) == [(4, 4)] and plan.delta_right == rows(99)
+    assert shapes(plan) == [(4, 4)] and plan.right == plan.decided_right + rows(99)
     plan, event = advance(plan, rows(0), rows(1), dynamic())
     # Due, but 100 : 200 is a tie between (4, 4) and (2, 8): staying is free.
-    assert event is None and plan.delta_right == rows(0)
+    assert event is None and plan.right == plan.decided_right
     plan, event = advance(plan, rows(0), rows(200), dynamic())
     assert shapes(plan) == [(2, 8)] and event is not None and event.reason == "migrate"
 

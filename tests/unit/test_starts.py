@@ -19,12 +19,15 @@ from watersmeet.log.starts import (
     STARTS,
     check_current,
     claim_start,
-    find_start,
     forget_starts_before,
     read_start,
     search_start,
 )
 from watersmeet.model.facts import BatchId, Start
+
+
+def find_start(files, run: str) -> Start | None:
+    return search_start(files, run)[0]
 
 
 @pytest.fixture

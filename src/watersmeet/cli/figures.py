@@ -105,14 +105,3 @@ def sparkline(values: Sequence[float], width: int, *, ascii_only: bool = False) 
     if top <= 0:
         return levels[0] * len(shown)
     return "".join(levels[round(max(0.0, value) / top * (len(levels) - 1))] for value in shown)
-
-
-def bar(value: float, top: float, width: int, *, ascii_only: bool = False) -> str:
-    """A bar of `width` characters where value = top; anything above zero gets one.
-
-    >>> bar(1, 2, 8), bar(0.001, 2, 8), bar(0, 2, 8)
-    ('████', '█', '')
-    """
-    if value <= 0 or top <= 0 or width <= 0:
-        return ""
-    return ("#" if ascii_only else "█") * max(1, round(value / top * width))

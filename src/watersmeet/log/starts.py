@@ -39,11 +39,6 @@ KEPT_CLAIMS = 100
 _BARE_RUN = re.compile(rb"[\w.-]+")
 
 
-def find_start(files: Files, run: str) -> Start | None:
-    """The start that this run of the query has claimed, or None."""
-    return search_start(files, run)[0]
-
-
 def search_start(files: Files, run: str) -> tuple[Start | None, int]:
     """The start that a run has claimed, or None, and the highest number of any start, including late-listed ones.
 

@@ -273,7 +273,3 @@ def check_ranges(ranges: Sequence[KeyRange], tasks: int) -> None:
     assert [range_.low for range_ in ranges] == bounds[:-1], "ranges leave a gap or overlap"
     assert bounds[-1] == KEY_SPACE, f"ranges end at {bounds[-1]}"
     assert all(range_.low <= range_.high for range_ in ranges), "a range ends before it begins"
-
-
-def total_rows(runs: Iterable[Run]) -> int:
-    return sum(run.rows for run in runs)

@@ -30,9 +30,6 @@ class Amount:
     def __add__(self, other: Amount) -> Amount:
         return Amount(self.rows + other.rows, self.bytes + other.bytes)
 
-    def __sub__(self, other: Amount) -> Amount:
-        return Amount(self.rows - other.rows, self.bytes - other.bytes)
-
 
 @dataclass(frozen=True, slots=True)
 class GridShape:
@@ -179,12 +176,3 @@ class GridPlan(SchemePlan):
             (Fraction(left, group.shape.rows) + Fraction(right, group.shape.cols)) * group.cells / self.cells
             for group in self.groups
         )
-
-    @property
-    def delta_left(self) -> Amount:
-        """The amount that arrived since the last decision: |Delta R| of Algorithm 2."""
-        return self.left - self.decided_left
-
-    @property
-    def delta_right(self) -> Amount:
-        return self.right - self.decided_right

@@ -32,12 +32,10 @@ _LEAD = 2
 
 @dataclass(frozen=True, slots=True)
 class BufferStats:
-    """Requests by outcome, pages evicted or refused, and what is held now."""
+    """Requests for held pages, pages evicted, and what is held now."""
 
     hits: int = 0
-    misses: int = 0
     evicted: int = 0
-    refused: int = 0
     pages: int = 0
     bytes: int = 0
 
@@ -64,13 +62,11 @@ class PageBuffer(Generic[T]):
         # Held pages by count. A count may have grown since, which is noticed when the entry reaches the top.
         self._rarest: list[tuple[int, int]] = []
         self._requests = self._bytes = 0
-        self._hits = self._misses = self._evicted = self._refused = 0
+        self._hits = self._evicted = 0
 
     @property
     def stats(self) -> BufferStats:
-        return BufferStats(
-            self._hits, self._misses, self._evicted, self._refused, len(self._held), self._bytes
-        )
+        return BufferStats(self._hits, self._evicted, len(self._held), self._bytes)
 
     def __contains__(self, number: int) -> bool:
         """Whether a page is held. This does not count as a request."""
@@ -84,7 +80,6 @@ class PageBuffer(Generic[T]):
             self._age()
         held = self._held.get(number)
         if held is None:
-            self._misses += 1
             return None
         self._hits += 1
         return held.page
@@ -94,7 +89,6 @@ class PageBuffer(Generic[T]):
         self.drop(number)
         leaving = self._make_room(number, bytes)
         if leaving is None:
-            self._refused += 1
             return False
         for other in leaving:
             self.drop(other)
