@@ -1,6 +1,6 @@
 """Random lives of a join with a table on the local driver, against DuckDB over the same rows.
 
-As in test_scripts.py: batches that crash at a named place, are replayed in a new run, and may leave a zombie. Pages
+As in stream_scripts.py: batches that crash at a named place, are replayed in a new run, and may leave a zombie. Pages
 hold a few rows, so that keys fill pages and continue; rows wait, or do not. Every stream row must be answered
 exactly once, whatever the arrival, the budget and the page size, and wherever the table is.
 

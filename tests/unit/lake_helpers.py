@@ -30,10 +30,34 @@ from pyiceberg.table.update.snapshot import _FastAppendFiles
 from pyiceberg.typedef import Record
 from pyroaring import BitMap
 
+from tests import life
+from watersmeet import table
+
 # Python's base 85 and ZeroMQ's, in which Delta writes small deletion vectors, differ in their letters only.
 _PYTHONS = b"0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz!#$%&()*+-;<=>?@^_`{|}~"
 _ZEROMQS = b"0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ.-:+=^!/*?&<>()[]{}@%$#"
 _MAGIC = 1681511377
+
+STREAM = pa.schema({"k": pa.int64(), "n": pa.int64()})
+
+
+class Asking:
+    """A join with a table `(id, v)` that is looked at again every ten seconds."""
+
+    def __init__(self, address: str | Path, folder: Path):
+        self.clock = life.Clock()
+        inputs = {"s": STREAM, "t": table(address, "id", refresh="10 seconds")}
+        state, select = folder / "state", ["s.n", "t.v"]
+        self._join = life.start(inputs, state, "s.k = t.id", select=select, clock=self.clock)
+
+    def answers(self, *keys: int) -> list[tuple]:
+        """What a batch with these keys gets: the keys, and the table's values."""
+        return sorted(life.rows_of(self._join.batch(s=pa.table({"k": keys, "n": keys}, schema=STREAM))))
+
+    def refresh(self) -> None:
+        """Let the time pass, and a batch that finds a change: the next one uses it."""
+        self.clock.now += 11
+        self.answers()
 
 
 def deletion_vector(rows: Sequence[int]) -> dict[str, Any]:

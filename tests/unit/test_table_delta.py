@@ -16,8 +16,8 @@ import pyarrow.parquet as pq
 import pytest
 from deltalake import DeltaTable, write_deltalake
 
-from tests.life import Clock
 from tests.unit.lake_helpers import (
+    Asking,
     deletion_vector,
     delta_field,
     mapped_field,
@@ -27,13 +27,10 @@ from tests.unit.lake_helpers import (
 )
 from tests.unit.table_helpers import all_rows, check_table, same_rows, travelled
 from watersmeet import TableError, table
-from watersmeet.local.join import LocalJoin
 from watersmeet.log.files import open_files
 from watersmeet.tables import prepare as preparing
 from watersmeet.tables.prepare import prepare
 from watersmeet.tables.spec import Address
-
-STREAM = pa.schema({"k": pa.int64(), "n": pa.int64()})
 
 
 def numbers(*keys: int) -> pa.Table:
@@ -261,31 +258,18 @@ def test_features_that_are_not_read_correctly_are_refused(tmp_path, features, co
 
 
 def test_a_table_is_read_as_one_version_and_refresh_goes_to_the_next(tmp_path):
-    folder, clock = tmp_path / "t", Clock()
+    folder = tmp_path / "t"
     write_deltalake(folder, numbers(1, 2))
-    join = LocalJoin(
-        {"s": STREAM, "t": table(folder, "id", refresh="10 seconds")},
-        on="s.k = t.id",
-        select=["s.n", "t.v"],
-        state=str(tmp_path / "state"),
-        clock=clock,
-    )
-
-    def answers(*keys: int) -> list[tuple]:
-        found = join.batch(s=pa.table({"k": keys, "n": keys}, schema=STREAM))
-        return sorted(zip(*found.to_pydict().values(), strict=True))
-
-    assert answers(1, 2, 3) == [(1, "v1"), (2, "v2")]
+    join = Asking(folder, tmp_path)
+    assert join.answers(1, 2, 3) == [(1, "v1"), (2, "v2")]
     DeltaTable(folder).delete("id = 1")
     write_deltalake(folder, numbers(3), mode="append")
-    assert answers(1, 2, 3) == [(1, "v1"), (2, "v2")], "a version does not change while it is in use"
-    clock.now += 11
-    answers()
-    assert answers(1, 2, 3) == [(2, "v2"), (3, "v3")]
+    assert join.answers(1, 2, 3) == [(1, "v1"), (2, "v2")], "a version does not change while it is in use"
+    join.refresh()
+    assert join.answers(1, 2, 3) == [(2, "v2"), (3, "v3")]
     DeltaTable(folder).restore(0)
-    clock.now += 11
-    answers()
-    assert answers(1, 2, 3) == [(1, "v1"), (2, "v2")]
+    join.refresh()
+    assert join.answers(1, 2, 3) == [(1, "v1"), (2, "v2")]
 
 
 def test_a_commit_while_a_version_is_read_is_not_part_of_it(tmp_path):
@@ -301,24 +285,17 @@ def test_a_commit_while_a_version_is_read_is_not_part_of_it(tmp_path):
 
 def test_a_version_that_cannot_be_read_ends_the_query(tmp_path):
     """To go on with the version before would break the promise of `refresh`, without anybody seeing it."""
-    folder, clock = tmp_path / "t", Clock()
+    folder = tmp_path / "t"
     fields = [delta_field("id", "long"), delta_field("v", "string")]
     write_log(folder, fields, {"a.parquet": numbers(1)})
-    join = LocalJoin(
-        {"s": STREAM, "t": table(folder, "id", refresh="10 seconds")},
-        on="s.k = t.id",
-        select=["s.n", "t.v"],
-        state=str(tmp_path / "state"),
-        clock=clock,
-    )
-    one = pa.table({"k": [1], "n": [1]}, schema=STREAM)
-    assert join.batch(s=one).num_rows == 1
+    join = Asking(folder, tmp_path)
+    assert len(join.answers(1)) == 1
     features = {"minReaderVersion": 3, "minWriterVersion": 7}
     features |= {name: ["variantType"] for name in ("readerFeatures", "writerFeatures")}
     (folder / "_delta_log" / f"{1:020}.json").write_text(json.dumps({"protocol": features}))
-    clock.now += 11
+    join.clock.now += 11
     with pytest.raises(TableError, match="variantType"):
-        join.batch(s=one)
+        join.answers(1)
 
 
 def test_a_second_start_finds_the_version_that_the_first_prepared(tmp_path):

@@ -18,16 +18,13 @@ from pyiceberg.table import Table as PyIcebergTable
 from pyiceberg.typedef import Record
 from pyiceberg.types import LongType
 
-from tests.life import Clock
-from tests.unit.lake_helpers import commit_deletes, import_file, sqlite_catalogue
+from tests.unit.lake_helpers import Asking, commit_deletes, import_file, sqlite_catalogue
 from tests.unit.table_helpers import check_table, same_rows, travelled
 from watersmeet import TableError, table
-from watersmeet.local.join import LocalJoin
 from watersmeet.log.files import open_files
 from watersmeet.tables.prepare import find_table, prepare
 from watersmeet.tables.spec import Address
 
-STREAM = pa.schema({"k": pa.int64(), "n": pa.int64()})
 NAMED = "iceberg://lake/shop.products"
 
 
@@ -155,54 +152,28 @@ def test_old_timestamps_in_imported_files_are_refused(tmp_path, catalogue):
 
 
 def test_refresh_goes_to_the_next_snapshot(tmp_path, catalogue):
-    clock = Clock()
     made = products(catalogue, numbers(1, 2))
-    join = LocalJoin(
-        {"s": STREAM, "t": table(NAMED, "id", refresh="10 seconds")},
-        on="s.k = t.id",
-        select=["s.n", "t.v"],
-        state=str(tmp_path / "state"),
-        clock=clock,
-    )
-
-    def answers(*keys: int) -> list[tuple]:
-        found = join.batch(s=pa.table({"k": keys, "n": keys}, schema=STREAM))
-        return sorted(zip(*found.to_pydict().values(), strict=True))
-
-    assert answers(1, 2, 3) == [(1, "v1"), (2, "v2")]
+    join = Asking(NAMED, tmp_path)
+    assert join.answers(1, 2, 3) == [(1, "v1"), (2, "v2")]
     first = made.current_snapshot().snapshot_id
     made.delete("id = 1")
     made.append(numbers(3))
-    assert answers(1, 2, 3) == [(1, "v1"), (2, "v2")], "a snapshot does not change while it is in use"
-    clock.now += 11
-    answers()
-    assert answers(1, 2, 3) == [(2, "v2"), (3, "v3")]
+    assert join.answers(1, 2, 3) == [(1, "v1"), (2, "v2")], "a snapshot does not change while it is in use"
+    join.refresh()
+    assert join.answers(1, 2, 3) == [(2, "v2"), (3, "v3")]
     made.manage_snapshots().rollback_to_snapshot(first).commit()
-    clock.now += 11
-    answers()
-    assert answers(1, 2, 3) == [(1, "v1"), (2, "v2")]
+    join.refresh()
+    assert join.answers(1, 2, 3) == [(1, "v1"), (2, "v2")]
 
 
 @pytest.mark.parametrize("damaged", ["data", "metadata"])
 def test_a_damaged_file_is_looked_at_again_later(tmp_path, catalogue, damaged):
-    clock = Clock()
     made = products(catalogue, numbers(1, 2))
     folder = as_hadoop(made, 1, remove=False)
     for old in (folder / "metadata").glob("0*.metadata.json"):
         old.rename(tmp_path / old.name)
-    join = LocalJoin(
-        {"s": STREAM, "t": table(folder, "id", refresh="10 seconds")},
-        on="s.k = t.id",
-        select=["s.n", "t.v"],
-        state=str(tmp_path / "state"),
-        clock=clock,
-    )
-
-    def answers(*keys: int) -> list[tuple]:
-        found = join.batch(s=pa.table({"k": keys, "n": keys}, schema=STREAM))
-        return sorted(zip(*found.to_pydict().values(), strict=True))
-
-    assert answers(1, 2, 3) == [(1, "v1"), (2, "v2")]
+    join = Asking(folder, tmp_path)
+    assert join.answers(1, 2, 3) == [(1, "v1"), (2, "v2")]
     before = set((folder / "data").glob("*.parquet"))
     for old in tmp_path.glob("0*.metadata.json"):
         old.rename(folder / "metadata" / old.name)
@@ -212,31 +183,21 @@ def test_a_damaged_file_is_looked_at_again_later(tmp_path, catalogue, damaged):
     broken = new if damaged == "data" else folder / "metadata" / "v2.metadata.json"
     whole = broken.read_bytes()
     broken.write_bytes(whole[: len(whole) // 2])
-    clock.now += 11
-    answers()
-    assert answers(1, 2, 3) == [(1, "v1"), (2, "v2")], "the last whole version stays in use"
+    join.refresh()
+    assert join.answers(1, 2, 3) == [(1, "v1"), (2, "v2")], "the last whole version stays in use"
     broken.write_bytes(whole)
-    clock.now += 11
-    answers()
-    assert answers(1, 2, 3) == [(1, "v1"), (2, "v2"), (3, "v3")]
+    join.refresh()
+    assert join.answers(1, 2, 3) == [(1, "v1"), (2, "v2"), (3, "v3")]
 
 
 def test_equality_deletes_that_appear_end_the_query(tmp_path, catalogue):
-    clock = Clock()
     made = products(catalogue, numbers(1, 2))
-    join = LocalJoin(
-        {"s": STREAM, "t": table(NAMED, "id", refresh="10 seconds")},
-        on="s.k = t.id",
-        select=["s.n", "t.v"],
-        state=str(tmp_path / "state"),
-        clock=clock,
-    )
-    one = pa.table({"k": [1], "n": [1]}, schema=STREAM)
-    assert join.batch(s=one).num_rows == 1
+    join = Asking(NAMED, tmp_path)
+    assert len(join.answers(1)) == 1
     commit_deletes(made, pa.table({"id": [2]}), DataFileContent.EQUALITY_DELETES, equality_ids=[1])
-    clock.now += 11
+    join.clock.now += 11
     with pytest.raises(TableError, match="equality deletes"):
-        join.batch(s=one)
+        join.answers(1)
 
 
 def test_a_commit_while_a_snapshot_is_read_is_not_part_of_it(tmp_path, catalogue):
