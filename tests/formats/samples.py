@@ -1,7 +1,7 @@
 """Small states of every kind of join, as some version of watersmeet writes them: what `tests/formats/<format>/` holds.
 
 Whoever raises `FORMAT` writes the samples of the format before once more, with the last code that wrote it, and never
-changes them again. Format 3 was written by commit e8a5a05, format 4 by 2710bec:
+changes them again. Format 3 was written by commit e8a5a05, format 4 by 2710bec, format 5 by 423a5d5:
 
     git worktree add ../old e8a5a05
     PYTHONPATH=../old/src:. python -m tests.formats.samples tests/formats/3
@@ -126,13 +126,8 @@ def lookup_of(state: Path, table: Path, number: int, run: str, now_s: float) -> 
 
 
 def write(folder: Path) -> None:
-    from watersmeet.plan import merges  # of the code that wrote it, which had its limits there
-
-    fan_in = vars(merges)["FAN_IN"]
-    vars(merges)["MIN_PART_ROWS"] = 8
     for name, sample in SAMPLES.items():
-        vars(merges)["FAN_IN"] = 2 if sample.merges else fan_in
-        join = join_of(sample, folder / name, 0, RUN)
+        join = _small_parts(sample, folder / name)
         for batch in range(WRITTEN):
             join.batch(**{side: arriving(sample, side, batch) for side in "lr"})
     with tempfile.TemporaryDirectory() as scratch:
@@ -145,12 +140,33 @@ def write(folder: Path) -> None:
     forget_place(facts)
 
 
+def _small_parts(sample: Sample, state: Path) -> LocalJoin:
+    """A join with merges of a few rows in several parts, if the sample has merges.
+
+    Up to format 4 the limits were constants of a module, since then they are in the settings.
+    """
+    from watersmeet.plan import merges
+
+    if (fan_in := vars(merges).get("FAN_IN")) is not None:
+        vars(merges)["MIN_PART_ROWS"] = 8
+        vars(merges)["FAN_IN"] = 2 if sample.merges else fan_in
+        return join_of(sample, state, 0, RUN)
+    from watersmeet.engine.spec import Settings
+    from watersmeet.model.limits import Limits
+
+    limits = Limits(min_part_rows=8, fan_in=2 if sample.merges else Limits().fan_in)
+    settings = Settings(state=str(state), tasks=sample.how.get("tasks", TASKS), limits=limits)
+    return replace(join_of(sample, state, 0, RUN), settings=settings)
+
+
 def forget_place(path: Path) -> None:
     """The label of a table names its file on the machine that wrote the sample."""
     from watersmeet.log.codec import decode_checked, encode_checked
-    from watersmeet.tables.catalogue import TableFacts  # type: ignore[attr-defined]  # of the code that wrote it
+    from watersmeet.tables import catalogue
 
-    facts = decode_checked(TableFacts, path.read_bytes(), str(path))
+    # Its name up to format 4, and since.
+    kind = vars(catalogue).get("TableFacts") or vars(catalogue)["TableEntry"]
+    facts = decode_checked(kind, path.read_bytes(), str(path))
     path.write_bytes(encode_checked(replace(facts, label="table prices.parquet")))
 
 

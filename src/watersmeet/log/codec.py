@@ -70,7 +70,7 @@ def decode_checked(kind: type[T], content: bytes, path: str, advice: str = _ADVI
         raise CorruptFile(f"{path} is damaged: its checksum does not match. {advice}")
     plain = json.loads(body)
     try:
-        found: T = from_plain(kind, plain if version == FORMAT else upgrade(kind, plain))
+        found: T = from_plain(kind, plain if version == FORMAT else upgrade(kind, plain, version))
     except UnknownField as error:
         whose = "a newer version of watersmeet wrote it. Install that" if version == FORMAT else advice
         raise CorruptFile(f"{path} has {error}: {whose}") from error

@@ -6,6 +6,7 @@ from `OLDEST` on are read; a file is written again in the present format when it
     3   plans and statistics of all schemes side by side, most of them null
     4   accepted gaps are named; claims of starts have a checksum and the first batch
     5   one plan and one statistics object, named by the scheme's kind; heavy keys with one side for each input
+    6   the present one
 """
 
 from __future__ import annotations
@@ -20,8 +21,13 @@ OLDEST = 3
 _SORTED_BY_VALUE = "value"
 
 
-def upgrade(kind: type, plain: dict[str, Any]) -> dict[str, Any]:
-    """Upgrade a fact of format 3 or 4 to format 5. All other facts are unchanged."""
+def upgrade(kind: type, plain: dict[str, Any], version: int) -> dict[str, Any]:
+    """Upgrade a fact of an older format to the present one."""
+    # Fields that format 6 added have defaults.
+    return _to_5(kind, plain) if version < 5 else plain
+
+
+def _to_5(kind: type, plain: dict[str, Any]) -> dict[str, Any]:
     if kind is Receipt:
         return plain | {"output": [_run(run) for run in plain["output"]]}
     return _manifest(plain) if kind is Manifest else plain

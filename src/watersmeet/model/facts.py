@@ -16,7 +16,7 @@ from watersmeet.model.window import Window
 KEY_SPACE = 1 << 64
 
 # The format of manifests and runs. Raised when an older reader would misread them. Unknown formats are refused.
-FORMAT = 5
+FORMAT = 6
 
 
 class SchemePlan:
