@@ -43,6 +43,10 @@ TINY = Limits(
     heavy_pairs=4,
     # Runs list every key, so that keys of a few rows are heavy.
     least_listed_rows=1,
+    # A base every few batches, and descriptors and receipts in files of their own.
+    least_base_runs=3,
+    inline_values=4,
+    least_file_values=12,
 )
 
 # Before its claim is written a start is not known to anybody.

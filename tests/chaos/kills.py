@@ -38,6 +38,8 @@ _COMMITTED_BEFORE = {
     "clean-manifest-removed": (4,),
     "clean-run-removed": (4,),
     "clean-receipt-removed": (4,),
+    "clean-base-removed": (5,),
+    "clean-statistic-removed": (5,),
     "clean-start-removed": (2, 5),
     "clean-batch-removed": (1,),
     "table-half-dropped": (1,),
@@ -61,7 +63,7 @@ _LOCAL_ONLY = (
     "table-dropped",
     *(
         f"{kind}-{point}"
-        for kind in ("start", "manifest", "receipt", "table")
+        for kind in ("start", "statistic", "base", "manifest", "receipt", "table")
         for point in ("half-written", "linked")
     ),
 )
@@ -174,8 +176,10 @@ def _cases_for(place: str) -> Callable[[Case], bool] | None:
         return lambda case: case.has_table
     if place == "clean-batch-removed":
         return lambda case: case.window is None and not case.has_table
-    if place.startswith(("merge-", "receipt-", "clean-receipt")):
+    if place.startswith(("merge-", "receipt-", "clean-receipt", "base-", "clean-base")):
         return lambda case: not case.has_table
+    if "statistic-" in place:
+        return lambda case: case.name.startswith(("hash", "hypercube", "biclique"))
     return None
 
 

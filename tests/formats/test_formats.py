@@ -34,10 +34,11 @@ from tests.formats.samples import (
     prices,
 )
 from watersmeet.errors import CorruptFile
-from watersmeet.log.codec import checksum, decode_checked
+from watersmeet.log.codec import checksum
 from watersmeet.log.files import LocalFiles
 from watersmeet.log.formats import OLDEST
-from watersmeet.log.manifests import list_manifests
+from watersmeet.log.manifests import list_manifests, read_manifest
+from watersmeet.log.names import ManifestName
 from watersmeet.log.status import read_status
 from watersmeet.model.facts import FORMAT, Manifest, SchemePlan
 from watersmeet.schemes.biclique import BicliquePlan
@@ -186,14 +187,19 @@ def written_as(body: Any, version: int) -> bytes:
     return json.dumps({"watersmeet": version, "bytes": len(content), "xxh3": sum_}).encode() + b"\n" + content
 
 
-def decode(body: Any, version: int = FORMAT) -> Manifest:
-    return decode_checked(Manifest, written_as(body, version), "manifest m")
+def decode(body: Any, place: Path, version: int = FORMAT) -> Manifest:
+    name = ManifestName(0, 0, "m")
+    (place / "manifests").mkdir(exist_ok=True)
+    (place / name.path).write_bytes(written_as(body, version))
+    return read_manifest(LocalFiles(place), name)
 
 
 def test_a_manifest_is_read_as_it_was_written(tmp_path):
     body = newest_body(tmp_path)
-    assert decode(body).batch.run == "run-1"
+    assert decode(body, tmp_path).batch.run == "run-1"
 
+
+BASE = {"path": "bases/x.arrow", "bytes": 1, "of": {"run_seq": 0, "batch": 0, "run": "r"}, "runs": 1}
 
 BROKEN: dict[str, tuple[Callable[[Any], Any], str]] = {
     "manifest": (lambda body: body.update(later=1), "the unknown field 'later' of Manifest"),
@@ -201,11 +207,16 @@ BROKEN: dict[str, tuple[Callable[[Any], Any], str]] = {
         lambda body: body["signature"].update(later=[]),
         "the unknown field 'later' of JoinSignature",
     ),
-    "run": (lambda body: body["history"][0].update(later=None), "the unknown field 'later' of Run"),
+    "run": (lambda body: body["added"].update(later=[]), "the unknown field 'later' of Run"),
+    "base": (lambda body: body.update(base=BASE | {"later": 1}), "the unknown field 'later' of BaseRef"),
+    "merge": (
+        lambda body: body["merges"].append({"later": 1, "runs": [], "parts": []}),
+        "the unknown field 'later' of Merge",
+    ),
     "plan": (lambda body: body["plan"].update(later=1), "the unknown field 'later' of Plan"),
     "scheme": (lambda body: body["plan"]["scheme"].update(later=1), "the unknown field 'later' of CubePlan"),
     "statistics": (
-        lambda body: body["history"][0]["stats"].update(later=1),
+        lambda body: body["added"]["stats"][0].update(later=1),
         "the unknown field 'later' of HotKeys",
     ),
     "kind of plan": (
@@ -217,7 +228,7 @@ BROKEN: dict[str, tuple[Callable[[Any], Any], str]] = {
         "a plan or statistics of the unknown kind 'None'",
     ),
     "kind of statistics": (
-        lambda body: body["history"][0]["stats"].update(kind="quantiles"),
+        lambda body: body["added"]["stats"][0].update(kind="quantiles"),
         "a plan or statistics of the unknown kind 'quantiles'",
     ),
 }
@@ -227,22 +238,22 @@ BROKEN: dict[str, tuple[Callable[[Any], Any], str]] = {
 def test_what_this_version_does_not_know_is_refused(tmp_path, change, words):
     body = newest_body(tmp_path)
     change(body)
-    said = f"manifest m has {words}: a newer version of watersmeet wrote it. Install that"
+    said = f"has {words}: a newer version of watersmeet wrote it. Install that"
     with pytest.raises(CorruptFile, match=re.escape(said)):
-        decode(body)
+        decode(body, tmp_path)
 
 
 @pytest.mark.parametrize("written", FORMATS)
-def test_an_unknown_field_of_an_older_format_is_refused_too(written):
+def test_an_unknown_field_of_an_older_format_is_refused_too(tmp_path, written):
     path = next((HERE / str(written) / "hash").glob(f"join/*/manifests/*{RUN}.json"))
     body = json.loads(path.read_bytes().partition(b"\n")[2])
-    assert decode(body, written).format == written
+    assert decode(body, tmp_path, written).format == written
     with pytest.raises(CorruptFile, match="the unknown field 'later' of Manifest"):
-        decode(body | {"later": 1}, written)
+        decode(body | {"later": 1}, tmp_path, written)
 
 
 @pytest.mark.parametrize("version", range(1, OLDEST))
-def test_formats_that_are_too_old_are_refused(version):
-    said = f"manifest m has format {version}, but this version of watersmeet reads {OLDEST} to {FORMAT}: run one batch"
+def test_formats_that_are_too_old_are_refused(tmp_path, version):
+    said = f"has format {version}, but this version of watersmeet reads {OLDEST} to {FORMAT}: run one batch"
     with pytest.raises(CorruptFile, match=said):
-        decode({}, version)
+        decode({}, tmp_path, version)

@@ -13,7 +13,8 @@ from tests.unit.log_helpers import commit, plan, rows
 from watersmeet.errors import ConfigError, CorruptFile, StateError, StateInUse
 from watersmeet.log.codec import decode_checked, encode_checked
 from watersmeet.log.files import LocalFiles, open_files
-from watersmeet.log.manifests import ManifestName, agree, list_manifests, read_manifest
+from watersmeet.log.manifests import agree, list_manifests, read_manifest
+from watersmeet.log.names import ManifestName
 from watersmeet.log.parents import choose_parent, find_parent
 from watersmeet.log.runs import RunReader, write_run
 from watersmeet.log.starts import claim_start

@@ -132,6 +132,8 @@ def test_a_state_whose_scheme_is_not_registered_is_refused(tmp_path, registered,
     join = start(tmp_path, "turn")
     join.batch(l=rows(1), r=rows(2))
     monkeypatch.delitem(SCHEMES, "turn")
+    # Another process: this one has the manifest in memory.
+    life.forget()
     with pytest.raises(CorruptFile, match="unknown kind 'row count'|unknown kind 'turn'"):
         replace(join, strategy="hash", run="next").batch(l=rows(3))
     with pytest.raises(UsageError, match="unknown strategy='turn': use one of auto, hash, hypercube"):

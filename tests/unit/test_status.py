@@ -170,14 +170,14 @@ def test_a_manifest_that_goes_while_we_read_is_no_damage(tmp_path, monkeypatch):
     join.batch(l=rows(LEFT, [2]))
     files = LocalFiles(tmp_path).under("join", "q1")
     gone = list_manifests(files)[0]
-    read = status_module.read_manifest
+    read = status_module.open_manifest
 
-    def read_after_cleaning(where, name):
+    def read_after_cleaning(where, name, seen):
         if name == gone:
             where.delete(name.path)
-        return read(where, name)
+        return read(where, name, seen)
 
-    monkeypatch.setattr(status_module, "read_manifest", read_after_cleaning)
+    monkeypatch.setattr(status_module, "open_manifest", read_after_cleaning)
     (one,) = read_status(tmp_path).joins
     assert one.damage == ()
 

@@ -14,6 +14,8 @@ from watersmeet.engine.window import from_floor, numbered, stored_times, time_ma
 from watersmeet.kernel.rows import Sorted, bounded, cut
 from watersmeet.log.manifests import publish_receipt
 from watersmeet.log.runs import RunReader, attempt_id, write_run
+from watersmeet.log.seen import Seen
+from watersmeet.log.statistics import complete_runs
 from watersmeet.log.storage import Files
 from watersmeet.model.facts import Assignment, KeyRange, Manifest, Merge, Order, Receipt, Run
 from watersmeet.model.limits import Limits
@@ -25,6 +27,7 @@ _NO_KEYS = np.zeros(0, np.uint64)
 def merge_assigned(
     files: Files,
     reader: RunReader,
+    seen: Seen,
     manifest: Manifest,
     scheme: Scheme[Any],
     task: int,
@@ -36,7 +39,9 @@ def merge_assigned(
     written = 0
     for job in manifest.plan.assignments:
         if job.task == task:
-            receipt = _merge_part(files, reader, manifest, scheme, merges[job.merge], job, tasks, limits)
+            receipt = _merge_part(
+                files, reader, seen, manifest, scheme, merges[job.merge], job, tasks, limits
+            )
             failpoints.reach("merge-written")
             publish_receipt(files, receipt, attempt_id())
             written += sum(run.rows for run in receipt.output)
@@ -46,6 +51,7 @@ def merge_assigned(
 def _merge_part(
     files: Files,
     reader: RunReader,
+    seen: Seen,
     manifest: Manifest,
     scheme: Scheme[Any],
     merge: Merge,
@@ -55,7 +61,8 @@ def _merge_part(
 ) -> Receipt:
     columns = manifest.signature.columns(merge.input)
     part = merge.parts[job.part].range
-    sources = [run for run in manifest.history if run.path in set(merge.runs) and part.overlaps(run)]
+    merged = set(merge.runs)
+    sources = [run for run in manifest.history if run.path in merged and part.overlaps(run)]
     found = [reader.read(run, part, columns) for run in sources]
     read_rows = _rows(found)
     windowed = manifest.signature.window is not None
@@ -69,6 +76,7 @@ def _merge_part(
     marked = _order(manifest, merge.input) != Order.HASH
     # Estimated rows after the merge, with this part as the sample: counting expired rows would hide hot keys.
     left_rows = merge.rows * kept_rows // max(1, read_rows)
+    described = complete_runs(files, seen, sources)
     for range_ in cut([slices], [1], limit):
         for piece in _pieces(
             found, range_, limit, limits.part_bytes, cut_=manifest.signature.layout is not None
@@ -77,7 +85,7 @@ def _merge_part(
             # Two merges may have the same rows, and a part several pieces, so the name must not depend on content.
             label = f"m{job.part:05d}-{attempt_id()}"
             keys = piece.keys if isinstance(piece, Sorted) else _NO_KEYS
-            new = NewRun(keys, left_rows, merged_from=sources, limits=limits)
+            new = NewRun(keys, left_rows, merged_from=described, limits=limits)
             stats = scheme.describe(new, tasks)
             run = write_run(
                 files,

@@ -26,6 +26,7 @@ from watersmeet.log.files import open_files
 from watersmeet.log.manifests import agree, read_receipts
 from watersmeet.log.parents import check_not_overtaken, find_parent
 from watersmeet.log.runs import RunReader
+from watersmeet.log.seen import Seen
 from watersmeet.log.starts import check_current, claim_start, search_start
 from watersmeet.log.storage import Files
 from watersmeet.model.facts import BatchId, Descriptor, Manifest, Receipt, Start
@@ -39,6 +40,7 @@ class _Kept:
     """Caches of a process for one state directory: mapped runs, seen manifests, an open table."""
 
     files: Files
+    seen: Seen
     reader: RunReader
     cleaner: Cleaner
     desk: Desk
@@ -69,7 +71,8 @@ def _kept(spec: JoinSpec, query: str, clock: Callable[[], float]) -> _Kept:
             _KEPT.pop(next(iter(_KEPT))).desk.close()
         for old in [kept for kept in _KEPT.values() if kept.desk.is_open][:-_KEPT_DESKS]:
             old.desk.close()
-        found = _Kept(files, RunReader(files), Cleaner(files), desk_for(spec, files, clock))
+        seen = Seen()
+        found = _Kept(files, seen, RunReader(files), Cleaner(files, seen), desk_for(spec, files, clock))
     if found.desk.for_table != (spec.table is not None):
         # The query was built anew, and a table came in or went, before it had any state.
         found.desk.close()
@@ -121,10 +124,11 @@ class Operator:
         """
         kept = _kept(self.spec, batch.query, self.clock)
         manifest = self._agree(kept, batch, descriptors, task)
-        kept.reader.forget_all_but(manifest.named_paths)
-        kept.last = manifest
+        if manifest is not kept.last:
+            kept.reader.forget_all_but(manifest.named_paths)
+            kept.last = manifest
         tasks, limits = self.spec.settings.tasks, self.spec.settings.limits
-        merge_assigned(kept.files, kept.reader, manifest, self.spec.scheme, task, tasks, limits)
+        merge_assigned(kept.files, kept.reader, kept.seen, manifest, self.spec.scheme, task, tasks, limits)
         every = limits.clean_every_batches
         if _clean_is_due(manifest, every) and task == _cleaning_task(manifest, tasks, every):
             self._clean(kept, manifest)
@@ -184,6 +188,8 @@ class Operator:
             self.spec.instance,
             lambda: self._find_parent(kept, batch, start),
             decide,
+            kept.seen,
+            self.spec.settings.limits,
         )
         check_arrived(manifest, descriptors)
         return manifest
@@ -206,7 +212,7 @@ class Operator:
 
     def _find_parent(self, kept: _Kept, batch: BatchId, start: Start) -> Manifest | None:
         try:
-            return find_parent(kept.files, batch, start, self.spec.settings.accept_gap)
+            return find_parent(kept.files, batch, start, self.spec.settings.accept_gap, kept.seen)
         except (CorruptFile, StateBehind):
             # A later start may have cleaned up behind this one. Then report that as the cause.
             if self.spec.streaming:
@@ -241,7 +247,7 @@ class Operator:
             found, highest = search_start(kept.files, batch.run)
             if found is None:
                 expected = Start(highest + 1, batch.run, batch.number)
-                parent = find_parent(kept.files, batch, expected, self.spec.settings.accept_gap)
+                parent = find_parent(kept.files, batch, expected, self.spec.settings.accept_gap, kept.seen)
                 if parent is not None:
                     check_compatible(parent.signature, self.spec.signature)
                 found = claim_start(kept.files, batch.run, batch.number, highest)

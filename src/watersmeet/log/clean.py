@@ -1,9 +1,16 @@
-"""Remove files that nothing can read again: old manifests, unreachable runs, used receipts.
+"""Remove files that nothing can read again: old manifests, unreachable runs, bases and statistics, used receipts.
 
 A file is removed only if no retained manifest and no receipt names it *and* it is older than the grace period *and*
 its batch is older than the current one. Age alone would remove the runs of a slow task. Reachability alone would remove
 runs that a task has written but not described yet. Manifests go first, then runs: a crash in between leaves orphans for
 the next time, never a manifest with a missing run. A file whose name is not one of ours (`log/names.py`) stays.
+
+Bases and statistics are removed in the same way. A published descriptor serves the batch that it belongs to: once that
+batch has a manifest, no task plans it again in this start, and another start publishes its own. The names of all three
+have the number of their start: an old start that still cleans removes nothing of a later one.
+
+A process reads each manifest at most once for this, and no base that it does not need: a manifest says what it adds to
+its base.
 
 Listings may be late. The manifests that a replay would build on are opened by name. Receipts are not, so the grace
 period must be longer than a listing can be late.
@@ -24,17 +31,25 @@ import xxhash
 
 from watersmeet import failpoints
 from watersmeet.errors import CorruptFile
-from watersmeet.log.manifests import (
+from watersmeet.log.bases import name_of, paths_in_base
+from watersmeet.log.manifests import list_manifests, list_receipts, named_by, read_receipt
+from watersmeet.log.names import (
+    BASES,
+    DESCRIPTORS,
     MANIFESTS,
     RECEIPTS,
+    STATISTICS,
     ManifestName,
-    list_manifests,
-    read_all_receipts,
-    read_manifest,
+    batch_file,
+    is_draft,
+    manifest_parts,
+    receipt_part,
+    run_batch,
+    start_number,
 )
-from watersmeet.log.names import is_draft, manifest_parts, receipt_part, run_batch, start_number
 from watersmeet.log.parents import choose_parent
 from watersmeet.log.runs import RUNS
+from watersmeet.log.seen import Named, Seen
 from watersmeet.log.starts import STARTS, forget_starts_before, starts_before
 from watersmeet.log.storage import FileInfo, Files
 from watersmeet.model.facts import Manifest, Start
@@ -52,6 +67,9 @@ LOOKS = 5
 
 _DRAFTS: dict[str, Callable[[str], object]] = {
     MANIFESTS: manifest_parts,
+    BASES: batch_file,
+    STATISTICS: batch_file,
+    DESCRIPTORS: batch_file,
     RECEIPTS: receipt_part,
     STARTS: start_number,
 }
@@ -65,26 +83,36 @@ class Cleaned:
 
 
 class Cleaner:
-    """Cleans one state directory. It remembers the runs of each manifest, since manifests never change."""
+    """Cleans one state directory. It remembers what manifests, bases and receipts name, since they never change."""
 
-    def __init__(self, files: Files):
+    def __init__(self, files: Files, seen: Seen | None = None):
         self._files = files
-        self._named: dict[ManifestName, frozenset[str]] = {}
+        self._seen = seen or Seen()
+        self._named: dict[ManifestName, Named] = {}
+        self._bases: dict[str, list[tuple[str, ...]]] = {}
+        # The outputs of each receipt.
+        self._receipts: dict[str, tuple[str, ...]] = {}
 
     def clean(self, current: Manifest, *, retain: int, now_s: float, grace_s: float = GRACE_S) -> Cleaned:
         oldest = current.batch.number - retain
         names = self._manifests(current, oldest)
         # Batches may have skipped the join: the state that the oldest one would build on can be much older.
-        base = choose_parent(names, oldest + 1)
-        outdated = [name for name in names if name.batch < oldest and name != base]
-        for name in outdated:
+        parent = choose_parent(names, oldest + 1)
+        outdated = {name for name in names if name.batch < oldest and name != parent}
+        for name in sorted(outdated):
             self._files.delete(name.path)
             failpoints.reach("clean-manifest-removed")
             self._named.pop(name, None)
         failpoints.reach("clean-half-done")
         kept = [name for name in names if name not in outdated]
         reachable = self._reachable(kept)
-        removed = [] if reachable is None else self._remove_runs(current, reachable, now_s - grace_s)
+        removed = []
+        if reachable is not None:
+            removed = self._remove_runs(current, reachable, now_s - grace_s)
+            for _ in self._remove_batch_files(BASES, current, reachable, now_s - grace_s):
+                failpoints.reach("clean-base-removed")
+            for _ in self._remove_batch_files(STATISTICS, current, reachable, now_s - grace_s):
+                failpoints.reach("clean-statistic-removed")
         self._remove_receipts(current, now_s - grace_s)
         self._remove_drafts(now_s - grace_s)
         forget_starts_before(self._files, min((name.run_seq for name in kept), default=0), now_s)
@@ -93,7 +121,7 @@ class Cleaner:
     def _manifests(self, current: Manifest, oldest: int) -> list[ManifestName]:
         """All manifests, those that the current one builds on by name: a late listing must not hide what they need."""
         listed = list_manifests(self._files)
-        found = set(listed)
+        found = {*listed, name_of(current)}
         number = current.batch.number - 1
         mine = Start(current.run_seq, current.batch.run, None)
         for start in itertools.chain([mine], starts_before(self._files, mine.number, listed)):
@@ -108,21 +136,44 @@ class Cleaner:
         return sorted(found)
 
     def _reachable(self, names: list[ManifestName]) -> frozenset[str] | None:
-        """The runs that a retained manifest or a receipt names; None if a manifest is damaged.
+        """The files that a retained manifest or a receipt names; None if a manifest or a base is damaged.
 
         A damaged manifest of an older batch need not stop the query, but then no file is known to be garbage.
         """
-        for name in names:
-            if name not in self._named:
-                try:
-                    self._named[name] = read_manifest(self._files, name).named_paths
-                except CorruptFile:
-                    return None
+        try:
+            self._named = {
+                name: self._named.get(name) or named_by(self._files, name, self._seen) for name in names
+            }
+            based = self._kept_of_bases()
+        except CorruptFile:
+            return None
+        listed = list_receipts(self._files)
         # If a part has two receipts, either may be the one found after a crash.
-        receipts = read_all_receipts(self._files)
-        return frozenset().union(
-            *(self._named[name] for name in names), (run.path for r in receipts for run in r.output)
+        self._receipts = {name: self._outputs(name) for name in listed}
+        return frozenset(based).union(
+            *(named.paths for named in self._named.values()), *self._receipts.values()
         )
+
+    def _kept_of_bases(self) -> set[str]:
+        """The bases of retained manifests, and the files of their runs. A run that all of them have removed is gone."""
+        removed: dict[str, frozenset[int]] = {}
+        for named in self._named.values():
+            if named.base is not None:
+                removed[named.base] = removed.get(named.base, named.removed) & named.removed
+        self._bases = {path: self._bases.get(path) or paths_in_base(self._files, path) for path in removed}
+        kept = set(removed)
+        for path, gone in removed.items():
+            for place, paths in enumerate(self._bases[path]):
+                if place not in gone:
+                    kept.update(paths)
+        return kept
+
+    def _outputs(self, name: str) -> tuple[str, ...]:
+        """The runs of a receipt. A damaged one is read again: it names nothing, as its part is merged again."""
+        if known := self._receipts.get(name):
+            return known
+        receipt = read_receipt(self._files, name)
+        return tuple(run.path for run in receipt.output) if receipt else ()
 
     def _remove_runs(self, current: Manifest, reachable: frozenset[str], before_s: float) -> list[FileInfo]:
         removed = []
@@ -137,6 +188,19 @@ class Cleaner:
                     failpoints.reach("clean-run-removed")
                     removed.append(info)
         return removed
+
+    def _remove_batch_files(
+        self, folder: str, current: Manifest, reachable: frozenset[str], before_s: float
+    ) -> Iterator[str]:
+        """Remove bases, statistics or descriptors of earlier batches, but for those of a later start. Yield each."""
+        for info in self._files.entries(folder):
+            found = batch_file(info.name)
+            if found is None or info.modified_s >= before_s or f"{folder}/{info.name}" in reachable:
+                continue
+            run_seq, batch = found
+            if run_seq <= current.run_seq and batch < current.batch.number:
+                self._files.delete(f"{folder}/{info.name}")
+                yield info.name
 
     def _remove_receipts(self, current: Manifest, before_s: float) -> None:
         wanted = {merge.id for merge in current.merges}
@@ -189,5 +253,5 @@ def _is_stale(files: Files, before_s: float) -> bool:
 
 def _folders_in_order(files: Files) -> Iterator[str]:
     """Manifests first: a finished join has one, and it is the last file that is always written."""
-    yield from (MANIFESTS, STARTS, RECEIPTS)
+    yield from (MANIFESTS, STARTS, RECEIPTS, BASES, STATISTICS, DESCRIPTORS)
     yield from (f"{RUNS}/{name}" for name in files.under(RUNS).folders())

@@ -6,12 +6,13 @@ named. The body is ordinary JSON, one object per fact, for people and tools to r
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import functools
 import json
 import types
 import typing
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, TypeVar
 
 import xxhash
@@ -19,7 +20,7 @@ import xxhash
 from watersmeet.errors import CorruptFile, OldFormat
 from watersmeet.log.formats import OLDEST, upgrade
 from watersmeet.model.closed import ClosedSet
-from watersmeet.model.facts import FORMAT, RunStats, SchemePlan
+from watersmeet.model.facts import FORMAT, Elsewhere, RunStats, SchemePlan
 from watersmeet.schemes.register import plan_types, stats_types
 
 T = TypeVar("T")
@@ -33,7 +34,12 @@ def checksum(content: Any) -> str:
 
 
 def encode_checked(fact: Any) -> bytes:
-    body = json.dumps(to_plain(fact), separators=(",", ":")).encode()
+    return close_checked(to_plain(fact))
+
+
+def close_checked(plain: Any) -> bytes:
+    """JSON in the present format, with its header."""
+    body = json.dumps(plain, separators=(",", ":")).encode()
     return _header(FORMAT, body) + b"\n" + body
 
 
@@ -48,6 +54,14 @@ _ADVICE = "Restore the file from a copy, roll the checkpoint back to an earlier 
 
 def decode_checked(kind: type[T], content: bytes, path: str, advice: str = _ADVICE) -> T:
     """Verify, then parse. Errors name the file by `path`, and give `advice` if it is damaged."""
+    version, plain = open_checked(content, path, advice)
+    with known_only(version, path, advice):
+        found: T = from_plain(kind, plain if version == FORMAT else upgrade(kind, plain, version))
+    return found
+
+
+def open_checked(content: bytes, path: str, advice: str = _ADVICE) -> tuple[int, Any]:
+    """The format of a file and its JSON, verified."""
     head, _, body = content.partition(b"\n")
     try:
         header = json.loads(head)
@@ -68,13 +82,17 @@ def decode_checked(kind: type[T], content: bytes, path: str, advice: str = _ADVI
         raise CorruptFile(f"{path} is truncated or padded: {len(body)} bytes instead of {size}. {advice}")
     if head != _header(version, body):
         raise CorruptFile(f"{path} is damaged: its checksum does not match. {advice}")
-    plain = json.loads(body)
+    return version, json.loads(body)
+
+
+@contextlib.contextmanager
+def known_only(version: int, path: str, advice: str = _ADVICE) -> Iterator[None]:
+    """Name the file that has a field which this version does not know."""
     try:
-        found: T = from_plain(kind, plain if version == FORMAT else upgrade(kind, plain, version))
+        yield
     except UnknownField as error:
         whose = "a newer version of watersmeet wrote it. Install that" if version == FORMAT else advice
         raise CorruptFile(f"{path} has {error}: {whose}") from error
-    return found
 
 
 class UnknownField(ValueError):
@@ -112,8 +130,8 @@ _Reader = Callable[[Any], Any]
 def _reader(kind: Any) -> _Reader | None:
     """The function that reads values of a type; None if they need no conversion. Made once for each type."""
     if kind is SchemePlan or kind is RunStats:
-        types_of = plan_types if kind is SchemePlan else stats_types
-        return lambda plain: _of_scheme(types_of(), plain)
+        class_of = _plan_class if kind is SchemePlan else stats_class
+        return lambda plain: _of_scheme(class_of(str(plain.get("kind"))), plain)
     origin, arguments = typing.get_origin(kind), typing.get_args(kind)
     if origin is types.UnionType:
         (inner,) = (_reader(one) for one in arguments if one is not type(None))
@@ -154,11 +172,23 @@ def _fact_reader(kind: Any) -> _Reader:
     return read
 
 
-def _of_scheme(known: Mapping[str, type], plain: dict[str, Any]) -> Any:
-    name = str(plain.get("kind"))
-    if name not in known:
-        raise UnknownField(f"a plan or statistics of the unknown kind {name!r}")
-    return from_plain(known[name], {field: value for field, value in plain.items() if field != "kind"})
+def _of_scheme(kind: type, plain: dict[str, Any]) -> Any:
+    return from_plain(kind, {field: value for field, value in plain.items() if field != "kind"})
+
+
+def _plan_class(kind: str) -> type[SchemePlan]:
+    return _known(plan_types(), kind)
+
+
+def stats_class(kind: str) -> type[RunStats]:
+    """The class of statistics of some kind: a scheme's, or those that are in another file."""
+    return Elsewhere if kind == Elsewhere.kind else _known(stats_types(), kind)
+
+
+def _known(classes: Mapping[str, type[T]], kind: str) -> type[T]:
+    if kind not in classes:
+        raise UnknownField(f"a plan or statistics of the unknown kind {kind!r}")
+    return classes[kind]
 
 
 @functools.cache

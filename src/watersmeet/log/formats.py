@@ -6,7 +6,7 @@ from `OLDEST` on are read; a file is written again in the present format when it
     3   plans and statistics of all schemes side by side, most of them null
     4   accepted gaps are named; claims of starts have a checksum and the first batch
     5   one plan and one statistics object, named by the scheme's kind; heavy keys with one side for each input
-    6   the present one
+    6   manifests name a base and what differs from it; runs are columns; statistics may be in files of their own
 """
 
 from __future__ import annotations

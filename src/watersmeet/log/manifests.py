@@ -1,34 +1,54 @@
-"""Manifests: their names, and how all tasks of a batch agree on one.
+"""Manifests: their names, what they hold, and how all tasks of a batch agree on one.
 
 A manifest is named `<number of the start>-<batch>-<run id>.json`. Tasks know all three, so they open it by name and
 never depend on a listing, which may be late on a shared filesystem. `log/parents.py` finds the parent of a batch.
+
+In memory a `Manifest` has every live run. As a file it has the batch's own runs and what the history differs in from a
+base (`log/bases.py`); statistics may be in files of their own (`log/statistics.py`). What a batch writes and reads thus
+follows the batch, not the history. All that a manifest names is published before it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+import dataclasses
+import itertools
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import replace
+from typing import Any
 
 from watersmeet import failpoints
 from watersmeet.errors import CorruptFile, StateInUse
-from watersmeet.log.codec import decode_checked, encode_checked
-from watersmeet.log.names import manifest_parts, receipt_part
+from watersmeet.log.bases import (
+    difference,
+    from_spans,
+    is_due,
+    name_of,
+    paths_of,
+    read_base,
+    to_spans,
+    without,
+    write_base,
+)
+from watersmeet.log.codec import (
+    close_checked,
+    decode_checked,
+    encode_checked,
+    from_plain,
+    known_only,
+    open_checked,
+    to_plain,
+)
+from watersmeet.log.columns import from_columns, to_columns
+from watersmeet.log.formats import upgrade
+from watersmeet.log.names import MANIFESTS, RECEIPTS, RUNS, ManifestName, manifest_parts, receipt_part
+from watersmeet.log.seen import BaseRef, Decoded, Named, Seen
+from watersmeet.log.statistics import Places, complete, forget_statistics
 from watersmeet.log.storage import Files
-from watersmeet.model.facts import BatchId, Manifest, Receipt, Start
+from watersmeet.model.facts import BatchId, Elsewhere, Manifest, Merge, Receipt, Run, Start
+from watersmeet.model.limits import DEFAULT_LIMITS, Limits
 
-MANIFESTS = "manifests"
-RECEIPTS = "receipts"
-
-
-@dataclass(frozen=True, slots=True, order=True)
-class ManifestName:
-    run_seq: int
-    batch: int
-    run: str
-
-    @property
-    def path(self) -> str:
-        return f"{MANIFESTS}/{self.run_seq:06d}-{self.batch:012d}-{self.run}.json"
+# The first format with bases.
+_WITH_BASES = 6
 
 
 def list_manifests(files: Files) -> list[ManifestName]:
@@ -37,8 +57,15 @@ def list_manifests(files: Files) -> list[ManifestName]:
     return sorted(ManifestName(*parts) for parts in found if parts)
 
 
-def read_manifest(files: Files, name: ManifestName) -> Manifest:
-    found = read_if_there(files, name)
+def read_manifest(files: Files, name: ManifestName, seen: Seen | None = None) -> Manifest:
+    """A manifest with all that it says, statistics included; CorruptFile if it is missing."""
+    seen = seen or Seen()
+    return complete(files, seen, open_manifest(files, name, seen))
+
+
+def open_manifest(files: Files, name: ManifestName, seen: Seen) -> Manifest:
+    """A manifest as a task needs it that neither plans nor merges: statistics may be elsewhere."""
+    found = read_if_there(files, name, seen)
     if found is None:
         raise CorruptFile(f"{_where(files, name)} is missing")
     return found
@@ -48,13 +75,17 @@ def _where(files: Files, name: ManifestName) -> str:
     return f"manifest {name.path} of batch {name.batch} in {files.place}"
 
 
-def read_if_there(files: Files, name: ManifestName) -> Manifest | None:
+def read_if_there(files: Files, name: ManifestName, seen: Seen | None = None) -> Manifest | None:
     """Open a manifest by name, which a listing may not show yet; None if it is missing."""
+    seen = seen or Seen()
     try:
         content = files.read(name.path)
     except FileNotFoundError:
         return None
-    return decode_checked(Manifest, content, _where(files, name))
+    known = seen.manifests.get(name)
+    if known is not None and content == known.content:
+        return known.manifest
+    return _decode(files, seen, name, content)
 
 
 def agree(
@@ -64,25 +95,30 @@ def agree(
     instance: str,
     find_parent: Callable[[], Manifest | None],
     decide: Callable[[Manifest | None], Manifest],
+    seen: Seen | None = None,
+    limits: Limits = DEFAULT_LIMITS,
 ) -> Manifest:
     """The one manifest of this batch: the published one, or else the one that this call publishes.
 
     `decide` turns the parent into the manifest of this batch. It must be a pure function of committed facts. But even
     if two tasks decide differently, only one result is ever used.
     """
+    seen = seen or Seen()
     name = ManifestName(start.number, batch.number, batch.run)
-    manifest = read_if_there(files, name)
+    manifest = read_if_there(files, name, seen)
     if manifest is None:
         parent = find_parent()
-        if parent is not None and parent.batch.run == batch.run:
-            _check_instance(files, parent, instance)
+        if parent is not None:
+            if parent.batch.run == batch.run:
+                _check_instance(files, parent, instance)
+            parent = complete(files, seen, parent)
         manifest = decide(parent)
         failpoints.reach("manifest-before-write")
-        if files.publish(name.path, encode_checked(manifest)):
+        if publish_manifest(files, seen, name, manifest, parent, limits):
             failpoints.reach("manifest-written")
             return manifest
         failpoints.reach("manifest-lost")
-        manifest = read_manifest(files, name)
+        manifest = open_manifest(files, name, seen)
     _check_instance(files, manifest, instance)
     return manifest
 
@@ -96,6 +132,234 @@ def _check_instance(files: Files, manifest: Manifest, instance: str) -> None:
         )
 
 
+# --- What is stored -----------------------------------------------------------------------------------------------
+
+
+def publish_manifest(
+    files: Files, seen: Seen, name: ManifestName, manifest: Manifest, parent: Manifest | None, limits: Limits
+) -> bool:
+    """Publish a manifest and, before it, the files that it names. False if another one has this name.
+
+    `parent` has its statistics, and its base is known if this process has read it with `seen`.
+    """
+    places = Places(files, seen, name.run_seq, name.batch)
+    known = None if parent is None else seen.manifests.get(name_of(parent))
+    base = known.base if known else None
+    runs: Sequence[Run] = read_base(files, seen, base) if base else ()
+    removed, added = difference(runs, manifest.history)
+    if parent is not None and is_due(base, len(added), limits.least_base_runs):
+        base, runs = write_base(files, places, name, parent, limits)
+        removed, added = difference(runs, manifest.history)
+    elif base is not None:
+        base = replace(base, repeated=base.repeated + len(added))
+    outputs = list(_outputs(manifest.merges))
+    places.set_apart([*added, *outputs], limits.inline_values)
+    places.set_apart(manifest.fresh, limits.inline_values)
+    content = close_checked(_to_plain(manifest, base, removed, added, places))
+    if not files.publish(name.path, content):
+        return False
+    places.keep()
+    if base is not None:
+        seen.bases.put(base.path, runs)
+    seen.manifests.put(name, Decoded(content, manifest, base))
+    own = map(places.placed, (*added, *manifest.fresh, *outputs))
+    seen.named.put(name, _named(base, removed, own))
+    forget_statistics(seen, manifest)
+    return True
+
+
+def _outputs(merges: Sequence[Merge]) -> Iterator[Run]:
+    return (run for merge in merges for part in merge.parts for run in part.output or ())
+
+
+def _to_plain(
+    manifest: Manifest, base: BaseRef | None, removed: Sequence[int], added: Sequence[Run], places: Places
+) -> dict[str, Any]:
+    tables = [added, manifest.fresh, list(_outputs(manifest.merges))]
+    stored = [[places.placed(run) for run in table] for table in tables]
+    statistics = list(
+        dict.fromkeys(run.stats.file for table in stored for run in table if isinstance(run.stats, Elsewhere))
+    )
+    added_, fresh, outputs = (_runs_to_plain(table, statistics) for table in stored)
+    place_of = {run.path: place for place, run in enumerate(manifest.history)} if manifest.merges else {}
+    plain = {
+        field.name: to_plain(getattr(manifest, field.name))
+        for field in dataclasses.fields(manifest)
+        if field.name not in ("history", "fresh", "merges")
+    }
+    return plain | {
+        "base": to_plain(base),
+        "removed": to_spans(removed),
+        "added": added_,
+        "fresh": fresh,
+        "merges": [_merge_to_plain(merge, place_of) for merge in manifest.merges],
+        "outputs": outputs,
+        "statistics": statistics,
+    }
+
+
+def _merge_to_plain(merge: Merge, place_of: dict[str, int]) -> dict[str, Any]:
+    """A merge with the places of its runs in the history, and the number of outputs of each part."""
+    counted = [replace(part, output=None) for part in merge.parts]
+    plain: dict[str, Any] = to_plain(replace(merge, runs=(), parts=tuple(counted)))
+    for part, stored in zip(merge.parts, plain["parts"], strict=True):
+        stored["output"] = None if part.output is None else len(part.output)
+    if all(path in place_of for path in merge.runs):
+        return plain | {"runs": to_spans(place_of[path] for path in merge.runs)}
+    return plain | {"runs": list(merge.runs)}
+
+
+def _decode(files: Files, seen: Seen, name: ManifestName, content: bytes) -> Manifest:
+    where = _where(files, name)
+    version, plain = open_checked(content, where)
+    with known_only(version, where):
+        if version < _WITH_BASES:
+            manifest: Manifest = from_plain(Manifest, upgrade(Manifest, plain, version))
+            seen.manifests.put(name, Decoded(content, manifest))
+            return manifest
+        base, removed, added, fresh, outputs, rest = _parts(plain)
+        runs = read_base(files, seen, base) if base else ()
+        gone = frozenset(removed)
+        history = (*without(runs, gone), *added)
+        manifest = _manifest(rest, history, fresh, outputs)
+    seen.manifests.put(name, Decoded(content, manifest, base))
+    seen.named.put(name, _named(base, gone, (*added, *fresh, *outputs)))
+    return manifest
+
+
+def _parts(
+    plain: dict[str, Any],
+) -> tuple[BaseRef | None, list[int], list[Run], list[Run], list[Run], dict[str, Any]]:
+    """Base, removed, added, fresh and output runs of a manifest as it is stored, and all else that it says."""
+    rest = dict(plain)
+    base = from_plain(BaseRef | None, rest.pop("base"))
+    statistics = rest.pop("statistics")
+    removed = from_spans(rest.pop("removed"))
+    tables = [_runs_from_plain(rest.pop(table), statistics) for table in ("added", "fresh", "outputs")]
+    return base, removed, *tables, rest
+
+
+def _manifest(
+    rest: dict[str, Any], history: tuple[Run, ...], fresh: list[Run], outputs: list[Run]
+) -> Manifest:
+    merges = _merges_from_plain(rest["merges"], history, outputs)
+    manifest: Manifest = from_plain(Manifest, rest | {"history": (), "fresh": (), "merges": ()})
+    return replace(manifest, history=history, fresh=tuple(fresh), merges=merges)
+
+
+def _merges_from_plain(plain: list[Any], history: Sequence[Run], outputs: Sequence[Run]) -> tuple[Merge, ...]:
+    left = iter(outputs)
+    merges = []
+    for one in plain:
+        counts = [part["output"] for part in one["parts"]]
+        runs = one["runs"]
+        paths = (
+            runs if runs and isinstance(runs[0], str) else [history[place].path for place in from_spans(runs)]
+        )
+        bare = one | {"runs": paths, "parts": [part | {"output": None} for part in one["parts"]]}
+        merge: Merge = from_plain(Merge, bare)
+        parts = tuple(
+            part if count is None else replace(part, output=tuple(itertools.islice(left, count)))
+            for part, count in zip(merge.parts, counts, strict=True)
+        )
+        merges.append(replace(merge, parts=parts))
+    return tuple(merges)
+
+
+# Runs as JSON columns, in fewer words: a path repeats the input, the batch and the checksum, and a run that stands
+# alone is its own group. Statistics elsewhere are [number of the file, place].
+
+
+def _runs_to_plain(runs: Sequence[Run], statistics: Sequence[str]) -> dict[str, Any]:
+    file_of = {path: number for number, path in enumerate(statistics)}
+    columns = to_columns(Run, runs)
+    columns["group"] = ["" if run.group == run.path else run.group for run in runs]
+    labels = [_label(run) for run in runs]
+    if None not in labels:
+        columns["path"] = labels
+        columns[_SHORT] = True
+    if "stats" in columns:
+        columns["stats"] = [
+            [file_of[run.stats.file], run.stats.at]
+            if isinstance(run.stats, Elsewhere)
+            else to_plain(run.stats)
+            for run in runs
+        ]
+    return columns
+
+
+def _runs_from_plain(columns: dict[str, Any], statistics: Sequence[str]) -> list[Run]:
+    columns = dict(columns)
+    if columns.pop(_SHORT, False):
+        rows = zip(*(_each(columns, name) for name in ("input", "batch", "path", "checksum")), strict=False)
+        columns["path"] = list(itertools.starmap(_path, itertools.islice(rows, columns["count"])))
+    columns["group"] = [
+        group or path for group, path in zip(columns["group"], _each(columns, "path"), strict=False)
+    ]
+    if "stats" in columns:
+        columns["stats"] = [
+            {"kind": Elsewhere.kind, "file": statistics[one[0]], "at": one[1]}
+            if isinstance(one, list)
+            else one
+            for one in columns["stats"]
+        ]
+    return from_columns(Run, columns)
+
+
+_SHORT = "short"
+
+
+def _each(columns: dict[str, Any], name: str) -> Iterable[Any]:
+    values = columns[name]
+    return values if isinstance(values, list) else itertools.repeat(values)
+
+
+def _label(run: Run) -> str | None:
+    """What the path of a run says besides its input, batch and checksum; None if it is not made from them."""
+    stem, tail = f"{RUNS}/{run.input}/{run.batch:010d}-", f"-{run.checksum}.arrow"
+    if run.path.startswith(stem) and run.path.endswith(tail) and len(run.path) > len(stem) + len(tail):
+        return run.path[len(stem) : -len(tail)]
+    return None
+
+
+def _path(input_name: str, batch: int, label: str, checksum: str) -> str:
+    return f"{RUNS}/{input_name}/{batch:010d}-{label}-{checksum}.arrow"
+
+
+# --- What a manifest keeps alive ------------------------------------------------------------------------------------
+
+
+def named_by(files: Files, name: ManifestName, seen: Seen) -> Named:
+    """The files that a manifest keeps alive, without reading its base."""
+    found = seen.named.get(name)
+    if found is None:
+        try:
+            content = files.read(name.path)
+        except FileNotFoundError:
+            raise CorruptFile(f"{_where(files, name)} is missing") from None
+        version, plain = open_checked(content, _where(files, name))
+        if version < _WITH_BASES:
+            old = from_plain(Manifest, upgrade(Manifest, plain, version))
+            found = _named(None, (), (*old.live, *_outputs(old.merges)))
+        else:
+            with known_only(version, _where(files, name)):
+                base, removed, *tables, _ = _parts(plain)
+            found = _named(base, removed, itertools.chain.from_iterable(tables))
+        seen.named.put(name, found)
+    return found
+
+
+def _named(base: BaseRef | None, removed: Iterable[int], runs: Iterable[Run]) -> Named:
+    return Named(
+        frozenset(path for run in runs for path in paths_of(run)),
+        None if base is None else base.path,
+        frozenset(removed),
+    )
+
+
+# --- Receipts -------------------------------------------------------------------------------------------------------
+
+
 def publish_receipt(files: Files, receipt: Receipt, attempt: str) -> None:
     files.publish(f"{RECEIPTS}/{receipt.merge}.{receipt.part:05d}.{attempt}.json", encode_checked(receipt))
     failpoints.reach("receipt-written")
@@ -106,17 +370,12 @@ def read_receipts(files: Files, wanted: Callable[[str, int], bool]) -> list[Rece
     found: dict[tuple[str, int], Receipt] = {}
     for name in list_receipts(files):
         key = receipt_part(name)
-        if key and key not in found and wanted(*key) and (receipt := _read_receipt(files, name)):
+        if key and key not in found and wanted(*key) and (receipt := read_receipt(files, name)):
             found[key] = receipt
     return list(found.values())
 
 
-def read_all_receipts(files: Files) -> list[Receipt]:
-    """All receipts, including several for one part."""
-    return [receipt for name in list_receipts(files) if (receipt := _read_receipt(files, name))]
-
-
-def _read_receipt(files: Files, name: str) -> Receipt | None:
+def read_receipt(files: Files, name: str) -> Receipt | None:
     """Read a receipt; None if it is damaged or was just removed. Its part is then merged again, which does no harm."""
     path = f"{RECEIPTS}/{name}"
     try:

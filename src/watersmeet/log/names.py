@@ -6,6 +6,9 @@ removed, and it is no error.
 
     starts/000003                                          start_number
     manifests/000003-000000000017-RUN.json                 manifest_parts
+    bases/000003-000000000017-CHECKSUM.arrow               batch_file
+    statistics/000003-000000000017-CHECKSUM.arrow          batch_file
+    descriptors/000003-000000000017-INPUT-00000-CHECKSUM.arrow   batch_file
     receipts/MERGE.00000.ATTEMPT.json                      receipt_part
     runs/INPUT/0000000017-LABEL-CHECKSUM.arrow             run_batch
     tables/FINGERPRINT, tables/frame-ID                    is_table_folder
@@ -20,6 +23,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from dataclasses import dataclass
+
+MANIFESTS = "manifests"
+BASES = "bases"
+STATISTICS = "statistics"
+DESCRIPTORS = "descriptors"
+RECEIPTS = "receipts"
+RUNS = "runs"
 
 # Test files of `log/probe.py`.
 PROBE = ".watersmeet-probe-"
@@ -30,12 +41,24 @@ _ID = r"[0-9a-f]{32}"
 _JOIN = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*")
 _START = re.compile(r"[0-9]{6,}")
 _MANIFEST = re.compile(r"([0-9]{6,})-([0-9]{12,})-([\w.-]+)\.json")
+_BATCH_FILE = re.compile(rf"([0-9]{{6,}})-([0-9]{{12,}})-(?:[\w.-]+-)?{_HASH}\.arrow")
 _RECEIPT = re.compile(r"([\w-]+)\.([0-9]{5,})\.([\w-]+)\.json")
 _RUN = re.compile(rf"([0-9]{{10,}})-[\w.-]+-(?:{_HASH}|{_ID})\.arrow")
 _TABLE_FOLDER = re.compile(rf"{_HASH}|frame-[0-9a-f]+")
 _TABLE_FILE = re.compile(rf"table\.json|pages-{_HASH}\.arrow|part-[0-9]{{5,}}-{_HASH}\.arrows|used-[0-9a-f]+")
 _COPY = re.compile(r"[\w.-]+\.arrows?")
 _DRAFT = re.compile(rf"\.(.+)\.{_ID}")
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class ManifestName:
+    run_seq: int
+    batch: int
+    run: str
+
+    @property
+    def path(self) -> str:
+        return f"{MANIFESTS}/{batch_stem(self.run_seq, self.batch)}-{self.run}.json"
 
 
 def draft_of(name: str, unique: str) -> str:
@@ -56,6 +79,17 @@ def manifest_parts(name: str) -> tuple[int, int, str] | None:
     """Run sequence, batch and run of a manifest."""
     found = _MANIFEST.fullmatch(name)
     return (int(found[1]), int(found[2]), found[3]) if found else None
+
+
+def batch_stem(run_seq: int, batch: int) -> str:
+    """The first part of the name of a file that belongs to one batch of one start."""
+    return f"{run_seq:06d}-{batch:012d}"
+
+
+def batch_file(name: str) -> tuple[int, int] | None:
+    """Run sequence and batch of a base, of statistics or of a published descriptor."""
+    found = _BATCH_FILE.fullmatch(name)
+    return (int(found[1]), int(found[2])) if found else None
 
 
 def receipt_part(name: str) -> tuple[str, int] | None:
@@ -81,7 +115,7 @@ def is_table_file(name: str) -> bool:
 
 
 def is_draft(name: str, kind: Callable[[str], object]) -> bool:
-    """Whether this is the draft of a file of some kind: `start_number`, `manifest_parts` or `receipt_part`."""
+    """Whether this is the draft of a file of some kind: `start_number`, `manifest_parts`, `batch_file`, ..."""
     found = _DRAFT.fullmatch(name)
     return found is not None and kind(found[1]) is not None
 

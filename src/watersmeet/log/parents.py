@@ -27,7 +27,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from watersmeet.errors import StateBehind, StateError, StateInUse, StateMissing
-from watersmeet.log.manifests import MANIFESTS, ManifestName, list_manifests, read_if_there, read_manifest
+from watersmeet.log.manifests import list_manifests, open_manifest, read_if_there
+from watersmeet.log.names import MANIFESTS, ManifestName
+from watersmeet.log.seen import Seen
 from watersmeet.log.starts import starts_before
 from watersmeet.log.storage import Files
 from watersmeet.model.facts import BatchId, BatchSpan, Manifest, Start
@@ -41,9 +43,14 @@ HIDDEN_MANIFESTS = 1_000
 
 
 def find_parent(
-    files: Files, batch: BatchId, start: Start, accepted: Sequence[BatchSpan] = ()
+    files: Files,
+    batch: BatchId,
+    start: Start,
+    accepted: Sequence[BatchSpan] = (),
+    seen: Seen | None = None,
 ) -> Manifest | None:
     """The parent's manifest; None for a new query. Raise if a batch between the two is missing."""
+    seen = seen or Seen()
     first = batch.number if start.first_batch is None else start.first_batch
     if batch.number < first:
         raise StateError(
@@ -52,12 +59,12 @@ def find_parent(
         )
     for number in range(batch.number - 1, first - 1, -1):
         name = ManifestName(start.number, number, start.run)
-        found = read_if_there(files, name) or _read_after_listing(files, name)
+        found = read_if_there(files, name, seen) or _read_after_listing(files, name, seen)
         if found is not None:
             return found
         if not _is_accepted(number, accepted):
             raise StateBehind(_lost_in_start(files, name, batch))
-    return _parent_of_first(files, first, start, accepted)
+    return _parent_of_first(files, first, start, accepted, seen)
 
 
 def find_attempt(files: Files, batch: BatchId, start: Start, parent: Manifest | None) -> Manifest | None:
@@ -109,11 +116,11 @@ def choose_parent(names: Sequence[ManifestName], batch: int) -> ManifestName | N
 
 
 def _parent_of_first(
-    files: Files, batch: int, start: Start, accepted: Sequence[BatchSpan]
+    files: Files, batch: int, start: Start, accepted: Sequence[BatchSpan], seen: Seen
 ) -> Manifest | None:
     names = list_manifests(files)
     for earlier in starts_before(files, start.number, names):
-        found = _newest_of(files, earlier, batch, names, accepted)
+        found = _newest_of(files, earlier, batch, names, accepted, seen)
         if found is not None:
             return found
     missing = _not_accepted(0, batch, accepted)
@@ -126,12 +133,17 @@ def _parent_of_first(
 
 
 def _newest_of(
-    files: Files, start: Start, batch: int, names: Sequence[ManifestName], accepted: Sequence[BatchSpan]
+    files: Files,
+    start: Start,
+    batch: int,
+    names: Sequence[ManifestName],
+    accepted: Sequence[BatchSpan],
+    seen: Seen,
 ) -> Manifest | None:
     """The newest manifest of a start before a batch; None if the start published none."""
     if start.first_batch is not None and start.first_batch >= batch:
         return None
-    expected = read_if_there(files, ManifestName(start.number, batch - 1, start.run))
+    expected = read_if_there(files, ManifestName(start.number, batch - 1, start.run), seen)
     if expected is not None:
         return expected
     newest = _newest_before(files, start, batch - 1, names)
@@ -140,7 +152,7 @@ def _newest_of(
     missing = _not_accepted(newest.batch + 1, batch, accepted)
     if missing is not None:
         raise StateBehind(_behind(files, batch, start, newest, names, missing))
-    return read_manifest(files, newest)
+    return open_manifest(files, newest, seen)
 
 
 def _newest_before(
@@ -161,10 +173,10 @@ def _newest_before(
     return listed
 
 
-def _read_after_listing(files: Files, name: ManifestName) -> Manifest | None:
+def _read_after_listing(files: Files, name: ManifestName, seen: Seen) -> Manifest | None:
     """Read again after a listing: a filesystem that caches absent names asks again once the folder was listed."""
     list_manifests(files)
-    return read_if_there(files, name)
+    return read_if_there(files, name, seen)
 
 
 def _is_accepted(batch: int, accepted: Sequence[BatchSpan]) -> bool:

@@ -22,8 +22,8 @@ from collections.abc import Iterator, Sequence
 from watersmeet import failpoints
 from watersmeet.errors import CorruptFile, StateInUse
 from watersmeet.log.codec import decode_checked, encode_checked
-from watersmeet.log.manifests import ManifestName, list_manifests
-from watersmeet.log.names import start_number
+from watersmeet.log.manifests import list_manifests
+from watersmeet.log.names import ManifestName, start_number
 from watersmeet.log.storage import Files
 from watersmeet.model.facts import Start
 

@@ -4,7 +4,7 @@ The query may be running, so files may change meanwhile: a manifest that the que
 reading is not damage. Runs are checked by name and size only. The join verifies their checksums before it first uses
 them.
 
-Layout: STATE / join name / query id / {manifests, runs / input, receipts}.
+Layout: STATE / join name / query id / {manifests, bases, statistics, descriptors, runs / input, receipts, starts}.
 """
 
 from __future__ import annotations
@@ -16,17 +16,27 @@ from dataclasses import dataclass
 
 from watersmeet.errors import CorruptFile, StateError
 from watersmeet.log.files import open_files
-from watersmeet.log.manifests import MANIFESTS, RECEIPTS, ManifestName, list_manifests, read_manifest
-from watersmeet.log.names import is_join_folder
+from watersmeet.log.manifests import list_manifests, open_manifest
+from watersmeet.log.names import (
+    BASES,
+    DESCRIPTORS,
+    MANIFESTS,
+    RECEIPTS,
+    STATISTICS,
+    ManifestName,
+    is_join_folder,
+)
 from watersmeet.log.runs import RUNS
+from watersmeet.log.seen import Seen
 from watersmeet.log.starts import STARTS
 from watersmeet.log.storage import FileInfo, Files
-from watersmeet.model.facts import InputTotals, Manifest, SchemePlan
+from watersmeet.model.facts import Elsewhere, InputTotals, Manifest, SchemePlan
 from watersmeet.model.window import lateness_text, over_time, time_text, width_text
 from watersmeet.schemes.register import SCHEMES
 from watersmeet.schemes.scheme import Shown
 
 _FOLDERS = frozenset({MANIFESTS, RUNS, RECEIPTS})
+_SMALL_FILES = (MANIFESTS, BASES, STATISTICS, DESCRIPTORS, RECEIPTS, STARTS)
 
 # Folder names shown if the directory is not a state.
 _SHOWN_FOLDERS = 5
@@ -137,12 +147,15 @@ def join_status(files: Files, name: str, query: str, *, now_s: float, verify: bo
     """The status of one join in one query. Without `verify` it reads only the newest manifest."""
     mine = files.under(name, query)
     names = list_manifests(mine)
-    newest, damage = _newest_readable(mine, names)
+    # Manifests share bases: each is read once.
+    seen = Seen()
+    newest, damage = _newest_readable(mine, names, seen)
     runs = {folder: mine.entries(f"{RUNS}/{folder}") for folder in mine.under(RUNS).folders()}
     if verify:
-        damage += _damaged_manifests(mine, names, newest)
+        damage += _damaged_manifests(mine, names, newest, seen)
         damage += _lost_manifests(mine, names, newest)
         damage += _damaged_runs(mine, newest, runs)
+        damage += _lost_statistics(mine, newest)
     written_ms = newest.written_ms if newest else None
     return JoinStatus(
         name=name,
@@ -156,9 +169,7 @@ def join_status(files: Files, name: str, query: str, *, now_s: float, verify: bo
         written_ms=written_ms,
         age_s=None if written_ms is None else max(0.0, now_s - written_ms / 1000),
         live_bytes=sum(run.bytes for run in newest.live) if newest else 0,
-        disk_bytes=_bytes(
-            *(mine.entries(folder) for folder in (MANIFESTS, RECEIPTS, STARTS)), *runs.values()
-        ),
+        disk_bytes=_bytes(*(mine.entries(folder) for folder in _SMALL_FILES), *runs.values()),
         damage=tuple(damage),
         strategy=newest.signature.scheme if newest else None,
         plan=newest.plan.scheme if newest else None,
@@ -179,11 +190,13 @@ def _window(manifest: Manifest) -> WindowStatus | None:
     )
 
 
-def _newest_readable(files: Files, names: list[ManifestName]) -> tuple[Manifest | None, list[str]]:
+def _newest_readable(
+    files: Files, names: list[ManifestName], seen: Seen
+) -> tuple[Manifest | None, list[str]]:
     """The newest readable manifest, and the damage of any newer one."""
     damage: list[str] = []
     for name in reversed(names):
-        manifest, problem = _read(files, name)
+        manifest, problem = _read(files, name, seen)
         if manifest is not None:
             if damage:
                 damage.append(f"the figures are those of batch {name.batch}, the newest that can be read")
@@ -192,21 +205,23 @@ def _newest_readable(files: Files, names: list[ManifestName]) -> tuple[Manifest 
     return None, damage
 
 
-def _read(files: Files, name: ManifestName) -> tuple[Manifest | None, str | None]:
+def _read(files: Files, name: ManifestName, seen: Seen) -> tuple[Manifest | None, str | None]:
     """The manifest, or its damage; neither if the running query has just removed it."""
     try:
-        return read_manifest(files, name), None
+        return open_manifest(files, name, seen), None
     except CorruptFile as error:
         return None, str(error) if name in list_manifests(files) else None
 
 
-def _damaged_manifests(files: Files, names: list[ManifestName], newest: Manifest | None) -> list[str]:
+def _damaged_manifests(
+    files: Files, names: list[ManifestName], newest: Manifest | None, seen: Seen
+) -> list[str]:
     """The damage of manifests older than the newest readable one, which a rollback would need."""
     if newest is None:
         return []
     here = (newest.run_seq, newest.batch.number)
     older = [name for name in names if (name.run_seq, name.batch) < here]
-    return [problem for name in older if (problem := _read(files, name)[1])]
+    return [problem for name in older if (problem := _read(files, name, seen)[1])]
 
 
 def _lost_manifests(files: Files, names: list[ManifestName], newest: Manifest | None) -> list[str]:
@@ -237,6 +252,14 @@ def _damaged_runs(files: Files, manifest: Manifest | None, found: dict[str, list
         elif sizes[run.path] != run.bytes:
             damage.append(f"{where} has {sizes[run.path]} bytes instead of {run.bytes}")
     return damage
+
+
+def _lost_statistics(files: Files, manifest: Manifest | None) -> list[str]:
+    named = {
+        run.stats.file for run in (manifest.live if manifest else ()) if isinstance(run.stats, Elsewhere)
+    }
+    found = {f"{STATISTICS}/{info.name}" for info in files.entries(STATISTICS)} if named else set()
+    return [f"file of statistics {path} in {files.place} is missing" for path in sorted(named - found)]
 
 
 def _inputs(manifest: Manifest) -> tuple[InputStatus, ...]:

@@ -34,6 +34,18 @@ class RunStats:
 
 
 @dataclass(frozen=True, slots=True)
+class Elsewhere(RunStats):
+    """The place of statistics that are kept in a file of their own: only those who plan or merge read them.
+
+    `at` is the number of the run in the file. Planners get the statistics themselves (`log/statistics.py`).
+    """
+
+    kind: ClassVar[str] = "elsewhere"
+    file: str
+    at: int
+
+
+@dataclass(frozen=True, slots=True)
 class BatchId:
     """A micro-batch: the query (stable over restarts), its run (new at each start), the number."""
 

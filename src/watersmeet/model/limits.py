@@ -71,6 +71,19 @@ class Limits:
     # What a batch may merge at least, so that small batches clear a debt left by a large one.
     min_budget_rows: int = 200_000
 
+    # --- The log (log/bases.py, log/statistics.py, log/descriptors.py) --------------------------------------------
+
+    # A manifest that repeats fewer runs than this needs no base: they are some 10 KB of JSON, and a file more costs a
+    # request to write and one to read.
+    least_base_runs: int = 128
+    # Values of statistics (keys, rows, labels) that a manifest repeats at most, about 4 KB. Above that they get a file.
+    inline_values: int = 384
+    # Files of statistics that hold fewer values than this are put together when a base is written.
+    least_file_values: int = 30_000
+    # Bytes that an ingest task sends to all join tasks together, about: more goes into a file, and what is sent is
+    # its name. 200 partitions send 3 MB.
+    inline_descriptor_bytes: int = 16_384
+
     # --- Upkeep (engine/operator.py) and what runs record (schemes/hypercube/hot_keys.py) -------------------------
 
     # Listing all runs costs a round trip or two: often enough to bound garbage, seldom enough not to be felt.

@@ -1,0 +1,168 @@
+"""Statistics of runs in files of their own, apart from the manifests that name the runs.
+
+A run's statistics can be a hundred times as large as all else that a manifest says of it, and only a task that plans or
+merges needs them. Every task reads the manifest. So a batch with many of them writes the statistics of its new runs into
+one file, and a run in a manifest has an `Elsewhere` instead: the file and the run's place in it. Few stay where they are.
+
+    statistics/<start>-<batch>-<checksum>.arrow
+
+The file is published before the manifest that names it. A file that no retained manifest names is garbage. A run keeps
+its place as long as it lives. When a base is written (`log/bases.py`), the files that have become small are put
+together, so a planner that has seen nothing reads a bounded number of files.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+
+from watersmeet import failpoints
+from watersmeet.log.columns import from_file, load, store, to_file
+from watersmeet.log.names import STATISTICS, batch_stem
+from watersmeet.log.seen import Seen
+from watersmeet.log.storage import Files
+from watersmeet.model.facts import Elsewhere, Manifest, Merge, Run, RunStats
+
+_ADVICE = "Restore the file from a copy, roll the checkpoint back to an earlier batch, or start with a new checkpoint"
+
+# Requests under way at a time: an object store takes some 20 ms for each. Few are read one after the other: a local
+# file takes less time than a thread.
+_READERS = 16
+_FEW = 8
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Described:
+    """What a file of statistics holds of a run."""
+
+    stats: RunStats | None
+
+
+def read_many(read: Iterable[str], files: Files, what: str, advice: str) -> dict[str, bytes]:
+    """The verified content of some files that `store` has written."""
+
+    def one(path: str) -> bytes:
+        return load(files, path, f"{what} {path} in {files.place}", advice)
+
+    paths = list(dict.fromkeys(read))
+    if len(paths) <= _FEW:
+        return {path: one(path) for path in paths}
+    with ThreadPoolExecutor(_READERS) as pool:
+        return dict(zip(paths, pool.map(one, paths), strict=True))
+
+
+def complete(files: Files, seen: Seen, manifest: Manifest) -> Manifest:
+    """The manifest with the statistics of its runs, which a planner needs."""
+    outputs = [part.output or () for merge in manifest.merges for part in merge.parts]
+    parts = (manifest.history, manifest.fresh, *outputs)
+    if not any(isinstance(run.stats, Elsewhere) for runs in parts for run in runs):
+        return manifest
+    found = iter(complete_runs(files, seen, list(itertools.chain.from_iterable(parts))))
+    history, fresh, *outputs = (tuple(itertools.islice(found, len(runs))) for runs in parts)
+    given = iter(outputs)
+    merges = tuple(_with_outputs(merge, [next(given) for _ in merge.parts]) for merge in manifest.merges)
+    return replace(manifest, history=history, fresh=fresh, merges=merges)
+
+
+def complete_runs(files: Files, seen: Seen, runs: Sequence[Run]) -> list[Run]:
+    """The runs with their statistics."""
+    wanted = {run.path: run.stats for run in runs if isinstance(run.stats, Elsewhere)}
+    missing = [place.file for place in wanted.values() if place.file not in seen.statistics]
+    for path, content in read_many(missing, files, "file of statistics", _ADVICE).items():
+        described, _ = from_file(Described, content, f"file of statistics {path} in {files.place}")
+        seen.statistics[path] = [one.stats for one in described]
+    seen.places.update(wanted)
+    return [
+        run
+        if not isinstance(run.stats, Elsewhere)
+        else replace(run, stats=seen.statistics[run.stats.file][run.stats.at])
+        for run in runs
+    ]
+
+
+def _with_outputs(merge: Merge, outputs: Sequence[tuple[Run, ...]]) -> Merge:
+    return replace(
+        merge,
+        parts=tuple(
+            part if part.output is None else replace(part, output=output)
+            for part, output in zip(merge.parts, outputs, strict=True)
+        ),
+    )
+
+
+def forget_statistics(seen: Seen, manifest: Manifest) -> None:
+    """Forget where the statistics of dead runs are, and the files that only they were in."""
+    alive = manifest.named_paths
+    seen.places = {path: place for path, place in seen.places.items() if path in alive}
+    used = {place.file for place in seen.places.values()}
+    seen.statistics = {path: found for path, found in seen.statistics.items() if path in used}
+
+
+class Places:
+    """Where the statistics of the runs of a manifest are. They count once the manifest is published (`keep`).
+
+    Another task may publish its own first, with other places.
+    """
+
+    def __init__(self, files: Files, seen: Seen, run_seq: int, batch: int) -> None:
+        self._files = files
+        self._seen = seen
+        self._stem = f"{STATISTICS}/{batch_stem(run_seq, batch)}"
+        self._new: dict[str, Elsewhere] = {}
+
+    def placed(self, run: Run) -> Run:
+        """The run as it is stored."""
+        place = None if run.stats is None else self._of(run)
+        return run if place is None or place is run.stats else replace(run, stats=place)
+
+    def set_apart(self, runs: Sequence[Run], inline_values: int) -> None:
+        """Write the statistics of runs that have no place yet, if they have many values."""
+        new = [run for run in runs if run.stats is not None and self._of(run) is None]
+        if sum(_values(run.stats) for run in new) > inline_values:
+            self._store(new)
+
+    def put_together(self, runs: Sequence[Run], least_values: int) -> bool:
+        """Write statistics that are in small files into one, if there are several of those. True if there were.
+
+        The statistics themselves must be known, as those of a parent that was completed are.
+        """
+        values: Counter[str] = Counter()
+        small: list[tuple[str, Run]] = []
+        for run in runs:
+            place = None if run.stats is None else self._of(run)
+            if place is not None:
+                values[place.file] += _values(run.stats)
+                small.append((place.file, run))
+        moved = [run for path, run in small if values[path] < least_values]
+        files = sum(count < least_values for count in values.values())
+        if files < 2 or any(isinstance(run.stats, Elsewhere) for run in moved):
+            return False
+        self._store(moved)
+        return True
+
+    def keep(self) -> None:
+        self._seen.places.update(self._new)
+
+    def _of(self, run: Run) -> Elsewhere | None:
+        if isinstance(run.stats, Elsewhere):
+            return run.stats
+        return self._new.get(run.path) or self._seen.places.get(run.path)
+
+    def _store(self, runs: Sequence[Run]) -> None:
+        described = [Described(run.stats) for run in runs]
+        path = store(self._files, self._stem, to_file(Described, described))
+        failpoints.reach("statistic-written")
+        self._seen.statistics[path] = [run.stats for run in runs]
+        self._new.update((run.path, Elsewhere(path, at)) for at, run in enumerate(runs))
+
+
+def _values(stats: RunStats | None) -> int:
+    """The number of values of statistics, whatever their class."""
+    if stats is None:
+        return 0
+    fields = (getattr(stats, field.name) for field in dataclasses.fields(stats))  # type: ignore[arg-type]
+    return sum(len(value) if isinstance(value, tuple) else 1 for value in fields)

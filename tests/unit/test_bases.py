@@ -1,0 +1,372 @@
+"""Manifests with bases and statistics apart: what is read is what was agreed, whoever reads it and whenever."""
+
+from __future__ import annotations
+
+import os
+import random
+from dataclasses import replace
+
+import pytest
+
+from tests.unit.log_helpers import SIGNATURE
+from watersmeet.errors import CorruptFile
+from watersmeet.log.bases import difference, from_spans, is_due, to_spans, without
+from watersmeet.log.clean import Cleaner
+from watersmeet.log.columns import from_file, to_file
+from watersmeet.log.files import LocalFiles
+from watersmeet.log.manifests import agree, open_manifest, read_if_there, read_manifest
+from watersmeet.log.names import ManifestName
+from watersmeet.log.seen import BaseRef, Seen
+from watersmeet.log.statistics import complete
+from watersmeet.log.status import join_status
+from watersmeet.model.facts import (
+    FULL_RANGE,
+    BatchId,
+    Elsewhere,
+    Manifest,
+    Merge,
+    MergePart,
+    Plan,
+    Run,
+    Start,
+)
+from watersmeet.model.limits import Limits
+from watersmeet.schemes.hash import HashPlan
+from watersmeet.schemes.hypercube.hot_keys import HotKeys
+
+SMALL = Limits(least_base_runs=3, inline_values=4, least_file_values=30)
+
+
+def run(batch: int, number: int, rng: random.Random) -> Run:
+    mark = f"{rng.randrange(1 << 64):016x}"
+    path = f"runs/l/{batch:010d}-p{number:05d}-0000-{mark}.arrow"
+    hot = tuple(sorted(rng.randrange(1 << 64) for _ in range(rng.choice([0, 0, 1, 5]))))
+    stats = HotKeys(hot, tuple(40 + key % 7 for key in hot), ("seven",) * len(hot), 32)
+    high = rng.randrange(1 << 64)
+    return Run(
+        "l",
+        path,
+        path,
+        batch,
+        rng.randrange(1, 99),
+        100,
+        rng.randrange(high + 1),
+        high,
+        mark,
+        sections=rng.choice([(), (1, 0, 2)]),
+        marks=rng.choice([(), (0, (1 << 64) - 1)]),
+        times=rng.choice([(), (-5, 7)]),
+        base=rng.randrange(3),
+        stats=rng.choice([stats, None]),
+    )
+
+
+class Life:
+    """A state whose batches add runs, lose some, and merge; every manifest is kept beside it."""
+
+    def __init__(self, files: LocalFiles, seed: int, limits: Limits = SMALL):
+        self.files, self.limits = files, limits
+        self.rng = random.Random(seed)
+        self.seen = Seen()
+        self.agreed: dict[ManifestName, Manifest] = {}
+        self.last: Manifest | None = None
+
+    def batch(self, number: int, fresh: int | None = None) -> ManifestName:
+        name = ManifestName(0, number, "r")
+        before = self.last
+        rng = self.rng
+
+        def decide(parent: Manifest | None) -> Manifest:
+            assert parent == self.last, "the parent is not what was agreed"
+            history = list(parent.live) if parent else []
+            gone = set(rng.sample(history, rng.randint(0, len(history)) // 4))
+            history = [one for one in history if one not in gone]
+            history += [run(number, 100 + place, rng) for place in range(rng.randint(0, 2))]
+            new = [run(number, place, rng) for place in range(rng.randint(0, 5) if fresh is None else fresh)]
+            return self.manifest(number, parent, history, new)
+
+        found = agree(
+            self.files,
+            BatchId("q", "r", number),
+            Start(0, "r", 0),
+            "one",
+            lambda: None if before is None else open_manifest(self.files, name_of(before), self.seen),
+            decide,
+            self.seen,
+            self.limits,
+        )
+        self.agreed[name] = self.last = found
+        return name
+
+    def manifest(
+        self, number: int, parent: Manifest | None, history: list[Run], fresh: list[Run]
+    ) -> Manifest:
+        rng = self.rng
+        picked = rng.sample(history, min(len(history), rng.randint(0, 3)))
+        outputs = tuple(run(number, 200 + place, rng) for place in range(rng.randint(0, 2)))
+        parts = (MergePart(FULL_RANGE, outputs, 3, 1), MergePart(FULL_RANGE, None, 4))
+        merges = (
+            (Merge(f"l-{number}", "l", tuple(one.path for one in picked), 9, parts, 5),) if picked else ()
+        )
+        return Manifest(
+            BatchId("q", "r", number),
+            0,
+            "one",
+            parent.batch if parent else None,
+            SIGNATURE,
+            tuple(history),
+            tuple(fresh),
+            merges,
+            Plan(HashPlan((FULL_RANGE,))),
+            written_ms=number,
+        )
+
+
+def name_of(manifest: Manifest) -> ManifestName:
+    return ManifestName(manifest.run_seq, manifest.batch.number, manifest.batch.run)
+
+
+@pytest.fixture
+def files(tmp_path) -> LocalFiles:
+    return LocalFiles(tmp_path / "state")
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_what_is_read_is_what_was_agreed(files, seed):
+    """By a process that has seen all, one that sees some, one that plans now and then, and one that has seen nothing."""
+    life, rng = Life(files, seed), random.Random(seed)
+    always, sometimes = Seen(), Seen()
+    for number in range(40):
+        if rng.random() < 0.2:
+            # Another process plans.
+            life.seen = rng.choice([Seen(), always, sometimes])
+        name = life.batch(number)
+        readers = [Seen(), always, *([sometimes] if rng.random() < 0.4 else [])]
+        for seen in readers:
+            found = open_manifest(files, name, seen)
+            assert complete(files, seen, found) == life.last
+    for name, agreed in life.agreed.items():
+        assert read_manifest(files, name) == agreed
+    assert len(files.entries("bases")) > 2
+    assert len(files.entries("statistics")) > 2
+
+
+def test_a_task_that_does_not_plan_reads_no_statistics(files):
+    life = Life(files, 3)
+    for number in range(10):
+        name = life.batch(number, fresh=5)
+    reads = Counting(files)
+    found = open_manifest(reads, name, Seen())
+    assert [path.split("/")[0] for path in reads.read_paths] == ["manifests", "bases"]
+    assert any(isinstance(one.stats, Elsewhere) for one in found.live)
+
+
+class Counting:
+    """Counts what is read of some files."""
+
+    def __init__(self, files):
+        self._files = files
+        self.read_paths: list[str] = []
+
+    def read(self, path):
+        self.read_paths.append(path)
+        return self._files.read(path)
+
+    def __getattr__(self, name):
+        return getattr(self._files, name)
+
+
+def test_a_process_that_saw_the_last_manifest_reads_only_the_next(files):
+    """Also where a new base came with it."""
+    life, seen = Life(files, 5, replace(SMALL, least_file_values=0)), Seen()
+    reads = Counting(files)
+    rebased = 0
+    for number in range(30):
+        before = len(files.entries("bases"))
+        name = life.batch(number)
+        reads.read_paths.clear()
+        open_manifest(reads, name, seen)
+        assert reads.read_paths == [name.path]
+        rebased += len(files.entries("bases")) > before
+    assert rebased > 2
+
+
+def test_a_manifest_is_small_though_many_runs_live(files):
+    life = Life(files, 1, Limits(least_base_runs=20))
+    life.batch(0, fresh=2000)
+    sizes = []
+    for number in range(1, 60):
+        life.rng.seed(number)
+        parent = life.last
+        history = [*parent.live, run(number, 0, life.rng)]
+        name = ManifestName(0, number, "r")
+        life.last = agree(
+            files,
+            BatchId("q", "r", number),
+            Start(0, "r", 0),
+            "one",
+            lambda number=number: open_manifest(files, ManifestName(0, number - 1, "r"), life.seen),
+            lambda parent, number=number, history=history: replace(
+                life.manifest(number, parent, history, []), merges=()
+            ),
+            life.seen,
+            life.limits,
+        )
+        sizes.append(len(files.read(name.path)))
+        assert read_manifest(files, name) == life.last
+    assert max(sizes[1:]) < 20_000
+    assert 1 <= len(files.entries("bases")) <= 3
+
+
+@pytest.mark.parametrize(
+    "base, repeated, due",
+    [
+        (None, 9, False),
+        (None, 10, True),
+        ((100, 0), 99, False),
+        ((100, 0), 100, True),
+        ((100, 80), 20, True),
+        ((100, 80), 19, False),
+        ((100, 95), 9, False),
+    ],
+    ids=[
+        "few runs need no base",
+        "the first one",
+        "less than the base is repeated",
+        "as much as the base at once",
+        "as much as the base in all",
+        "not yet",
+        "a small manifest waits",
+    ],
+)
+def test_when_a_base_is_due(base, repeated, due):
+    known = base and BaseRef("bases/x", 1, ManifestName(0, 0, "r"), base[0], base[1])
+    assert is_due(known, repeated, least_runs=10) is due
+
+
+@pytest.mark.parametrize("seed", range(50))
+def test_base_and_difference_are_the_history_whatever_it_is(seed):
+    rng = random.Random(seed)
+    runs = [run(0, place, rng) for place in range(12)]
+    base, history = rng.sample(runs, 6), rng.sample(runs, rng.randint(0, 9))
+    removed, added = difference(base, history)
+    assert [*without(base, frozenset(removed)), *added] == history
+    assert from_spans(to_spans(removed)) == removed
+
+
+@pytest.mark.parametrize("kind", ["bases", "statistics"])
+@pytest.mark.parametrize("harm", ["flip", "cut", "gone"])
+def test_damage_is_named(files, kind, harm):
+    life = Life(files, 2)
+    for number in range(8):
+        life.batch(number, fresh=4)
+    newest = max((files.root / kind).iterdir())
+    content = newest.read_bytes()
+    if harm == "gone":
+        newest.unlink()
+    else:
+        newest.write_bytes(content[:-9] if harm == "cut" else content[:40] + b"x" + content[41:])
+    last = name_of(life.last)
+    with pytest.raises(CorruptFile, match=newest.name):
+        _read_all(files, life)
+    assert complete(files, life.seen, read_if_there(files, last, life.seen)) == life.last
+
+
+def _read_all(files: LocalFiles, life: Life) -> None:
+    for name in life.agreed:
+        read_manifest(files, name)
+
+
+def test_a_file_of_another_machine_that_lost_power_is_replaced(files):
+    one, other = (Life(LocalFiles(files.root / name), 4) for name in "ab")
+    for number in range(8):
+        one.batch(number, fresh=4)
+    for kind in ("bases", "statistics"):
+        for path in (files.root / "a" / kind).iterdir():
+            place = files.root / "b" / kind / path.name
+            place.parent.mkdir(parents=True, exist_ok=True)
+            place.write_bytes(bytes(len(path.read_bytes())))
+    for number in range(8):
+        name = other.batch(number, fresh=4)
+    assert read_manifest(other.files, name) == one.last
+
+
+def test_only_what_no_retained_manifest_names_is_removed(files):
+    life = Life(files, 7)
+    cleaner = Cleaner(files)
+    for number in range(40):
+        life.batch(number)
+        for folder in ("bases", "statistics", "runs/l"):
+            for info in files.entries(folder):
+                os.utime(files.root / folder / info.name, (0, 0))
+        if number % 5 == 4:
+            cleaner.clean(life.last, retain=3, now_s=2e9)
+            kept = [name for name in life.agreed if (files.root / name.path).exists()]
+            assert [name.batch for name in kept] == list(range(number - 3, number + 1))
+            for name in kept:
+                assert read_manifest(files, name) == life.agreed[name]
+    named = set()
+    for name in kept:
+        seen = Seen()
+        found = open_manifest(files, name, seen)
+        base = seen.manifests.get(name).base
+        named |= {base.path} if base else set()
+        named |= {one.stats.file for one in found.live if isinstance(one.stats, Elsewhere)}
+        named |= {one.stats.file for merge in found.merges for part in merge.parts for one in part.output or ()
+                  if isinstance(one.stats, Elsewhere)}  # fmt: skip
+    # Of the last batch everything stays.
+    left = {f"{kind}/{info.name}" for kind in ("bases", "statistics") for info in files.entries(kind)}
+    assert {path for path in left if "-000000000039-" not in path} <= named
+
+
+def test_a_file_of_a_later_start_is_not_removed_by_an_old_one(files):
+    life = Life(files, 7)
+    for number in range(4):
+        life.batch(number, fresh=4)
+    paths = [f"{kind}/{start:06d}-000000000001-{'0' * 16}.arrow" for kind in BATCH_FILES for start in (0, 1)]
+    for path in paths:
+        files.publish(path, b"")
+        os.utime(files.root / path, (0, 0))
+    Cleaner(files).clean(life.last, retain=3, now_s=2e9)
+    assert [path for path in paths if files.exists(path)] == paths[1::2]
+
+
+BATCH_FILES = ("bases", "statistics")
+
+
+def test_a_clean_up_reads_each_manifest_once(files):
+    life = Life(files, 7)
+    reads = Counting(files)
+    cleaner = Cleaner(reads)
+    for number in range(30):
+        life.batch(number)
+        if number % 2:
+            cleaner.clean(life.last, retain=20, now_s=2e9)
+    of_manifests = [path for path in reads.read_paths if path.startswith("manifests/")]
+    assert len(of_manifests) == len(set(of_manifests)) == 30
+    # What it published or read before counts too.
+    own = Counting(files)
+    Cleaner(own, life.seen).clean(life.last, retain=20, now_s=2e9)
+    assert not [path for path in own.read_paths if path.startswith("manifests/")]
+
+
+def test_the_status_names_lost_statistics(tmp_path):
+    files = LocalFiles(tmp_path / "j" / "q")
+    life = Life(files, 2)
+    for number in range(8):
+        life.batch(number, fresh=4)
+    gone = max((files.root / "statistics").iterdir())
+    gone.unlink()
+    damage = join_status(LocalFiles(tmp_path), "j", "q", now_s=0.0).damage
+    assert any(f"file of statistics statistics/{gone.name}" in one and "missing" in one for one in damage)
+
+
+def test_facts_survive_an_arrow_file():
+    rng = random.Random(1)
+    runs = [run(3, place, rng) for place in range(30)]
+    assert from_file(Run, to_file(Run, runs, more=[1]), "x") == (runs, {"more": [1]})
+    alike = [replace(one, stats=HotKeys((1 << 63, 5), (1, 2), ("a", ""), 3)) for one in runs]
+    assert from_file(Run, to_file(Run, alike), "x")[0] == alike
+    assert from_file(Run, to_file(Run, []), "x")[0] == []
+    nothing = [replace(one, stats=HotKeys()) for one in runs]
+    assert from_file(Run, to_file(Run, nothing), "x")[0] == nothing
