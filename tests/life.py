@@ -22,10 +22,11 @@ from watersmeet.engine import operator as engine
 from watersmeet.engine.spec import Settings
 from watersmeet.errors import StateInUse
 from watersmeet.local.join import LocalJoin, Rows
+from watersmeet.log.descriptors import Told
 from watersmeet.log.files import LocalFiles
 from watersmeet.log.manifests import list_manifests, read_manifest
 from watersmeet.log.storage import Files
-from watersmeet.model.facts import BatchId, Descriptor, Manifest
+from watersmeet.model.facts import BatchId, Manifest
 from watersmeet.model.limits import Limits
 from watersmeet.tables.spec import Table
 
@@ -47,6 +48,7 @@ TINY = Limits(
     least_base_runs=3,
     inline_values=4,
     least_file_values=12,
+    inline_descriptor_bytes=1200,
 )
 
 # Before its claim is written a start is not known to anybody.
@@ -101,12 +103,12 @@ def batch_of(join: LocalJoin) -> BatchId:
     return BatchId(join.query, join.run, join.number)
 
 
-def ingest(join: LocalJoin, batch: BatchId, name: str, rows: Rows, partition: int = 0) -> Descriptor:
+def ingest(join: LocalJoin, batch: BatchId, name: str, rows: Rows, partition: int = 0) -> Told:
     """Store one partition of an input, as an ingest task does."""
     return join.operator.ingest(batch, name, partition, join.arriving(name, rows))
 
 
-def ingest_all(join: LocalJoin, batch: BatchId, parts: Parts) -> list[Descriptor]:
+def ingest_all(join: LocalJoin, batch: BatchId, parts: Parts) -> list[Told]:
     return [
         ingest(join, batch, name, rows, partition)
         for name, partitions in parts.items()
@@ -114,7 +116,7 @@ def ingest_all(join: LocalJoin, batch: BatchId, parts: Parts) -> list[Descriptor
     ]
 
 
-def task_rows(join: LocalJoin, batch: BatchId, task: int, descriptors: Sequence[Descriptor]) -> list[Row]:
+def task_rows(join: LocalJoin, batch: BatchId, task: int, descriptors: Sequence[Told]) -> list[Row]:
     """All results of one task."""
     return [row for found in join.operator.join(batch, task, descriptors) for row in rows_of(found)]
 

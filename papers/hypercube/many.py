@@ -31,7 +31,8 @@ from papers.shared.timed import NAME, STATE
 from watersmeet.engine.task import Tally
 from watersmeet.errors import WatersmeetError
 from watersmeet.local.join import LocalJoin, TaskWork
-from watersmeet.model.facts import BatchId, Descriptor
+from watersmeet.log.descriptors import Told
+from watersmeet.model.facts import BatchId
 from watersmeet.schemes.hypercube.facts import CubePlan, Shape
 
 Figures = npt.NDArray[np.float64]
@@ -168,7 +169,7 @@ def _run_batch(
     return max(0.0, first.seconds - work[0].seconds), work
 
 
-def _run_task(join: LocalJoin, batch: BatchId, task: int, descriptors: Sequence[Descriptor]) -> TaskWork:
+def _run_task(join: LocalJoin, batch: BatchId, task: int, descriptors: Sequence[Told]) -> TaskWork:
     """As `LocalJoin.batch` does it, but without holding the results."""
     tally, emitted, started = Tally(), 0, time.perf_counter()
     for result in join.operator.join(batch, task, descriptors, tally):

@@ -37,7 +37,16 @@ def run(unit: Unit) -> Counter[str]:
     return counts
 
 
-_LEFT_BEHIND = ("manifest-half-written", "run-half-written", "run-written", "merge-written", "receipt-linked")
+_LEFT_BEHIND = (
+    "manifest-half-written",
+    "run-half-written",
+    "run-written",
+    "merge-written",
+    "receipt-linked",
+    "descriptor-written",
+    "statistic-written",
+    "base-written",
+)
 
 
 def _local_flip(life: Life, rng: random.Random) -> Counter[str]:

@@ -40,6 +40,7 @@ _COMMITTED_BEFORE = {
     "clean-receipt-removed": (4,),
     "clean-base-removed": (5,),
     "clean-statistic-removed": (5,),
+    "clean-descriptor-removed": (4,),
     "clean-start-removed": (2, 5),
     "clean-batch-removed": (1,),
     "table-half-dropped": (1,),
@@ -63,7 +64,7 @@ _LOCAL_ONLY = (
     "table-dropped",
     *(
         f"{kind}-{point}"
-        for kind in ("start", "statistic", "base", "manifest", "receipt", "table")
+        for kind in ("start", "descriptor", "statistic", "base", "manifest", "receipt", "table")
         for point in ("half-written", "linked")
     ),
 )
@@ -82,6 +83,7 @@ def run(unit: Unit) -> Counter[str]:
         grace_s=-1.0 if remote or rng.random() < 0.5 else 600.0,
         batch_joins=place == "clean-batch-removed",
         spare_tables=place.startswith("table-") and place.endswith("dropped"),
+        in_files=any(kind in place for kind in ("descriptor-", "statistic-", "base-")),
     )
     counts = _prepare(unit, life, place)
     often = 1 if place.startswith(_SELDOM) else MOST_TURNS

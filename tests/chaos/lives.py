@@ -32,6 +32,7 @@ from watersmeet import failpoints, table
 from watersmeet.engine import operator
 from watersmeet.local.join import LocalJoin
 from watersmeet.log.storage import Files
+from watersmeet.model.limits import Limits
 
 BATCHES = 9
 WEEK_S = 7 * 86_400.0
@@ -40,6 +41,9 @@ SINK_BEFORE, SINK_WRITTEN = "sink-before-write", "sink-written"
 
 # With windows and tables too.
 SMALL = replace(TINY, min_rewrite_rows=2, min_budget_rows=8, page_read_rows=3)
+# Descriptors in the shuffle or in files, bases and statistics always or never: a life draws one of each.
+_DESCRIPTOR_BYTES, _BASE_RUNS, _VALUES = (0, 0, 1200, 1 << 20), (1, 3, 6, 1000), (0, 4, 1000)
+
 
 # Imported late by what we call, half a second each time: once before the forks is enough.
 WARM = (
@@ -79,6 +83,8 @@ class Life:
     # A batch join over the same rows at each start, and a table that no query reads: both leave garbage.
     batch_joins: bool = False
     spare_tables: bool = False
+    # Descriptors, bases and statistics are in files, whatever the life would draw.
+    in_files: bool = False
     began_s: float = field(default_factory=time.time)
 
     @property
@@ -88,6 +94,18 @@ class Life:
     @cached_property
     def rows(self) -> list[Batch]:
         return make_batches(self.case, self.seed, self.batches)
+
+    @property
+    def limits(self) -> Limits:
+        rng = random.Random(f"limits {self.seed}")
+        drawn = {
+            "inline_descriptor_bytes": rng.choice(_DESCRIPTOR_BYTES),
+            "least_base_runs": rng.choice(_BASE_RUNS),
+            "inline_values": rng.choice(_VALUES),
+        }
+        if self.in_files:
+            drawn = {"inline_descriptor_bytes": 0, "least_base_runs": 2, "inline_values": 0}
+        return replace(SMALL, **drawn)
 
     @property
     def is_remote(self) -> bool:
@@ -147,7 +165,7 @@ class Life:
             "run_rows": 4,
             "grace_s": self.grace_s,
             "retain_batches": self.retain,
-            "limits": SMALL,
+            "limits": self.limits,
         }
         if self.case.has_table:
             path = source or self.folder / "table.parquet"

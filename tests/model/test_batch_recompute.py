@@ -17,7 +17,7 @@ import pytest
 from tests import life
 from watersmeet.engine.batch_join import RowDigest, id_for_ingest, id_for_join
 from watersmeet.engine.operator import Operator
-from watersmeet.model.facts import Descriptor
+from watersmeet.log.descriptors import Told
 
 ROWS = [(0 if number % 2 else number % 5, number) for number in range(200)]
 TASKS = 4
@@ -38,7 +38,7 @@ class BatchJoin:
         spec = replace(self.join.operator.spec, streaming=False, instance="i")
         self.operator = Operator(spec, self.join.clock)
 
-    def ingest(self, **partitions: Sequence[Rows]) -> list[Descriptor]:
+    def ingest(self, **partitions: Sequence[Rows]) -> list[Told]:
         return [
             self.operator.ingest(
                 id_for_ingest("i"), name, number, self.join.arriving(name, table(rows, self.schema))
@@ -47,7 +47,7 @@ class BatchJoin:
             for number, rows in enumerate(parts)
         ]
 
-    def results(self, task: int, descriptors: list[Descriptor]) -> Counter:
+    def results(self, task: int, descriptors: list[Told]) -> Counter:
         return life.multiset(*self.operator.join(id_for_join("i", descriptors), task, descriptors))
 
 

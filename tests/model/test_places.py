@@ -25,7 +25,7 @@ SCHEMA = pa.schema({"k": pa.int64(), "x": pa.int64()})
 WEEK_S = 7 * 86_400.0
 
 # Files that `publish` creates: its points are named after the folder.
-_PUBLISHED = ("start", "statistic", "base", "manifest", "receipt", "table")
+_PUBLISHED = ("start", "descriptor", "statistic", "base", "manifest", "receipt", "table")
 
 
 def test_the_list_of_names_is_complete():
@@ -61,7 +61,14 @@ def join(place, how=SCHEMA, **more) -> LocalJoin:
         "grace_s": -1.0,
         "retain_batches": 1,
         "cache": more.pop("cache", None),
-        "limits": Limits(fan_in=2, clean_every_batches=2, output_rows=5, least_base_runs=2, inline_values=0),
+        "limits": Limits(
+            fan_in=2,
+            clean_every_batches=2,
+            output_rows=5,
+            least_base_runs=2,
+            inline_values=0,
+            inline_descriptor_bytes=0,
+        ),
     }
     return life.start({"l": SCHEMA, "r": how}, place, select=["l.x"], settings=settings, **more)
 

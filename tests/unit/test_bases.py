@@ -331,7 +331,7 @@ def test_a_file_of_a_later_start_is_not_removed_by_an_old_one(files):
     assert [path for path in paths if files.exists(path)] == paths[1::2]
 
 
-BATCH_FILES = ("bases", "statistics")
+BATCH_FILES = ("bases", "statistics", "descriptors")
 
 
 def test_a_clean_up_reads_each_manifest_once(files):

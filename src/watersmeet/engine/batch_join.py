@@ -25,7 +25,8 @@ import pyarrow as pa
 from watersmeet.kernel.rows import all_row_bytes, cut_by_bytes
 from watersmeet.log.clean import BATCH_FOLDER
 from watersmeet.log.codec import checksum
-from watersmeet.model.facts import BatchId, Descriptor
+from watersmeet.log.descriptors import Told
+from watersmeet.model.facts import BatchId
 from watersmeet.plan.batch import count_arrived
 
 if TYPE_CHECKING:
@@ -47,7 +48,7 @@ def id_for_ingest(instance: str) -> BatchId:
     return BatchId(query=BATCH_FOLDER + instance, run=_INGESTING, number=0)
 
 
-def id_for_join(instance: str, descriptors: Sequence[Descriptor]) -> BatchId:
+def id_for_join(instance: str, descriptors: Sequence[Told]) -> BatchId:
     """Return the id shared by all executions that read these rows."""
     totals: Counter[str] = Counter()
     for descriptor in descriptors:

@@ -22,6 +22,15 @@ from watersmeet.engine.task import Tally
 from watersmeet.errors import CorruptFile, StateBehind, StateError
 from watersmeet.kernel.rows import coalesce
 from watersmeet.log.clean import BATCH_FOLDER, Cleaner, mark_batch, remove_stale_batches
+from watersmeet.log.descriptors import (
+    Notice,
+    Told,
+    estimate_bytes,
+    patience_s,
+    publish_descriptor,
+    read_descriptors,
+    start_of,
+)
 from watersmeet.log.files import open_files
 from watersmeet.log.manifests import agree, read_receipts
 from watersmeet.log.parents import check_not_overtaken, find_parent
@@ -89,7 +98,8 @@ class Operator:
 
     def ingest(
         self, batch: BatchId, input_name: str, partition: int, incoming: Iterable[pa.RecordBatch]
-    ) -> Descriptor:
+    ) -> Told:
+        """Store a partition and return what every join task must be told of it."""
         kept = _kept(self.spec, batch.query, self.clock)
         start = self._start(kept, batch)
         if partition == 0 and batch.query.startswith(BATCH_FOLDER):
@@ -107,23 +117,28 @@ class Operator:
             kept.desk.locate(self.spec, batch, start, lambda: self._parent(kept, batch)),
         )
         if self.spec.streaming:
-            return replace(descriptor, start=start)
-        return replace(descriptor, digest=f"{digest.total:x}")
+            descriptor = replace(descriptor, start=start)
+        else:
+            descriptor = replace(descriptor, digest=f"{digest.total:x}")
+        settings = self.spec.settings
+        if estimate_bytes(descriptor) * settings.tasks > settings.limits.inline_descriptor_bytes:
+            return publish_descriptor(kept.files, batch, descriptor)
+        return descriptor
 
     def join(
-        self, batch: BatchId, task: int, descriptors: Sequence[Descriptor], tally: Tally | None = None
+        self, batch: BatchId, task: int, told: Sequence[Told], tally: Tally | None = None
     ) -> Iterator[pa.RecordBatch]:
         """Merge and clean up, then yield this task's share of the batch's results."""
-        yield from self.results(self.settle(batch, task, descriptors), task, tally)
+        yield from self.results(self.settle(batch, task, told), task, tally)
 
-    def settle(self, batch: BatchId, task: int, descriptors: Sequence[Descriptor]) -> Manifest:
+    def settle(self, batch: BatchId, task: int, told: Sequence[Told]) -> Manifest:
         """Agree on the batch's manifest, then do this task's merges and clean-up.
 
         All of it precedes the results, because a consumer may stop early (`limit`, `show`) and Spark then drops the
         generator. A process that does several tasks settles all of them before the first result.
         """
         kept = _kept(self.spec, batch.query, self.clock)
-        manifest = self._agree(kept, batch, descriptors, task)
+        manifest = self._agree(kept, batch, told, task)
         if manifest is not kept.last:
             kept.reader.forget_all_but(manifest.named_paths)
             kept.last = manifest
@@ -157,14 +172,15 @@ class Operator:
         )
         kept.desk.clean(self.spec)
 
-    def _agree(self, kept: _Kept, batch: BatchId, descriptors: Sequence[Descriptor], task: int) -> Manifest:
-        start = self._start(kept, batch, descriptors)
-        _check_batch(batch, descriptors)
+    def _agree(self, kept: _Kept, batch: BatchId, told: Sequence[Told], task: int) -> Manifest:
+        start = self._start(kept, batch, told)
+        _check_batch(batch, told)
 
         def decide(parent: Manifest | None) -> Manifest:
             if self.spec.streaming:
                 check_current(kept.files, start)
                 check_not_overtaken(kept.files, batch, start, self.spec.built_ms)
+            descriptors = self._descriptors(kept, start, told)
             return plan_batch(
                 batch,
                 parent,
@@ -190,9 +206,19 @@ class Operator:
             decide,
             kept.seen,
             self.spec.settings.limits,
+            patience_s(task, self.spec.settings.tasks, told),
         )
-        check_arrived(manifest, descriptors)
+        check_arrived(manifest, told)
         return manifest
+
+    def _descriptors(self, kept: _Kept, start: Start, told: Sequence[Told]) -> list[Descriptor]:
+        try:
+            return read_descriptors(kept.files, told)
+        except CorruptFile:
+            # A later start may have cleaned up behind this one, as in `_find_parent`.
+            if self.spec.streaming:
+                check_current(kept.files, start)
+            raise
 
     def _watermark(self, kept: _Kept, batch: BatchId) -> int | None:
         """The watermark that decides which rows of this batch are late. Read once for a batch, unless already known."""
@@ -225,7 +251,7 @@ class Operator:
         remove_stale_batches(mine, self.clock(), query)
         kept.desk.begin_batch_join(self.spec)
 
-    def _start(self, kept: _Kept, batch: BatchId, descriptors: Sequence[Descriptor] = ()) -> Start:
+    def _start(self, kept: _Kept, batch: BatchId, told: Sequence[Told] = ()) -> Start:
         """The start of the query that a batch belongs to, from the descriptors. Without any it is claimed here.
 
         A state that does not fit is refused before anything is written. A batch join has no starts: its descriptors
@@ -233,13 +259,13 @@ class Operator:
         """
         if not self.spec.streaming:
             return Start(0, batch.run, batch.number)
-        told = {descriptor.start for descriptor in descriptors if descriptor.start is not None}
-        if len(told) > 1:
+        starts = {start for one in told if (start := start_of(one, batch.run)) is not None}
+        if len(starts) > 1:
             raise StateError(
                 f"batch {batch.number}: ingest tasks of one batch claimed different starts in {kept.files.place}: "
                 "the state directory was changed while the query ran. Start the query again"
             )
-        for start in told:
+        for start in starts:
             if start.run != batch.run:
                 raise StateError(_of_another_batch(batch, f"start {start.number}"))
             kept.starts[batch.run] = start
@@ -266,12 +292,12 @@ def _pending_receipts(files: Files, parent: Manifest | None) -> list[Receipt]:
     return read_receipts(files, lambda merge, part: (merge, part) in pending) if pending else []
 
 
-def _check_batch(batch: BatchId, descriptors: Sequence[Descriptor]) -> None:
+def _check_batch(batch: BatchId, told: Sequence[Told]) -> None:
     """Refuse rows that another batch stored: foreachBatch kept a DataFrame and evaluated it later."""
-    for descriptor in descriptors:
-        for run in descriptor.runs:
-            if run.batch != batch.number:
-                raise StateError(_of_another_batch(batch, f"batch {run.batch}"))
+    for one in told:
+        for number in [one.batch] if isinstance(one, Notice) else [run.batch for run in one.runs]:
+            if number != batch.number:
+                raise StateError(_of_another_batch(batch, f"batch {number}"))
 
 
 def _of_another_batch(batch: BatchId, other: str) -> str:

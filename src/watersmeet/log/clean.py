@@ -113,6 +113,8 @@ class Cleaner:
                 failpoints.reach("clean-base-removed")
             for _ in self._remove_batch_files(STATISTICS, current, reachable, now_s - grace_s):
                 failpoints.reach("clean-statistic-removed")
+        for _ in self._remove_batch_files(DESCRIPTORS, current, frozenset(), now_s - grace_s):
+            failpoints.reach("clean-descriptor-removed")
         self._remove_receipts(current, now_s - grace_s)
         self._remove_drafts(now_s - grace_s)
         forget_starts_before(self._files, min((name.run_seq for name in kept), default=0), now_s)

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
+import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any
@@ -97,8 +98,12 @@ def agree(
     decide: Callable[[Manifest | None], Manifest],
     seen: Seen | None = None,
     limits: Limits = DEFAULT_LIMITS,
+    patience_s: float = 0.0,
+    pause: Callable[[float], None] = time.sleep,
 ) -> Manifest:
     """The one manifest of this batch: the published one, or else the one that this call publishes.
+
+    It waits for another task's manifest for `patience_s` seconds, at most, before it decides.
 
     `decide` turns the parent into the manifest of this batch. It must be a pure function of committed facts. But even
     if two tasks decide differently, only one result is ever used.
@@ -106,6 +111,11 @@ def agree(
     seen = seen or Seen()
     name = ManifestName(start.number, batch.number, batch.run)
     manifest = read_if_there(files, name, seen)
+    for wait_s in waits(patience_s):
+        if manifest is not None:
+            break
+        pause(wait_s)
+        manifest = read_if_there(files, name, seen)
     if manifest is None:
         parent = find_parent()
         if parent is not None:
@@ -121,6 +131,24 @@ def agree(
         manifest = open_manifest(files, name, seen)
     _check_instance(files, manifest, instance)
     return manifest
+
+
+def waits(patience_s: float) -> Iterator[float]:
+    """The pauses between looks for a manifest, each twice as long as the one before, so that looks are few.
+
+    >>> list(waits(0.5))
+    [0.05, 0.1, 0.2, 0.15]
+    """
+    pause_s = _FIRST_PAUSE_S
+    while patience_s > _LEAST_PAUSE_S:
+        yield (taken := round(min(pause_s, patience_s), 3))
+        patience_s -= taken
+        pause_s *= 2
+
+
+# Half of what planning takes with hundreds of descriptors.
+_FIRST_PAUSE_S = 0.05
+_LEAST_PAUSE_S = 0.001
 
 
 def _check_instance(files: Files, manifest: Manifest, instance: str) -> None:

@@ -122,7 +122,7 @@ class Places:
     def set_apart(self, runs: Sequence[Run], inline_values: int) -> None:
         """Write the statistics of runs that have no place yet, if they have many values."""
         new = [run for run in runs if run.stats is not None and self._of(run) is None]
-        if sum(_values(run.stats) for run in new) > inline_values:
+        if sum(estimate_values(run.stats) for run in new) > inline_values:
             self._store(new)
 
     def put_together(self, runs: Sequence[Run], least_values: int) -> bool:
@@ -135,7 +135,7 @@ class Places:
         for run in runs:
             place = None if run.stats is None else self._of(run)
             if place is not None:
-                values[place.file] += _values(run.stats)
+                values[place.file] += estimate_values(run.stats)
                 small.append((place.file, run))
         moved = [run for path, run in small if values[path] < least_values]
         files = sum(count < least_values for count in values.values())
@@ -160,7 +160,7 @@ class Places:
         self._new.update((run.path, Elsewhere(path, at)) for at, run in enumerate(runs))
 
 
-def _values(stats: RunStats | None) -> int:
+def estimate_values(stats: RunStats | None) -> int:
     """The number of values of statistics, whatever their class."""
     if stats is None:
         return 0

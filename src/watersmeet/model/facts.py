@@ -296,6 +296,11 @@ class Descriptor:
     start: Start | None = None
     digest: str = ""
 
+    @property
+    def arrived_rows(self) -> int:
+        """All rows of the partition, those that were dropped too."""
+        return self.null_rows + self.late_rows + self.absent_rows + sum(run.rows for run in self.runs)
+
 
 @dataclass(frozen=True, slots=True)
 class Manifest:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from typing import Any, Protocol
 
 from watersmeet.errors import StateError
 from watersmeet.model.facts import (
@@ -105,19 +105,27 @@ def plan_batch(
     )
 
 
-def count_arrived(descriptors: Sequence[Descriptor]) -> dict[str, int]:
+class Arrival(Protocol):
+    """What an ingest task says of its partition: a descriptor, or what a join task is told of it."""
+
+    @property
+    def input(self) -> str: ...
+
+    @property
+    def arrived_rows(self) -> int: ...
+
+
+def count_arrived(arrivals: Iterable[Arrival]) -> dict[str, int]:
     """The rows that each input brought, according to its ingest tasks."""
     arrived: dict[str, int] = {}
-    for descriptor in descriptors:
-        dropped = descriptor.null_rows + descriptor.late_rows + descriptor.absent_rows
-        rows = dropped + sum(run.rows for run in descriptor.runs)
-        arrived[descriptor.input] = arrived.get(descriptor.input, 0) + rows
+    for one in arrivals:
+        arrived[one.input] = arrived.get(one.input, 0) + one.arrived_rows
     return arrived
 
 
-def check_arrived(manifest: Manifest, descriptors: Sequence[Descriptor]) -> None:
+def check_arrived(manifest: Manifest, arrivals: Iterable[Arrival]) -> None:
     """Raise if this task knows of rows that the agreed manifest lacks: no row may be lost between two tasks."""
-    for name, rows in count_arrived(descriptors).items():
+    for name, rows in count_arrived(arrivals).items():
         if rows > manifest.arrived.get(name, 0):
             raise StateError(
                 f"batch {manifest.batch.number}: this task was told of {rows} new rows of input {name}, but the "

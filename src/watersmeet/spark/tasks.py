@@ -1,7 +1,7 @@
 """The callables inside Spark's Python workers, a thin layer around the operator.
 
 They are pickled into the query with a `JoinSpec`, ask Spark which batch this is, and hand everything to `engine/`. A
-descriptor travels to every join task as one row of JSON.
+descriptor, or a notice of it (`log/descriptors.py`), travels to every join task as one row.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ from watersmeet.engine.batch_join import id_for_ingest, id_for_join
 from watersmeet.engine.operator import Operator
 from watersmeet.engine.spec import JoinSpec
 from watersmeet.errors import ConfigError, WatersmeetError
-from watersmeet.log.codec import decode_checked, encode_checked
-from watersmeet.model.facts import BatchId, Descriptor, Manifest
+from watersmeet.log.descriptors import Told, decode_told, encode_told
+from watersmeet.model.facts import BatchId, Manifest
 from watersmeet.spark.micro_batch import micro_batch
 from watersmeet.spark.worker import acknowledge_at_once, keep_modules
 
@@ -47,9 +47,9 @@ class IngestTask:
             if self.spec.streaming
             else id_for_ingest(self.spec.instance)
         )
-        descriptor = operator.ingest(batch, self.input, context.partitionId(), incoming)
+        told = operator.ingest(batch, self.input, context.partitionId(), incoming)
         tasks = self.spec.settings.tasks
-        columns = [pa.array(range(tasks), pa.int32()), pa.array([encode_checked(descriptor)] * tasks)]
+        columns = [pa.array(range(tasks), pa.int32()), pa.array([encode_told(told)] * tasks)]
         yield pa.RecordBatch.from_arrays(columns, schema=_DESCRIPTORS)
 
 
@@ -72,13 +72,13 @@ class JoinTask:
 
     def _settle(self, operator: Operator, task: int, received: pa.Table) -> Manifest:
         mine = received.filter(pc.equal(received.column("task"), task))
-        told = [_decode(row) for row in mine.column("descriptor").to_pylist()]
+        told = [decode_told(row) for row in mine.column("descriptor").to_pylist()]
         return operator.settle(self._batch(told), task, told)
 
-    def _batch(self, descriptors: list[Descriptor]) -> BatchId:
+    def _batch(self, told: list[Told]) -> BatchId:
         if self.spec.streaming:
             return micro_batch(_context().getLocalProperty)
-        return id_for_join(self.spec.instance, descriptors)
+        return id_for_join(self.spec.instance, told)
 
     def _tasks(self, received: pa.Table) -> list[int]:
         """The tasks of this partition. The rows name them, since Spark may put several into one partition.
@@ -88,10 +88,6 @@ class JoinTask:
         """
         named = sorted(set(received.column("task").to_pylist()))
         return named or [_context().partitionId() % self.spec.settings.tasks]
-
-
-def _decode(content: bytes) -> Descriptor:
-    return decode_checked(Descriptor, content, "a descriptor in the shuffle")
 
 
 def _raise_refusal(context: TaskContext) -> None:
