@@ -13,6 +13,7 @@ from rich.console import Console
 from bench.adaptive import adaptive
 from bench.data import cache_dir
 from bench.jobs import BALANCE, PAGES, VERIFY, Job, Terms, run_jobs
+from bench.many import many
 from bench.report import Finding, Results, markdown, print_findings, replace_section
 from bench.similar import similar
 from bench.suites import BAND, EQUALITY, SKEW, SUITES, TABLES, Suite
@@ -56,6 +57,7 @@ class Wanted:
 
 
 app.command()(adaptive)
+app.command()(many)
 app.command()(similar)
 app.command()(versions)
 

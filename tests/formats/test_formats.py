@@ -210,7 +210,7 @@ BROKEN: dict[str, tuple[Callable[[Any], Any], str]] = {
     "run": (lambda body: body["added"].update(later=[]), "the unknown field 'later' of Run"),
     "base": (lambda body: body.update(base=BASE | {"later": 1}), "the unknown field 'later' of BaseRef"),
     "merge": (
-        lambda body: body["merges"].append({"later": 1, "runs": [], "parts": []}),
+        lambda body: body["merges"].append({"later": 1, "runs": [], "parts": {"count": 0, "output": []}}),
         "the unknown field 'later' of Merge",
     ),
     "plan": (lambda body: body["plan"].update(later=1), "the unknown field 'later' of Plan"),

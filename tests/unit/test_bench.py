@@ -320,3 +320,32 @@ def test_every_job_of_a_suite_can_be_started(suite, is_quick):
         assert job.competitor in COMPETITORS
         module = importlib.import_module(job.command[2])
         assert callable(module.main)
+
+
+@pytest.mark.parametrize("part", ["tasks", "runs", "cleaning"])
+def test_the_suite_of_many_tasks_runs_and_meets_what_does_not_depend_on_the_machine(part):
+    from bench.many import measure
+
+    said: list[str] = []
+    findings = measure({part}, True, said.append)
+    assert said and findings
+    for one in findings:
+        assert one.met or " ms" in one.measured, one
+
+
+def test_a_count_of_requests_tells_reads_from_writes(tmp_path):
+    from bench.many import Count, CountedFiles
+    from watersmeet.log.files import LocalFiles
+
+    count = Count()
+    files = CountedFiles(LocalFiles(tmp_path), count)
+    files.publish("x/a", b"four")
+    assert files.read("x/a") == b"four" and files.exists("x/a") and len(files.entries("x")) == 1
+    assert (count.reads, count.read_bytes, count.written_bytes) == (3, 4, 4)
+
+
+@pytest.mark.parametrize("late, met", [(1.2, True), (1.3, False)])
+def test_batches_that_take_longer_and_longer_are_found(late, met):
+    from bench.many import _growth
+
+    assert _growth("x", 1.0, late).met is met

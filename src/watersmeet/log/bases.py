@@ -17,9 +17,9 @@ published before the manifest of b, which names it. So:
 - A base is removed like a run: no retained manifest names it, it is older than the grace period, and its batch is
   older than the current one. Its name has the start, so no other start brings it back to life.
 
-*When.* Writing a base costs its runs; not writing one costs the runs that every later manifest repeats. A new base is
-written when the repeated runs since the last one add up to its size. With N live runs and k new ones a batch, that is
-every sqrt(2N/k) batches, and a batch writes some sqrt(2Nk) runs: for 10,000 runs and 2 new ones 200, not 10,000.
+*When.* Writing a base costs its runs; not writing one costs the runs that every later manifest repeats, and every task
+reads a manifest. A new base is written when the repeated runs since the last one add up to a share of its size. With N
+live runs and k new ones a batch, a batch writes and reads some sqrt(Nk) runs: for 10,000 runs and 2 new ones 140.
 """
 
 from __future__ import annotations
@@ -42,6 +42,11 @@ _ADVICE = "Restore the file from a copy, roll the checkpoint back to an earlier 
 Spans = list[list[int]]
 
 
+# A manifest is read by every task, a base only by a process that has not seen the batch before: what manifests repeat
+# counts more.
+_SHARE = 4
+
+
 def is_due(base: BaseRef | None, repeated: int, least_runs: int) -> bool:
     """Whether a new base pays for a manifest that would repeat so many runs.
 
@@ -50,7 +55,7 @@ def is_due(base: BaseRef | None, repeated: int, least_runs: int) -> bool:
     """
     if repeated < least_runs:
         return False
-    return base is None or base.repeated + repeated >= base.runs
+    return base is None or _SHARE * (base.repeated + repeated) >= base.runs
 
 
 def write_base(

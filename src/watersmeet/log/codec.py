@@ -20,7 +20,7 @@ import xxhash
 from watersmeet.errors import CorruptFile, OldFormat
 from watersmeet.log.formats import OLDEST, upgrade
 from watersmeet.model.closed import ClosedSet
-from watersmeet.model.facts import FORMAT, Elsewhere, RunStats, SchemePlan
+from watersmeet.model.facts import FORMAT, Elsewhere, KeyRange, RunStats, SchemePlan
 from watersmeet.schemes.register import plan_types, stats_types
 
 T = TypeVar("T")
@@ -100,6 +100,9 @@ class UnknownField(ValueError):
 
 
 def to_plain(fact: Any) -> Any:
+    if type(fact) is KeyRange:
+        # A plan has one for each task, and a merge one for each part.
+        return [fact.low, fact.high]
     if dataclasses.is_dataclass(fact) and not isinstance(fact, type):
         named = {"kind": fact.kind} if isinstance(fact, SchemePlan | RunStats) else {}
         return named | {name: to_plain(getattr(fact, name)) for name in _field_names(type(fact))}
@@ -132,6 +135,9 @@ def _reader(kind: Any) -> _Reader | None:
     if kind is SchemePlan or kind is RunStats:
         class_of = _plan_class if kind is SchemePlan else stats_class
         return lambda plain: _of_scheme(class_of(str(plain.get("kind"))), plain)
+    if kind is KeyRange:
+        # Up to format 5 with the names of the bounds.
+        return lambda plain: KeyRange(*plain) if isinstance(plain, list) else KeyRange(**plain)
     origin, arguments = typing.get_origin(kind), typing.get_args(kind)
     if origin is types.UnionType:
         (inner,) = (_reader(one) for one in arguments if one is not type(None))

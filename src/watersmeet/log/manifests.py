@@ -45,7 +45,7 @@ from watersmeet.log.names import MANIFESTS, RECEIPTS, RUNS, ManifestName, manife
 from watersmeet.log.seen import BaseRef, Decoded, Named, Seen
 from watersmeet.log.statistics import Places, complete, forget_statistics
 from watersmeet.log.storage import Files
-from watersmeet.model.facts import BatchId, Elsewhere, Manifest, Merge, Receipt, Run, Start
+from watersmeet.model.facts import BatchId, Elsewhere, Manifest, Merge, MergePart, Receipt, Run, Start
 from watersmeet.model.limits import DEFAULT_LIMITS, Limits
 
 # The first format with bases.
@@ -227,11 +227,10 @@ def _to_plain(
 
 
 def _merge_to_plain(merge: Merge, place_of: dict[str, int]) -> dict[str, Any]:
-    """A merge with the places of its runs in the history, and the number of outputs of each part."""
-    counted = [replace(part, output=None) for part in merge.parts]
-    plain: dict[str, Any] = to_plain(replace(merge, runs=(), parts=tuple(counted)))
-    for part, stored in zip(merge.parts, plain["parts"], strict=True):
-        stored["output"] = None if part.output is None else len(part.output)
+    """A merge with the places of its runs in the history, its parts as columns, and the outputs of each counted."""
+    plain: dict[str, Any] = to_plain(replace(merge, runs=(), parts=()))
+    plain["parts"] = to_columns(MergePart, [replace(part, output=None) for part in merge.parts])
+    plain["parts"]["output"] = [None if part.output is None else len(part.output) for part in merge.parts]
     if all(path in place_of for path in merge.runs):
         return plain | {"runs": to_spans(place_of[path] for path in merge.runs)}
     return plain | {"runs": list(merge.runs)}
@@ -279,29 +278,31 @@ def _merges_from_plain(plain: list[Any], history: Sequence[Run], outputs: Sequen
     left = iter(outputs)
     merges = []
     for one in plain:
-        counts = [part["output"] for part in one["parts"]]
+        counts = one["parts"].pop("output")
         runs = one["runs"]
         paths = (
             runs if runs and isinstance(runs[0], str) else [history[place].path for place in from_spans(runs)]
         )
-        bare = one | {"runs": paths, "parts": [part | {"output": None} for part in one["parts"]]}
-        merge: Merge = from_plain(Merge, bare)
+        merge: Merge = from_plain(Merge, one | {"runs": paths, "parts": []})
         parts = tuple(
             part if count is None else replace(part, output=tuple(itertools.islice(left, count)))
-            for part, count in zip(merge.parts, counts, strict=True)
+            for part, count in zip(from_columns(MergePart, one["parts"]), counts, strict=True)
         )
         merges.append(replace(merge, parts=parts))
     return tuple(merges)
 
 
 # Runs as JSON columns, in fewer words: a path repeats the input, the batch and the checksum, and a run that stands
-# alone is its own group. Statistics elsewhere are [number of the file, place].
+# alone is its own group (-1). Groups are numbered. Statistics elsewhere are [number of the file, place].
 
 
 def _runs_to_plain(runs: Sequence[Run], statistics: Sequence[str]) -> dict[str, Any]:
     file_of = {path: number for number, path in enumerate(statistics)}
     columns = to_columns(Run, runs)
-    columns["group"] = ["" if run.group == run.path else run.group for run in runs]
+    groups = list(dict.fromkeys(run.group for run in runs if run.group != run.path))
+    number_of = {group: number for number, group in enumerate(groups)}
+    columns[_GROUPS] = groups
+    columns["group"] = [number_of.get(run.group, -1) for run in runs] if groups else []
     labels = [_label(run) for run in runs]
     if None not in labels:
         columns["path"] = labels
@@ -321,9 +322,12 @@ def _runs_from_plain(columns: dict[str, Any], statistics: Sequence[str]) -> list
     if columns.pop(_SHORT, False):
         rows = zip(*(_each(columns, name) for name in ("input", "batch", "path", "checksum")), strict=False)
         columns["path"] = list(itertools.starmap(_path, itertools.islice(rows, columns["count"])))
-    columns["group"] = [
-        group or path for group, path in zip(columns["group"], _each(columns, "path"), strict=False)
-    ]
+    groups, paths = columns.pop(_GROUPS), list(itertools.islice(_each(columns, "path"), columns["count"]))
+    columns["group"] = (
+        [groups[n] if n >= 0 else path for n, path in zip(columns["group"], paths, strict=True)]
+        if groups
+        else paths
+    )
     if "stats" in columns:
         columns["stats"] = [
             {"kind": Elsewhere.kind, "file": statistics[one[0]], "at": one[1]}
@@ -334,7 +338,7 @@ def _runs_from_plain(columns: dict[str, Any], statistics: Sequence[str]) -> list
     return from_columns(Run, columns)
 
 
-_SHORT = "short"
+_SHORT, _GROUPS = "short", "groups"
 
 
 def _each(columns: dict[str, Any], name: str) -> Iterable[Any]:

@@ -15,13 +15,14 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
+import time
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 
 from watersmeet import failpoints
-from watersmeet.log.columns import from_file, load, store, to_file
+from watersmeet.log.columns import count_values, from_file, load, store, to_file
 from watersmeet.log.names import STATISTICS, batch_stem
 from watersmeet.log.seen import Seen
 from watersmeet.log.storage import Files
@@ -29,10 +30,11 @@ from watersmeet.model.facts import Elsewhere, Manifest, Merge, Run, RunStats
 
 _ADVICE = "Restore the file from a copy, roll the checkpoint back to an earlier batch, or start with a new checkpoint"
 
-# Requests under way at a time: an object store takes some 20 ms for each. Few are read one after the other: a local
-# file takes less time than a thread.
-_READERS = 16
-_FEW = 8
+# Requests under way at a time: an object store takes some 20 ms for each. The first ones show whether that is needed: a
+# local file takes less time than a thread.
+_READERS = 32
+_FEW = 4
+_QUICK_S = 0.002
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -45,14 +47,20 @@ class Described:
 def read_many(read: Iterable[str], files: Files, what: str, advice: str) -> dict[str, bytes]:
     """The verified content of some files that `store` has written."""
 
+    place = files.place
+
     def one(path: str) -> bytes:
-        return load(files, path, f"{what} {path} in {files.place}", advice)
+        return load(files, path, f"{what} {path} in {place}", advice)
 
     paths = list(dict.fromkeys(read))
+    began_s = time.perf_counter()
+    found = {path: one(path) for path in paths[:_FEW]}
     if len(paths) <= _FEW:
-        return {path: one(path) for path in paths}
+        return found
+    if time.perf_counter() - began_s < _FEW * _QUICK_S:
+        return found | {path: one(path) for path in paths[_FEW:]}
     with ThreadPoolExecutor(_READERS) as pool:
-        return dict(zip(paths, pool.map(one, paths), strict=True))
+        return found | dict(zip(paths[_FEW:], pool.map(one, paths[_FEW:]), strict=True))
 
 
 def complete(files: Files, seen: Seen, manifest: Manifest) -> Manifest:
@@ -122,7 +130,7 @@ class Places:
     def set_apart(self, runs: Sequence[Run], inline_values: int) -> None:
         """Write the statistics of runs that have no place yet, if they have many values."""
         new = [run for run in runs if run.stats is not None and self._of(run) is None]
-        if sum(estimate_values(run.stats) for run in new) > inline_values:
+        if sum(_values(run) for run in new) > inline_values:
             self._store(new)
 
     def put_together(self, runs: Sequence[Run], least_values: int) -> bool:
@@ -135,7 +143,7 @@ class Places:
         for run in runs:
             place = None if run.stats is None else self._of(run)
             if place is not None:
-                values[place.file] += estimate_values(run.stats)
+                values[place.file] += _values(run)
                 small.append((place.file, run))
         moved = [run for path, run in small if values[path] < least_values]
         files = sum(count < least_values for count in values.values())
@@ -160,9 +168,5 @@ class Places:
         self._new.update((run.path, Elsewhere(path, at)) for at, run in enumerate(runs))
 
 
-def estimate_values(stats: RunStats | None) -> int:
-    """The number of values of statistics, whatever their class."""
-    if stats is None:
-        return 0
-    fields = (getattr(stats, field.name) for field in dataclasses.fields(stats))  # type: ignore[arg-type]
-    return sum(len(value) if isinstance(value, tuple) else 1 for value in fields)
+def _values(run: Run) -> int:
+    return 0 if run.stats is None else count_values(run.stats)
