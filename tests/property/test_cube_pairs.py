@@ -90,6 +90,9 @@ class Memory:
                     found[number] = Sorted(kept.keys, kept.rows.select(list(columns)))
         return found
 
+    def slices(self, run, range_, columns, sections=None, *, sort=True):
+        yield from self.read(run, range_, columns, sections).values()
+
 
 def share_results(memory: Any, spec, plan: Plan, history, fresh) -> Counter:
     manifest = Manifest(BatchId("q", "r", 0), 0, "", None, spec.signature, history, fresh, (), plan)

@@ -26,7 +26,7 @@ from watersmeet.engine.window import Times, time_marks, window_times
 from watersmeet.errors import UsageError
 from watersmeet.kernel.keys import Keys, drop_null_keys, mix, order_keys, sections_of, words
 from watersmeet.kernel.pages import page_orders, pages_of
-from watersmeet.kernel.rows import Sorted, coalesce, split, take_rows
+from watersmeet.kernel.rows import Sections, Sorted, coalesce, split, take_rows
 from watersmeet.log.runs import write_run
 from watersmeet.log.storage import Files
 from watersmeet.model.facts import Descriptor, InputSpec, Layout, Order, Run
@@ -205,17 +205,12 @@ def _label(keys: pa.RecordBatch, at: int) -> str:
         return ""
 
 
-def cut_sections(rows: Sorted, places: Keys, layout: Layout) -> dict[int, Sorted]:
-    """The rows by section, in their present order. Sections without rows are left out."""
+def cut_sections(rows: Sorted, places: Keys, layout: Layout) -> Sections:
+    """The rows by section, each section in their present order."""
     numbers = sections_of(mix(places), layout.groups, layout.parts)
     order: npt.NDArray[np.int64] = np.argsort(numbers, kind="stable")
-    sorted_ = Sorted(rows.keys[order], take_rows(rows.rows, order))
-    counts = np.bincount(numbers, minlength=len(layout.groups) * layout.parts)
-    ends = np.cumsum(counts)
-    return {
-        number: sorted_.slice(int(ends[number] - counts[number]), int(ends[number]))
-        for number in np.flatnonzero(counts).tolist()
-    }
+    sizes = np.bincount(numbers).tolist()
+    return Sections(rows.keys[order], take_rows(rows.rows, order), tuple(sizes))
 
 
 def _hashed(batch: pa.RecordBatch, spec: InputSpec) -> Keys:

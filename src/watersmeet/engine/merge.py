@@ -11,7 +11,7 @@ import numpy as np
 
 from watersmeet import failpoints
 from watersmeet.engine.window import from_floor, numbered, stored_times, time_marks
-from watersmeet.kernel.rows import Sorted, bounded, cut
+from watersmeet.kernel.rows import Sections, Sorted, bounded, cut, grouped, put_together
 from watersmeet.log.manifests import publish_receipt
 from watersmeet.log.runs import RunReader, attempt_id, write_run
 from watersmeet.log.seen import Seen
@@ -22,6 +22,9 @@ from watersmeet.model.limits import Limits
 from watersmeet.schemes.scheme import NewRun, Scheme
 
 _NO_KEYS = np.zeros(0, np.uint64)
+
+# Sections that are put into one run together. It takes huge rows to reach it: Arrow's 32-bit offsets end at twice this.
+_MOST_TOGETHER_BYTES = 1 << 30
 
 
 def merge_assigned(
@@ -73,7 +76,7 @@ def _merge_part(
     output = []
     row_bytes = max((s.rows.nbytes // len(s) + 1 for s in slices), default=1)
     limit = max(1, min(limits.part_rows, limits.part_bytes // row_bytes))
-    marked = _order(manifest, merge.input) != Order.HASH
+    marked = manifest.signature.order(merge.input) != Order.HASH
     # Estimated rows after the merge, with this part as the sample: counting expired rows would hide hot keys.
     left_rows = merge.rows * kept_rows // max(1, read_rows)
     described = complete_runs(files, seen, sources)
@@ -111,14 +114,14 @@ def _rows(found: list[dict[int, Sorted]]) -> int:
     return sum(len(part) for sections in found for part in sections.values())
 
 
-def _times(piece: Sorted | dict[int, Sorted]) -> tuple[int, ...]:
-    parts = [piece] if isinstance(piece, Sorted) else list(piece.values())
+def _times(piece: Sorted | Sections) -> tuple[int, ...]:
+    parts = [piece] if isinstance(piece, Sorted) else list(piece.parts().values())
     return time_marks([stored_times(part) for part in parts])
 
 
 def _pieces(
     found: list[dict[int, Sorted]], range_: KeyRange, most_rows: int, most_bytes: int, *, cut_: bool
-) -> Iterator[Sorted | dict[int, Sorted]]:
+) -> Iterator[Sorted | Sections]:
     """The content of each new run: a sorted piece, or one piece for each section if runs are cut into sections."""
     if not cut_:
         slices = [s.between(range_) for sections in found for s in sections.values()]
@@ -132,10 +135,6 @@ def _pieces(
         for number in numbers
     }
     for layer in itertools.zip_longest(*by_section.values()):
-        piece = {number: rows for number, rows in zip(by_section, layer, strict=True) if rows is not None}
-        if piece:
-            yield piece
-
-
-def _order(manifest: Manifest, input_name: str) -> str:
-    return next(spec.order for spec in manifest.signature.inputs if spec.name == input_name)
+        pieces = [(number, rows) for number, rows in zip(by_section, layer, strict=True) if rows is not None]
+        for held in grouped(pieces, lambda _: 0, lambda piece: piece[1].nbytes, 0, _MOST_TOGETHER_BYTES):
+            yield put_together(dict(held))

@@ -81,7 +81,13 @@ def _kept(spec: JoinSpec, query: str, clock: Callable[[], float]) -> _Kept:
         for old in [kept for kept in _KEPT.values() if kept.desk.is_open][:-_KEPT_DESKS]:
             old.desk.close()
         seen = Seen()
-        found = _Kept(files, seen, RunReader(files), Cleaner(files, seen), desk_for(spec, files, clock))
+        found = _Kept(
+            files,
+            seen,
+            RunReader(files, spec.settings.limits),
+            Cleaner(files, seen),
+            desk_for(spec, files, clock),
+        )
     if found.desk.for_table != (spec.table is not None):
         # The query was built anew, and a table came in or went, before it had any state.
         found.desk.close()

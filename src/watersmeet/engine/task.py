@@ -15,9 +15,9 @@ from watersmeet.engine.spec import JoinSpec
 from watersmeet.engine.window import WindowReader, reader_for, tested_width
 from watersmeet.kernel.lookup import LookupJoin
 from watersmeet.kernel.match import Side
-from watersmeet.kernel.rows import Sorted
+from watersmeet.kernel.rows import Keyed
 from watersmeet.log.runs import RunReader
-from watersmeet.model.facts import Manifest, Run
+from watersmeet.model.facts import Manifest, Order, Run
 from watersmeet.plan.window import reachable_history
 from watersmeet.schemes.scheme import Share, Slice
 
@@ -65,16 +65,18 @@ class RunSource:
         met = any(run.input != name for run in self.manifest.fresh)
         return self.history if met else ()
 
-    def _read(self, runs: Sequence[Run], name: str, wanted: Slice | None) -> list[Sorted]:
+    def _read(self, runs: Sequence[Run], name: str, wanted: Slice | None) -> list[Keyed]:
         return [] if wanted is None else list(self._slices(runs, name, wanted))
 
-    def _slices(self, runs: Sequence[Run], name: str, wanted: Slice) -> Iterator[Sorted]:
+    def _slices(self, runs: Sequence[Run], name: str, wanted: Slice) -> Iterator[Keyed]:
         columns = self.manifest.signature.columns(name)
+        # By arrival all pairs are compared, so neighbouring sections need not be merged.
+        sort = self.manifest.signature.order(name) != Order.ARRIVAL
         sections = None if wanted.sections is None else [range(s.low, s.high) for s in wanted.sections]
         for run in runs:
             if run.input != name or not wanted.range.overlaps(run):
                 continue
-            for rows in self.reader.read(run, wanted.range, columns, sections).values():
+            for rows in self.reader.slices(run, wanted.range, columns, sections, sort=sort):
                 if wanted.part is not None:
                     rows = rows.slice(*wanted.part.positions(run, len(rows)))
                 if wanted.without:

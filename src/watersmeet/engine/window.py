@@ -6,7 +6,7 @@ needs no test: only history from the floor on is read.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
@@ -15,7 +15,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from watersmeet.kernel.keys import Mask, whole_numbers
-from watersmeet.kernel.rows import Sorted, take_rows
+from watersmeet.kernel.rows import Keyed, Merged, Same, Sections, Sorted
 from watersmeet.log.runs import RunReader
 from watersmeet.model.facts import KeyRange, Manifest, Run, StoredColumn
 from watersmeet.model.types import BIGINT, Schema
@@ -77,6 +77,22 @@ class WindowReader:
         floor = self.floors.get(run.input)
         return found if floor is None else from_floor(run, found, floor)
 
+    def slices(
+        self,
+        run: Run,
+        range_: KeyRange,
+        columns: tuple[str, ...],
+        sections: Sequence[range] | None = None,
+        *,
+        sort: bool = True,
+    ) -> Iterator[Keyed]:
+        found = self.reader.slices(run, range_, columns, sections, sort=sort)
+        floor = self.floors.get(run.input)
+        if floor is None or run.times[0] >= floor:
+            return found
+        kept = (_from(part, floor - run.base) for part in found)
+        return (part for part in kept if len(part))
+
 
 def reader_for(reader: RunReader, manifest: Manifest) -> RunReader | WindowReader:
     floors = reading_floors(manifest.signature.window, manifest.fresh, manifest.totals)
@@ -91,16 +107,15 @@ def from_floor(run: Run, found: dict[int, Sorted], floor: int) -> dict[int, Sort
     return {number: part for number, part in kept.items() if len(part)}
 
 
-def _from(part: Sorted, floor: int) -> Sorted:
+def _from(part: Same, floor: int) -> Same:
     keep = np.flatnonzero(stored_times(part) >= floor)
-    if len(keep) == len(part):
-        return part
-    return Sorted(part.keys[keep], take_rows(part.rows, keep))
+    return part if len(keep) == len(part) else part.at(keep)
 
 
-def stored_times(part: Sorted) -> Times:
+def stored_times(part: Keyed | Sections) -> Times:
+    """The window times of the rows, in the order of their keys."""
     times: Times = part.rows.column(AT).to_numpy()
-    return times
+    return times[part.order] if isinstance(part, Merged) else times
 
 
 def numbered(part: Sorted, base: int) -> Sorted:

@@ -23,6 +23,7 @@ a piece.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple
@@ -42,7 +43,18 @@ from watersmeet.kernel.emit import (
 )
 from watersmeet.kernel.evaluate import same_value
 from watersmeet.kernel.keys import Indices, Keys, Mask, encode_floats, partners
-from watersmeet.kernel.rows import Sorted, cut, grouped, mean_row_bytes, merge_order, position, take_rows
+from watersmeet.kernel.rows import (
+    Keyed,
+    Merged,
+    Places,
+    Sorted,
+    cut,
+    grouped,
+    mean_row_bytes,
+    merge_order,
+    position,
+    take_rows,
+)
 from watersmeet.model.expression import Expression
 from watersmeet.model.facts import KEY_SPACE, KeyRange
 from watersmeet.model.limits import DEFAULT_LIMITS, Limits
@@ -54,11 +66,14 @@ _LOWEST_FLOAT = encode_floats(np.array([-np.inf]))
 
 @dataclass(frozen=True, slots=True)
 class Side:
-    """One input as a task sees it: slices of the batch's runs and of all older ones."""
+    """One input as a task sees it: slices of the batch's runs and of all older ones.
+
+    A kernel that compares all pairs (theta.py) does not look at keys: its slices need not be sorted.
+    """
 
     name: str
-    fresh: Sequence[Sorted]
-    history: Sequence[Sorted]
+    fresh: Sequence[Keyed]
+    history: Sequence[Keyed]
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,25 +83,35 @@ class KeyedRows:
     input: str
     keys: Keys
     rows: pa.RecordBatch
-    order: Indices | None = None
+    order: Indices | Places | None = None
 
     def picked(self, at: Indices) -> Picked:
         """The rows at some places of the keys."""
-        return Picked(self.rows, at if self.order is None else self.order[at])
+        return Picked(self.rows, at if self.order is None else self.order[at].astype(np.int64, copy=False))
 
     def between(self, start: int, stop: int, columns: Sequence[str]) -> pa.RecordBatch:
         """Some columns of the rows whose keys lie together."""
         rows = self.rows.select(list(columns))
-        return (
-            rows.slice(start, stop - start) if self.order is None else take_rows(rows, self.order[start:stop])
-        )
+        if self.order is None:
+            return rows.slice(start, stop - start)
+        return take_rows(rows, self.order[start:stop].astype(np.int64, copy=False))
 
 
-def owed_pieces(left: Side, right: Side, limits: Limits) -> Iterator[tuple[KeyedRows, KeyedRows]]:
-    """What a batch owes: fresh x history, history x fresh and fresh x fresh, as pairs of pieces."""
-    left_fresh, right_fresh = _Fresh(left, limits), _Fresh(right, limits)
+def keyed_rows(name: str, slice_: Keyed) -> KeyedRows:
+    """View one slice as a piece."""
+    return KeyedRows(name, slice_.keys, slice_.rows, slice_.order if isinstance(slice_, Merged) else None)
+
+
+def owed_pieces(
+    left: Side, right: Side, limits: Limits, *, sort: bool = True
+) -> Iterator[tuple[KeyedRows, KeyedRows]]:
+    """What a batch owes: fresh x history, history x fresh and fresh x fresh, as pairs of pieces.
+
+    Without `sort` the keys of a piece are in no order, and its rows are in the order of its keys.
+    """
+    left_fresh, right_fresh = _Fresh(left, limits, sort), _Fresh(right, limits, sort)
     left_old, right_old = (
-        [KeyedRows(side.name, s.keys, s.rows) for s in side.history if len(s)] for side in (left, right)
+        [keyed_rows(side.name, s) for s in side.history if len(s)] for side in (left, right)
     )
     yield from ((new, old) for new in left_fresh for old in right_old)
     yield from ((old, new) for new in right_fresh for old in left_old)
@@ -96,30 +121,47 @@ def owed_pieces(left: Side, right: Side, limits: Limits) -> Iterator[tuple[Keyed
 class _Fresh:
     """A side's fresh pieces, to be walked several times: kept where they are small, else put together again."""
 
-    def __init__(self, side: Side, limits: Limits):
-        self.side, self.limits = side, limits
+    def __init__(self, side: Side, limits: Limits, sort: bool):
+        self.side, self.limits, self.sort = side, limits, sort
         self.kept = list(self._made()) if fit_a_piece(side.fresh, limits) else None
 
     def __iter__(self) -> Iterator[KeyedRows]:
         return self._made() if self.kept is None else iter(self.kept)
 
     def _made(self) -> Iterator[KeyedRows]:
-        return pieces(self.side.name, self.side.fresh, self.limits)
+        return pieces(self.side.name, self.side.fresh, self.limits, sort=self.sort)
 
 
-def pieces(name: str, slices: Sequence[Sorted], limits: Limits) -> Iterator[KeyedRows]:
+def pieces(name: str, slices: Sequence[Keyed], limits: Limits, *, sort: bool = True) -> Iterator[KeyedRows]:
     """Put small slices together into pieces of bounded size; a slice that is larger by itself stays a view."""
     filled, most_rows, most_bytes = filter(len, slices), limits.piece_rows, limits.piece_bytes
-    for held in grouped(filled, len, lambda s: s.rows.nbytes, most_rows, most_bytes):
+    for held in grouped(filled, len, lambda s: s.nbytes, most_rows, most_bytes):
         if len(held) == 1:
-            yield KeyedRows(name, held[0].keys, held[0].rows)
+            yield keyed_rows(name, held[0])
+        elif sort:
+            yield _merged(name, held)
         else:
-            keys, order = merge_order([s.keys for s in held])
-            yield KeyedRows(name, keys, pa.concat_batches([s.rows for s in held]), order)
+            keys = np.concatenate([s.keys for s in held])
+            yield KeyedRows(name, keys, pa.concat_batches([s.rows for s in held]))
 
 
-def fit_a_piece(slices: Sequence[Sorted], limits: Limits) -> bool:
-    rows, size = sum(map(len, slices)), sum(s.rows.nbytes for s in slices)
+def _merged(name: str, held: Sequence[Keyed]) -> KeyedRows:
+    """Several slices as one piece. Their rows are copied behind each other, only the keys are sorted."""
+    keys, order = merge_order([s.keys for s in held])
+    # Rows without a key in the slice are not worth copying.
+    fewer = [s.rewritten() if isinstance(s, Merged) and len(s) < s.rows.num_rows else s for s in held]
+    if any(isinstance(s, Merged) for s in fewer):
+        before = itertools.accumulate((s.rows.num_rows for s in fewer[:-1]), initial=0)
+        places = [
+            (s.order if isinstance(s, Merged) else np.arange(len(s))) + np.int64(first)
+            for s, first in zip(fewer, before, strict=True)
+        ]
+        order = np.concatenate(places)[order]
+    return KeyedRows(name, keys, pa.concat_batches([s.rows for s in fewer]), order)
+
+
+def fit_a_piece(slices: Sequence[Keyed], limits: Limits) -> bool:
+    rows, size = sum(map(len, slices)), sum(s.nbytes for s in slices)
     return rows <= limits.piece_rows and size <= limits.piece_bytes
 
 
@@ -200,7 +242,8 @@ def _history_at_once(side: Side, limits: Limits) -> Side:
     if len(side.history) < 2 or not fit_a_piece(side.history, limits):
         return side
     keys = np.concatenate([s.keys for s in side.history])
-    return replace(side, history=[Sorted(keys, pa.concat_batches([s.rows for s in side.history]))])
+    slices = [s.rewritten() if isinstance(s, Merged) else s for s in side.history]
+    return replace(side, history=[Sorted(keys, pa.concat_batches([s.rows for s in slices]))])
 
 
 def _cut_fresh(left: Side, right: Side, limits: Limits) -> Iterator[tuple[Side, Side]]:

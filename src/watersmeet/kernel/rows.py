@@ -4,6 +4,10 @@ A `Sorted` is a view: order keys (contiguous, ascending) and the rows that belon
 so memory-mapped runs stay mapped files. `cut` walks several of them in step through ascending, disjoint key ranges:
 this keeps the join and the merge within a fixed memory, whatever the batch.
 
+`Sections` are the rows of a run that is cut for the grid: one section behind the other, each sorted. So neighbouring
+sections are one stretch of rows. `merge_sections` puts the keys of several of them in order and leaves the rows where
+they lie: a `Merged` is searched once, whatever the number of its sections.
+
 A mean says nothing about one huge value, so results are cut by the size of each row. Arrow stores the elements of
 neighbouring values next to each other, at every level. The bytes of a stretch of values are therefore a difference
 of two offsets at each leaf: the cost follows the rows asked for, not the length or nesting of the column. A size is
@@ -18,7 +22,8 @@ That needs repeated rows; kernels that repeat rows cut them by bytes first.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 
@@ -32,7 +37,10 @@ from watersmeet.kernel.keys import Indices, Keys
 from watersmeet.model.facts import KEY_SPACE, KeyRange
 
 Sizes = npt.NDArray[np.int64]
+# Places of rows in a run: 32 bits, because they are kept in memory for as long as the run is read.
+Places = npt.NDArray[np.int32]
 Item = TypeVar("Item")
+Same = TypeVar("Same", bound="Keyed")
 
 # The first column of every run file: the order key.
 ORDER = "__wm_order"
@@ -41,25 +49,150 @@ _IN_BOUNDS = pc.TakeOptions(boundscheck=False)
 
 
 @dataclass(frozen=True, slots=True)
-class Sorted:
+class Keyed(ABC):
+    """Ascending order keys, and the rows that belong to them."""
+
     keys: Keys
     rows: pa.RecordBatch
 
     def __len__(self) -> int:
         return len(self.keys)
 
-    def slice(self, start: int, stop: int) -> Sorted:
-        return Sorted(self.keys[start:stop], self.rows.slice(start, stop - start))
+    @property
+    @abstractmethod
+    def nbytes(self) -> int:
+        """The bytes of the rows that have a key here."""
 
-    def between(self, range_: KeyRange) -> Sorted:
+    @abstractmethod
+    def slice(self: Same, start: int, stop: int) -> Same: ...
+
+    @abstractmethod
+    def at(self: Same, places: Indices) -> Same:
+        """Only the keys at some ascending places, and their rows."""
+
+    def between(self: Same, range_: KeyRange) -> Same:
         return self.slice(position(self.keys, range_.low), position(self.keys, range_.high))
 
-    def without(self, keys: Sequence[int]) -> list[Sorted]:
+    def without(self: Same, keys: Sequence[int]) -> list[Same]:
         """The rows before, between and behind those of some ascending keys."""
         wanted = np.array(keys, np.uint64)
         ends = [*np.searchsorted(self.keys, wanted).tolist(), len(self)]
         starts = [0, *np.searchsorted(self.keys, wanted, side="right").tolist()]
         return [self.slice(start, end) for start, end in zip(starts, ends, strict=True) if start < end]
+
+
+@dataclass(frozen=True, slots=True)
+class Sorted(Keyed):
+    """The row of a key is at the key's place."""
+
+    @property
+    def nbytes(self) -> int:
+        return int(self.rows.nbytes)
+
+    def slice(self, start: int, stop: int) -> Sorted:
+        return Sorted(self.keys[start:stop], self.rows.slice(start, stop - start))
+
+    def at(self, places: Indices) -> Sorted:
+        return Sorted(self.keys[places], take_rows(self.rows, places))
+
+
+@dataclass(frozen=True, slots=True)
+class Merged(Keyed):
+    """The row of a key is where `order` says. `rows` may also hold rows that have no key here."""
+
+    order: Places
+
+    @property
+    def nbytes(self) -> int:
+        return int(self.rows.nbytes) * len(self.keys) // max(1, self.rows.num_rows)
+
+    def slice(self, start: int, stop: int) -> Merged:
+        return Merged(self.keys[start:stop], self.rows, self.order[start:stop])
+
+    def at(self, places: Indices) -> Merged:
+        return Merged(self.keys[places], self.rows, self.order[places])
+
+    def rewritten(self) -> Sorted:
+        """A copy of the rows, in the order of their keys."""
+        return Sorted(self.keys, take_rows(self.rows, self.order.astype(np.int64)))
+
+
+@dataclass(frozen=True, slots=True)
+class Sections:
+    """Rows by section: `sizes` has the rows of each section, by number. The keys ascend inside a section only."""
+
+    keys: Keys
+    rows: pa.RecordBatch
+    sizes: tuple[int, ...]
+
+    def __len__(self) -> int:
+        return len(self.keys)
+
+    @property
+    def starts(self) -> list[int]:
+        """Where each section begins, and the end of the last one."""
+        return [0, *itertools.accumulate(self.sizes)]
+
+    def select(self, columns: Sequence[str]) -> Sections:
+        return Sections(self.keys, self.rows.select(list(columns)), self.sizes)
+
+    def stretch(self, start: int, stop: int) -> Sorted:
+        """The rows between two places, which must lie in one section for the keys to ascend."""
+        return Sorted(self.keys[start:stop], self.rows.slice(start, stop - start))
+
+    def parts(self, numbers: Iterable[int] | None = None) -> dict[int, Sorted]:
+        """Some sections, or all, by number. Empty sections are left out."""
+        starts = self.starts
+        wanted = range(len(self.sizes)) if numbers is None else numbers
+        return {n: self.stretch(starts[n], starts[n + 1]) for n in wanted if self.sizes[n]}
+
+
+def put_together(parts: Mapping[int, Sorted]) -> Sections:
+    """Copy sections, given by number, behind each other."""
+    numbers = sorted(parts)
+    sizes = tuple(len(parts[n]) if n in parts else 0 for n in range(numbers[-1] + 1))
+    keys = np.concatenate([parts[n].keys for n in numbers])
+    return Sections(keys, pa.concat_batches([parts[n].rows for n in numbers]), sizes)
+
+
+@dataclass(frozen=True, slots=True)
+class MergedKeys:
+    """The keys of some stretches of rows in order, and the place of each key's row after `first`.
+
+    All of these rows lie between `first` and `end`. It is what a `Merged` needs to be made without sorting.
+    """
+
+    keys: Keys
+    order: Places
+    first: int
+    end: int
+
+    @property
+    def nbytes(self) -> int:
+        return self.keys.nbytes + self.order.nbytes
+
+    def over(self, rows: pa.RecordBatch) -> Merged:
+        return Merged(self.keys, rows.slice(self.first, self.end - self.first), self.order)
+
+
+# What merged keys take for each row: a key and a place.
+MERGED_ROW_BYTES = 12
+
+
+def merge_sections(keys: Keys, stretches: Sequence[tuple[int, int]]) -> MergedKeys:
+    """Merge the keys of ascending stretches of rows, each sorted, none empty.
+
+    >>> found = merge_sections(np.array([5, 9, 0, 0, 1, 7], np.uint64), [(0, 2), (4, 6)])
+    >>> found.keys.tolist(), found.order.tolist()
+    ([1, 5, 7, 9], [4, 0, 5, 1])
+    """
+    first, end = stretches[0][0], stretches[-1][1]
+    if sum(stop - start for start, stop in stretches) == end - first:
+        merged, order = merge_order([keys[first:end]])
+        return MergedKeys(merged, order.astype(np.int32), first, end)
+    places = np.concatenate([np.arange(start - first, stop - first) for start, stop in stretches])
+    merged, order = merge_order([keys[start:stop] for start, stop in stretches])
+    return MergedKeys(merged, places[order].astype(np.int32), first, end)
 
 
 def position(keys: Keys, bound: int) -> int:
@@ -70,6 +203,12 @@ def position(keys: Keys, bound: int) -> int:
 def open_sorted(batch: pa.RecordBatch) -> Sorted:
     """View a run's record batch; the order key is its first column."""
     return Sorted(batch.column(0).to_numpy(), batch.select(range(1, batch.num_columns)))
+
+
+def open_sections(batch: pa.RecordBatch, sizes: tuple[int, ...]) -> Sections:
+    """View the record batch of a run that is cut into sections."""
+    whole = open_sorted(batch)
+    return Sections(whole.keys, whole.rows, sizes)
 
 
 def merge_order(sequences: Sequence[Keys]) -> tuple[Keys, Indices]:
@@ -206,7 +345,7 @@ def _cut_bytes(slices: Sequence[Sorted], size: int) -> list[KeyRange]:
     return [KeyRange(low, high) for low, high in itertools.pairwise(sorted(bounds))]
 
 
-def cut(sequences: Sequence[Sequence[Sorted]], weights: Sequence[int], limit: int) -> Iterator[KeyRange]:
+def cut(sequences: Sequence[Sequence[Keyed]], weights: Sequence[int], limit: int) -> Iterator[KeyRange]:
     """Key ranges, ascending and covering all keys, that hold about `limit` weighted rows or one single key.
 
     `weights` says how much a row of each sequence counts (bytes, or 1, or 0 to be left out). The bounds
@@ -229,7 +368,7 @@ def cut(sequences: Sequence[Sequence[Sorted]], weights: Sequence[int], limit: in
 _SAMPLES_PER_PIECE = 64
 
 
-def _quantiles(sequences: Sequence[Sequence[Sorted]], weights: Sequence[int], pieces: int) -> list[int]:
+def _quantiles(sequences: Sequence[Sequence[Keyed]], weights: Sequence[int], pieces: int) -> list[int]:
     """Bounds that cut the weighted keys into `pieces`; a key that fills a piece gets a range of its own."""
     weighed = [(s, w) for slices, w in zip(sequences, weights, strict=True) for s in slices if w and len(s)]
     step = max(1, sum(len(s) for s, _ in weighed) // (pieces * _SAMPLES_PER_PIECE))

@@ -69,13 +69,13 @@ class ThetaJoin:
         test = None if always else pair_test(residual, self.ansi, within)
         emission = Emission(self.output, limits=limits)
         read = {side.name: columns for side, columns in zip(sides, self.columns, strict=True)}
-        for one, other in owed_pieces(left, right, limits):
+        for one, other in owed_pieces(left, right, limits, sort=False):
             if always and self.condition is None and (crossed := self._all_pairs(limits, one, other)):
                 yield from crossed
                 continue
             limit = rows_together(limits, one.rows, other.rows)
             for one_at, other_at in _evenly(_pairs(one, other, test, limit, limits), limit):
-                # Positions are those of rows, not of sorted keys: all rows meet, so their order does not matter.
+                # All rows meet, so pieces are not sorted, and positions are those of rows.
                 found = {one.input: Picked(one.rows, one_at), other.input: Picked(other.rows, other_at)}
                 if self.condition is None:
                     yield from emission.results(found)

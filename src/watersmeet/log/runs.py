@@ -1,9 +1,14 @@
 """Run files: write sorted rows once, read them back verified and mapped.
 
-A run is one uncompressed Arrow IPC file, the order key first. It is one record batch, or one for each section if it is
-cut for the grid. Each record batch is sorted. The file name has the batch, the partition, the number within it, and the
-checksum of the content. Batch and partition alone are not unique: Spark may run a task twice, and a zombie may finish
-late. A file that no manifest names does not exist.
+A run is one uncompressed Arrow IPC file of one record batch, the order key first. It is sorted, or, if it is cut for the
+grid, each section is, and the sections lie one behind the other. (Up to format 5 each section was a record batch.) The
+file name has the batch, the partition, the number within it, and the checksum of the content. Batch and partition alone
+are not unique: Spark may run a task twice, and a zombie may finish late. A file that no manifest names does not exist.
+
+A cell of the grid reads many neighbouring sections, and a search in each would cost more than the rows: at 64 tasks and
+inputs of 1:64, 64 sections of the smaller input are the cell's row. So neighbours are read as one slice. Where all pairs
+are compared it is a view. Where keys are searched, the keys of all sections are merged when the run is first read, and
+kept as long as it is mapped: 12 bytes a row, up to `Limits.merged_bytes`. The rows stay mapped.
 
 Why not a random name: the data that a task sends through a shuffle must be the same each time it runs. Otherwise Spark
 (from 4.2 on, by its order-independent checksums) fails the job when an executor is lost after the first result task has
@@ -14,18 +19,31 @@ same description.
 from __future__ import annotations
 
 import uuid
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 import numpy as np
 import pyarrow as pa
 
 from watersmeet.errors import CorruptFile
 from watersmeet.kernel.keys import Keys
-from watersmeet.kernel.rows import ORDER, Sorted, open_sorted
+from watersmeet.kernel.rows import (
+    MERGED_ROW_BYTES,
+    ORDER,
+    Keyed,
+    MergedKeys,
+    Sections,
+    Sorted,
+    merge_sections,
+    open_sections,
+    open_sorted,
+    position,
+)
 from watersmeet.log.cache import CacheFull
 from watersmeet.log.codec import checksum
+from watersmeet.log.sections import SECTIONS, SectionChecks, frame_is_intact, with_checksums
 from watersmeet.log.storage import Files
-from watersmeet.model.facts import KeyRange, Run, RunStats
+from watersmeet.model.facts import FULL_RANGE, KeyRange, Run, RunStats
+from watersmeet.model.limits import DEFAULT_LIMITS, Limits
 
 RUNS = "runs"
 
@@ -44,46 +62,44 @@ def write_run(
     input: str,
     batch: int,
     label: str,
-    rows: Sorted | Mapping[int, Sorted],
+    rows: Sorted | Sections,
     group: str | None = None,
     *,
     marked: bool = False,
     stats: RunStats | None = None,
 ) -> Run:
-    """Store sorted rows, or sorted rows by section number. None of them may be empty.
+    """Store sorted rows, or sections of sorted rows. There must be some.
 
     `label` says where the run came from (partition or merge). No two runs of one task may share it, because they may
     hold the same rows. `marked` runs carry `marks`; `stats` is the scheme's record.
     """
     stem = f"{RUNS}/{input}/{batch:010d}-{label}"
-    parts = [rows] if isinstance(rows, Sorted) else list(rows.values())
-    schema = pa.schema([pa.field(ORDER, pa.uint64(), nullable=False), *parts[0].rows.schema], metadata=None)
-    batches = [
-        pa.RecordBatch.from_arrays([pa.array(part.keys), *part.rows.columns], schema=schema) for part in parts
-    ]
-    stored = files.write(stem, schema, batches)
+    schema = pa.schema([pa.field(ORDER, pa.uint64(), nullable=False), *rows.rows.schema], metadata=None)
+    stored_rows = pa.RecordBatch.from_arrays([pa.array(rows.keys), *rows.rows.columns], schema=schema)
+    sizes: tuple[int, ...] = ()
+    parts: Sequence[Sorted]
+    if isinstance(rows, Sections):
+        sizes, parts = rows.sizes, tuple(rows.parts().values())
+        schema = with_checksums(schema, stored_rows, sizes)
+    else:
+        parts = [rows]
+    stored = files.write(stem, schema, [stored_rows])
     return Run(
         input=input,
         path=stored.path,
         group=group or stored.path,
         batch=batch,
-        rows=sum(map(len, parts)),
+        rows=len(rows),
         bytes=stored.bytes,
         low=min(int(part.keys[0]) for part in parts),
         high=max(int(part.keys[-1]) for part in parts),
         checksum=stored.checksum,
-        row_bytes=sum(part.rows.nbytes + part.keys.nbytes for part in parts),
-        sections=section_rows(rows),
+        row_bytes=rows.rows.nbytes + rows.keys.nbytes,
+        sections=sizes,
         marks=_marks(parts) if marked else (),
         stats=stats,
+        frame=stored.frame,
     )
-
-
-def section_rows(rows: Sorted | Mapping[int, Sorted]) -> tuple[int, ...]:
-    """The number of rows of each section; empty for rows without sections."""
-    if isinstance(rows, Sorted):
-        return ()
-    return tuple(len(rows[number]) if number in rows else 0 for number in range(max(rows) + 1))
 
 
 def _marks(parts: Sequence[Sorted]) -> tuple[int, ...]:
@@ -98,9 +114,10 @@ def _marks(parts: Sequence[Sorted]) -> tuple[int, ...]:
 class RunReader:
     """Verified, mapped runs, kept open between batches. One per process and state directory."""
 
-    def __init__(self, files: Files):
+    def __init__(self, files: Files, limits: Limits = DEFAULT_LIMITS):
         self._files = files
-        self._open: dict[str, dict[int, Sorted]] = {}
+        self._open: dict[str, _Mapped] = {}
+        self._merged = _KeptKeys(limits.merged_bytes)
 
     def read(
         self, run: Run, range_: KeyRange, columns: tuple[str, ...], sections: Sequence[range] | None = None
@@ -110,42 +127,93 @@ class RunReader:
         A run without sections is one section, number 0. `sections` selects some of them; None is all.
         """
         found = {}
-        for number, section in self._whole(run).items():
-            if sections is None or any(number in wanted for wanted in sections):
-                part = section.between(range_)
-                if len(part):
-                    found[number] = Sorted(part.keys, part.rows.select(list(columns)))
+        for number, section in self._verified(run, sections).parts(sections).items():
+            part = section.between(range_)
+            if len(part):
+                found[number] = Sorted(part.keys, part.rows.select(list(columns)))
         return found
+
+    def slices(
+        self,
+        run: Run,
+        range_: KeyRange,
+        columns: tuple[str, ...],
+        sections: Sequence[range] | None = None,
+        *,
+        sort: bool = True,
+    ) -> Iterator[Keyed]:
+        """The same rows in as few slices as possible. Without `sort`, keys ascend only inside a section."""
+        mapped = self._verified(run, sections)
+        whole = mapped.whole
+        if whole is None or (not sort and range_ != FULL_RANGE):
+            yield from self.read(run, range_, columns, sections).values()
+            return
+        rows = mapped.select(columns)
+        if not sort:
+            for start, stop in mapped.stretches(sections):
+                yield Sorted(whole.keys[start:stop], rows.slice(start, stop - start))
+            return
+        wanted = run.path, None if sections is None else tuple(sections), range_
+        merged = self._merged.get(wanted)
+        if merged is None:
+            found = mapped.within(range_, sections)
+            if len(found) < 2 or not self._merged.has_room(sum(stop - start for start, stop in found)):
+                yield from (
+                    Sorted(whole.keys[start:stop], rows.slice(start, stop - start)) for start, stop in found
+                )
+                return
+            merged = self._merged.keep(wanted, merge_sections(whole.keys, found))
+        yield merged.over(rows)
 
     def keys(self, run: Run) -> Keys:
         """All order keys of a run that is not cut into sections, ascending."""
-        return self._whole(run)[0].keys
+        return self._verified(run, None).parts(None)[0].keys
 
     def forget_all_but(self, paths: Iterable[str]) -> None:
         """Unmap runs that are no longer live or have left the cache: only that frees their disk space."""
         alive = frozenset(paths)
         for path in [p for p in self._open if p not in alive or not self._files.has_copy(p)]:
             del self._open[path]
+        self._merged.forget_all_but(alive)
 
-    def _whole(self, run: Run) -> dict[int, Sorted]:
-        whole = self._open.get(run.path)
-        if whole is None:
-            whole = self._open[run.path] = self._verified(run)
-        return whole
-
-    def _verified(self, run: Run) -> dict[int, Sorted]:
-        content = self._checked(run)
-        if isinstance(content, str) and self._files.forget_copy(run.path):
-            content = self._checked(run)
-        if isinstance(content, str):
+    def _verified(self, run: Run, sections: Sequence[range] | None) -> _Mapped:
+        """The mapped run, after these sections were found to be intact."""
+        mapped = self._checked(run, sections)
+        if isinstance(mapped, str) and self._files.forget_copy(run.path):
+            self._open.pop(run.path, None)
+            mapped = self._checked(run, sections)
+        if isinstance(mapped, str):
             raise CorruptFile(
-                f"run {run.path} of batch {run.batch} in {self._files.place} {content}. {_ADVICE}"
+                f"run {run.path} of batch {run.batch} in {self._files.place} {mapped}. {_ADVICE}"
             )
-        file = pa.ipc.open_file(content)
-        numbers = [number for number, rows in enumerate(run.sections) if rows] or [0]
-        return {number: open_sorted(file.get_batch(place)) for place, number in enumerate(numbers)}
+        return mapped
 
-    def _mapped(self, path: str) -> pa.Buffer:
+    def _checked(self, run: Run, sections: Sequence[range] | None) -> _Mapped | str:
+        """The mapped run if its frame and these sections are intact, else what is wrong with it."""
+        mapped = self._open.get(run.path)
+        if mapped is None:
+            opened = self._opened(run)
+            if isinstance(opened, str):
+                return opened
+            mapped = self._open[run.path] = opened
+        damaged = mapped.damaged(sections)
+        return mapped if damaged is None else f"is damaged: the checksum of section {damaged} does not match"
+
+    def _opened(self, run: Run) -> _Mapped | str:
+        """The mapped run if it can be parsed safely, else what is wrong with it."""
+        try:
+            content = self._map(run.path)
+        except FileNotFoundError:
+            return "is missing"
+        if content.size != run.bytes:
+            return f"is truncated or padded: {content.size} bytes instead of {run.bytes}"
+        if run.frame is None and checksum(content) != run.checksum:
+            return "is damaged: its checksum does not match"
+        if run.frame is not None and not frame_is_intact(content, run.frame):
+            return "is damaged: the checksum of its frame does not match"
+        return _Mapped(run, content)
+
+    def _map(self, path: str) -> pa.Buffer:
         try:
             return self._files.map(path)
         except CacheFull:
@@ -153,17 +221,128 @@ class RunReader:
             self._open.clear()
         return self._files.map(path)
 
-    def _checked(self, run: Run) -> pa.Buffer | str:
-        """The run's bytes if they are intact, else what is wrong with them."""
-        try:
-            content = self._mapped(run.path)
-        except FileNotFoundError:
-            return "is missing"
-        if content.size != run.bytes:
-            return f"is truncated or padded: {content.size} bytes instead of {run.bytes}"
-        if checksum(content) != run.checksum:
-            return "is damaged: its checksum does not match"
-        return content
+
+class _Mapped:
+    """A run that is mapped, and the checksums of its sections if it was not verified whole.
+
+    `whole` is None for a run of format 5 or older, which has a record batch for each section.
+    """
+
+    def __init__(self, run: Run, content: pa.Buffer):
+        file = pa.ipc.open_file(content)
+        sizes = run.sections or (run.rows,)
+        self.whole: Sections | None = None
+        self._checks: SectionChecks | None = None
+        self._parts: dict[int, Sorted] = {}
+        self._selected: dict[tuple[str, ...], pa.RecordBatch] = {}
+        if file.num_record_batches > 1:
+            numbers = [number for number, rows in enumerate(sizes) if rows]
+            self._parts = {n: open_sorted(file.get_batch(place)) for place, n in enumerate(numbers)}
+            return
+        batch = file.get_batch(0).replace_schema_metadata()
+        self.whole = open_sections(batch, sizes)
+        self._starts = self.whole.starts
+        if run.frame is not None:
+            expected = file.schema.metadata[SECTIONS].decode()
+            self._checks = SectionChecks(batch, self._starts, expected, content, run.checksum)
+
+    def damaged(self, sections: Sequence[range] | None) -> int | None:
+        """The first of these sections that is damaged; None if all are intact."""
+        return None if self._checks is None else self._checks.damaged(self._numbers(sections))
+
+    def parts(self, sections: Sequence[range] | None) -> dict[int, Sorted]:
+        """Some sections, or all, by number."""
+        if self.whole is not None:
+            return self.whole.parts(self._numbers(sections))
+        if sections is None:
+            return self._parts
+        return {n: part for n, part in self._parts.items() if any(n in wanted for wanted in sections)}
+
+    def select(self, columns: tuple[str, ...]) -> pa.RecordBatch:
+        """All rows with just these columns."""
+        assert self.whole is not None
+        if columns not in self._selected:
+            self._selected[columns] = self.whole.rows.select(list(columns))
+        return self._selected[columns]
+
+    def stretches(self, sections: Sequence[range] | None) -> list[tuple[int, int]]:
+        """The first row and the end of each stretch of neighbouring sections."""
+        most = len(self._starts) - 1
+        ranges = [range(most)] if sections is None else sections
+        ends = [(self._starts[min(one.start, most)], self._starts[min(one.stop, most)]) for one in ranges]
+        return [(start, stop) for start, stop in ends if start < stop]
+
+    def within(self, range_: KeyRange, sections: Sequence[range] | None) -> list[tuple[int, int]]:
+        """The first row and the end of the rows within a key range, for each section that has some."""
+        assert self.whole is not None
+        ends = [(self._starts[n], self._starts[n + 1]) for n in self._numbers(sections)]
+        if range_ != FULL_RANGE:
+            keys = self.whole.keys
+            ends = [
+                (
+                    start + position(keys[start:stop], range_.low),
+                    start + position(keys[start:stop], range_.high),
+                )
+                for start, stop in ends
+            ]
+        return [(start, stop) for start, stop in ends if start < stop]
+
+    def _numbers(self, sections: Sequence[range] | None) -> Sequence[int]:
+        most = len(self._starts) - 1
+        if sections is None:
+            return range(most)
+        return [number for wanted in sections for number in range(wanted.start, min(wanted.stop, most))]
+
+
+# A run, the wanted sections, and the range of keys.
+_Wanted = tuple[str, tuple[range, ...] | None, KeyRange]
+
+
+class _KeptKeys:
+    """Merged keys of sections, by what was wanted, within a limit of bytes.
+
+    Those that this batch or the one before used are never given up for others. If they were, tasks that take turns in
+    one process would merge everything anew in every batch.
+    """
+
+    def __init__(self, limit: int):
+        self._limit = limit
+        self._kept: dict[_Wanted, MergedKeys] = {}
+        self._used: dict[_Wanted, int] = {}
+        self._bytes = 0
+        self._batch = 0
+        self._alive: frozenset[str] = frozenset()
+
+    def get(self, wanted: _Wanted) -> MergedKeys | None:
+        found = self._kept.get(wanted)
+        if found is not None:
+            self._used[wanted] = self._batch
+        return found
+
+    def has_room(self, rows: int) -> bool:
+        """Whether the keys of some more rows may be kept. Gives up those that were not used of late."""
+        need = rows * MERGED_ROW_BYTES
+        if self._bytes + need > self._limit:
+            for wanted in [one for one, batch in self._used.items() if batch < self._batch - 1]:
+                self._drop(wanted)
+        return self._bytes + need <= self._limit
+
+    def keep(self, wanted: _Wanted, merged: MergedKeys) -> MergedKeys:
+        self._kept[wanted], self._used[wanted] = merged, self._batch
+        self._bytes += merged.nbytes
+        return merged
+
+    def forget_all_but(self, alive: frozenset[str]) -> None:
+        if alive == self._alive:
+            return
+        # Every batch with rows has other runs.
+        self._batch, self._alive = self._batch + 1, alive
+        for wanted in [one for one in self._kept if one[0] not in alive]:
+            self._drop(wanted)
+
+    def _drop(self, wanted: _Wanted) -> None:
+        self._bytes -= self._kept.pop(wanted).nbytes
+        del self._used[wanted]
 
 
 _ADVICE = "Restore the file from a copy, or start the query with a new checkpoint to rebuild the state"

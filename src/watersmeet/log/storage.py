@@ -20,6 +20,8 @@ import pyarrow as pa
 from watersmeet.credentials import hide
 from watersmeet.errors import ConfigError
 from watersmeet.log.codec import checksum
+from watersmeet.log.sections import frame_of
+from watersmeet.model.facts import Frame
 
 # The mode of a new state directory: it holds rows, so it is private by default.
 STATE_MODE = 0o700
@@ -62,11 +64,12 @@ class StoredFile:
     path: str
     bytes: int
     checksum: str
+    frame: Frame | None = None
 
     @staticmethod
     def as_named(stem: str, content: pa.Buffer) -> StoredFile:
         mark = checksum(content)
-        return StoredFile(f"{stem}-{mark}.arrow", content.size, mark)
+        return StoredFile(f"{stem}-{mark}.arrow", content.size, mark, frame_of(content))
 
 
 class StorageUnreachable(ConfigError):

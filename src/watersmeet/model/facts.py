@@ -96,6 +96,18 @@ FULL_RANGE = KeyRange(0, KEY_SPACE)
 
 
 @dataclass(frozen=True, slots=True)
+class Frame:
+    """A run file without its values: the bytes before `start` and from `end` on, and the checksum of these bytes.
+
+    The frame has the checksum of each section (log/sections.py).
+    """
+
+    start: int
+    end: int
+    checksum: str
+
+
+@dataclass(frozen=True, slots=True)
 class Run:
     """An immutable sorted file. `low` and `high` are its smallest and largest order key, both inclusive.
 
@@ -104,7 +116,8 @@ class Run:
     `sections` has the rows of each section, by number, if the run is cut into sections, each sorted. `marks` are keys
     that cut the rows into equal shares, from the lowest to the highest, if order keys follow the values. `times` do the
     same by window time, if the join has a window; `base` is added to the stored times (rows are numbered when their
-    batch is planned). `stats` is the scheme's record.
+    batch is planned). `stats` is the scheme's record. `frame` is there if the sections have checksums of their own;
+    without it the file is verified whole.
     """
 
     input: str
@@ -122,6 +135,7 @@ class Run:
     times: tuple[int, ...] = ()
     base: int = 0
     stats: RunStats | None = None
+    frame: Frame | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -259,6 +273,10 @@ class JoinSignature:
     def columns(self, name: str) -> tuple[str, ...]:
         """The stored columns of an input."""
         return tuple(column.name for spec in self.inputs if spec.name == name for column in spec.stored)
+
+    def order(self, name: str) -> Order:
+        """What the runs of an input are sorted by."""
+        return next(spec.order for spec in self.inputs if spec.name == name)
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,6 +18,9 @@ class Limits:
     # runs, small enough that a piece of wide rows (1 KB each) stays within some 500 MB for both inputs.
     piece_rows: int = 262_144
     piece_bytes: int = 64 << 20
+    # Keys of neighbouring sections that a process keeps in order (log/runs.py): eleven million rows at 12 bytes, as
+    # much as two pieces. Sections beyond that are searched one by one.
+    merged_bytes: int = 128 << 20
     # Fewer pairs of one key than this are as fast by position as in a block.
     heavy_pairs: int = 16_384
     # Rows of a side that are made ready together where all pairs are tested: what is computed for each of them is then
