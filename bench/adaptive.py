@@ -7,6 +7,8 @@ compared with one made by sorting (`Inputs.count_results`).
 
 Rows read are counted from the manifests: for every batch and cell, what the plan makes the cell read of the
 rows that arrived. History is held, not read again: its rows are the input-load factor.
+
+The part `mappings` needs no Spark: what a task reads, searches and takes under three mappings (bench/mappings.py).
 """
 
 from __future__ import annotations
@@ -23,7 +25,9 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
+from bench import mappings
 from bench.data import cache_dir
+from bench.mappings import MAPPINGS
 from bench.memory import Sampler
 from bench.report import NOISY_SHARE, Finding
 from papers.adaptive.operators import DYNAMIC, STATICOPT
@@ -47,7 +51,8 @@ Runs = dict[str, list[dict[str, Any]]]
 
 def adaptive(
     only: Annotated[
-        list[str] | None, typer.Option(help=f"Only this join, repeatable: {', '.join(QUERIES)}.")
+        list[str] | None,
+        typer.Option(help=f"Only this join or part, repeatable: {', '.join((*QUERIES, MAPPINGS))}."),
     ] = None,
     scale: Annotated[float, typer.Option(help="TPC-H scale factor; 1 is 6M lineitems.")] = 1.0,
     batches: Annotated[int, typer.Option(min=1, help="Micro-batches of a run.")] = 20,
@@ -58,25 +63,29 @@ def adaptive(
     """The adaptive grid (DYNAMIC) against the best fixed one (STATICOPT), five joins of the paper.
 
     Prints every demand with target, measured and verdict, and exits with 1 if a demand is not met. Earlier
-    results of joins that are not run again are kept. A join takes about two minutes.
+    results of joins that are not run again are kept. A join takes about two minutes, the mappings six.
     """
-    chosen = only or list(QUERIES)
-    if unknown := set(chosen) - set(QUERIES):
+    chosen = only or [*QUERIES, MAPPINGS]
+    if unknown := set(chosen) - {*QUERIES, MAPPINGS}:
         raise typer.BadParameter(f"unknown: {', '.join(sorted(unknown))}")
     # Eighty columns, rich's guess for a pipe, would cut the tables to pieces.
     console = Console(highlight=False, width=None if sys.stdout.isatty() else 150)
     home = cache_dir() / "results" / label
     home.mkdir(parents=True, exist_ok=True)
     (cache_dir() / "scratch").mkdir(parents=True, exist_ok=True)
-    with (
-        tempfile.TemporaryDirectory(prefix="adaptive-", dir=cache_dir() / "scratch") as scratch,
-        spark_session("bench adaptive", SETTINGS, Path(scratch) / "spark.log") as session,
-    ):
-        bench = _Bench(session.spark, Path(scratch), Setting(cells, CORES), console)
-        for name in chosen:
-            factor = scale * B_CI_SCALE_SHARE if name == B_CI.name else scale
-            found = bench.measure(name, factor, batches, repeat)
-            (home / f"{name}.json").write_text(json.dumps(found, indent=1))
+    if MAPPINGS in chosen:
+        parts = mappings.measure_all(console, mappings.BATCHES, min(1.0, scale), cache_dir() / "scratch")
+        (home / f"{MAPPINGS}.json").write_text(json.dumps(parts, indent=1))
+    if joins := [name for name in chosen if name != MAPPINGS]:
+        with (
+            tempfile.TemporaryDirectory(prefix="adaptive-", dir=cache_dir() / "scratch") as scratch,
+            spark_session("bench adaptive", SETTINGS, Path(scratch) / "spark.log") as session,
+        ):
+            bench = _Bench(session.spark, Path(scratch), Setting(cells, CORES), console)
+            for name in joins:
+                factor = scale * B_CI_SCALE_SHARE if name == B_CI.name else scale
+                found = bench.measure(name, factor, batches, repeat)
+                (home / f"{name}.json").write_text(json.dumps(found, indent=1))
     if not conclude(home, console):
         raise typer.Exit(1)
 
@@ -150,6 +159,9 @@ def conclude(home: Path, console: Console) -> bool:
     findings = [finding for name in QUERIES if name in found for finding in find(found[name])]
     if B_CI.name in found:
         findings.append(find_rate(found[B_CI.name]))
+    if MAPPINGS in found:
+        mappings.show(found[MAPPINGS], console)
+        findings += mappings.find(found[MAPPINGS])
     table = Table("demand", "target", "measured", "verdict")
     for one in findings:
         style = {True: "green", False: "red", None: "yellow"}[one.met]

@@ -28,6 +28,7 @@ from tests.property import (
 )
 from watersmeet.kernel import match
 from watersmeet.kernel.match import KeyedRows, Side
+from watersmeet.kernel.rows import Keyed, MergedKeys
 from watersmeet.model.facts import Run
 from watersmeet.model.limits import Limits
 from watersmeet.schemes.grid import cells as grid_cells
@@ -151,6 +152,18 @@ def without_fresh_pairs(left: Side, right: Side, limits: Limits) -> Iterator[tup
     yield from ((old, new) for new in right_fresh for old in left_old)
 
 
+def rows_as_they_lie(name: str, slice_: Keyed) -> KeyedRows:
+    """Merged keys over rows that are taken to be in the same order."""
+    return KeyedRows(name, slice_.keys, slice_.rows)
+
+
+def sections_unsorted(keys: Any, stretches: Any) -> MergedKeys:
+    """Sections behind each other instead of merged."""
+    places = np.concatenate([np.arange(start, stop) for start, stop in stretches])
+    first, end = stretches[0][0], stretches[-1][1]
+    return MergedKeys(keys[places], (places - first).astype(np.int32), first, end)
+
+
 def overlapping_parts(self: RowPart, run: Run, count: int) -> tuple[int, int]:
     """Both ends rounded outwards."""
     return count * self.low // self.of, -(-count * self.high // self.of)
@@ -237,6 +250,16 @@ MUTANTS = [
             test_kernel.test_each_pair_with_a_fresh_row_meets_once,
             test_cube_pairs.test_each_pair_meets_once_under_any_sequence_of_plans,
         ),
+    ),
+    Mutant(
+        "merged sections without the order of their rows",
+        {"watersmeet.kernel.match.keyed_rows": rows_as_they_lie},
+        (test_kernel.test_merged_sections_are_joined_as_one_sorted_slice,),
+    ),
+    Mutant(
+        "sections that are not merged",
+        {"tests.property.test_kernel.merge_sections": sections_unsorted},
+        (test_kernel.test_merged_sections_are_joined_as_one_sorted_slice,),
     ),
     Mutant(
         "parts of a heavy key that overlap",
