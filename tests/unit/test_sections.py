@@ -81,7 +81,7 @@ def in_separate_batches(files: LocalFiles, content: Sections) -> Run:
         pa.RecordBatch.from_arrays([pa.array(part.keys), *part.rows.columns], schema=schema) for part in parts
     ]
     old = files.write("runs/l/0000000001-p00001", schema, batches)
-    return replace(run, path=old.path, bytes=old.bytes, checksum=old.checksum, frame=None)
+    return replace(run, path=old.path, bytes=old.bytes, checksum=old.checksum, frame_checksum="")
 
 
 def rows_of(slice_: Any) -> list[tuple[int, int]]:

@@ -20,6 +20,7 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
 
 import numpy as np
 import pyarrow as pa
@@ -84,7 +85,7 @@ def write_run(
     else:
         parts = [rows]
     stored = files.write(stem, schema, [stored_rows])
-    return Run(
+    run = Run(
         input=input,
         path=stored.path,
         group=group or stored.path,
@@ -98,8 +99,11 @@ def write_run(
         sections=sizes,
         marks=_marks(parts) if marked else (),
         stats=stats,
-        frame=stored.frame,
     )
+    frame = stored.frame
+    if frame is None:
+        return run
+    return replace(run, frame_start=frame.start, frame_end=frame.end, frame_checksum=frame.checksum)
 
 
 def _marks(parts: Sequence[Sorted]) -> tuple[int, ...]:
@@ -207,9 +211,10 @@ class RunReader:
             return "is missing"
         if content.size != run.bytes:
             return f"is truncated or padded: {content.size} bytes instead of {run.bytes}"
-        if run.frame is None and checksum(content) != run.checksum:
+        frame = run.frame
+        if frame is None and checksum(content) != run.checksum:
             return "is damaged: its checksum does not match"
-        if run.frame is not None and not frame_is_intact(content, run.frame):
+        if frame is not None and not frame_is_intact(content, frame):
             return "is damaged: the checksum of its frame does not match"
         return _Mapped(run, content)
 

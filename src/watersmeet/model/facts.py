@@ -116,8 +116,8 @@ class Run:
     `sections` has the rows of each section, by number, if the run is cut into sections, each sorted. `marks` are keys
     that cut the rows into equal shares, from the lowest to the highest, if order keys follow the values. `times` do the
     same by window time, if the join has a window; `base` is added to the stored times (rows are numbered when their
-    batch is planned). `stats` is the scheme's record. `frame` is there if the sections have checksums of their own;
-    without it the file is verified whole.
+    batch is planned). `stats` is the scheme's record. The fields of `frame` are set if the sections have checksums of
+    their own; otherwise the file is verified whole.
     """
 
     input: str
@@ -135,7 +135,13 @@ class Run:
     times: tuple[int, ...] = ()
     base: int = 0
     stats: RunStats | None = None
-    frame: Frame | None = None
+    frame_start: int = 0
+    frame_end: int = 0
+    frame_checksum: str = ""
+
+    @property
+    def frame(self) -> Frame | None:
+        return Frame(self.frame_start, self.frame_end, self.frame_checksum) if self.frame_checksum else None
 
 
 @dataclass(frozen=True, slots=True)
