@@ -30,7 +30,6 @@ from watersmeet.schemes.range import Range, RangePlan
 from watersmeet.schemes.register import SCHEMES
 from watersmeet.schemes.scheme import BatchFacts, NewRun, Scheme, Share, Slice, share_of
 from watersmeet.schemes.table.facts import PagePlan, Stretch, TableVersion
-from watersmeet.schemes.table.pages import PagePolicy
 from watersmeet.schemes.table.plan import TableScheme
 
 # A new scheme
@@ -177,7 +176,7 @@ def facing(range_: KeyRange) -> KeyRange:
     return range_
 
 
-TABLE = TableScheme(PagePolicy(), 1 << 20)
+TABLE = TableScheme(0, 1 << 20)
 # Whole plans for two tasks.
 WHOLE: list[tuple[Scheme[Any], SchemePlan]] = [
     (Hash(), HashPlan(even_ranges(2))),

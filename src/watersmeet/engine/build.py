@@ -189,9 +189,7 @@ def _build_lookup(
         compiled.signature,
         compiled.join,
         operator,
-        scheme=table_scheme(
-            options, operator.limits, tasks=operator.tasks, memory=memory, streaming=streaming
-        ),
+        scheme=table_scheme(options, tasks=operator.tasks, memory=memory, streaming=streaming),
         table=TableSpec(
             name=name,
             keys=keys,

@@ -19,7 +19,6 @@ from watersmeet.engine.spec import Join
 from watersmeet.errors import UsageError
 from watersmeet.kernel.match import BandJoin, right_range
 from watersmeet.model.facts import Order
-from watersmeet.model.limits import Limits
 from watersmeet.schemes.grid.policy import GridPolicy
 from watersmeet.schemes.grid.scheme import Grid
 from watersmeet.schemes.hypercube.plan import Hypercube
@@ -27,7 +26,6 @@ from watersmeet.schemes.range import Range
 from watersmeet.schemes.register import SCHEMES
 from watersmeet.schemes.scheme import Scheme, SchemeRequest
 from watersmeet.schemes.table.facts import Reading
-from watersmeet.schemes.table.pages import PagePolicy
 from watersmeet.schemes.table.plan import TableScheme
 
 SPARK = "spark"
@@ -133,10 +131,6 @@ _LOOKUPS = {
 }
 
 
-def table_scheme(
-    options: JoinOptions, limits: Limits, *, tasks: int, memory: int, streaming: bool
-) -> TableScheme:
+def table_scheme(options: JoinOptions, *, tasks: int, memory: int, streaming: bool) -> TableScheme:
     """Make the scheme of a join with a table. A batch join has no later batch for waiting rows, so its delay is 0."""
-    delay_ms = options.max_delay_ms if streaming else 0
-    policy = PagePolicy(delay_ms, limits.page_read_rows) if delay_ms else PagePolicy()
-    return TableScheme(policy, memory * tasks)
+    return TableScheme(options.max_delay_ms if streaming else 0, memory * tasks)

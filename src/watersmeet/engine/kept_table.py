@@ -26,6 +26,7 @@ from watersmeet.log.storage import Files
 from watersmeet.schemes.table.buffer import PageBuffer
 from watersmeet.schemes.table.facts import PagePlan, Reading, TableVersion
 from watersmeet.schemes.table.plan import TableFacts, tables_used
+from watersmeet.schemes.table.worth import Measured
 from watersmeet.tables.catalogue import TABLES
 from watersmeet.tables.source import NotPrepared, NotSupported, OpenTable, PreparedTable
 from watersmeet.tables.spec import Table
@@ -70,6 +71,8 @@ class KeptTable:
     held: str = ""
     # When a changed table was last sorted here, or an attempt was made.
     made_ms: int = 0
+    # The costs of joins in this process, for the batches that it plans.
+    measured: Measured = field(default_factory=Measured)
 
     def __post_init__(self) -> None:
         self.buffer: PageBuffer[Page] = PageBuffer(self.spec.memory)
@@ -111,6 +114,7 @@ class KeptTable:
             name=self.spec.name,
             reading=self.spec.reading,
             reads_all=self.spec.reading == Reading.MESH,
+            measured=self.measured,
         )
         if self.spec.given != current and not checked_ms:
             return dataclasses.replace(facts, newest=self.spec.given, checked_ms=now_ms)

@@ -1,4 +1,8 @@
-"""A task's share of a join with a table: each page that its rows wait on is read once and joined with all of them."""
+"""A task's share of a join with a table: each page that its rows wait on is read once and joined with all of them.
+
+The time that this takes is measured, for the plans of later batches (schemes/table/worth.py). The time of whoever takes
+the results is not part of it.
+"""
 
 from __future__ import annotations
 
@@ -38,7 +42,7 @@ def lookup_share(
     The `first` task of a batch then sorts a changed table, if that is due.
     """
     for mine in ranges:
-        waiting = list(_waiting(reader, manifest, plan, mine, columns))
+        waiting = list(_waiting(reader, manifest, plan, mine, columns, kept))
         yield from _answers(kept, plan, join, mine, waiting, limits)
     if first:
         kept.make_ready(plan, manifest.written_ms)
@@ -57,8 +61,31 @@ def _answers(
         piece = KeyRange(max(range_.low, mine.low), min(range_.high, mine.high))
         # A key may be in several of these pieces: the matches of a row do not depend on other rows.
         for pending in bounded([whole.between(range_) for whole in waiting], limit, limits.piece_bytes):
-            pages = _pages(kept, opened, pending, piece, join, limits)
-            yield from join.results(pending, pages, opened.table.schema, limits)
+            yield from _measured(kept, opened, pending, _results(kept, opened, pending, piece, join, limits))
+
+
+def _results(
+    kept: KeptTable, opened: Opened, pending: Sorted, piece: KeyRange, join: LookupJoin, limits: Limits
+) -> Iterator[pa.RecordBatch]:
+    pages = _pages(kept, opened, pending, piece, join, limits)
+    yield from join.results(pending, pages, opened.table.schema, limits)
+
+
+def _measured(
+    kept: KeptTable, opened: Opened, pending: Sorted, results: Iterator[pa.RecordBatch]
+) -> Iterator[pa.RecordBatch]:
+    """The results of the pending rows. When all are out, note the pages, the rows and the time."""
+    seconds, found = 0.0, None
+    while True:
+        began = kept.clock()
+        found = next(results, None)
+        seconds += kept.clock() - began
+        if found is None:
+            break
+        yield found
+    numbers = pages_of(pending.keys)
+    pages = np.count_nonzero(np.diff(numbers[numbers < len(opened.table.index)], prepend=-1))
+    kept.measured = kept.measured.with_step(int(pages), len(pending), seconds)
 
 
 def _pages(
@@ -107,14 +134,28 @@ def _key_by_key(
 
 
 def _waiting(
-    reader: RunReader, manifest: Manifest, plan: PagePlan, range_: KeyRange, columns: tuple[str, ...]
+    reader: RunReader,
+    manifest: Manifest,
+    plan: PagePlan,
+    range_: KeyRange,
+    columns: tuple[str, ...],
+    kept: KeptTable,
 ) -> Iterator[Sorted]:
-    """The rows that this batch joins, as slices of runs."""
+    """The rows that this batch joins, as slices of runs. The search through those of earlier batches is measured."""
     before, after = batches_of(plan.before), batches_of(plan.after)
     for run in manifest.live:
-        if range_.overlaps(run):
-            for part in reader.read(run, range_, columns).values():
-                yield part if not plan.after else _due(part, run, before, after == manifest.batch.number)
+        if not range_.overlaps(run):
+            continue
+        began = kept.clock()
+        parts = list(reader.read(run, range_, columns).values())
+        due = (
+            [_due(part, run, before, after == manifest.batch.number) for part in parts]
+            if plan.after
+            else parts
+        )
+        if run.batch < manifest.batch.number:
+            kept.measured = kept.measured.with_wait(sum(map(len, parts)), kept.clock() - began)
+        yield from due
 
 
 def _due(part: Sorted, run: Run, before: Indices, read: np.ndarray) -> Sorted:

@@ -56,6 +56,18 @@ class Reading(ClosedSet):
 
 
 @dataclass(frozen=True, slots=True)
+class PageCosts:
+    """Microseconds, as measured and smoothed: of a page that is needed, of a row that is joined, of a row that waits for
+    another batch, and of a task's step beside its pages and rows.
+    """
+
+    page_us: float
+    row_us: float
+    wait_us: float
+    step_us: float
+
+
+@dataclass(frozen=True, slots=True)
 class PagePlan(SchemePlan):
     """The pages that one batch reads of a table, which the predicate calls `name`.
 
@@ -66,6 +78,9 @@ class PagePlan(SchemePlan):
 
     `pages_read` and `bytes_read` are what tasks need, without the further pages of a key that fills several. Tasks do
     not read pages again that are in memory.
+
+    `worth_rows` waiting rows made a page worth reading in this batch, by `costs`; 0 if no row ever waits. `costs` are
+    None until they are measured.
     """
 
     kind: ClassVar[str] = "table"
@@ -81,6 +96,8 @@ class PagePlan(SchemePlan):
     pages_read: int = 0
     bytes_read: int = 0
     waiting_rows: int = 0
+    worth_rows: int = 0
+    costs: PageCosts | None = None
 
 
 def stretches_of(batches: Batches) -> tuple[Stretch, ...]:

@@ -2,17 +2,18 @@
 
 By default every row is joined in its batch. With a delay rows wait, in the runs that they came in, until their page is
 read: because enough rows wait on it, because one has waited long enough, or because too many wait in all. A page is
-read for all rows that wait on it.
+read for all rows that wait on it. How many are enough follows from measured costs (schemes/table/worth.py).
 
 No row waits beyond a change of the table: a batch that finds another version joins all rows, and the rows of the next
 one are located in it. Which rows wait depends on the clock. So a replay must repeat the decisions of an earlier attempt
 at its batch, whose results may have reached the sink. Otherwise a sink that is idempotent by batch would lose rows.
+Measured costs depend on the clock too, so each plan stores those in force, and the next one starts from them.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field
 from typing import ClassVar
 
 import numpy as np
@@ -36,13 +37,22 @@ from watersmeet.schemes.scheme import (
 from watersmeet.schemes.table.facts import (
     NEVER,
     Arrival,
+    PageCosts,
     PagePlan,
     Reading,
     TableVersion,
     batches_of,
     stretches_of,
 )
-from watersmeet.schemes.table.pages import OrdersOf, PagePolicy, choose_pages, count_pages, share_pages
+from watersmeet.schemes.table.pages import (
+    OrdersOf,
+    PageCounts,
+    PagePolicy,
+    choose_pages,
+    count_pages,
+    share_pages,
+)
+from watersmeet.schemes.table.worth import Measured, bound_worth, choose_worth, estimate_costs, pace_of
 
 Numbers = npt.NDArray[np.int64]
 
@@ -52,7 +62,8 @@ class TableFacts:
     """The table as a batch finds it: the version that locates its rows, and the bytes of its pages.
 
     `newest` is the version for the next batch, found at `checked_ms`. With `reads_all` every page is read in every
-    batch. `repeated` has the decisions of an earlier attempt at this batch.
+    batch. `repeated` has the decisions of an earlier attempt at this batch. `measured` is what the process that plans
+    has measured of the table; nothing, if it has not joined any rows yet.
     """
 
     version: TableVersion
@@ -63,6 +74,7 @@ class TableFacts:
     reading: Reading = Reading.HYBRID
     reads_all: bool = False
     repeated: PagePlan | None = None
+    measured: Measured = field(default_factory=Measured)
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +86,7 @@ class TableScheme(Scheme[PagePlan]):
     merges: ClassVar[bool] = False
     orders = (Order.PAGE,)
 
-    policy: PagePolicy
+    max_delay_ms: int
     waiting_bytes: int
 
     def check_located(self, descriptors: Sequence[Descriptor], outside: TableFacts) -> None:
@@ -108,7 +120,8 @@ class TableScheme(Scheme[PagePlan]):
             for keys in [facts.keys_of(run)]
         )
         changes = table.newest != table.version
-        policy = replace(self.policy, budget_rows=self.waiting_bytes // _row_bytes(live))
+        costs = self._costs(facts, parent)
+        policy = self._policy(facts, parent, costs, counts, arrivals, self.waiting_bytes // _row_bytes(live))
         # No row may wait beyond a change of the table, even if a replay brings rows that the attempt did not have.
         if repeated is not None and not changes:
             read = counts.pages[batches_of(repeated.after)[counts.pages] == facts.batch]
@@ -122,14 +135,14 @@ class TableScheme(Scheme[PagePlan]):
         waiting = int(counts.rows[~chosen].sum())
         inside = np.arange(table.version.pages) if table.reads_all else read[read < table.version.pages]
         # Also after a restart without a delay: some rows of the old runs have been joined already.
-        waits = policy.max_delay_ms > 0 or bool(facts.history) or repeated is not None
+        waits = self.max_delay_ms > 0 or bool(facts.history) or repeated is not None
         # No row of another batch can wait any more. Without this the list would grow with every batch.
         still = {run.batch for run in live} if waiting else set()
         return PagePlan(
             ranges=share_pages(
                 counts.at(chosen),
                 facts.tasks,
-                read_rows=facts.limits.page_read_rows,
+                read_rows=_page_in_rows(costs, facts),
                 orders_of=_orders_of(live, before, facts.keys_of),
             ),
             table=table.version,
@@ -143,7 +156,44 @@ class TableScheme(Scheme[PagePlan]):
             pages_read=len(inside),
             bytes_read=int(table.page_bytes[inside].sum()),
             waiting_rows=waiting,
+            worth_rows=policy.worth_rows or 0,
+            costs=costs,
         )
+
+    def _costs(self, facts: BatchFacts, parent: PagePlan | None) -> PageCosts | None:
+        """The costs in force: those of an attempt that is repeated, or those of the parent with what was measured."""
+        table: TableFacts = facts.outside
+        if table.repeated is not None:
+            return table.repeated.costs
+        if self.max_delay_ms <= 0:
+            return None
+        before = parent.costs if parent else None
+        return estimate_costs(table.measured, before, facts.limits.page_read_rows)
+
+    def _policy(
+        self,
+        facts: BatchFacts,
+        parent: PagePlan | None,
+        costs: PageCosts | None,
+        counts: PageCounts,
+        arrivals: dict[int, int],
+        budget_rows: int,
+    ) -> PagePolicy:
+        """The limits of this batch. Until costs are known, a page is worth `page_read_rows` rows."""
+        table: TableFacts = facts.outside
+        if table.repeated is not None or self.max_delay_ms <= 0:
+            worth = table.repeated.worth_rows if table.repeated else 0
+            return PagePolicy(self.max_delay_ms, worth or None, budget_rows)
+        inside = counts.at(counts.pages < table.version.pages)
+        pace = pace_of(inside, arrivals, batch=facts.batch, now_ms=facts.now_ms, delay_ms=self.max_delay_ms)
+        if pace is None:
+            # No row waits on a page, so the number decides nothing. It is shown.
+            worth = (parent.worth_rows if parent else 0) or facts.limits.page_read_rows
+        elif costs is None:
+            worth = bound_worth(facts.limits.page_read_rows, pace)
+        else:
+            worth = choose_worth(costs, pace, budget_rows // len(inside.pages))
+        return PagePolicy(self.max_delay_ms, worth, budget_rows)
 
     def shares(self, plan: PagePlan, inputs: Sequence[str], task: int, tasks: int) -> Iterator[Share]:
         (stream,) = inputs
@@ -154,7 +204,13 @@ class TableScheme(Scheme[PagePlan]):
         """The plan in one line, such as: table p by hybrid: the last batch needed 12 of 888 pages, 6.4 MB."""
         text = f"table {plan.name} by {plan.reading}: the last batch needed {count(plan.pages_read)} of "
         text += f"{count(plan.table.pages)} pages, {size(plan.bytes_read)}"
-        return Shown(f"{text}; {count(plan.waiting_rows)} rows wait" if plan.waiting_rows else text)
+        if plan.waiting_rows:
+            text += f"; {count(plan.waiting_rows)} rows wait"
+        if plan.worth_rows:
+            text += (
+                f"; {count(plan.worth_rows)} waiting rows make a page worth reading ({_shown(plan.costs)})"
+            )
+        return Shown(text)
 
     def check(self, plan: PagePlan, tasks: int) -> None:
         check_ranges(plan.ranges, tasks)
@@ -167,6 +223,25 @@ def page_plan(manifest: Manifest | None) -> PagePlan | None:
     """The plan of a batch of a join with a table; None for any other batch, and for none."""
     plan = manifest.plan.scheme if manifest else None
     return plan if isinstance(plan, PagePlan) else None
+
+
+def _shown(costs: PageCosts | None) -> str:
+    """
+    >>> _shown(PageCosts(1_234.5, 0.25, 0.01, 500.0))
+    'a page costs 1,234 us, a row 0.25 us, waiting for a batch 0.01 us'
+    """
+    if costs is None:
+        return "its cost is not measured yet"
+    page, row, wait = (
+        f"{cost:,.0f}" if cost >= 100 else f"{cost:.3g}"
+        for cost in (costs.page_us, costs.row_us, costs.wait_us)
+    )
+    return f"a page costs {page} us, a row {row} us, waiting for a batch {wait} us"
+
+
+def _page_in_rows(costs: PageCosts | None, facts: BatchFacts) -> int:
+    """The rows that cost as much to join as a page."""
+    return round(costs.page_us / costs.row_us) if costs else facts.limits.page_read_rows
 
 
 def decisions_of(attempt: Manifest | None) -> PagePlan | None:
