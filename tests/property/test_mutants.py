@@ -25,6 +25,7 @@ from tests.property import (
     test_grid_bounds,
     test_grid_pairs,
     test_kernel,
+    test_pages_worth,
 )
 from watersmeet.kernel import match
 from watersmeet.kernel.match import KeyedRows, Side
@@ -36,6 +37,8 @@ from watersmeet.schemes.grid.facts import GridGroup, GridPlan, GridShape
 from watersmeet.schemes.grid.policy import GridPolicy
 from watersmeet.schemes.hypercube.plan import Sides
 from watersmeet.schemes.scheme import RowPart
+from watersmeet.schemes.table.facts import PageCosts
+from watersmeet.schemes.table.worth import Pace, bound_worth
 
 
 @dataclass(frozen=True)
@@ -174,9 +177,48 @@ def only_own_group(sections: Callable[..., Any]) -> Callable[..., Any]:
     return lambda parts, width, groups: sections(parts, width, list(groups)[:1])
 
 
+def patient(costs: PageCosts, pace: Pace, most_rows: int) -> int:
+    """Waiting as if it were free."""
+    return bound_worth(most_rows, pace)
+
+
+def as_joining(costs: PageCosts, pace: Pace, most_rows: int) -> int:
+    """As many rows as cost as much to join as the page, whatever waiting costs."""
+    return bound_worth(
+        min(max(1, most_rows), math.ceil(costs.page_us / (costs.find_us + costs.row_us))), pace
+    )
+
+
+def beyond_the_delay(rows: int, pace: Pace) -> int:
+    """However few come within the delay."""
+    return max(1, rows)
+
+
 DECIDED = "watersmeet.schemes.grid.policy.optimal_mapping"
 
+WORTH = "watersmeet.schemes.table.worth"
+
 MUTANTS = [
+    Mutant(
+        "pages that wait as if that were free",
+        {f"{WORTH}.choose_worth": patient},
+        (test_pages_worth.test_no_number_of_rows_takes_less_time_by_the_equations,),
+    ),
+    Mutant(
+        "pages that are worth what joining costs",
+        {f"{WORTH}.choose_worth": as_joining},
+        (test_pages_worth.test_no_number_of_rows_takes_less_time_by_the_equations,),
+    ),
+    Mutant(
+        "pages that need more rows than can come",
+        {f"{WORTH}.bound_worth": beyond_the_delay},
+        (test_pages_worth.test_a_page_needs_a_row_and_no_more_than_can_come_or_wait,),
+    ),
+    Mutant(
+        "costs that one measurement may set to anything",
+        {f"{WORTH}._MOST_CHANGE": 1e9},
+        (test_pages_worth.test_one_measurement_changes_no_cost_beyond_its_bounds,),
+    ),
     Mutant(
         "no padding",
         {"watersmeet.schemes.grid.policy._padded": lambda left, right, cells: (cells * left, cells * right)},

@@ -73,6 +73,9 @@ class KeptTable:
     made_ms: int = 0
     # The costs of joins in this process, for the batches that it plans.
     measured: Measured = field(default_factory=Measured)
+    # Seconds spent on reading pages and on look-ups, in all.
+    read_s: float = 0.0
+    find_s: float = 0.0
 
     def __post_init__(self) -> None:
         self.buffer: PageBuffer[Page] = PageBuffer(self.spec.memory)
@@ -198,10 +201,13 @@ class KeptTable:
                 missing.append(number)
             else:
                 yield page
+        began = self.clock()
         for number, rows in opened.table.read_many(missing, self.spec.columns):
             page = opened.page(number, rows, self.spec.keys)
             self.buffer.put(number, page, bytes=page.bytes, read_at=now_s)
+            self.read_s += self.clock() - began
             yield page
+            began = self.clock()
 
     def holds(self, opened: Opened, numbers: Indices) -> npt.NDArray[np.bool_]:
         """Which pages are in the buffer. This does not count as a use."""
@@ -215,9 +221,12 @@ class KeptTable:
         while low < len(pages):
             later = borders[borders >= low + at_once]
             high = int(later[0]) if len(later) else len(pages)
+            began = self.clock()
             rows = opened.table.lookup(keys.slice(low, high - low), self.spec.columns)
-            if rows is not None and rows.num_rows:
-                yield from pages_of_rows(opened.table.index, rows, self.spec.keys)
+            is_empty = rows is None or not rows.num_rows
+            found = [] if is_empty else pages_of_rows(opened.table.index, rows, self.spec.keys)
+            self.find_s += self.clock() - began
+            yield from found
             low = high
 
 

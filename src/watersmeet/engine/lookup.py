@@ -10,6 +10,7 @@ import itertools
 from collections.abc import Iterator, Sequence
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
 from watersmeet.engine.kept_table import KeptTable, Opened
@@ -18,11 +19,12 @@ from watersmeet.kernel.lookup import LookupJoin, Page
 from watersmeet.kernel.pages import needed_pages, pages_of
 from watersmeet.kernel.rows import Sorted, bounded, cut, take_rows
 from watersmeet.log.runs import RunReader
-from watersmeet.model.facts import KeyRange, Manifest, Run
+from watersmeet.model.facts import KeyRange, Manifest
 from watersmeet.model.limits import Limits
 from watersmeet.model.pages import HASH_SHIFT, PAGE_SHIFT
 from watersmeet.schemes.table.facts import PagePlan, Reading, batches_of
 from watersmeet.schemes.table.plan import waiting_rows
+from watersmeet.schemes.table.worth import Step
 
 
 def lookup_share(
@@ -75,7 +77,7 @@ def _measured(
     kept: KeptTable, opened: Opened, pending: Sorted, results: Iterator[pa.RecordBatch]
 ) -> Iterator[pa.RecordBatch]:
     """The results of the pending rows. When all are out, note the pages, the rows and the time."""
-    seconds, found = 0.0, None
+    seconds, read_s, find_s = 0.0, kept.read_s, kept.find_s
     while True:
         began = kept.clock()
         found = next(results, None)
@@ -85,7 +87,9 @@ def _measured(
         yield found
     numbers = pages_of(pending.keys)
     pages = np.count_nonzero(np.diff(numbers[numbers < len(opened.table.index)], prepend=-1))
-    kept.measured = kept.measured.with_step(int(pages), len(pending), seconds)
+    read_s, find_s = kept.read_s - read_s, kept.find_s - find_s
+    step = Step(int(pages), len(pending), read_s, find_s, seconds - read_s - find_s)
+    kept.measured = kept.measured.with_step(step)
 
 
 def _pages(
@@ -141,27 +145,32 @@ def _waiting(
     columns: tuple[str, ...],
     kept: KeptTable,
 ) -> Iterator[Sorted]:
-    """The rows that this batch joins, as slices of runs. The search through those of earlier batches is measured."""
-    before, after = batches_of(plan.before), batches_of(plan.after)
+    """The rows that this batch joins, as slices of runs. The search through those of earlier batches is measured.
+
+    A run is searched as a whole as long as one of its rows waits: that is a cost of the rows that wait.
+    """
+    before, read = batches_of(plan.before), batches_of(plan.after) == manifest.batch.number
+    rows, seconds = 0, 0.0
     for run in manifest.live:
         if not range_.overlaps(run):
             continue
         began = kept.clock()
         parts = list(reader.read(run, range_, columns).values())
-        due = (
-            [_due(part, run, before, after == manifest.batch.number) for part in parts]
-            if plan.after
-            else parts
-        )
-        if run.batch < manifest.batch.number:
-            kept.measured = kept.measured.with_wait(sum(map(len, parts)), kept.clock() - began)
-        yield from due
+        if plan.after:
+            waiting = [waiting_rows(part.keys, before, run.batch) for part in parts]
+            parts = [
+                _those(part, mask & read[pages_of(part.keys)])
+                for part, mask in zip(parts, waiting, strict=True)
+            ]
+            if run.batch < manifest.batch.number:
+                rows += sum(int(np.count_nonzero(mask)) for mask in waiting)
+                seconds += kept.clock() - began
+        yield from parts
+    kept.measured = kept.measured.with_wait(rows, seconds)
 
 
-def _due(part: Sorted, run: Run, before: Indices, read: np.ndarray) -> Sorted:
-    due = waiting_rows(part.keys, before, run.batch)
-    due &= read[(part.keys >> np.uint64(PAGE_SHIFT)).astype(np.int64)]
-    if due.all():
+def _those(part: Sorted, chosen: npt.NDArray[np.bool_]) -> Sorted:
+    if chosen.all():
         return part
-    at = np.flatnonzero(due)
+    at = np.flatnonzero(chosen)
     return Sorted(part.keys[at], take_rows(part.rows, at))

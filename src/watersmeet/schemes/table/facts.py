@@ -57,14 +57,22 @@ class Reading(ClosedSet):
 
 @dataclass(frozen=True, slots=True)
 class PageCosts:
-    """Microseconds, as measured and smoothed: of a page that is needed, of a row that is joined, of a row that waits for
-    another batch, and of a task's step beside its pages and rows.
+    """Microseconds, as measured and smoothed.
+
+    Of a page that rows wait on: to read it, unless it is in memory, and to probe it. Of a row: to look it up by its key,
+    where that is done, to join it, and to let it wait for another batch. And of a task's step beside its pages and rows.
     """
 
-    page_us: float
+    read_us: float
+    probe_us: float
+    find_us: float
     row_us: float
     wait_us: float
     step_us: float
+
+    @property
+    def page_us(self) -> float:
+        return self.read_us + self.probe_us
 
 
 @dataclass(frozen=True, slots=True)

@@ -227,21 +227,21 @@ def page_plan(manifest: Manifest | None) -> PagePlan | None:
 
 def _shown(costs: PageCosts | None) -> str:
     """
-    >>> _shown(PageCosts(1_234.5, 0.25, 0.01, 500.0))
+    >>> _shown(PageCosts(1_200.5, 34.0, 0.05, 0.2, 0.01, 500.0))
     'a page costs 1,234 us, a row 0.25 us, waiting for a batch 0.01 us'
     """
     if costs is None:
         return "its cost is not measured yet"
     page, row, wait = (
         f"{cost:,.0f}" if cost >= 100 else f"{cost:.3g}"
-        for cost in (costs.page_us, costs.row_us, costs.wait_us)
+        for cost in (costs.page_us, costs.find_us + costs.row_us, costs.wait_us)
     )
     return f"a page costs {page} us, a row {row} us, waiting for a batch {wait} us"
 
 
 def _page_in_rows(costs: PageCosts | None, facts: BatchFacts) -> int:
     """The rows that cost as much to join as a page."""
-    return round(costs.page_us / costs.row_us) if costs else facts.limits.page_read_rows
+    return round(costs.page_us / (costs.find_us + costs.row_us)) if costs else facts.limits.page_read_rows
 
 
 def decisions_of(attempt: Manifest | None) -> PagePlan | None:

@@ -15,8 +15,9 @@ The threshold has two bounds. No page may need more rows than it can expect with
 ever empty the queue. Nor more than its part of the queue's memory, H_t * D_t / R_t (equation 2), counted over the pages
 on which rows wait: then only the memory would.
 
-Costs are those of the process that plans, smoothed. A task joins many pages in a step, which has a cost of its own,
-`step`. The choice needs neither `row` nor `step`, but without them they would be taken for costs of pages.
+Costs are those of the process that plans, smoothed. Reading, look-ups by key and waiting are timed by themselves. The
+rest of a step, in which a task joins many pages, is divided between its pages, its rows and the step itself by least
+squares. Steps that all have the same number of rows for each page leave that division open: then it stays as it was.
 
 The model takes all pages as alike. A page that gets more rows than most could wait for more, one that gets fewer for
 less. Planning looks at the keys of waiting rows too; that part of `wait` is not measured.
@@ -38,50 +39,78 @@ from watersmeet.schemes.table.pages import PageCounts
 # have the same number of rows for each page, which does not tell the cost of a page from that of a row.
 _KEPT = 0.95
 
-# The costs in force before count as much as this many measurements. Without them a step of the same number of rows for
-# each page would leave open which of the two costs has changed.
-_TRUST = 1.0
+# In the division of a step's time, the part of the weight that the costs in force before have: that of about one step.
+# Without them, steps that are all alike would have no division.
+_TRUST = 0.05
 
-# A batch changes a cost at most by this factor, so that one slow disk or one pause cannot decide the next batches.
+# A batch changes a cost at most by this factor, so that one slow disk or one pause cannot decide the next batches. A
+# cost below a microsecond may grow to four at once: pages that were all in memory may have to be read again.
 _MOST_CHANGE = 4.0
+_SMALL_US = 1.0
 
 # The least cost in microseconds: a clock may be too coarse to see any.
 _LEAST_US = 0.001
 
-# Until they are measured: what a row costs by waiting for a batch, and a step beside its pages and rows. Both were
-# measured with a sorted copy, with thousands of rows in a batch.
-DEFAULT_WAIT_US, DEFAULT_STEP_US = 0.02, 500.0
+# Before the first measurement: a row that is joined, one that waits for a batch, and a step beside its pages and rows,
+# in microseconds. All were measured with a sorted copy, with thousands of rows in a batch.
+_FIRST_ROW_US, _FIRST_WAIT_US, _FIRST_STEP_US = 1.0, 0.02, 500.0
 
 # Rounds in which costs at their bounds are settled: three unknowns need few.
 _ROUNDS = 8
 
 _US = 1e6
 
+Numbers = npt.NDArray[np.float64]
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """What a task did at once: the pages that some rows wait on, the rows, and the seconds.
+
+    `read_s` and `find_s` are the seconds of reading pages and of looking up rows by key. `join_s` is the rest.
+    """
+
+    pages: int
+    rows: int
+    read_s: float
+    find_s: float
+    join_s: float
+
 
 @dataclass(frozen=True, slots=True)
 class Measured:
-    """What a process has measured of a table: sums over its steps, the latest counting most.
+    """What a process has measured of a table: sums over its steps and searches, the latest counting most.
 
-    A step joins the rows that wait on some pages. `products` and `sums` are those of least squares of relative errors,
-    over 1, the pages and the rows of a step, each divided by its microseconds.
+    `products` and `sums` are those of least squares of relative errors, over 1, the pages and the rows of a step, each
+    divided by the microseconds of its join.
     """
 
     products: tuple[float, ...] = (0.0,) * 9
     sums: tuple[float, ...] = (0.0,) * 3
+    pages: float = 0.0
+    rows: float = 0.0
+    read_us: float = 0.0
+    find_us: float = 0.0
     wait_us: float = 0.0
     wait_rows: float = 0.0
 
-    def with_step(self, pages: int, rows: int, seconds: float) -> Measured:
+    def with_step(self, step: Step) -> Measured:
         """Add a step. One without pages, or too short for the clock, is left out."""
-        if pages <= 0 or seconds <= 0:
+        if step.pages <= 0 or step.read_s + step.find_s + step.join_s <= 0:
             return self
-        parts = np.array([1, pages, rows]) / (seconds * _US)
-        products = _KEPT * np.array(self.products) + np.outer(parts, parts).ravel()
-        sums = _KEPT * np.array(self.sums) + parts
-        return replace(self, products=tuple(products.tolist()), sums=tuple(sums.tolist()))
+        parts = np.array([1, step.pages, step.rows]) / max(step.join_s * _US, _LEAST_US * step.rows)
+        return replace(
+            self,
+            products=tuple((_KEPT * np.array(self.products) + np.outer(parts, parts).ravel()).tolist()),
+            sums=tuple((_KEPT * np.array(self.sums) + parts).tolist()),
+            pages=_KEPT * self.pages + step.pages,
+            rows=_KEPT * self.rows + step.rows,
+            read_us=_KEPT * self.read_us + _US * step.read_s,
+            find_us=_KEPT * self.find_us + _US * step.find_s,
+        )
 
     def with_wait(self, rows: int, seconds: float) -> Measured:
-        """Add rows of earlier batches that were searched for those that are due."""
+        """Add the search of earlier batches for rows that are due; `rows` of them waited."""
         if rows <= 0 or seconds <= 0:
             return self
         return replace(
@@ -94,41 +123,59 @@ class Measured:
 def estimate_costs(measured: Measured, before: PageCosts | None, default_page_rows: int) -> PageCosts | None:
     """The costs in force after a measurement, from those before; None if no step was ever measured.
 
-    Before the first measurement a page is taken to cost as much as `default_page_rows` rows of a microsecond.
+    Before the first measurement a page is taken to cost as much as `default_page_rows` rows, half of it for the read.
 
-    >>> costs, steps = PageCosts(80.0, 1.0, 0.02, 500.0), Measured()
+    >>> costs, measured = PageCosts(30.0, 50.0, 2.0, 1.0, 0.02, 500.0), Measured()
     >>> for pages, rows in ((10, 100), (10, 9_000), (90, 100)):
-    ...     steps = steps.with_step(pages, rows, 1e-6 * (500 + 80 * pages + rows))
-    >>> estimate_costs(steps, costs, 50) == costs
+    ...     step = Step(pages, rows, 30e-6 * pages, 2e-6 * rows, 1e-6 * (500 + 50 * pages + rows))
+    ...     measured = measured.with_step(step)
+    >>> estimate_costs(measured, costs, 50) == costs
     True
     """
-    if not any(measured.sums):
+    if not measured.pages:
         return before
-    old = before or PageCosts(float(default_page_rows), 1.0, DEFAULT_WAIT_US, DEFAULT_STEP_US)
-    step, page, row = _fit(measured, np.array([old.step_us, old.page_us, old.row_us]))
-    wait = measured.wait_us / measured.wait_rows if measured.wait_rows else old.wait_us
-    return PageCosts(page, row, _changed(old.wait_us, wait / old.wait_us), step)
+    half = default_page_rows * _FIRST_ROW_US / 2
+    old = before or PageCosts(half, half, _LEAST_US, _FIRST_ROW_US, _FIRST_WAIT_US, _FIRST_STEP_US)
+    step_us, probe_us, row_us = _fit(measured, np.array([old.step_us, old.probe_us, old.row_us]))
+    wait_us = measured.wait_us / measured.wait_rows if measured.wait_rows else old.wait_us
+    return PageCosts(
+        read_us=_changed(old.read_us, measured.read_us / measured.pages),
+        probe_us=probe_us,
+        find_us=_changed(old.find_us, measured.find_us / measured.rows),
+        row_us=row_us,
+        wait_us=_changed(old.wait_us, wait_us),
+        step_us=step_us,
+    )
 
 
-def _fit(measured: Measured, old: npt.NDArray[np.float64]) -> list[float]:
+def _fit(measured: Measured, old: Numbers) -> list[float]:
     """Costs by least squares around the old ones, each within the bounds of a batch.
 
     The unknowns are the factors by which the costs change. If one is at its bound, the others are the best beside it.
     """
-    products = np.array(measured.products).reshape(3, 3) * np.outer(old, old) + _TRUST * np.eye(3)
-    sums = np.array(measured.sums) * old + _TRUST
-    factors = np.clip(np.linalg.solve(products, sums), 1 / _MOST_CHANGE, _MOST_CHANGE)
+    products = np.array(measured.products).reshape(3, 3) * np.outer(old, old)
+    trust = _TRUST * np.trace(products)
+    products, sums = products + trust * np.eye(3), np.array(measured.sums) * old + trust
+    factors = _bounded(np.linalg.solve(products, sums))
     for _ in range(_ROUNDS):
         for one in range(3):
             rest = sums[one] - products[one] @ factors + products[one, one] * factors[one]
-            factors[one] = np.clip(rest / products[one, one], 1 / _MOST_CHANGE, _MOST_CHANGE)
-    return [_changed(cost, factor) for cost, factor in zip(old.tolist(), factors.tolist(), strict=True)]
+            factors[one] = _bounded(rest / products[one, one])
+    return [_rounded(cost) for cost in (factors * old).tolist()]
 
 
-def _changed(old_us: float, factor: float) -> float:
-    """A cost within the bounds of a batch, to four digits: manifests are read by people."""
-    factor = min(max(factor, 1 / _MOST_CHANGE), _MOST_CHANGE)
-    return max(_LEAST_US, float(f"{old_us * factor:.4g}"))
+def _bounded(factors: npt.ArrayLike) -> Numbers:
+    return np.clip(np.asarray(factors, np.float64), 1 / _MOST_CHANGE, _MOST_CHANGE)
+
+
+def _changed(old_us: float, new_us: float) -> float:
+    """A new cost within the bounds of a batch."""
+    return _rounded(min(max(new_us, old_us / _MOST_CHANGE), _MOST_CHANGE * max(old_us, _SMALL_US)))
+
+
+def _rounded(cost_us: float) -> float:
+    """Four digits: manifests are read by people."""
+    return max(_LEAST_US, float(f"{cost_us:.4g}"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -170,16 +217,17 @@ def time_per_row_us(costs: PageCosts, worth_rows: float, pace: Pace) -> float:
     """Microseconds of a row if a page is read when this many rows wait on it."""
     served = min(worth_rows, pace.most_rows)
     waited_batches = (served - 1) / (2 * pace.page_rows)
-    return costs.page_us / served + costs.row_us + costs.wait_us * waited_batches
+    return costs.page_us / served + costs.find_us + costs.row_us + costs.wait_us * waited_batches
 
 
 def choose_worth(costs: PageCosts, pace: Pace, most_rows: int) -> int:
     """The rows that make a page worth reading: the fewest with the least time per row, from 1 to `most_rows`.
 
-    >>> [choose_worth(PageCosts(page_us, 1.0, 0.02, 500.0), Pace(4.0), 10_000) for page_us in (10.0, 1_000.0, 1e9)]
-    [63, 632, 10000]
-    >>> choose_worth(PageCosts(1_000.0, 1.0, 0.02, 500.0), Pace(4.0, delay_batches=10), 10_000)
-    41
+    >>> costs = [PageCosts(read_us, 50.0, 0.0, 1.0, 0.02, 500.0) for read_us in (10.0, 1_000.0, 1e9)]
+    >>> [choose_worth(one, Pace(4.0), 10_000) for one in costs]
+    [155, 648, 10000]
+    >>> [choose_worth(one, Pace(4.0, delay_batches=10), 10_000) for one in costs]
+    [41, 41, 41]
     """
     best = math.sqrt(2 * pace.page_rows * costs.page_us / costs.wait_us)
     most = bound_worth(most_rows, pace)
