@@ -54,7 +54,8 @@ class Limits:
     rows_per_lookup: int = 4
     # Keys that are asked for at a time in a database, about.
     lookup_keys: int = 500
-    # Reading a page and taking it in hand costs as much as joining this many rows: 50 microseconds against one.
+    # Reading a page and taking it in hand costs as much as joining this many rows, until it is measured (with a delay,
+    # schemes/table/worth.py): 50 microseconds against one.
     page_read_rows: int = 50
 
     # --- Merges (plan/merges.py, engine/merge.py) ----------------------------------------------------------------
