@@ -11,6 +11,7 @@ import typer
 from rich.console import Console
 
 from bench.adaptive import adaptive
+from bench.balance import balance
 from bench.data import cache_dir
 from bench.jobs import BALANCE, PAGES, VERIFY, Job, Terms, run_jobs
 from bench.many import many
@@ -58,6 +59,7 @@ class Wanted:
 
 app.command()(adaptive)
 app.command()(many)
+app.command()(balance)
 app.command()(similar)
 app.command()(versions)
 

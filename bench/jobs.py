@@ -22,7 +22,7 @@ ROOT = Path(__file__).resolve().parent.parent
 LOG_TAIL_LINES = 3
 # Kinds of jobs. The last two count without Spark, each in a module of its own.
 TIMED, VERIFY, BALANCE, PAGES = "timed", "verify", "balance", "pages"
-COUNTING = {BALANCE: "bench.balance", PAGES: "bench.pages"}
+COUNTING = {BALANCE: "bench.work", PAGES: "bench.pages"}
 # A machine less busy than this is as quiet as a shared one gets.
 QUIET_SHARE = 0.1
 

@@ -1,8 +1,8 @@
-"""Pictures as SVG: seconds per batch over the batch number; balance and time over skew."""
+"""Pictures as SVG: seconds per batch over the batch number; balance and time over skew; the table of balances."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -122,6 +122,69 @@ def _tick(name: str) -> str:
     assert isinstance(workload, Workload)
     skew = "one key" if workload.keys == 1 else f"alpha {workload.alpha:g}"
     return f"{skew}\n{workload.expected_results / 1e6:.0f}M results\n{workload.batches} batches"
+
+
+# From here on a ratio has the darkest colour: a task with four times the mean's work is bad enough.
+_DARKEST = 4.0
+
+
+def draw_table(
+    values: Mapping[tuple[str, str, int], float | None],
+    distributions: Sequence[str],
+    schemes: Sequence[str],
+    tasks: Sequence[int],
+    judged: Sequence[str],
+    most: float,
+    path: Path,
+) -> None:
+    """Busiest / mean as colours and figures: a line for each distribution, a block of columns for each scheme."""
+    pyplot = _pyplot()
+    from matplotlib.colors import LogNorm
+    from matplotlib.patches import Rectangle
+
+    figure, axes = pyplot.subplots(figsize=(11, 0.36 * len(distributions) + 1.3), layout="constrained")
+    colours, norm = pyplot.colormaps["YlOrRd"], LogNorm(1.0, _DARKEST, clip=True)
+    gap = 0.35
+    for block, scheme in enumerate(schemes):
+        left = block * (len(tasks) + gap)
+        for column, count in enumerate(tasks):
+            axes.text(left + column + 0.5, -0.12, str(count), ha="center", va="bottom", fontsize=8)
+            for line, name in enumerate(distributions):
+                value = values.get((name, scheme, count))
+                if value is None:
+                    continue
+                missed = scheme in judged and value > most
+                axes.add_patch(
+                    Rectangle((left + column, line), 1, 1, facecolor=colours(norm(value)), edgecolor="white")
+                )
+                axes.text(
+                    left + column + 0.5,
+                    line + 0.5,
+                    f"{value:.2f}" if value < 9.995 else f"{value:.0f}",
+                    ha="center",
+                    va="center",
+                    fontsize=8,
+                    color="white" if norm(value) > 0.6 else "black",
+                    weight="bold" if missed else "normal",
+                )
+                if missed:
+                    inside = Rectangle(
+                        (left + column + 0.06, line + 0.06), 0.88, 0.88, fill=False, linewidth=1.2
+                    )
+                    axes.add_patch(inside)
+        about = scheme if scheme in judged else f"{scheme} (control)"
+        axes.text(left + len(tasks) / 2, -0.75, about, ha="center", va="bottom", weight="bold", fontsize=9)
+    axes.set_xlim(0, len(schemes) * (len(tasks) + gap) - gap)
+    axes.set_ylim(len(distributions), -1.4)
+    axes.set_yticks([line + 0.5 for line in range(len(distributions))], distributions)
+    axes.set_xticks([])
+    axes.tick_params(length=0)
+    for spine in axes.spines.values():
+        spine.set_visible(False)
+    axes.set_xlabel(
+        f"busiest task / mean in the worst batch, with 2 to 200 tasks; framed: a scheme that auto takes, above {most:g}"
+    )
+    _save(figure, path)
 
 
 def _pyplot() -> Any:
