@@ -1,0 +1,243 @@
+"""What each task of a simulated cluster reads, fetches and writes: a `Files` that counts, and executors with caches.
+
+Every executor is its own process as far as the operator can see: it has its own mapped runs and seen manifests, and its
+own set of run files that it need not fetch again. All of them share one local directory.
+
+On a cluster all tasks of a stage begin at the same time, and here they run one after the other. So the manifest of the
+batch is hidden from a task until the task has tried to publish it: every task plans, as in the race.
+
+Phases follow from what a task does with its files:
+
+    ingest     all of `Operator.ingest`
+    agree      `Operator.settle` until the task has the manifest of the batch
+    merge      the rest of `settle`: merged runs and their receipts
+    clean-up   from the first listing or removal after that
+    new rows   fetching runs of this batch in `Operator.results`
+    history    fetching older runs there
+    join       the rest of `results`
+"""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import time
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+
+import pyarrow as pa
+
+from watersmeet.engine import operator as engine
+from watersmeet.log.files import open_files
+from watersmeet.log.manifests import MANIFESTS
+from watersmeet.log.runs import RUNS
+from watersmeet.log.storage import FileInfo, Files, Storage, StoredFile
+
+INGEST, AGREE, NEW, HISTORY, JOIN, MERGE, CLEAN = PHASES = (
+    "ingest", "agree", "new rows", "history", "join", "merge", "clean-up",
+)  # fmt: skip
+
+# Requests of one operation of log/remote.py, counted with an S3 server on loopback. A read asks for the size first. A
+# removal looks first and then puts a marker of the folder. Arrow reads 1,000 names at a time.
+READ_REQUESTS, MISSING_REQUESTS, PUT_REQUESTS, DELETE_REQUESTS = 2, 1, 1, 3
+EXISTS_REQUESTS, ABSENT_REQUESTS, LISTED_NAMES = 1, 2, 1_000
+FETCH_BYTES = 8 << 20
+# Round trips to a file server, from the calls of log/files.py: open, read, close; create, write, close, rename or link
+# and unlink. A listing asks for the attributes of about a hundred names at a time.
+READ_TRIPS, WRITE_TRIPS, PUBLISH_TRIPS, NAME_TRIPS, TRIP_NAMES = 3, 4, 5, 1, 100
+
+
+@dataclass
+class Usage:
+    """What a task did in one phase. Bytes of runs grow with the rows, bytes of facts (JSON) do not."""
+
+    calls: Counter[str] = field(default_factory=Counter)
+    requests: int = 0
+    trips: int = 0
+    run_bytes_read: int = 0
+    run_bytes_written: int = 0
+    fact_bytes: int = 0
+    cpu_s: float = 0.0
+
+
+@dataclass
+class Executor:
+    """A machine: run files that it holds, and what its Python process keeps between tasks."""
+
+    number: int
+    held: set[str] = field(default_factory=set)
+    kept: dict = field(default_factory=dict)
+
+
+class Recorder:
+    """Counts for the task that runs now. `scale` is how many rows of the cluster one simulated row stands for."""
+
+    def __init__(self, scale: int = 1) -> None:
+        self.scale = scale
+        self.usage: dict[str, Usage] = {}
+        self.phase = JOIN
+        self.batch = 0
+        self.fresh: frozenset[str] = frozenset()
+        self.tried = False
+        self._since = 0.0
+
+    def begin(self, phase: str, batch: int) -> None:
+        self.usage = {}
+        self.phase, self.batch, self.tried = phase, batch, False
+        self._since = time.process_time()
+
+    def enter(self, phase: str) -> None:
+        now = time.process_time()
+        self.of(self.phase).cpu_s += now - self._since
+        self.phase, self._since = phase, now
+
+    def end(self) -> dict[str, Usage]:
+        self.enter(self.phase)
+        return self.usage
+
+    def of(self, phase: str) -> Usage:
+        return self.usage.setdefault(phase, Usage())
+
+    def count(self, call: str, requests: int, trips: int, phase: str | None = None) -> Usage:
+        usage = self.of(phase or self.phase)
+        usage.calls[call] += 1
+        usage.requests += requests
+        usage.trips += trips
+        return usage
+
+    def is_manifest(self, path: str) -> bool:
+        """Whether this is the manifest of the current batch."""
+        return path.startswith(f"{MANIFESTS}/") and f"-{self.batch:012d}-" in path
+
+    def agreed(self) -> None:
+        if self.phase == AGREE:
+            self.enter(MERGE)
+
+    def looks_around(self) -> None:
+        """A listing or a removal after the merges is clean-up."""
+        if self.phase == MERGE:
+            self.enter(CLEAN)
+
+
+@dataclass(frozen=True)
+class CountedFiles:
+    """The files of one executor: a local directory in place of the shared storage."""
+
+    inner: Files
+    executor: Executor
+    recorder: Recorder
+    prefix: str = ""
+
+    @property
+    def place(self) -> str:
+        return self.inner.place
+
+    @property
+    def storage(self) -> Storage:
+        return self.inner.storage
+
+    def make(self) -> None:
+        self.inner.make()
+
+    def under(self, *parts: str) -> CountedFiles:
+        return CountedFiles(
+            self.inner.under(*parts), self.executor, self.recorder, f"{self.prefix}{'/'.join(parts)}/"
+        )
+
+    def read(self, path: str) -> bytes:
+        mine = self.recorder.is_manifest(path)
+        try:
+            if mine and self.recorder.phase == AGREE and not self.recorder.tried:
+                raise FileNotFoundError(path)
+            content = self.inner.read(path)
+        except FileNotFoundError:
+            self.recorder.count("read", MISSING_REQUESTS, NAME_TRIPS)
+            raise
+        self.recorder.count("read", READ_REQUESTS, READ_TRIPS).fact_bytes += len(content)
+        if mine:
+            self.recorder.agreed()
+        return content
+
+    def map(self, path: str) -> pa.Buffer:
+        content = self.inner.map(path)
+        if self.prefix + path not in self.executor.held:
+            size = content.size * self.recorder.scale
+            phase = self.recorder.phase
+            if phase == JOIN:
+                phase = NEW if path in self.recorder.fresh else HISTORY
+            usage = self.recorder.count("fetch", 1 + math.ceil(size / FETCH_BYTES), READ_TRIPS, phase)
+            usage.run_bytes_read += size
+            self.executor.held.add(self.prefix + path)
+        return content
+
+    def forget_copy(self, path: str) -> bool:
+        self.executor.held.discard(self.prefix + path)
+        return self.inner.forget_copy(path)
+
+    def has_copy(self, path: str) -> bool:
+        return self.prefix + path in self.executor.held
+
+    def write(self, stem: str, schema: pa.Schema, batches: Sequence[pa.RecordBatch]) -> StoredFile:
+        stored = self.inner.write(stem, schema, batches)
+        usage = self.recorder.count("write", PUT_REQUESTS, WRITE_TRIPS)
+        usage.run_bytes_written += stored.bytes * self.recorder.scale
+        self.executor.held.add(self.prefix + stored.path)
+        return stored
+
+    def publish(self, path: str, content: bytes) -> bool:
+        created = self.inner.publish(path, content)
+        self.recorder.count("publish", PUT_REQUESTS, PUBLISH_TRIPS).fact_bytes += len(content)
+        if self.recorder.is_manifest(path):
+            self.recorder.tried = True
+            if created:
+                self.recorder.agreed()
+        return created
+
+    def exists(self, path: str) -> bool:
+        self.recorder.looks_around()
+        found = self.inner.exists(path)
+        self.recorder.count("exists", EXISTS_REQUESTS if found else ABSENT_REQUESTS, NAME_TRIPS)
+        return found
+
+    def entries(self, folder: str) -> list[FileInfo]:
+        self.recorder.looks_around()
+        found = self.inner.entries(folder)
+        pages = max(1, math.ceil(len(found) / LISTED_NAMES))
+        self.recorder.count("list", pages, max(1, math.ceil(len(found) / TRIP_NAMES)))
+        return found
+
+    def folders(self) -> list[str]:
+        self.recorder.count("list", 1, NAME_TRIPS)
+        return self.inner.folders()
+
+    def delete(self, path: str) -> None:
+        self.recorder.looks_around()
+        self.executor.held.discard(self.prefix + path)
+        self.recorder.count("delete", DELETE_REQUESTS, NAME_TRIPS)
+        self.inner.delete(path)
+
+    def delete_folder(self, name: str) -> None:
+        self.recorder.looks_around()
+        self.recorder.count("delete", DELETE_REQUESTS, NAME_TRIPS)
+        self.inner.delete_folder(name)
+
+
+@contextlib.contextmanager
+def running_on(executor: Executor, recorder: Recorder) -> Iterator[None]:
+    """Run operator calls as if in this executor: with its caches, and through files that count."""
+    # The two names by which the operator opens files and remembers what it has opened.
+    open_before, kept_before = engine.open_files, engine._KEPT
+
+    def opened(storage: Storage) -> Files:
+        return CountedFiles(open_files(storage), executor, recorder)
+
+    engine.open_files, engine._KEPT = opened, executor.kept  # type: ignore[assignment]
+    try:
+        yield
+    finally:
+        engine.open_files, engine._KEPT = open_before, kept_before
+
+
+def is_run(path: str) -> bool:
+    return path.startswith(f"{RUNS}/")
