@@ -12,6 +12,7 @@ from rich.console import Console
 
 from bench.adaptive import adaptive
 from bench.balance import balance
+from bench.cluster import cluster
 from bench.data import cache_dir
 from bench.jobs import BALANCE, PAGES, VERIFY, Job, Terms, run_jobs
 from bench.many import many
@@ -60,6 +61,7 @@ class Wanted:
 app.command()(adaptive)
 app.command()(many)
 app.command()(balance)
+app.command()(cluster)
 app.command()(similar)
 app.command()(versions)
 

@@ -4,7 +4,7 @@ Every executor is its own process as far as the operator can see: it has its own
 own set of run files that it need not fetch again. All of them share one local directory.
 
 On a cluster all tasks of a stage begin at the same time, and here they run one after the other. So the manifest of the
-batch is hidden from a task until the task has tried to publish it: every task plans, as in the race.
+batch is hidden from a task that `races` until the task has tried to publish it: it plans, as all tasks do in the race.
 
 Phases follow from what a task does with its files:
 
@@ -12,9 +12,9 @@ Phases follow from what a task does with its files:
     agree      `Operator.settle` until the task has the manifest of the batch
     merge      the rest of `settle`: merged runs and their receipts
     clean-up   from the first listing or removal after that
-    new rows   fetching runs of this batch in `Operator.results`
-    history    fetching older runs there
-    join       the rest of `results`
+    new rows   fetching runs of this batch, to plan or to join
+    history    fetching older runs, except to merge them
+    join       the rest of `Operator.results`
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ from dataclasses import dataclass, field
 import pyarrow as pa
 
 from watersmeet.engine import operator as engine
+from watersmeet.engine.spec import JoinSpec
 from watersmeet.log.files import open_files
 from watersmeet.log.manifests import MANIFESTS
-from watersmeet.log.runs import RUNS
 from watersmeet.log.storage import FileInfo, Files, Storage, StoredFile
 
 INGEST, AGREE, NEW, HISTORY, JOIN, MERGE, CLEAN = PHASES = (
@@ -60,6 +60,17 @@ class Usage:
     fact_bytes: int = 0
     cpu_s: float = 0.0
 
+    def __add__(self, other: Usage) -> Usage:
+        return Usage(
+            self.calls + other.calls,
+            self.requests + other.requests,
+            self.trips + other.trips,
+            self.run_bytes_read + other.run_bytes_read,
+            self.run_bytes_written + other.run_bytes_written,
+            self.fact_bytes + other.fact_bytes,
+            self.cpu_s + other.cpu_s,
+        )
+
 
 @dataclass
 class Executor:
@@ -78,13 +89,15 @@ class Recorder:
         self.usage: dict[str, Usage] = {}
         self.phase = JOIN
         self.batch = 0
-        self.fresh: frozenset[str] = frozenset()
+        self.races = True
         self.tried = False
+        # Runs that the task looked into in order to plan, whether it held them or not.
+        self.planned: set[str] = set()
         self._since = 0.0
 
     def begin(self, phase: str, batch: int) -> None:
-        self.usage = {}
-        self.phase, self.batch, self.tried = phase, batch, False
+        self.usage, self.planned = {}, set()
+        self.phase, self.batch, self.tried, self.races = phase, batch, False, True
         self._since = time.process_time()
 
     def enter(self, phase: str) -> None:
@@ -106,9 +119,17 @@ class Recorder:
         usage.trips += trips
         return usage
 
+    @property
+    def hides_manifest(self) -> bool:
+        return self.phase == AGREE and self.races and not self.tried
+
     def is_manifest(self, path: str) -> bool:
         """Whether this is the manifest of the current batch."""
         return path.startswith(f"{MANIFESTS}/") and f"-{self.batch:012d}-" in path
+
+    def is_fresh(self, path: str) -> bool:
+        """Whether ingest tasks of the current batch wrote this run."""
+        return f"/{self.batch:010d}-p" in path
 
     def agreed(self) -> None:
         if self.phase == AGREE:
@@ -148,7 +169,7 @@ class CountedFiles:
     def read(self, path: str) -> bytes:
         mine = self.recorder.is_manifest(path)
         try:
-            if mine and self.recorder.phase == AGREE and not self.recorder.tried:
+            if mine and self.recorder.hides_manifest:
                 raise FileNotFoundError(path)
             content = self.inner.read(path)
         except FileNotFoundError:
@@ -161,11 +182,13 @@ class CountedFiles:
 
     def map(self, path: str) -> pa.Buffer:
         content = self.inner.map(path)
+        if self.recorder.phase == AGREE:
+            self.recorder.planned.add(path)
         if self.prefix + path not in self.executor.held:
             size = content.size * self.recorder.scale
             phase = self.recorder.phase
-            if phase == JOIN:
-                phase = NEW if path in self.recorder.fresh else HISTORY
+            if phase in (AGREE, JOIN):
+                phase = NEW if self.recorder.is_fresh(path) else HISTORY
             usage = self.recorder.count("fetch", 1 + math.ceil(size / FETCH_BYTES), READ_TRIPS, phase)
             usage.run_bytes_read += size
             self.executor.held.add(self.prefix + path)
@@ -239,5 +262,6 @@ def running_on(executor: Executor, recorder: Recorder) -> Iterator[None]:
         engine.open_files, engine._KEPT = open_before, kept_before
 
 
-def is_run(path: str) -> bool:
-    return path.startswith(f"{RUNS}/")
+def counted_files(spec: JoinSpec, query: str) -> Files:
+    """The files of a query as the running executor sees them."""
+    return engine.open_files(spec.settings.storage).under(spec.name, query)

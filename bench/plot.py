@@ -187,6 +187,41 @@ def draw_table(
     _save(figure, path)
 
 
+# Segments of a batch, from what Spark takes to what we do; greys for Spark (Okabe and Ito for the rest).
+_STACK_COLOURS = (
+    "#bbbbbb", "#888888", "#009e73", "#cc79a7", "#d55e00", "#e69f00", "#0072b2", "#56b4e9", "#f0e442",
+)  # fmt: skip
+
+
+def draw_stacks(
+    bars: Mapping[str, Mapping[str, Mapping[str, float]]], segments: Sequence[str], path: Path
+) -> None:
+    """A panel for each storage; a bar for each case, cut by segment."""
+    figure, panels = _pyplot().subplots(
+        1,
+        len(bars),
+        figsize=(11, 0.32 * max(map(len, bars.values())) + 1.6),
+        layout="constrained",
+        sharey=True,
+    )
+    for axes, (title, cases) in zip(panels, bars.items(), strict=True):
+        places = range(len(cases), 0, -1)
+        reached = [0.0] * len(cases)
+        for segment, colour in zip(segments, _STACK_COLOURS, strict=True):
+            widths = [times[segment] for times in cases.values()]
+            axes.barh(places, widths, left=reached, color=colour, height=0.72, label=segment)
+            reached = [before + width for before, width in zip(reached, widths, strict=True)]
+        for place, end in zip(places, reached, strict=True):
+            axes.text(end, place, f" {end:.1f} s", va="center", fontsize=8)
+        axes.set_yticks(places, list(cases))
+        axes.set_xlim(0, max(reached) * 1.15)
+        axes.set(xlabel="seconds of a batch", title=title)
+        axes.grid(alpha=0.3, axis="x")
+    handles, labels = panels[0].get_legend_handles_labels()
+    figure.legend(handles, labels, frameon=False, loc="outside lower center", ncols=len(labels))
+    _save(figure, path)
+
+
 def _pyplot() -> Any:
     import matplotlib
 
