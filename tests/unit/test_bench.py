@@ -617,3 +617,24 @@ def test_what_was_simulated_is_kept_and_makes_a_page(tmp_path):
     assert "next bottleneck" in answer(found, Model())
     page = section(found, Model(), "2026-01-01", "x.svg")
     assert "| grid | 200K | object store |" in page
+
+
+def test_the_table_workload_of_two_versions_runs_all_of_its_batches(monkeypatch, capsys):
+    import json
+
+    from bench import versions
+
+    assert versions.TABLE_BATCHES >= 80, "shorter runs do not show a difference of three hundredths"
+    monkeypatch.setattr(versions, "TABLE_BATCHES", 3)
+    monkeypatch.setattr(versions, "TABLE_ROWS", 5_000)
+    versions.measure("a table")
+    assert json.loads(capsys.readouterr().out)["results"] == 3 * 100_000
+
+
+def test_the_interval_of_a_ratio_is_as_wide_as_its_pairs_differ():
+    from bench.versions import interval
+
+    low, high = interval(np.array([0.98, 0.99, 0.99, 1.0, 1.0, 1.0, 1.01, 1.01, 1.5]))
+    assert 0.98 < low <= 1.0 <= high < 1.03, "one run that was disturbed does not decide"
+    low, high = interval(np.linspace(0.9, 1.1, 9))
+    assert low < 0.96 and high > 1.04
