@@ -196,8 +196,12 @@ def scaling_rows(found: Found, model: Model) -> list[list[str]]:
     return rows
 
 
+def largest_part(times: Times) -> str:
+    return max(times, key=lambda segment: times[segment])
+
+
 def largest(times: Times) -> str:
-    segment = max(times, key=lambda one: times[one])
+    segment = largest_part(times)
     return f"{segment} ({times[segment] / total(times):.0%})"
 
 
@@ -231,7 +235,7 @@ def answer(found: Found, model: Model) -> str:
     for storage in reversed(model.storages):
         times = {trial: model.times(found, trial, storage) for trial in found if trial.cluster == CLUSTERS[0]}
         ours = {trial: {s: v for s, v in one.items() if s != SPARK} for trial, one in times.items()}
-        winners = Counter(max(one, key=lambda segment, one=one: one[segment]) for one in ours.values())
+        winners = Counter(map(largest_part, ours.values()))
         first, count = winners.most_common(1)[0]
         middle = times.get(Trial(SCALED_WORKLOAD, SCALED_ROWS)) or next(iter(times.values()))
         rest = ", ".join(f"{name} in {number}" for name, number in winners.most_common()[1:])

@@ -25,11 +25,11 @@ import time
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from unittest.mock import patch
 
 import pyarrow as pa
 
 from watersmeet.engine import operator as engine
-from watersmeet.engine.spec import JoinSpec
 from watersmeet.log.files import open_files
 from watersmeet.log.manifests import MANIFESTS
 from watersmeet.log.storage import FileInfo, Files, Storage, StoredFile
@@ -246,22 +246,17 @@ class CountedFiles:
         self.inner.delete_folder(name)
 
 
+def files_of(executor: Executor, recorder: Recorder, storage: Storage) -> CountedFiles:
+    return CountedFiles(open_files(storage), executor, recorder)
+
+
 @contextlib.contextmanager
 def running_on(executor: Executor, recorder: Recorder) -> Iterator[None]:
     """Run operator calls as if in this executor: with its caches, and through files that count."""
-    # The two names by which the operator opens files and remembers what it has opened.
-    open_before, kept_before = engine.open_files, engine._KEPT
 
     def opened(storage: Storage) -> Files:
-        return CountedFiles(open_files(storage), executor, recorder)
+        return files_of(executor, recorder, storage)
 
-    engine.open_files, engine._KEPT = opened, executor.kept  # type: ignore[assignment]
-    try:
+    # The two names by which the operator opens files and remembers what it has opened. Fails if one of them is gone.
+    with patch.multiple(engine, open_files=opened, _KEPT=executor.kept):
         yield
-    finally:
-        engine.open_files, engine._KEPT = open_before, kept_before
-
-
-def counted_files(spec: JoinSpec, query: str) -> Files:
-    """The files of a query as the running executor sees them."""
-    return engine.open_files(spec.settings.storage).under(spec.name, query)

@@ -21,13 +21,14 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 
-from bench.counted import AGREE, INGEST, JOIN, PHASES, Executor, Recorder, Usage, counted_files, running_on
+from bench.counted import AGREE, INGEST, JOIN, PHASES, Executor, Recorder, Usage, files_of, running_on
 from bench.data import cache_dir
 from papers.shared.zipf import rank_shares
 from watersmeet.engine.spec import Settings
 from watersmeet.engine.task import Tally
 from watersmeet.local.join import LocalJoin
 from watersmeet.log.codec import decode_checked, encode_checked
+from watersmeet.log.storage import Files
 from watersmeet.model.facts import BatchId
 from watersmeet.model.limits import Limits
 
@@ -191,7 +192,9 @@ def _batch(
         told = [decode_checked(kind, content, "a descriptor") for kind, content in sent]
         with running_on(executor, recorder):
             if not recorder.races:
-                raced.fetch(join, recorder)
+                spec = join.operator.spec
+                files = files_of(executor, recorder, spec.settings.storage)
+                raced.fetch(files.under(spec.name, join.query))
             manifest = join.operator.settle(batch, task, told)
         planned = recorder.planned
         phases = recorder.end()
@@ -229,9 +232,8 @@ class _Raced:
         """The planner with the median of CPU time."""
         return sorted(self._usages, key=lambda usage: usage.cpu_s)[len(self._usages) // 2]
 
-    def fetch(self, join: LocalJoin, recorder: Recorder) -> None:
+    def fetch(self, files: Files) -> None:
         """Fetch the runs that planners look into."""
-        files = counted_files(join.operator.spec, join.query)
         for path in sorted(self._paths):
             files.map(path)
 
