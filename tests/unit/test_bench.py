@@ -507,10 +507,12 @@ def test_tasks_race_for_the_manifest_as_on_a_cluster():
 
 
 def test_a_merge_and_a_clean_up_are_seen_as_such():
-    from bench.counted import CLEAN, MERGE
+    from bench.counted import CLEAN, HISTORY, MERGE
     from bench.simulate import CLEAN_EVERY
 
     uses = simulated("even keys", batches=CLEAN_EVERY + 1, partitions=8)
+    assert sum(calls(uses[1].join, HISTORY, "fetch")) == 0, "every executor has fetched the first batch"
+    assert sum(calls(uses[2].join, HISTORY, "fetch")) > 0, "what another executor has merged"
     assert sum(calls(uses[1].join, MERGE, "write")) > 0
     assert sum(calls(uses[1].join, MERGE, "publish")) > 0, "a receipt"
     cleaning = [number for number, use in enumerate(uses) if sum(calls(use.join, CLEAN, "delete"))]
@@ -521,15 +523,16 @@ def test_a_merge_and_a_clean_up_are_seen_as_such():
 def test_a_scaled_run_has_the_files_of_the_whole_one():
     from bench.counted import INGEST, MERGE, NEW
 
-    whole = simulated("even keys", rows=40_000, partitions=8)
-    tenth = simulated("even keys", rows=40_000, partitions=8, scale=10)
+    whole = simulated("even keys", rows=400_000, partitions=8, batches=2)
+    tenth = simulated("even keys", rows=400_000, partitions=8, batches=2, scale=10)
+    assert sum(calls(whole[1].join, MERGE, "write")) == 4, "two parts of each input"
     for one, other in zip(whole, tenth, strict=True):
         for phase, call in ((NEW, "fetch"), (MERGE, "write")):
             assert sum(calls(one.join, phase, call)) == sum(calls(other.join, phase, call))
         sizes = [sum(task.phases[INGEST].run_bytes_written for task in use.ingest) for use in (one, other)]
         # Headers of the files are multiplied, too.
-        assert sizes[1] == pytest.approx(sizes[0], rel=0.5)
-        assert sum(task.rows for task in one.ingest) == sum(task.rows for task in other.ingest) == 40_000
+        assert sizes[1] == pytest.approx(sizes[0], rel=0.05)
+        assert sum(task.rows for task in one.ingest) == sum(task.rows for task in other.ingest) == 400_000
 
 
 def use_of(executor: int, rows: int = 0, **phases):
