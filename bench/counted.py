@@ -31,7 +31,7 @@ import pyarrow as pa
 
 from watersmeet.engine import operator as engine
 from watersmeet.log.files import open_files
-from watersmeet.log.manifests import MANIFESTS
+from watersmeet.log.names import MANIFESTS
 from watersmeet.log.storage import FileInfo, Files, Storage, StoredFile
 
 INGEST, AGREE, NEW, HISTORY, JOIN, MERGE, CLEAN = PHASES = (

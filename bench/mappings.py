@@ -137,7 +137,7 @@ class Operation:
     def run(self, number: int, inputs: dict[str, pa.Table]) -> None:
         batch = BatchId(self.join.query, self.join.run, number)
         descriptors = [
-            self.join.ingest(batch, name, part, partition)
+            self.join.operator.ingest(batch, name, partition, self.join.arriving(name, part))
             for name, rows in inputs.items()
             for partition, part in enumerate(halves(rows))
         ]

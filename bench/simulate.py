@@ -28,6 +28,7 @@ from watersmeet.engine.spec import Settings
 from watersmeet.engine.task import Tally
 from watersmeet.local.join import LocalJoin
 from watersmeet.log.codec import decode_checked, encode_checked
+from watersmeet.log.descriptors import decode_told, encode_told
 from watersmeet.log.storage import Files
 from watersmeet.model.facts import BatchId
 from watersmeet.model.limits import Limits
@@ -178,18 +179,18 @@ def _batch(
     for (name, partition, part), executor in zip(parts, _placed(len(parts), executors, rng), strict=True):
         recorder.begin(INGEST, number)
         with running_on(executor, recorder):
-            descriptor = join.ingest(batch, name, part, partition)
+            descriptor = join.operator.ingest(batch, name, partition, join.arriving(name, part))
         # As spark/tasks.py sends it.
-        sent.append((type(descriptor), encode_checked(descriptor)))
+        sent.append(encode_told(descriptor))
         use.ingest.append(TaskUse(executor.number, recorder.end(), len(part) * recorder.scale))
-    use.shuffled_bytes = sum(len(content) for _, content in sent)
+    use.shuffled_bytes = sum(map(len, sent))
     settled, raced = [], _Raced()
     placed = _placed(cluster.tasks, executors, rng)
     # As on a cluster, where all tasks begin together: no task joins before all have agreed.
     for task, executor in enumerate(placed):
         recorder.begin(AGREE, number)
         recorder.races = task % (cluster.tasks // PLANNERS or 1) == 0
-        told = [decode_checked(kind, content, "a descriptor") for kind, content in sent]
+        told = [decode_told(content) for content in sent]
         with running_on(executor, recorder):
             if not recorder.races:
                 spec = join.operator.spec

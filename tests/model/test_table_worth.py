@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from tests.model.test_tables import Clock
+from tests.life import Clock, restarted
 from watersmeet import table
 from watersmeet.engine.operator import _KEPT
 from watersmeet.local.join import LocalJoin
@@ -133,7 +133,7 @@ def test_a_process_that_has_measured_nothing_goes_on_with_the_costs_of_the_plan_
     assert before.costs is not None
     # Another process has nothing of this one's memory.
     _KEPT.clear()
-    again = join.restarted()
+    again = restarted(join)
     (plan,) = run(again, clock, 1, first=21)
     assert plan.costs == before.costs
     assert plan.worth_rows == pytest.approx(before.worth_rows, abs=1)
@@ -153,7 +153,7 @@ def test_a_replay_repeats_its_decisions_whatever_was_measured_since(tmp_path, cl
         clock.read_s = read_s
         clock.now += 1
         _KEPT.clear()
-        join = join.restarted(at=21)
+        join = restarted(join, at=21)
         assert Counter(join.batch(s=rows).column("x").to_pylist()) == first
         found = plan_of(join)
         assert (found.costs, found.worth_rows, found.after) == (plan.costs, plan.worth_rows, plan.after)
