@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import random
 from dataclasses import replace
@@ -370,3 +371,61 @@ def test_facts_survive_an_arrow_file():
     assert from_file(Run, to_file(Run, []), "x")[0] == []
     nothing = [replace(one, stats=HotKeys()) for one in runs]
     assert from_file(Run, to_file(Run, nothing), "x")[0] == nothing
+
+
+class Watching(Counting):
+    """Checks, when a manifest is published, that all files that it names are there."""
+
+    def publish(self, path, content):
+        if path.startswith("manifests/"):
+            body = json.loads(content.partition(b"\n")[2])
+            named = [*body["statistics"], *([body["base"]["path"]] if body["base"] else [])]
+            missing = [name for name in named if not self._files.exists(name)]
+            assert not missing, f"{path} would name {missing}"
+            self.read_paths += named
+        return self._files.publish(path, content)
+
+
+def test_all_that_a_manifest_names_is_published_before_it(files):
+    watching = Watching(files)
+    life = Life(watching, 6)
+    for number in range(20):
+        life.batch(number, fresh=4)
+    assert any(path.startswith("bases/") for path in watching.read_paths)
+    assert any(path.startswith("statistics/") for path in watching.read_paths)
+
+
+def test_a_planner_that_lost_uses_the_places_of_the_winner(files):
+    """Its own file of statistics is garbage: a manifest that named it would lose them."""
+    life = Life(files, 8)
+    for number in range(4):
+        life.batch(number, fresh=4)
+    loser = Seen()
+    before = name_of(life.last)
+    batch = BatchId("q", "r", 4)
+
+    def decide(parent):
+        # The winner publishes meanwhile, with other runs.
+        life.batch(4, fresh=3)
+        return life.manifest(
+            4, parent, list(parent.live), [run(4, 900 + n, random.Random(n)) for n in range(5)]
+        )
+
+    found = agree(
+        files,
+        batch,
+        Start(0, "r", 0),
+        "one",
+        lambda: open_manifest(files, before, loser),
+        decide,
+        loser,
+        SMALL,
+    )
+    assert complete(files, loser, found) == life.last
+    life.seen = loser
+    for number in range(5, 12):
+        life.batch(number, fresh=2)
+        for info in files.entries("statistics"):
+            os.utime(files.root / "statistics" / info.name, (0, 0))
+        Cleaner(files).clean(life.last, retain=2, now_s=2e9)
+        assert read_manifest(files, name_of(life.last)) == life.last
