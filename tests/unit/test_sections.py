@@ -13,14 +13,16 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
+from watersmeet.engine.task import Tally, join_share
 from watersmeet.errors import CorruptFile
 from watersmeet.kernel.rows import MERGED_ROW_BYTES, Merged, Sections, Sorted, merge_sections, put_together
+from watersmeet.local.join import LocalJoin
 from watersmeet.log import sections
 from watersmeet.log.codec import decode_checked, encode_checked
 from watersmeet.log.files import LocalFiles
 from watersmeet.log.runs import RunReader, write_run
 from watersmeet.log.sections import SECTIONS
-from watersmeet.model.facts import FULL_RANGE, KeyRange, Receipt, Run
+from watersmeet.model.facts import FULL_RANGE, BatchId, KeyRange, Receipt, Run
 from watersmeet.model.limits import Limits
 
 SIZES = (3, 0, 5, 4, 8)
@@ -373,3 +375,52 @@ def test_two_attempts_over_the_same_sections_write_the_same_file(files):
     first, second = (write_run(files, "l", 0, "p00000", sectioned(kinds=tuple(KINDS))) for _ in range(2))
     assert first == second
     assert len(list(Path(files.root).rglob("*.arrow"))) == 1
+
+
+# --- Tasks of a grid ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("on", ["l.k = r.k", "abs(l.k - r.k) <= 1", "l.k <> r.k"])
+def test_a_damaged_section_fails_the_task_that_reads_it_and_no_other(tmp_path, by_section, on):
+    """Under (1, 4) each task reads a quarter of the right input, and all of the left one."""
+    schema = pa.schema({"k": pa.int64(), "id": pa.int64()})
+    join = LocalJoin(
+        {"l": schema, "r": schema},
+        on=on,
+        select=["l.id AS a", "r.id AS b"],
+        state=str(tmp_path / "state"),
+        tasks=4,
+        strategy="grid",
+        mapping=(1, 4),
+    )
+
+    def rows(count: int, seed: int) -> pa.Table:
+        return pa.table([np.random.default_rng(seed).integers(0, 30, count), np.arange(count)], schema=schema)
+
+    join.batch(l=rows(40, 1), r=rows(200, 2))
+    batch = BatchId(join.query, join.run, 1)
+    descriptors = [join.ingest(batch, "l", rows(50, 3))]
+    manifest = [join.operator.settle(batch, task, descriptors) for task in range(4)][-1]
+    files = LocalFiles(tmp_path / "state" / join.name / join.query)
+
+    def results(task: int) -> list[dict[str, Any]]:
+        found = join_share(RunReader(files), manifest, join.operator.spec, task, Tally())
+        return [row for part in found for row in part.to_pylist()]
+
+    whole = [results(task) for task in range(4)]
+    assert all(whole)
+    (run,) = (run for run in manifest.history if run.input == "r")
+    assert run.frame is not None and len(run.sections) == 4
+    path, starts = files.root / run.path, np.cumsum((0, *run.sections))
+    content = path.read_bytes()
+    for damaged_task in range(4):
+        flipped = bytearray(content)
+        flipped[run.frame.start + 8 * int(starts[damaged_task])] ^= 1
+        path.unlink()
+        path.write_bytes(bytes(flipped))
+        for task in range(4):
+            if task == damaged_task:
+                with pytest.raises(CorruptFile, match=f"the checksum of section {task} does not match"):
+                    results(task)
+            else:
+                assert results(task) == whole[task]
