@@ -316,6 +316,8 @@ class _KeptKeys:
         self._used: dict[_Wanted, int] = {}
         self._bytes = 0
         self._batch = 0
+        # The last batch in which keys were given up: once in a batch is enough.
+        self._swept = -1
         self._alive: frozenset[str] = frozenset()
 
     def get(self, wanted: _Wanted) -> MergedKeys | None:
@@ -327,7 +329,8 @@ class _KeptKeys:
     def has_room(self, rows: int) -> bool:
         """Whether the keys of some more rows may be kept. Gives up those that were not used of late."""
         need = rows * MERGED_ROW_BYTES
-        if self._bytes + need > self._limit:
+        if self._bytes + need > self._limit and self._swept != self._batch:
+            self._swept = self._batch
             for wanted in [one for one, batch in self._used.items() if batch < self._batch - 1]:
                 self._drop(wanted)
         return self._bytes + need <= self._limit
