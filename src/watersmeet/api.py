@@ -35,13 +35,16 @@ def join(
     memory: int | str | None = None,
     options: Mapping[str, object] | None = None,
 ) -> DataFrame:
-    """Join two DataFrames, streaming or batch, on any predicate in Spark SQL; or a DataFrame and a `wm.table`.
+    """Join DataFrames, streaming or batch: two on any predicate in Spark SQL, up to 16 on a key that all of them share;
+    or a DataFrame and a `wm.table`.
 
     Args:
-        inputs: two DataFrames by the names that `on` and `select` use for them, or one and a table.
+        inputs: the DataFrames by the names that `on` and `select` use for them, or one and a table.
         on: the predicate, such as `"l.k = r.k AND l.x < r.y + 3"` or `"abs(l.x - r.x) <= 5"`; `"true"` is a
-            cross join. Or a Python function that takes two record batches of equal length, the left and the right
-            rows of candidate pairs, and returns one boolean for each pair.
+            cross join. Three or more inputs are joined on a key that all share, such as
+            `"a.k = b.k AND b.k = c.k"`, and on any further conditions. For two inputs also a Python function that
+            takes two record batches of equal length, the left and the right rows of candidate pairs, and returns
+            one boolean for each pair.
         select: the output columns, such as `["l.id", "r.y - l.x AS gap"]`. Only the columns that these and the
             predicate need are read and stored. Without it each input is returned whole, as one struct column.
         state: a directory or URI for the durable state, reachable by every executor. Default: the setting

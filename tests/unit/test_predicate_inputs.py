@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import pytest
 
-from watersmeet.engine.compile import compile_join
 from watersmeet.errors import PredicateError, UsageError
 from watersmeet.model.expression import Predicate
 from watersmeet.model.types import INT, Schema, parse_type
@@ -75,12 +74,6 @@ def test_a_window_needs_one_kind_of_time_for_all_inputs():
     assert found is not None and found[1] == time
     with pytest.raises(UsageError, match=r"a\.ts is of type timestamp, c\.k of type int"):
         parse_window("10 minutes", time | {"c": "k"}, None, SCHEMAS)
-
-
-def test_the_engine_joins_two():
-    predicate = parse_predicate("a.k = b.k AND b.k = c.k", SCHEMAS)
-    with pytest.raises(PredicateError, match="two inputs, got a, b, c"):
-        compile_join(predicate, None, SCHEMAS, ansi=True)
 
 
 def test_one_input_is_no_join():

@@ -1,7 +1,7 @@
 """Choose the strategy of a join, with the reason: what `strategy="auto"` means, and what fits which predicate.
 
     kind of join        streams        batches
-    equality            hypercube      Spark's own join
+    equality            hypercube      Spark's own join (with three or more inputs, its joins in a chain)
     band, inequality    range          range if a state directory is set, else Spark's own join
     anything else       grid           Spark's own join; grid for a Python function
 
@@ -45,7 +45,9 @@ def strategies() -> tuple[str, ...]:
     return (AUTO, *(name for name, scheme in SCHEMES.items() if Order.PAGE not in scheme.orders), SPARK)
 
 
-def choose(requested: str, order: str, *, calls: bool, streaming: bool, has_place: bool) -> Choice:
+def choose(
+    requested: str, order: str, *, inputs: int = 2, calls: bool, streaming: bool, has_place: bool
+) -> Choice:
     """Choose the strategy of a join whose runs have this order. Raise UsageError if the requested one does not fit.
 
     `calls` says that the condition is a Python function, which Spark's own join cannot call.
@@ -59,9 +61,15 @@ def choose(requested: str, order: str, *, calls: bool, streaming: bool, has_plac
             raise UsageError('strategy="spark" is for batch inputs: leave it out for streams')
         if calls:
             raise UsageError('strategy="spark" cannot call a Python function as a condition: use "grid"')
-    elif order not in SCHEMES[requested].orders:
-        fitting = " or ".join(f'"{name}"' for name, scheme in SCHEMES.items() if order in scheme.orders)
-        raise UsageError(f'strategy="{requested}" needs {SCHEMES[requested].needs}: use {fitting}')
+    elif order not in SCHEMES[requested].orders or inputs > SCHEMES[requested].most_inputs:
+        scheme = SCHEMES[requested]
+        needs = scheme.needs if order not in scheme.orders else f"two inputs, and this join has {inputs}"
+        fitting = " or ".join(
+            f'"{name}"'
+            for name, other in SCHEMES.items()
+            if order in other.orders and inputs <= other.most_inputs
+        )
+        raise UsageError(f'strategy="{requested}" needs {needs}: use {fitting}')
     return Choice(requested, "you asked for it")
 
 

@@ -1,7 +1,8 @@
 """Compile a parsed predicate to a runnable join: what arrives, what is stored, what the kernel checks.
 
-A join has one of three kinds: equality of keys, a band of one value of each input, or any other condition. Equality
-finds partners fastest, then a band. The fastest kind that the predicate allows is taken.
+A join of two inputs has one of three kinds: equality of keys, a band of one value of each input, or any other
+condition. Equality finds partners fastest, then a band. The fastest kind that the predicate allows is taken. A join of
+more inputs is by equality: of a key that all inputs share.
 
 Three decisions are made here, once, for both drivers:
 
@@ -20,12 +21,13 @@ from dataclasses import dataclass, replace
 
 from watersmeet.engine.fingerprint import fingerprint
 from watersmeet.engine.spec import Join
-from watersmeet.errors import PredicateError
+from watersmeet.errors import PredicateError, UsageError
 from watersmeet.kernel.emit import OutputColumn
 from watersmeet.kernel.evaluate import may_raise, supports
 from watersmeet.kernel.keys import fits_word
 from watersmeet.kernel.lookup import LookupJoin
 from watersmeet.kernel.match import BandJoin, EquiJoin
+from watersmeet.kernel.multi import MultiJoin
 from watersmeet.kernel.theta import Condition, ThetaJoin
 from watersmeet.model import facts
 from watersmeet.model.expression import (
@@ -34,6 +36,7 @@ from watersmeet.model.expression import (
     Column,
     Expression,
     Guard,
+    KeyClass,
     KeyPair,
     KeySide,
     Predicate,
@@ -44,6 +47,10 @@ from watersmeet.model.expression import (
 )
 from watersmeet.model.types import INT, Schema, SqlType
 from watersmeet.predicate import check_reads_every_input, key_reads_zone, reads_zone
+from watersmeet.predicate.graph import JoinGraph, check_connected, join_graph
+
+# Sides that must be equal: of two inputs, or of all.
+Keyed = KeyPair | KeyClass
 
 # Prefix of the columns that we add. Inputs must not use it.
 RESERVED_PREFIX = "__wm_"
@@ -107,15 +114,22 @@ def compile_join(
 ) -> Compiled:
     """Compile a join by text. `zone` is the normalised time zone of the session, or empty if unknown."""
     check_names(schemas)
-    check_reads_every_input(predicate)
-    if predicate.keys:
-        keys, compiled = predicate.keys, _compile_equality(predicate, selected, schemas, ansi)
-    elif predicate.bands:
-        (band,) = predicate.bands
-        keys = (KeyPair((band.left, band.right), band.type),)
-        compiled = _compile_band(predicate, band, selected, schemas, ansi)
+    keys: Sequence[Keyed]
+    if len(schemas) > 2:
+        graph = shared_key_graph(predicate)
+        keys, conjuncts = graph.classes, list(graph.conjuncts)
+        compiled = _compile_equality(predicate, keys, conjuncts, selected, schemas, ansi)
     else:
-        keys, compiled = (), _compile_any(predicate, selected, schemas, ansi)
+        check_reads_every_input(predicate)
+        if predicate.keys:
+            keys, conjuncts = predicate.keys, _conjuncts(predicate.residual)
+            compiled = _compile_equality(predicate, keys, conjuncts, selected, schemas, ansi)
+        elif predicate.bands:
+            (band,) = predicate.bands
+            keys = (KeyPair((band.left, band.right), band.type),)
+            compiled = _compile_band(predicate, band, selected, schemas, ansi)
+        else:
+            keys, compiled = (), _compile_any(predicate, selected, schemas, ansi)
     sides = [(side, pair.type) for pair in keys for side in pair.sides]
     recorded = recorded_zone(zone, sides, compiled.guards)
     return replace(compiled, signature=replace(compiled.signature, zone=recorded))
@@ -126,6 +140,10 @@ def compile_callable(
 ) -> Compiled:
     """Compile a join whose condition is the user's function, which sees every column of both inputs."""
     check_names(schemas)
+    if len(schemas) > 2:
+        raise UsageError(
+            f"a Python function decides over two inputs, and this join has {len(schemas)}: give on= as text"
+        )
     left, right = schemas
     output = output_columns((left, right), (), selected, schemas)
     inputs = tuple(
@@ -142,41 +160,57 @@ def compile_callable(
     )
 
 
+def shared_key_graph(predicate: Predicate) -> JoinGraph:
+    """The join graph, with the keys that all inputs share; every other equality is a conjunct."""
+    graph = join_graph(predicate)
+    check_connected(graph, predicate.text)
+    if not graph.shared:
+        raise PredicateError(
+            f"no key is shared by all of {', '.join(graph.inputs)}",
+            predicate.text,
+            hint="three or more inputs are joined on one key, such as a.k = b.k AND b.k = c.k, compared in one type; "
+            "chain joins of two inputs for other conditions",
+        )
+    return graph.with_classes(graph.shared)
+
+
 def _compile_equality(
-    predicate: Predicate, selected: Sequence[Selected] | None, schemas: dict[str, Schema], ansi: bool
+    predicate: Predicate,
+    equal: Sequence[Keyed],
+    conjuncts: list[Expression],
+    selected: Sequence[Selected] | None,
+    schemas: dict[str, Schema],
+    ansi: bool,
 ) -> Compiled:
-    nested = any(pair.type.nested for pair in predicate.keys)
-    exact = len(predicate.keys) == 1 and fits_word(_stored_type(predicate.keys[0].type))
-    kernel, spark = share_residual(predicate.residual)
+    nested = any(one.type.nested for one in equal)
+    exact = len(equal) == 1 and fits_word(_stored_type(equal[0].type))
+    kernel, spark = share_residual(conjuncts)
     spark_checks = nested or bool(spark)
     checked = predicate.columns if spark_checks else ()
     output = output_columns(predicate.inputs, checked, selected, schemas)
-    keys = {name: _keys_of(predicate, name) for name in predicate.inputs} if not nested else {}
-    verify = (
-        ()
-        if exact or nested
-        else tuple(
-            (left.column, right.column)
-            for left, right in zip(*(keys[n] for n in predicate.inputs), strict=True)
-        )
-    )
+    keys = {name: _keys_of(equal, name) for name in predicate.inputs} if not nested else {}
+    verify: tuple[tuple[str, ...], ...] = ()
+    if not exact and not nested:
+        lines = zip(*(keys[name] for name in predicate.inputs), strict=True)
+        verify = tuple(tuple(key.column for key in line) for line in lines)
     inputs = tuple(
-        input_spec(name, schemas[name], output, kernel, keys.get(name, ()), [pair[place] for pair in verify])
+        input_spec(name, schemas[name], output, kernel, keys.get(name, ()), [line[place] for line in verify])
         for place, name in enumerate(predicate.inputs)
     )
+    kind = EquiJoin if len(predicate.inputs) == 2 else MultiJoin
     signature = facts.JoinSignature(
         inputs=inputs,
         predicate=predicate.canonical,
-        key_types=tuple(str(pair.type) for pair in predicate.keys),
+        key_types=tuple(str(one.type) for one in equal),
         compared="word" if exact else "spark-hash" if nested else "hash",
-        sides=sides_of(predicate.keys),
+        sides=sides_of(equal),
     )
     return Compiled(
         signature=signature,
-        join=EquiJoin(verify=verify, residual=conjunction(kernel), output=output, ansi=ansi),
+        join=kind(verify=verify, residual=conjunction(kernel), output=output, ansi=ansi),
         arriving={spec.name: arriving_columns(spec, schemas[spec.name]) for spec in inputs},
         computed=tuple(key.computed for name in keys for key in keys[name] if key.computed),
-        hashed=_hashed(predicate) if nested else (),
+        hashed=_hashed(equal, predicate.inputs) if nested else (),
         spark_checks=spark_checks,
         guards=predicate.guards,
     )
@@ -189,7 +223,7 @@ def _compile_band(
     schemas: dict[str, Schema],
     ansi: bool,
 ) -> Compiled:
-    kernel, spark = share_residual(band.residual)
+    kernel, spark = share_residual(_conjuncts(band.residual))
     output = output_columns(predicate.inputs, predicate.columns if spark else (), selected, schemas)
     pair = KeyPair((band.left, band.right), band.type)
     keys = {side.input: settle_key(side.input, 0, pair, side) for side in pair.sides}
@@ -213,7 +247,7 @@ def _compile_band(
 def _compile_any(
     predicate: Predicate, selected: Sequence[Selected] | None, schemas: dict[str, Schema], ansi: bool
 ) -> Compiled:
-    kernel, spark = share_residual(predicate.residual)
+    kernel, spark = share_residual(_conjuncts(predicate.residual))
     output = output_columns(predicate.inputs, predicate.columns if spark else (), selected, schemas)
     inputs = tuple(
         input_spec(name, schemas[name], output, kernel, (), (), order=facts.Order.ARRIVAL)
@@ -231,20 +265,21 @@ def _compile_any(
 
 
 def check_names(schemas: dict[str, Schema]) -> None:
-    if len(schemas) != 2:
-        raise PredicateError(f"a join has two inputs, got {', '.join(schemas)}", hint="join two at a time")
     for name, schema in schemas.items():
         for column in schema:
             if column.startswith(RESERVED_PREFIX):
                 raise PredicateError(f"input {name}: the column name {column} is reserved; rename it")
 
 
-def share_residual(residual: Expression | None) -> tuple[list[Expression], list[Expression]]:
-    """Split the residual into the conjuncts that the kernel takes and those that it leaves to Spark.
+def _conjuncts(residual: Expression | None) -> list[Expression]:
+    return conjuncts_of(residual) if residual is not None else []
+
+
+def share_residual(conjuncts: Sequence[Expression]) -> tuple[list[Expression], list[Expression]]:
+    """Split what is left of a predicate into the conjuncts that the kernel takes and those that it leaves to Spark.
 
     If any is left to Spark, conjuncts that can raise are left too: the one that is left may guard them.
     """
-    conjuncts = conjuncts_of(residual) if residual is not None else []
     kernel = [part for part in conjuncts if supports(part)]
     if len(kernel) < len(conjuncts):
         kernel = [part for part in kernel if not may_raise(part)]
@@ -280,18 +315,16 @@ def recorded_zone(zone: str, sides: Iterable[tuple[KeySide, SqlType]], guards: I
     return zone if decided or any(reads_zone(guard.expression) for guard in guards) else ""
 
 
-def sides_of(pairs: Iterable[KeyPair]) -> tuple[str, ...]:
+def sides_of(equal: Iterable[Keyed]) -> tuple[str, ...]:
     """The SQL of the order keys, as the signature records it."""
-    return tuple(" : ".join(side.sql for side in pair.sides) for pair in pairs)
+    return tuple(" : ".join(side.sql for side in one.sides) for one in equal)
 
 
-def _keys_of(predicate: Predicate, name: str) -> tuple[_Key, ...]:
-    return tuple(
-        settle_key(name, number, pair, pair.side(name)) for number, pair in enumerate(predicate.keys)
-    )
+def _keys_of(equal: Iterable[Keyed], name: str) -> tuple[_Key, ...]:
+    return tuple(settle_key(name, number, one, one.side(name)) for number, one in enumerate(equal))
 
 
-def settle_key(name: str, number: int, pair: KeyPair, side: KeySide) -> _Key:
+def settle_key(name: str, number: int, pair: Keyed, side: KeySide) -> _Key:
     """Use a plain column as it is if the kernel can widen it, otherwise have the key computed."""
     own = side.expression.type
     widens = (
@@ -345,10 +378,10 @@ def arriving_columns(spec: facts.InputSpec, schema: Schema) -> tuple[str, ...]:
     return tuple(column for column in schema if column in needed)
 
 
-def _hashed(predicate: Predicate) -> tuple[HashedKeys, ...]:
+def _hashed(equal: Sequence[Keyed], inputs: Sequence[str]) -> tuple[HashedKeys, ...]:
     hashed = []
-    for name in predicate.inputs:
-        sides = [(pair.type, pair.side(name)) for pair in predicate.keys]
+    for name in inputs:
+        sides = [(one.type, one.side(name)) for one in equal]
         # Nested types need no cast: only their field names differ. Other values are hashed in the compared type.
         sql = tuple(side.sql if kind.nested else f"CAST({side.sql} AS {kind})" for kind, side in sides)
         types = tuple(side.expression.type if kind.nested else kind for kind, side in sides)

@@ -34,6 +34,7 @@ from watersmeet.model.expression import (
     Selected,
     columns_of,
     conjunction,
+    conjuncts_of,
 )
 from watersmeet.model.types import BOOLEAN, Schema
 from watersmeet.schemes.table.plan import TableScheme
@@ -63,8 +64,9 @@ def compile_lookup(
     pairs = [_Pair(pair.side(stream), pair.side(table.name), pair) for pair in predicate.keys]
     chosen = [_pair_of(key, pairs, table, stream, predicate) for key in table.keys]
     rest = [one.condition for one in pairs if one not in chosen]
-    residual = conjunction([*rest, *([predicate.residual] if predicate.residual is not None else [])])
-    kernel, spark = share_residual(residual)
+    kernel, spark = share_residual(
+        [*rest, *(conjuncts_of(predicate.residual) if predicate.residual is not None else ())]
+    )
     if spark and left:
         raise PredicateError(
             'how="left" keeps rows without a partner, so the join itself must evaluate the whole predicate, but only '

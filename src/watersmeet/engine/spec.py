@@ -9,6 +9,7 @@ from typing import Any
 from watersmeet.engine.kept_table import TableSpec
 from watersmeet.kernel.lookup import LookupJoin
 from watersmeet.kernel.match import BandJoin, EquiJoin
+from watersmeet.kernel.multi import MultiJoin
 from watersmeet.kernel.theta import ThetaJoin
 from watersmeet.log.clean import GRACE_S
 from watersmeet.log.storage import STATE_MODE, Storage
@@ -19,7 +20,7 @@ from watersmeet.schemes.hash import Hash
 from watersmeet.schemes.scheme import Scheme
 
 # The kernels that join the rows a task reads.
-Join = EquiJoin | BandJoin | ThetaJoin
+Join = EquiJoin | BandJoin | ThetaJoin | MultiJoin
 
 # Incoming rows that one ingest task holds before it writes a run. While they are sorted they are in memory up to three
 # times: received, concatenated and sorted.

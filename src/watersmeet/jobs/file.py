@@ -121,7 +121,9 @@ class _Reader:
     def _inputs(self, tables: dict[str, Any]) -> tuple[Source | TableSource, ...]:
         found = tables.get("inputs", {})
         if not isinstance(found, dict) or len(found) < 2:
-            raise ConfigError(f"{self._file.name} needs two inputs, each in a table such as [inputs.o]")
+            raise ConfigError(
+                f"{self._file.name} needs two or more inputs, each in a table such as [inputs.o]"
+            )
         return tuple(self._input(name, values) for name, values in found.items())
 
     def _input(self, name: str, values: Any) -> Source | TableSource:

@@ -109,7 +109,8 @@ class Emission:
             if batch.num_rows:
                 yield batch
 
-    def _gathered(self, found: Candidates) -> pa.RecordBatch:
+    def passing(self, found: Candidates) -> Candidates:
+        """The candidates that pass all tests but that of the window."""
         for (one, key), (other, also) in self.verify:
             same = same_value(found[one].values(key), found[other].values(also))
             found = _kept(found, np.flatnonzero(pc.fill_null(same, False)))
@@ -121,6 +122,10 @@ class Emission:
                 return take(picked.rows.column(column.name), picked.at[alive])
 
             found = _kept(found, surviving(self.residual, read, rows, ansi=self.ansi))
+        return found
+
+    def _gathered(self, found: Candidates) -> pa.RecordBatch:
+        found = self.passing(found)
         arrays = [found[c.input].values(c.column) for c in self.output]
         return pa.RecordBatch.from_arrays(arrays, names=[c.name for c in self.output])
 
@@ -156,8 +161,15 @@ def _kept(found: Candidates, keep: Indices) -> Candidates:
 
 
 def _close(found: Candidates, width: int) -> Candidates:
-    for one, other in itertools.combinations(found, 2):
-        times, others = (found[name].rows.column(AT).to_numpy().take(found[name].at) for name in (one, other))
+    for name in list(found)[1:]:
+        found = close_to(found, name, width)
+    return found
+
+
+def close_to(found: Candidates, name: str, width: int) -> Candidates:
+    """The candidates whose row of one input is within the window of the rows of the inputs before it."""
+    for other in itertools.takewhile(lambda other: other != name, found):
+        times, others = (found[one].rows.column(AT).to_numpy().take(found[one].at) for one in (other, name))
         found = _kept(found, np.flatnonzero(close_times(times, others, width)))
     return found
 

@@ -193,7 +193,7 @@ class EquiJoin:
     `verify` lists the key columns, the first input's first, to compare where the order key is only a hash.
     """
 
-    verify: tuple[tuple[str, str], ...]
+    verify: tuple[tuple[str, ...], ...]
     residual: Expression | None
     output: tuple[OutputColumn, ...]
     ansi: bool = True
@@ -305,13 +305,14 @@ def _rows_of_block(
 def _share_a_key(sides: dict[str, pa.RecordBatch], emission: Emission) -> bool:
     """Whether rows of one hash also have one key; decided without looking at the pairs."""
     return all(
-        _all_same(sides[one].column(key), sides[other].column(also)[0])
-        and _all_same(sides[other].column(also), sides[one].column(key)[0])
+        all_same(sides[one].column(key), sides[other].column(also)[0])
+        and all_same(sides[other].column(also), sides[one].column(key)[0])
         for (one, key), (other, also) in emission.verify
     )
 
 
-def _all_same(column: pa.Array, value: pa.Scalar) -> bool:
+def all_same(column: pa.Array, value: pa.Scalar) -> bool:
+    """Whether all values of a key column equal one value."""
     return bool(pc.all(pc.fill_null(same_value(column, value), False)).as_py())
 
 

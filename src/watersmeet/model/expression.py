@@ -100,6 +100,21 @@ class KeyPair:
         return next(side for side in self.sides if side.input == input_)
 
 
+@dataclass(frozen=True, slots=True)
+class KeyClass:
+    """Sides of different inputs, in the order of the inputs, that are all equal, and the type of every comparison."""
+
+    sides: tuple[KeySide, ...]
+    type: SqlType
+
+    @property
+    def inputs(self) -> tuple[str, ...]:
+        return tuple(side.input for side in self.sides)
+
+    def side(self, input_: str) -> KeySide:
+        return next(side for side in self.sides if side.input == input_)
+
+
 # The largest decimal whose unscaled value always fits 64 bits.
 WORD_DIGITS = 18
 

@@ -12,6 +12,9 @@ from typing import ClassVar
 from watersmeet.model.closed import ClosedSet
 from watersmeet.model.window import Window
 
+# The inputs of a join, at most. Every input has its own source, ingest and runs; joins of more are a design mistake.
+MOST_INPUTS = 16
+
 # Order keys are unsigned 64-bit; a range is half open, so its end may be one past the last key.
 KEY_SPACE = 1 << 64
 

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
-from watersmeet.model.facts import KeyRange, SchemePlan
+from watersmeet.model.facts import MOST_INPUTS, KeyRange, SchemePlan
 from watersmeet.schemes.balance import even_ranges
 from watersmeet.schemes.hypercube.hot_keys import HotKeys, list_hot_keys
 from watersmeet.schemes.scheme import BatchFacts, NewRun, Scheme, Share, Slice, check_ranges, share_of
@@ -29,6 +29,7 @@ class Hash(Scheme[HashPlan]):
     name: ClassVar[str] = "hash"
     plan_type = HashPlan
     stats_type = HotKeys
+    most_inputs = MOST_INPUTS
 
     def describe(self, run: NewRun, tasks: int) -> HotKeys:
         return list_hot_keys(run, tasks)

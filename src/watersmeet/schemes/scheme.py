@@ -209,6 +209,8 @@ class Scheme(ABC, Generic[AnyPlan]):
         "cannot be a key)"
     )
     arguments: ClassVar[tuple[str, ...]] = ()
+    # The inputs that it can share out: two if its matrix has two sides.
+    most_inputs: ClassVar[int] = 2
     # Whether runs are merged. False if no row stays for long.
     merges: ClassVar[bool] = True
 

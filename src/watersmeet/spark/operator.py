@@ -17,6 +17,8 @@ idle, and waiting rows would wait for the next ones.
 from __future__ import annotations
 
 import functools
+import itertools
+import operator
 import re
 import time
 import uuid
@@ -31,7 +33,7 @@ from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.types import StructField, StructType
 
 from watersmeet.config import read_session, session_lookup
-from watersmeet.engine.build import BuiltJoin, OpenedTable, ParsedJoin, build, parse
+from watersmeet.engine.build import BuiltJoin, OpenedTable, ParsedJoin, build, check_number, parse
 from watersmeet.engine.choose import choose_lookup
 from watersmeet.engine.fingerprint import warn_if_code_changed
 from watersmeet.engine.kept_table import kept_while_rows_wait
@@ -43,7 +45,7 @@ from watersmeet.log.files import open_files
 from watersmeet.log.probe import probe
 from watersmeet.model.facts import JoinSignature
 from watersmeet.model.types import Schema, parse_type
-from watersmeet.model.window import DATE, FARTHEST, TIMESTAMP, TIMESTAMP_NTZ
+from watersmeet.model.window import DATE, FARTHEST, TIMESTAMP, TIMESTAMP_NTZ, Window
 from watersmeet.schemes.table.facts import TableVersion
 from watersmeet.spark.frames import ingested, joined, quoted, refused, schema_of
 from watersmeet.spark.heartbeat import heartbeat
@@ -84,24 +86,31 @@ def join_inputs(inputs: Inputs, options: JoinOptions) -> DataFrame:
 
 def check_inputs(inputs: Inputs) -> list[str]:
     """Refuse what cannot be joined; the names of the tables."""
-    if not isinstance(inputs, Mapping) or len(inputs) != 2:
+    if not isinstance(inputs, Mapping):
         raise UsageError(
-            'join takes two inputs by name, such as wm.join({"l": left, "r": right}, on="l.k = r.k")'
+            'join takes its inputs by name, such as wm.join({"l": left, "r": right}, on="l.k = r.k")'
         )
+    check_number(inputs)
     for name, frame in inputs.items():
         if not isinstance(name, str) or not _NAME.fullmatch(name):
             raise UsageError(f"the input name {name!r} cannot be used in SQL: use letters, digits and '_'")
         if not hasattr(frame, "mapInArrow") and not isinstance(frame, Table):
             raise UsageError(f"input {name} is a {type(frame).__name__}, not a Spark DataFrame or a wm.table")
     tables = [name for name, frame in inputs.items() if isinstance(frame, Table)]
+    if tables and len(inputs) > 2:
+        raise UsageError(
+            f"input {tables[0]} is a table, and this join has {len(inputs)} inputs: join it with one stream first"
+        )
     if len(tables) > 1:
         raise UsageError(f"inputs {' and '.join(tables)} are both tables: one of them must be a DataFrame")
     streaming = {name: frame.isStreaming for name, frame in inputs.items() if not isinstance(frame, Table)}
     if len(set(streaming.values())) > 1:
-        still = next(name for name, moves in streaming.items() if not moves)
+        still, moving = (
+            next(name for name, is_ in streaming.items() if is_ is moves) for moves in (False, True)
+        )
         raise UsageError(
-            f"input {still} is not streaming and the other one is: make it a table, wm.table({still}, key=...), or "
-            "read both as streams, or both as batches"
+            f"input {still} is not streaming and {moving} is: make it a table, wm.table({still}, key=...), or read "
+            "all inputs as streams, or all as batches"
         )
     return tables
 
@@ -187,10 +196,14 @@ def _coming_out(table: StructType, options: JoinOptions) -> StructType:
 
 
 def _join_batches(inputs: Mapping[str, DataFrame], on: str, built: BuiltJoin) -> DataFrame:
-    """Join two batch DataFrames with Spark's own join, with the same output columns."""
-    left, right = (frame.alias(name) for name, frame in inputs.items())
+    """Join batch DataFrames with Spark's own joins, with the same output columns.
+
+    Spark's optimiser moves each conjunct to the first join of the chain that has all inputs it reads.
+    """
+    aliased = (frame.alias(name) for name, frame in inputs.items())
     try:
-        joined = left.join(right, _with_window(F.expr(on), built.compiled.signature))
+        together = functools.reduce(DataFrame.crossJoin, aliased)
+        joined = together.where(_with_window(F.expr(on), built.compiled.signature))
         if built.selected is not None:
             return joined.select(*(F.expr(item.text).alias(item.name) for item in built.selected))
     except AnalysisException as error:
@@ -203,17 +216,22 @@ def _with_window(condition: Column, signature: JoinSignature) -> Column:
     window = signature.window
     if window is None:
         return condition
-    left, right = (F.col(f"{spec.name}.{quoted(spec.time or '')}") for spec in signature.inputs)
+    times = [F.col(f"{spec.name}.{quoted(spec.time or '')}") for spec in signature.inputs]
+    close = (_close(window, one, other) for one, other in itertools.combinations(times, 2))
+    return functools.reduce(operator.and_, close, condition)
+
+
+def _close(window: Window, left: Column, right: Column) -> Column:
     if window.of == DATE:
-        return condition & (F.abs(F.datediff(left, right)) <= window.width)
+        return F.abs(F.datediff(left, right)) <= window.width
     if window.of == TIMESTAMP_NTZ:
         # Without a zone a difference is exact; with one it would be that of the local times.
         width = f"INTERVAL '{window.width // 1_000_000}.{window.width % 1_000_000:06d}' SECOND"
-        return condition & (F.abs(left - right) <= F.expr(width))
+        return F.abs(left - right) <= F.expr(width)
     at = [F.unix_micros(time) if window.of == TIMESTAMP else time.cast("bigint") for time in (left, right)]
     near = at[0].between(-FARTHEST, FARTHEST) & at[1].between(-FARTHEST, FARTHEST)
     apart = at[0].cast("decimal(20,0)") - at[1].cast("decimal(20,0)")
-    return condition & near & (F.abs(apart) <= window.width)
+    return near & (F.abs(apart) <= window.width)
 
 
 def _check_sendable(condition: Condition) -> None:

@@ -38,7 +38,7 @@ from typing import ClassVar
 import numpy as np
 import numpy.typing as npt
 
-from watersmeet.model.facts import KeyRange
+from watersmeet.model.facts import MOST_INPUTS, KeyRange
 from watersmeet.model.figures import bounds, count
 from watersmeet.schemes.balance import even_ranges
 from watersmeet.schemes.hypercube.allot import (
@@ -106,6 +106,7 @@ class Hypercube(Scheme[CubePlan]):
     name: ClassVar[str] = "hypercube"
     plan_type = CubePlan
     stats_type = HotKeys
+    most_inputs = MOST_INPUTS
 
     def describe(self, run: NewRun, tasks: int) -> HotKeys:
         return list_hot_keys(run, tasks)

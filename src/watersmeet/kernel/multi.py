@@ -1,0 +1,397 @@
+"""Join any number of inputs on one shared key, without an intermediate result.
+
+Source: the symmetric m-way join of Liu, Zhu, Rundensteiner 2006 (State-intensive queries, section 2), over sorted runs.
+With the inputs in any one order, a batch owes for each input i
+
+    fresh i   x   all rows of the inputs before i   x   old rows of the inputs after i
+
+and nothing else. A combination of rows comes out in the batch of its latest rows, in the term of the last input that
+has a fresh row in it: exactly once. With two inputs it is the rule of match.py.
+
+Two steps keep the cost of a batch to its fresh rows and its results:
+
+1. *Intersect.* Only keys with a fresh row can have results. They are looked up in the runs of every input, the one with
+   the fewest rows first, and a key that some input lacks is dropped at once: it costs a binary search and no product.
+2. *Expand.* The rows of the keys that are left are gathered once for all terms, old before fresh, and bound input by
+   input as positions, depth first in bounded pieces: memory does not follow the fan-out. A test is made as soon as all
+   inputs that it reads are bound; one that may raise waits for the last, as another may guard it.
+
+Where a key has many combinations and nothing is left to test, the last input is crossed with the combinations of the
+others as a block (`emit.cross`).
+
+Every row that is gathered is in a result, unless a test rejects it. The rows of a single key are gathered in pieces if
+they do not fit the memory of a piece.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+import pyarrow as pa
+
+from watersmeet.kernel.emit import (
+    Candidates,
+    Emission,
+    OutputColumn,
+    Picked,
+    close_to,
+    cross,
+    rows_crossed,
+    rows_together,
+)
+from watersmeet.kernel.evaluate import may_raise
+from watersmeet.kernel.keys import Indices, Keys, Mask
+from watersmeet.kernel.match import Matches, Side, all_same, expand, matches_of
+from watersmeet.kernel.rows import Sorted, mean_row_bytes, take_rows
+from watersmeet.model.expression import Expression, columns_of, conjunction, conjuncts_of, inputs_of
+from watersmeet.model.limits import DEFAULT_LIMITS, Limits
+from watersmeet.model.window import AT
+
+# Stands for all inputs but one where their combinations are a side of a cross product. No input has this name.
+_OTHERS = "*"
+
+
+@dataclass(frozen=True, slots=True)
+class MultiJoin:
+    """Combinations of rows, one of each input, with equal order keys for which `residual` is true.
+
+    `verify` has a line for each key that must be compared because the order key is only a hash: its column in each
+    input, in the order of the sides.
+    """
+
+    verify: tuple[tuple[str, ...], ...]
+    residual: Expression | None
+    output: tuple[OutputColumn, ...]
+    ansi: bool = True
+
+    def results(
+        self, sides: tuple[Side, ...], within: int | None, limits: Limits = DEFAULT_LIMITS
+    ) -> Iterator[pa.RecordBatch]:
+        """All results that the fresh rows of the sides owe, in bounded batches.
+
+        With `within`, only combinations whose window times are all at most that far apart come out.
+        """
+        read = {side.name: self._read(side.name, place, within) for place, side in enumerate(sides)}
+        keys = {side.name: tuple(line[place] for line in self.verify) for place, side in enumerate(sides)}
+        for parts in owed_parts(sides, read, limits):
+            yield from self._expanded(parts, keys, within, limits)
+
+    def _read(self, name: str, place: int, within: int | None) -> list[str]:
+        """The columns that are needed of an input."""
+        residual = columns_of(self.residual) if self.residual is not None else ()
+        return list(
+            dict.fromkeys(
+                [
+                    *(c.column for c in self.output if c.input == name),
+                    *(line[place] for line in self.verify),
+                    *(c.name for c in residual if c.input == name),
+                    *([AT] if within is not None else ()),
+                ]
+            )
+        )
+
+    def _expanded(
+        self, parts: Sequence[Part], keys: dict[str, tuple[str, ...]], within: int | None, limits: Limits
+    ) -> Iterator[pa.RecordBatch]:
+        """All results of some parts, one of each input."""
+        met: Mask = np.all([part.count > 0 for part in parts], axis=0)
+        if self.residual is None and within is None:
+            combinations = np.prod([part.count.astype(np.float64) for part in parts], axis=0)
+            for key in np.flatnonzero(combinations >= limits.heavy_pairs).tolist():
+                blocks = self._blocks([part.of(key) for part in parts], keys, limits)
+                if blocks is not None:
+                    met[key] = False
+                    yield from blocks
+        if met.any():
+            # The largest last: what is bound last is walked in stretches.
+            parts = sorted(parts, key=lambda part: int(part.count[met].sum()))
+            steps = self._steps([part.name for part in parts], keys, within, limits)
+            yield from _bind(
+                parts, steps, np.flatnonzero(met), {}, rows_together(limits, *(p.rows for p in parts))
+            )
+
+    def _steps(
+        self, order: Sequence[str], keys: dict[str, tuple[str, ...]], within: int | None, limits: Limits
+    ) -> list[Step]:
+        left = conjuncts_of(self.residual) if self.residual is not None else []
+        steps = []
+        for place, name in enumerate(order):
+            bound, last = set(order[: place + 1]), place == len(order) - 1
+            now = [part for part in left if last or (inputs_of(part) <= bound and not may_raise(part))]
+            left = [part for part in left if part not in now]
+            first = order[0]
+            verify = tuple(
+                ((first, one), (name, other)) for one, other in zip(keys[first], keys[name], strict=True)
+            )
+            emission = Emission(
+                self.output if last else (),
+                conjunction(now),
+                self.ansi,
+                verify if place else (),
+                limits=limits,
+            )
+            steps.append(Step(emission, within if place else None))
+        return steps
+
+    def _blocks(
+        self, parts: Sequence[Part], keys: dict[str, tuple[str, ...]], limits: Limits
+    ) -> Iterator[pa.RecordBatch] | None:
+        """All combinations of one key as blocks: its rows of one input, and the combinations of the others.
+
+        None if rows of one hash have different keys, or are so wide that each result must be weighed.
+        """
+        *others, last = sorted(parts, key=lambda part: part.rows.num_rows)
+        outer = tuple(c for c in self.output if c.input != last.name)
+        limit = rows_crossed(limits, *(part.rows for part in parts))
+        if not outer or not limit or not _one_value(parts, keys):
+            return None
+        output = [c if c.input == last.name else OutputColumn(_OTHERS, c.name, c.name) for c in self.output]
+        steps = [Step(Emission(outer if part is others[-1] else (), limits=limits)) for part in others]
+        return (
+            result
+            for block in _bind(others, steps, np.zeros(1, np.int64), {}, limits.output_rows)
+            for result in cross(
+                {_OTHERS: block, last.name: last.rows}, output, limit, limits.least_tiled_rows
+            )
+        )
+
+
+def _one_value(parts: Sequence[Part], keys: dict[str, tuple[str, ...]]) -> bool:
+    """Whether all rows of the parts, which share a hash, also share the key."""
+    values = [parts[0].rows.column(column)[0] for column in keys[parts[0].name]]
+    return all(
+        all_same(part.rows.column(column), value)
+        for part in parts
+        for column, value in zip(keys[part.name], values, strict=True)
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """Rows of one input by key: those of key k are at the places from `start[k]` on, `count[k]` of them.
+
+    `order` maps a place to a row, and `owner` a row to its key.
+    """
+
+    name: str
+    rows: pa.RecordBatch
+    order: Indices
+    owner: Indices
+    start: Indices
+    count: Indices
+
+    def of(self, key: int) -> Part:
+        """The rows of one key, as a part of its own."""
+        start, rows = int(self.start[key]), int(self.count[key])
+        return whole_part(self.name, take_rows(self.rows, self.order[start : start + rows]))
+
+
+def whole_part(name: str, rows: pa.RecordBatch) -> Part:
+    """Rows that all have one key."""
+    count = rows.num_rows
+    return Part(
+        name,
+        rows,
+        np.arange(count),
+        np.zeros(count, np.int64),
+        np.zeros(1, np.int64),
+        np.full(1, count, np.int64),
+    )
+
+
+class Step(NamedTuple):
+    """What is tested when an input is bound; the emission of the last step has the output."""
+
+    emission: Emission
+    within: int | None = None
+
+
+def _bind(
+    parts: Sequence[Part], steps: Sequence[Step], keys: Indices, bound: Candidates, limit: int
+) -> Iterator[pa.RecordBatch]:
+    """Bind the rows of the first part to combinations of those before it, then go on with the other parts.
+
+    `keys` has the key of each combination in `bound`; without any, the keys to begin with.
+    """
+    (part, *others), (step, *later) = parts, steps
+    for which, places in expand(np.arange(len(keys)), part.start[keys], part.count[keys], limit):
+        found = {name: Picked(picked.rows, picked.at[which]) for name, picked in bound.items()}
+        found[part.name] = Picked(part.rows, part.order[places])
+        if step.within is not None:
+            found = close_to(found, part.name, step.within)
+        if not others:
+            yield from step.emission.results(found)
+            continue
+        found = step.emission.passing(found)
+        at = found[part.name].at
+        if len(at):
+            yield from _bind(others, later, part.owner[at], found, limit)
+
+
+@dataclass(frozen=True, slots=True)
+class _Looked:
+    """A slice of a run, and where it has the keys that are sought."""
+
+    slice: Sorted
+    fresh: bool
+    at: Matches
+
+    def only(self, mask: Mask) -> _Looked:
+        """For the keys that the mask keeps, numbered anew."""
+        number = np.cumsum(mask) - 1
+        here = mask[self.at.found]
+        found, start, rows = (part[here] for part in self.at)
+        return _Looked(self.slice, self.fresh, Matches(number[found], start, rows))
+
+    def between(self, first: int, end: int) -> Matches:
+        """Where the keys from `first` up to `end` are, numbered from 0."""
+        low, high = np.searchsorted(self.at.found, [first, end])
+        found, start, rows = (part[low:high] for part in self.at)
+        return Matches(found - first, start, rows)
+
+
+def owed_parts(sides: Sequence[Side], read: dict[str, list[str]], limits: Limits) -> Iterator[Sequence[Part]]:
+    """What a batch owes: for each term a part of each input, all of whose combinations by key are owed."""
+    looked, keys = _intersected(sides)
+    if not keys:
+        return
+    width = {side.name: _row_bytes(side, read[side.name]) for side in sides}
+    rows, size = np.zeros((2, keys), np.int64)
+    for name, slices in looked.items():
+        for one in slices:
+            rows[one.at.found] += one.at.rows
+            size[one.at.found] += one.at.rows * width[name]
+    for first, end in _pieces(rows, size, limits):
+        if end - first == 1 and (rows[first] > limits.piece_rows or size[first] > limits.piece_bytes):
+            yield from _parts_of_one_key(sides, looked, first, read, limits)
+            continue
+        gathered = [_gather(side.name, looked[side.name], first, end, read[side.name]) for side in sides]
+        for term in range(len(sides)):
+            yield [one.owed(place, term) for place, one in enumerate(gathered)]
+
+
+def _intersected(sides: Sequence[Side]) -> tuple[dict[str, list[_Looked]], int]:
+    """The keys that have a fresh row and a row in every input: where each slice has them, and how many they are."""
+    keys: Keys = _distinct([s.keys for side in sides for s in side.fresh if len(s)])
+    looked: dict[str, list[_Looked]] = {}
+    for side in sorted(sides, key=lambda side: sum(map(len, (*side.fresh, *side.history)))):
+        mine = [
+            _Looked(s, fresh, matches_of(keys, s.keys))
+            for slices, fresh in ((side.history, False), (side.fresh, True))
+            for s in slices
+            if len(s) and len(keys)
+        ]
+        there = np.zeros(len(keys), np.bool_)
+        for one in mine:
+            there[one.at.found] = True
+        looked[side.name] = mine
+        if not there.all():
+            keys = keys[there]
+            looked = {name: [one.only(there) for one in slices] for name, slices in looked.items()}
+    return looked, len(keys)
+
+
+def _distinct(sequences: Sequence[Keys]) -> Keys:
+    """The distinct keys of some sorted sequences, ascending."""
+    if not sequences:
+        return np.zeros(0, np.uint64)
+    keys = np.sort(np.concatenate(sequences), kind="stable")
+    return keys[np.diff(keys, prepend=~keys[:1]) != 0]
+
+
+def _row_bytes(side: Side, columns: Sequence[str]) -> int:
+    return max(
+        (mean_row_bytes(s.rows.select(list(columns))) for s in (*side.fresh, *side.history)), default=1
+    )
+
+
+def _pieces(rows: Indices, size: Indices, limits: Limits) -> Iterator[tuple[int, int]]:
+    """Cut the keys so that the rows of a piece fit the memory of a piece; a key that does not is alone."""
+    reached = np.cumsum(np.maximum(rows / limits.piece_rows, size / limits.piece_bytes))
+    first, before = 0, 0.0
+    while first < len(rows):
+        end = max(first + 1, int(np.searchsorted(reached, before + 1.0, side="right")))
+        yield first, end
+        first, before = end, float(reached[end - 1])
+
+
+@dataclass(frozen=True, slots=True)
+class _Gathered:
+    """The rows of some keys of one input, old before fresh."""
+
+    name: str
+    rows: pa.RecordBatch
+    order: Indices
+    owner: Indices
+    start: Indices
+    old: Indices
+    new: Indices
+
+    def owed(self, place: int, term: int) -> Part:
+        """The rows that a term of the delta rule takes of the input at some place."""
+        start, count = self.start, self.old
+        if place == term:
+            start, count = self.start + self.old, self.new
+        elif place < term:
+            count = self.old + self.new
+        return Part(self.name, self.rows, self.order, self.owner, start, count)
+
+
+def _gather(name: str, looked: Sequence[_Looked], first: int, end: int, columns: Sequence[str]) -> _Gathered:
+    taken, owners, fresh = [], [], []
+    for one in looked:
+        at = one.between(first, end)
+        if not len(at.found):
+            continue
+        owner, places = next(expand(*at, int(at.rows.sum())))
+        taken.append(take_rows(one.slice.rows.select(list(columns)), places))
+        owners.append(owner)
+        fresh.append(np.full(len(owner), one.fresh))
+    owner, new = np.concatenate(owners), np.concatenate(fresh)
+    keys = end - first
+    counts = np.bincount(2 * owner + new, minlength=2 * keys).reshape(keys, 2)
+    reached = np.cumsum(counts.sum(axis=1))
+    return _Gathered(
+        name=name,
+        rows=taken[0] if len(taken) == 1 else pa.concat_batches(taken),
+        order=np.argsort(2 * owner + new, kind="stable"),
+        owner=owner,
+        start=reached - counts.sum(axis=1),
+        old=counts[:, 0],
+        new=counts[:, 1],
+    )
+
+
+def _parts_of_one_key(
+    sides: Sequence[Side],
+    looked: dict[str, list[_Looked]],
+    key: int,
+    read: dict[str, list[str]],
+    limits: Limits,
+) -> Iterator[Sequence[Part]]:
+    """As `owed_parts`, for a key whose rows do not fit a piece: views of its runs, in all combinations."""
+    pieces = {side.name: list(_views(side.name, looked[side.name], key, read, limits)) for side in sides}
+    for term in range(len(sides)):
+        owed = [
+            [part for fresh, part in pieces[side.name] if place < term or fresh == (place == term)]
+            for place, side in enumerate(sides)
+        ]
+        yield from itertools.product(*owed)
+
+
+def _views(
+    name: str, looked: Sequence[_Looked], key: int, read: dict[str, list[str]], limits: Limits
+) -> Iterator[tuple[bool, Part]]:
+    for one in looked:
+        at = one.between(key, key + 1)
+        if not len(at.found):
+            continue
+        start, rows = int(at.start[0]), int(at.rows[0])
+        found = one.slice.rows.select(read[name]).slice(start, rows)
+        most = max(1, min(limits.piece_rows, limits.piece_bytes // mean_row_bytes(found)))
+        for low in range(0, rows, most):
+            yield one.fresh, whole_part(name, found.slice(low, most))

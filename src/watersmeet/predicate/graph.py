@@ -1,0 +1,116 @@
+"""The join graph of a predicate: classes of equal keys, bands, and the conjuncts that are left, by the inputs they read.
+
+Equalities of pairs become *classes*: `a.k = b.k AND b.k = c.k` is one class with a side for each of the three inputs,
+and any two of its sides are equal. That follows only if all pairs compare in one type: with `'01' = 1` and `1 = '1'`
+the texts still differ. So a side belongs to a class together with the type of its comparison, and an equality in
+another type starts another class.
+
+A class has at most one side for each input. A second expression of the same input (`a.k = b.k AND a.j = b.k`) is not
+in the class; its equality stays among the conjuncts, as does every equality that the classes do not imply.
+
+Invariant: rows satisfy the predicate exactly if the sides of every class are equal and all conjuncts are true. Bands
+imply nothing that the conjuncts do not say.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from watersmeet.errors import PredicateError
+from watersmeet.model.expression import (
+    Band,
+    Call,
+    Expression,
+    KeyClass,
+    KeyPair,
+    KeySide,
+    Predicate,
+    conjuncts_of,
+    inputs_of,
+)
+from watersmeet.model.types import BOOLEAN, SqlType
+
+
+@dataclass(frozen=True, slots=True)
+class JoinGraph:
+    """`classes` in a fixed order, whatever the order of the text. `conjuncts` in the order of the text, then equalities
+    that no class implies.
+    """
+
+    inputs: tuple[str, ...]
+    classes: tuple[KeyClass, ...]
+    conjuncts: tuple[Expression, ...]
+    bands: tuple[Band, ...] = ()
+
+    @property
+    def shared(self) -> tuple[KeyClass, ...]:
+        """The classes that have a side of every input: rows can be found and shared out by all of them at once."""
+        return tuple(one for one in self.classes if one.inputs == self.inputs)
+
+    def with_classes(self, kept: Sequence[KeyClass]) -> JoinGraph:
+        """The same join with some classes only; the equalities of the others become conjuncts."""
+        dropped = [one for one in self.classes if one not in kept]
+        added = [equality(one.sides[0], other) for one in dropped for other in one.sides[1:]]
+        return JoinGraph(self.inputs, tuple(kept), (*self.conjuncts, *added), self.bands)
+
+
+def join_graph(predicate: Predicate) -> JoinGraph:
+    """Read the graph of a predicate over any number of inputs.
+
+    >>> from watersmeet.model.types import INT
+    >>> from watersmeet.predicate.parse import parse_predicate
+    >>> schemas = {name: {"k": INT, "x": INT} for name in ("a", "b", "c")}
+    >>> graph = join_graph(parse_predicate("a.k = b.k AND c.k = b.k AND a.x < c.x", schemas))
+    >>> [[side.sql for side in one.sides] for one in graph.shared], len(graph.conjuncts)
+    ([['`a`.`k`', '`b`.`k`', '`c`.`k`']], 1)
+    """
+    classes = _classes(predicate.keys, predicate.inputs)
+    implied = {(side, one.type): place for place, one in enumerate(classes) for side in one.sides}
+    left_over = [
+        equality(*pair.sides)
+        for pair in predicate.keys
+        if (place := implied.get((pair.sides[0], pair.type))) is None
+        or implied.get((pair.sides[1], pair.type)) != place
+    ]
+    conjuncts = conjuncts_of(predicate.residual) if predicate.residual is not None else []
+    return JoinGraph(predicate.inputs, classes, (*conjuncts, *left_over), predicate.bands)
+
+
+def equality(one: KeySide, other: KeySide) -> Expression:
+    return Call("=", (one.expression, other.expression), BOOLEAN)
+
+
+def _classes(pairs: Iterable[KeyPair], inputs: Sequence[str]) -> tuple[KeyClass, ...]:
+    """Sides that are equal through some chain of pairs of one type, one side for each input."""
+    groups: list[tuple[SqlType, set[KeySide]]] = []
+    for pair in pairs:
+        met = [group for group in groups if group[0] == pair.type and group[1] & set(pair.sides)]
+        joined = set(pair.sides).union(*(sides for _, sides in met))
+        groups = [group for group in groups if group not in met] + [(pair.type, joined)]
+    classes = []
+    for kind, sides in groups:
+        # One side for each input: the first by its SQL, so that the order of the text does not matter.
+        first = {side.input: side for side in sorted(sides, key=lambda side: side.sql, reverse=True)}
+        ordered = tuple(first[name] for name in inputs if name in first)
+        classes.append(KeyClass(ordered, kind))
+    return tuple(sorted(classes, key=lambda one: [side.sql for side in one.sides]))
+
+
+def check_connected(graph: JoinGraph, text: str) -> None:
+    """Refuse, by name, an input that no condition joins to the others."""
+    edges = [frozenset(one.inputs) for one in graph.classes]
+    edges += [read for conjunct in graph.conjuncts if len(read := inputs_of(conjunct)) > 1]
+    reached, grown = {graph.inputs[0]}, True
+    while grown:
+        more = {name for edge in edges if edge & reached for name in edge} - reached
+        reached, grown = reached | more, bool(more)
+    apart = [name for name in graph.inputs if name not in reached]
+    if apart:
+        # Name the smaller part: it is more likely the one that was forgotten.
+        lone, rest = sorted((apart, [name for name in graph.inputs if name in reached]), key=len)
+        raise PredicateError(
+            f"nothing joins {' and '.join(lone)} to {', '.join(rest)}",
+            text,
+            hint=f"add a condition between {lone[0]} and another input, such as {lone[0]}.k = {rest[0]}.k",
+        )

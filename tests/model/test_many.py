@@ -1,0 +1,223 @@
+"""Random lives of joins of many inputs on the local driver, against DuckDB over the same rows."""
+
+from __future__ import annotations
+
+import itertools
+import tempfile
+import uuid
+from collections import Counter
+from dataclasses import replace
+
+import duckdb
+import pyarrow as pa
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from tests.model.plans import check_plan
+from watersmeet import failpoints
+from watersmeet.engine.spec import Settings
+from watersmeet.errors import PredicateError, StateMismatch, UsageError
+from watersmeet.local.join import LocalJoin
+from watersmeet.model.limits import Limits
+
+SCHEMA = pa.schema({"id": pa.int64(), "k": pa.int64(), "j": pa.string(), "x": pa.int64(), "at": pa.int64()})
+NAMES = "abcde"
+TINY = Limits(
+    fan_in=2,
+    min_part_rows=3,
+    part_rows=4,
+    clean_every_batches=2,
+    piece_rows=3,
+    output_rows=5,
+    heavy_pairs=4,
+    least_listed_rows=1,
+)
+PLACES = ["run-written", "manifest-before-write", "manifest-written", "merge-written", "task-done"]
+
+
+class Crash(BaseException):
+    """The process is gone."""
+
+
+row = st.tuples(
+    st.none() | st.integers(0, 3), st.sampled_from(["", "a", "b"]), st.integers(-2, 2), st.integers(0, 30)
+)
+
+
+@st.composite
+def lives(draw):
+    inputs = draw(st.integers(2, 5))
+    # Joins of five inputs have many results: fewer rows then.
+    rows = st.lists(row, max_size=9 - inputs)
+    batches = draw(
+        st.lists(
+            st.tuples(st.lists(rows, min_size=inputs, max_size=inputs), st.none() | st.sampled_from(PLACES)),
+            min_size=1,
+            max_size=5,
+        )
+    )
+    return inputs, batches
+
+
+def table(rows: list[tuple], first: int) -> pa.Table:
+    columns = list(zip(*rows, strict=True)) or [[]] * 4
+    return pa.table([range(first, first + len(rows)), *columns], schema=SCHEMA)
+
+
+def condition(inputs: int, both_keys: bool, residual: bool) -> str:
+    """Keys along a chain, written in any direction; a residual over the first and the last input."""
+    pairs = list(itertools.pairwise(NAMES[:inputs]))
+    parts = [f"{b}.k = {a}.k" if place % 2 else f"{a}.k = {b}.k" for place, (a, b) in enumerate(pairs)]
+    parts += [f"{a}.j = {b}.j" for a, b in pairs] if both_keys else []
+    parts += [f"a.x <= {NAMES[inputs - 1]}.x"] if residual else []
+    return " AND ".join(parts)
+
+
+def oracle(on: str, seen: dict[str, list[pa.Table]], within: int | None) -> Counter:
+    with duckdb.connect() as con:
+        for name, tables in seen.items():
+            con.register(name, pa.concat_tables([SCHEMA.empty_table(), *tables]))
+        times = ", ".join(f"{name}.at" for name in seen)
+        near = f" AND greatest({times}) - least({times}) <= {within}" if within is not None else ""
+        wanted = ", ".join(f"{name}.id" for name in seen)
+        return Counter(con.execute(f"SELECT {wanted} FROM {', '.join(seen)} WHERE {on}{near}").fetchall())
+
+
+def restarted(join: LocalJoin) -> LocalJoin:
+    return replace(join, run=uuid.uuid4().hex, number=join.number)
+
+
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow], deadline=None)
+@given(
+    lives(),
+    st.sampled_from(["hash", "hypercube"]),
+    st.booleans(),
+    st.booleans(),
+    st.none() | st.integers(1, 20),
+    st.integers(1, 3),
+    st.integers(1, 2),
+)
+def test_any_life_gives_what_one_big_join_gives(
+    monkeypatch, life, strategy, both_keys, residual, within, tasks, partitions
+):
+    inputs, batches = life
+    on = condition(inputs, both_keys, residual)
+    names = NAMES[:inputs]
+    window = {} if within is None else {"within": within, "time": dict.fromkeys(names, "at"), "lateness": 100}
+
+    def crash(name):
+        raise Crash(name)
+
+    monkeypatch.setattr(failpoints, "act", crash)
+    with tempfile.TemporaryDirectory() as state:
+        limits = Settings(state=state, tasks=tasks, run_rows=4, limits=TINY)
+        join = LocalJoin(
+            dict.fromkeys(names, SCHEMA),
+            on=on,
+            select=[f"{name}.id AS {name}" for name in names],
+            state=state,
+            tasks=tasks,
+            strategy=strategy,
+            settings=limits,
+            partitions=partitions,
+            **window,
+        )
+        seen: dict[str, list[pa.Table]] = {name: [] for name in names}
+        found: Counter = Counter()
+        first = 0
+        for rows_of, place in batches:
+            new = {}
+            for name, rows in zip(names, rows_of, strict=True):
+                new[name] = table(rows, first)
+                first += len(rows)
+            monkeypatch.setattr(failpoints, "_POINTS", {place: ("crash", None)} if place else {})
+            try:
+                result = join.batch(**new)
+            except Crash:
+                monkeypatch.setattr(failpoints, "_POINTS", {})
+                join = restarted(join)
+                result = join.batch(**new)
+            found += Counter(zip(*(column.to_pylist() for column in result.columns), strict=True))
+            for name in names:
+                seen[name].append(new[name])
+            check_plan(join, join.number - 1)
+        assert found == oracle(on, seen, within)
+
+
+def test_a_window_over_rows_counts_back_from_the_batch_of_the_newest_row(tmp_path):
+    join = LocalJoin(
+        dict.fromkeys("abc", SCHEMA),
+        on="a.k = b.k AND b.k = c.k",
+        select=["a.id AS a", "b.id AS b", "c.id AS c"],
+        state=str(tmp_path),
+        within="2 rows",
+    )
+    one = [(1, "", 0, 0)]
+    join.batch(a=table(one * 3, 0))
+    join.batch(b=table(one * 3, 10))
+    result = join.batch(c=table(one, 20))
+    # The last two rows of a and of b, although the third of b came with a newer row than those of a.
+    assert sorted(zip(*(c.to_pylist() for c in result.columns), strict=True)) == [
+        (1, 11, 20),
+        (1, 12, 20),
+        (2, 11, 20),
+        (2, 12, 20),
+    ]
+    # A row of an earlier batch does not bring expired rows back.
+    result = join.batch(a=table(one, 30))
+    assert sorted(zip(*(c.to_pylist() for c in result.columns), strict=True)) == [(30, 11, 20), (30, 12, 20)]
+
+
+@pytest.mark.parametrize(
+    ("on", "problem"),
+    [
+        ("a.k = b.k", "nothing joins c to a, b"),
+        ("a.k = b.k AND c.x > 1", "nothing joins c to a, b"),
+        ("a.k = b.k AND b.x = c.x", "no key is shared by all of a, b, c"),
+        # '01' = 1 and 1 = '1', but '01' is not '1'.
+        ("a.j = b.k AND b.j = c.j", "no key is shared by all of a, b, c"),
+        ("a.k < b.k AND b.k < c.k", "no key is shared by all of a, b, c"),
+        ("true", "nothing joins a to b, c"),
+    ],
+)
+def test_what_is_no_join_on_one_key_is_refused(tmp_path, on, problem):
+    with pytest.raises(PredicateError, match=problem):
+        LocalJoin(dict.fromkeys("abc", SCHEMA), on=on, state=str(tmp_path))
+
+
+@pytest.mark.parametrize("strategy", ["grid", "biclique", "range"])
+def test_schemes_of_two_inputs_are_refused_for_three(tmp_path, strategy):
+    with pytest.raises(UsageError, match='use "hash" or "hypercube"'):
+        LocalJoin(
+            dict.fromkeys("abc", SCHEMA), on="a.k = b.k AND b.k = c.k", state=str(tmp_path), strategy=strategy
+        )
+
+
+def test_one_input_and_seventeen_inputs_are_refused(tmp_path):
+    for names in ("a", [f"i{number}" for number in range(17)]):
+        with pytest.raises(UsageError, match=f"2 to 16 inputs by name, got {len(names)}"):
+            LocalJoin(dict.fromkeys(names, SCHEMA), on="true", state=str(tmp_path))
+
+
+def test_a_function_is_refused_for_three_inputs(tmp_path):
+    with pytest.raises(UsageError, match="a Python function decides over two inputs, and this join has 3"):
+        LocalJoin(dict.fromkeys("abc", SCHEMA), on=lambda left, right: None, state=str(tmp_path))
+
+
+def test_another_number_of_inputs_does_not_continue_a_state(tmp_path):
+    on = "a.k = b.k AND b.k = c.k"
+    join = LocalJoin(dict.fromkeys("abc", SCHEMA), on=on, state=str(tmp_path))
+    join.batch(a=table([(1, "", 0, 0)], 0))
+    other = replace(restarted(join), schemas=dict.fromkeys("ab", SCHEMA), on="a.k = b.k")
+    with pytest.raises(StateMismatch):
+        other.batch(a=table([(1, "", 0, 0)], 0))
+
+
+def test_sixteen_inputs_join(tmp_path):
+    names = [f"i{number}" for number in range(16)]
+    on = " AND ".join(f"{one}.k = {other}.k" for one, other in itertools.pairwise(names))
+    join = LocalJoin(dict.fromkeys(names, SCHEMA), on=on, state=str(tmp_path), select=["i0.id", "i15.x"])
+    rows = [(1, "", 7, 0)]
+    join.batch(**{name: table(rows, 0) for name in names[:-1]})
+    assert join.batch(i15=table(rows * 3, 5)).to_pylist() == [{"id": 0, "x": 7}] * 3

@@ -1,0 +1,139 @@
+"""Joins of many inputs on a real session, against Spark's own joins of all rows in one batch."""
+
+from __future__ import annotations
+
+import datetime
+import random
+
+import pytest
+from pyspark.sql import DataFrame, Row
+from pyspark.sql import functions as F
+
+import watersmeet as wm
+from tests.spark.state_helpers import newest
+from watersmeet.errors import UsageError
+from watersmeet.schemes.hypercube.facts import CubePlan
+from watersmeet.testing import StreamScript, assert_same_rows
+
+SCHEMA = "id long, k int, s string, x int, at timestamp_ntz"
+NAMES = "abc"
+ON = "a.k = b.k AND c.k = b.k AND a.x <= c.x"
+
+
+def draw(rng: random.Random, count: int) -> list[tuple]:
+    def row(number: int) -> tuple:
+        key = 7 if rng.random() < 0.4 else None if rng.random() < 0.1 else rng.randrange(12)
+        return number, key, rng.choice(["", "a", "ä"]), rng.randrange(10), at(rng.randrange(100))
+
+    return [row(rng.randrange(10**6)) for _ in range(count)]
+
+
+def at(second: int) -> datetime.datetime:
+    return datetime.datetime(2026, 1, 1) + datetime.timedelta(seconds=second)
+
+
+def batches(count: int) -> list[dict[str, list]]:
+    """Some batches have rows of one or two inputs only."""
+    rng = random.Random(5)
+    found = [{name: draw(rng, count) for name in NAMES} for _ in range(5)]
+    del found[1]["a"], found[2]["a"], found[2]["c"]
+    return found
+
+
+def frames(spark, given: list[dict[str, list]]) -> dict[str, DataFrame]:
+    return {
+        name: spark.createDataFrame([row for batch in given for row in batch.get(name, [])], SCHEMA)
+        for name in NAMES
+    }
+
+
+def expected(spark, given: list[dict[str, list]], on: str) -> list[Row]:
+    a, b, c = (frame.alias(name) for name, frame in frames(spark, given).items())
+    whole = a.crossJoin(b).crossJoin(c).where(F.expr(on))
+    return whole.select(*(F.struct(f"{name}.*").alias(name) for name in NAMES)).collect()
+
+
+@pytest.mark.parametrize(
+    ("on", "how"),
+    [
+        (ON, {}),
+        (ON, {"strategy": "hash", "tasks": 3}),
+        # Two keys, of which one is a text: compared after their hash.
+        ("a.k = b.k AND b.k = c.k AND a.s = b.s AND c.s = a.s", {}),
+        # Spark evaluates the last condition.
+        ("a.k = b.k AND b.k = c.k AND length(concat(a.s, b.s, c.s)) > 1", {}),
+    ],
+)
+def test_a_stream_of_three_inputs_gives_what_one_batch_gives(spark, tmp_path, on, how):
+    given = batches(30)
+
+    def build(**streams: DataFrame) -> DataFrame:
+        return wm.join(streams, on=on, state=str(tmp_path / "state"), **how)
+
+    with StreamScript(spark, tmp_path, **dict.fromkeys(NAMES, SCHEMA)) as script:
+        script.start(build)
+        for number, batch in enumerate(given):
+            script.batch(**batch)
+            if number == 2:
+                script.restart()
+        assert_same_rows(script.results(), expected(spark, given, on))
+    manifest = newest(tmp_path / "state")
+    assert manifest.signature.names == ("a", "b", "c")
+    if not how:
+        plan = manifest.plan.scheme
+        assert isinstance(plan, CubePlan) and plan.inputs == ("a", "b", "c")
+
+
+def test_a_window_holds_for_all_rows_of_a_result(spark, tmp_path):
+    given = batches(30)
+
+    def build(**streams: DataFrame) -> DataFrame:
+        times = dict.fromkeys(NAMES, "at")
+        return wm.join(
+            streams,
+            on=ON,
+            state=str(tmp_path / "state"),
+            within="20 seconds",
+            time=times,
+            lateness="1 hour",
+        )
+
+    with StreamScript(spark, tmp_path, **dict.fromkeys(NAMES, SCHEMA)) as script:
+        script.start(build)
+        for batch in given:
+            script.batch(**batch)
+        near = "greatest(a.at, b.at, c.at) - least(a.at, b.at, c.at) <= INTERVAL '20' SECOND"
+        assert_same_rows(script.results(), expected(spark, given, f"{ON} AND {near}"))
+
+
+@pytest.mark.parametrize("how", [{}, {"strategy": "hash"}])
+def test_batches_of_three_inputs_are_joined(spark, tmp_path, how):
+    given = batches(20)
+    joined = wm.join(frames(spark, given), on=ON, state=str(tmp_path), **how)
+    assert_same_rows(joined.collect(), expected(spark, given, ON))
+
+
+def test_a_window_over_batches_of_three_inputs(spark, tmp_path):
+    given = batches(20)
+    times = {"within": "20 seconds", "time": dict.fromkeys(NAMES, "at")}
+    own = wm.join(frames(spark, given), on=ON, state=str(tmp_path), strategy="hypercube", **times)
+    theirs = wm.join(frames(spark, given), on=ON, strategy="spark", **times).collect()
+    assert theirs
+    assert_same_rows(own.collect(), theirs)
+
+
+def test_explain_speaks_of_three_inputs(spark):
+    rates = {name: spark.readStream.format("rate").load() for name in NAMES}
+    text = wm.explain(rates, on="a.value = b.value AND b.value = c.value", state="/nowhere")
+    assert text.startswith("hypercube: the predicate has an equality")
+
+
+def test_what_cannot_be_joined_is_refused(spark, tmp_path):
+    given = frames(spark, batches(2))
+    with pytest.raises(UsageError, match="2 to 16 inputs by name, got 1"):
+        wm.join({"a": given["a"]}, on="true")
+    with pytest.raises(UsageError, match="input c is a table, and this join has 3 inputs"):
+        wm.join(given | {"c": wm.table(given["c"], key="id")}, on=ON, state=str(tmp_path))
+    stream = spark.readStream.format("rate").load()
+    with pytest.raises(UsageError, match="input b is not streaming and a is"):
+        wm.join({"a": stream, "b": given["b"], "c": stream}, on=ON)
