@@ -167,12 +167,12 @@ def test_an_input_may_have_no_column_in_the_result(drawn, left_out):
 def test_a_key_that_one_input_lacks_is_dropped_before_anything_is_gathered(monkeypatch):
     gathered = []
 
-    def gather(name, looked, first, end, columns, plain=multi._gather):
+    def gather(name, looked, first, end, columns, plain=multi.gather):
         found = plain(name, looked, first, end, columns)
         gathered.append((name, found.rows.num_rows))
         return found
 
-    monkeypatch.setattr(multi, "_gather", gather)
+    monkeypatch.setattr(multi, "gather", gather)
     many = [(1, 0, 0)] * 200
     drawn = [([], [[*many, (2, 0, 0)]]), ([[*many]], []), ([[(2, 0, 0), (3, 0, 0)]], [])]
     given_sides, _ = sides_of(drawn)

@@ -77,7 +77,7 @@ def test_a_stream_of_three_inputs_gives_what_one_batch_gives(spark, tmp_path, on
             if number == 2:
                 script.restart()
         assert_same_rows(script.results(), expected(spark, given, on))
-    manifest = newest(tmp_path / "state")
+    manifest = newest(tmp_path / "state", "a-b-c")
     assert manifest.signature.names == ("a", "b", "c")
     if not how:
         plan = manifest.plan.scheme

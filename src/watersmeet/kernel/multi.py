@@ -44,9 +44,19 @@ from watersmeet.kernel.emit import (
     rows_together,
 )
 from watersmeet.kernel.evaluate import may_raise
+from watersmeet.kernel.gather import (
+    Looked,
+    Part,
+    distinct,
+    found_in,
+    gather,
+    look_up,
+    pieces_of_keys,
+    row_bytes,
+    views,
+)
 from watersmeet.kernel.keys import Indices, Keys, Mask
-from watersmeet.kernel.match import Matches, Side, all_same, expand, matches_of
-from watersmeet.kernel.rows import Sorted, mean_row_bytes, take_rows
+from watersmeet.kernel.match import Side, all_same, expand
 from watersmeet.model.expression import Expression, columns_of, conjunction, conjuncts_of, inputs_of
 from watersmeet.model.limits import DEFAULT_LIMITS, Limits
 from watersmeet.model.window import AT
@@ -170,39 +180,6 @@ def _one_value(parts: Sequence[Part], keys: dict[str, tuple[str, ...]]) -> bool:
     )
 
 
-@dataclass(frozen=True, slots=True)
-class Part:
-    """Rows of one input by key: those of key k are at the places from `start[k]` on, `count[k]` of them.
-
-    `order` maps a place to a row, and `owner` a row to its key.
-    """
-
-    name: str
-    rows: pa.RecordBatch
-    order: Indices
-    owner: Indices
-    start: Indices
-    count: Indices
-
-    def of(self, key: int) -> Part:
-        """The rows of one key, as a part of its own."""
-        start, rows = int(self.start[key]), int(self.count[key])
-        return whole_part(self.name, take_rows(self.rows, self.order[start : start + rows]))
-
-
-def whole_part(name: str, rows: pa.RecordBatch) -> Part:
-    """Rows that all have one key."""
-    count = rows.num_rows
-    return Part(
-        name,
-        rows,
-        np.arange(count),
-        np.zeros(count, np.int64),
-        np.zeros(1, np.int64),
-        np.full(1, count, np.int64),
-    )
-
-
 class Step(NamedTuple):
     """What is tested when an input is bound; the emission of the last step has the output."""
 
@@ -232,62 +209,33 @@ def _bind(
             yield from _bind(others, later, part.owner[at], found, limit)
 
 
-@dataclass(frozen=True, slots=True)
-class _Looked:
-    """A slice of a run, and where it has the keys that are sought."""
-
-    slice: Sorted
-    fresh: bool
-    at: Matches
-
-    def only(self, mask: Mask) -> _Looked:
-        """For the keys that the mask keeps, numbered anew."""
-        number = np.cumsum(mask) - 1
-        here = mask[self.at.found]
-        found, start, rows = (part[here] for part in self.at)
-        return _Looked(self.slice, self.fresh, Matches(number[found], start, rows))
-
-    def between(self, first: int, end: int) -> Matches:
-        """Where the keys from `first` up to `end` are, numbered from 0."""
-        low, high = np.searchsorted(self.at.found, [first, end])
-        found, start, rows = (part[low:high] for part in self.at)
-        return Matches(found - first, start, rows)
-
-
 def owed_parts(sides: Sequence[Side], read: dict[str, list[str]], limits: Limits) -> Iterator[Sequence[Part]]:
     """What a batch owes: for each term a part of each input, all of whose combinations by key are owed."""
     looked, keys = _intersected(sides)
     if not keys:
         return
-    width = {side.name: _row_bytes(side, read[side.name]) for side in sides}
+    width = {side.name: row_bytes((*side.fresh, *side.history), read[side.name]) for side in sides}
     rows, size = np.zeros((2, keys), np.int64)
     for name, slices in looked.items():
         for one in slices:
             rows[one.at.found] += one.at.rows
             size[one.at.found] += one.at.rows * width[name]
-    for first, end in _pieces(rows, size, limits):
+    for first, end in pieces_of_keys(rows, size, limits):
         if end - first == 1 and (rows[first] > limits.piece_rows or size[first] > limits.piece_bytes):
             yield from _parts_of_one_key(sides, looked, first, read, limits)
             continue
-        gathered = [_gather(side.name, looked[side.name], first, end, read[side.name]) for side in sides]
+        gathered = [gather(side.name, looked[side.name], first, end, read[side.name]) for side in sides]
         for term in range(len(sides)):
             yield [one.owed(place, term) for place, one in enumerate(gathered)]
 
 
-def _intersected(sides: Sequence[Side]) -> tuple[dict[str, list[_Looked]], int]:
+def _intersected(sides: Sequence[Side]) -> tuple[dict[str, list[Looked]], int]:
     """The keys that have a fresh row and a row in every input: where each slice has them, and how many they are."""
-    keys: Keys = _distinct([s.keys for side in sides for s in side.fresh if len(s)])
-    looked: dict[str, list[_Looked]] = {}
+    keys: Keys = distinct([s.keys for side in sides for s in side.fresh if len(s)])
+    looked: dict[str, list[Looked]] = {}
     for side in sorted(sides, key=lambda side: sum(map(len, (*side.fresh, *side.history)))):
-        mine = [
-            _Looked(s, fresh, matches_of(keys, s.keys))
-            for slices, fresh in ((side.history, False), (side.fresh, True))
-            for s in slices
-            if len(s) and len(keys)
-        ]
-        there = np.zeros(len(keys), np.bool_)
-        for one in mine:
-            there[one.at.found] = True
+        mine = [*look_up(keys, side.history), *look_up(keys, side.fresh, fresh=True)]
+        there = found_in(mine, len(keys))
         looked[side.name] = mine
         if not there.all():
             keys = keys[there]
@@ -295,103 +243,18 @@ def _intersected(sides: Sequence[Side]) -> tuple[dict[str, list[_Looked]], int]:
     return looked, len(keys)
 
 
-def _distinct(sequences: Sequence[Keys]) -> Keys:
-    """The distinct keys of some sorted sequences, ascending."""
-    if not sequences:
-        return np.zeros(0, np.uint64)
-    keys = np.sort(np.concatenate(sequences), kind="stable")
-    return keys[np.diff(keys, prepend=~keys[:1]) != 0]
-
-
-def _row_bytes(side: Side, columns: Sequence[str]) -> int:
-    return max(
-        (mean_row_bytes(s.rows.select(list(columns))) for s in (*side.fresh, *side.history)), default=1
-    )
-
-
-def _pieces(rows: Indices, size: Indices, limits: Limits) -> Iterator[tuple[int, int]]:
-    """Cut the keys so that the rows of a piece fit the memory of a piece; a key that does not is alone."""
-    reached = np.cumsum(np.maximum(rows / limits.piece_rows, size / limits.piece_bytes))
-    first, before = 0, 0.0
-    while first < len(rows):
-        end = max(first + 1, int(np.searchsorted(reached, before + 1.0, side="right")))
-        yield first, end
-        first, before = end, float(reached[end - 1])
-
-
-@dataclass(frozen=True, slots=True)
-class _Gathered:
-    """The rows of some keys of one input, old before fresh."""
-
-    name: str
-    rows: pa.RecordBatch
-    order: Indices
-    owner: Indices
-    start: Indices
-    old: Indices
-    new: Indices
-
-    def owed(self, place: int, term: int) -> Part:
-        """The rows that a term of the delta rule takes of the input at some place."""
-        start, count = self.start, self.old
-        if place == term:
-            start, count = self.start + self.old, self.new
-        elif place < term:
-            count = self.old + self.new
-        return Part(self.name, self.rows, self.order, self.owner, start, count)
-
-
-def _gather(name: str, looked: Sequence[_Looked], first: int, end: int, columns: Sequence[str]) -> _Gathered:
-    taken, owners, fresh = [], [], []
-    for one in looked:
-        at = one.between(first, end)
-        if not len(at.found):
-            continue
-        owner, places = next(expand(*at, int(at.rows.sum())))
-        taken.append(take_rows(one.slice.rows.select(list(columns)), places))
-        owners.append(owner)
-        fresh.append(np.full(len(owner), one.fresh))
-    owner, new = np.concatenate(owners), np.concatenate(fresh)
-    keys = end - first
-    counts = np.bincount(2 * owner + new, minlength=2 * keys).reshape(keys, 2)
-    reached = np.cumsum(counts.sum(axis=1))
-    return _Gathered(
-        name=name,
-        rows=taken[0] if len(taken) == 1 else pa.concat_batches(taken),
-        order=np.argsort(2 * owner + new, kind="stable"),
-        owner=owner,
-        start=reached - counts.sum(axis=1),
-        old=counts[:, 0],
-        new=counts[:, 1],
-    )
-
-
 def _parts_of_one_key(
     sides: Sequence[Side],
-    looked: dict[str, list[_Looked]],
+    looked: dict[str, list[Looked]],
     key: int,
     read: dict[str, list[str]],
     limits: Limits,
 ) -> Iterator[Sequence[Part]]:
     """As `owed_parts`, for a key whose rows do not fit a piece: views of its runs, in all combinations."""
-    pieces = {side.name: list(_views(side.name, looked[side.name], key, read, limits)) for side in sides}
+    pieces = {side.name: list(views(side.name, looked[side.name], key, read, limits)) for side in sides}
     for term in range(len(sides)):
         owed = [
             [part for fresh, part in pieces[side.name] if place < term or fresh == (place == term)]
             for place, side in enumerate(sides)
         ]
         yield from itertools.product(*owed)
-
-
-def _views(
-    name: str, looked: Sequence[_Looked], key: int, read: dict[str, list[str]], limits: Limits
-) -> Iterator[tuple[bool, Part]]:
-    for one in looked:
-        at = one.between(key, key + 1)
-        if not len(at.found):
-            continue
-        start, rows = int(at.start[0]), int(at.rows[0])
-        found = one.slice.rows.select(read[name]).slice(start, rows)
-        most = max(1, min(limits.piece_rows, limits.piece_bytes // mean_row_bytes(found)))
-        for low in range(0, rows, most):
-            yield one.fresh, whole_part(name, found.slice(low, most))

@@ -1,0 +1,171 @@
+"""Find keys in the slices of an input, and gather the rows of those that are found.
+
+Rows of one key lie in many slices: a run holds some of them, the next run others. `look_up` finds where, by binary
+search and without touching a row. `gather` then copies the rows of the found keys into one part, from which they are
+bound by position. Only rows that are found are copied, at most a piece of them at a time (model/limits.py).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+
+from watersmeet.kernel.keys import Indices, Keys, Mask
+from watersmeet.kernel.match import Matches, expand, matches_of
+from watersmeet.kernel.rows import Sorted, mean_row_bytes, take_rows
+from watersmeet.model.limits import Limits
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """Rows of one input by key: those of key k are at the places from `start[k]` on, `count[k]` of them.
+
+    `order` maps a place to a row, and `owner` a row to its key.
+    """
+
+    name: str
+    rows: pa.RecordBatch
+    order: Indices
+    owner: Indices
+    start: Indices
+    count: Indices
+
+    def of(self, key: int) -> Part:
+        """The rows of one key, as a part of its own."""
+        start, rows = int(self.start[key]), int(self.count[key])
+        return whole_part(self.name, take_rows(self.rows, self.order[start : start + rows]))
+
+
+def whole_part(name: str, rows: pa.RecordBatch) -> Part:
+    """Rows that all have one key."""
+    count = rows.num_rows
+    return Part(
+        name,
+        rows,
+        np.arange(count),
+        np.zeros(count, np.int64),
+        np.zeros(1, np.int64),
+        np.full(1, count, np.int64),
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Looked:
+    """A slice of a run, and where it has the keys that are sought."""
+
+    slice: Sorted
+    fresh: bool
+    at: Matches
+
+    def only(self, mask: Mask) -> Looked:
+        """For the keys that the mask keeps, numbered anew."""
+        number = np.cumsum(mask) - 1
+        here = mask[self.at.found]
+        found, start, rows = (part[here] for part in self.at)
+        return Looked(self.slice, self.fresh, Matches(number[found], start, rows))
+
+    def between(self, first: int, end: int) -> Matches:
+        """Where the keys from `first` up to `end` are, numbered from 0."""
+        low, high = np.searchsorted(self.at.found, [first, end])
+        found, start, rows = (part[low:high] for part in self.at)
+        return Matches(found - first, start, rows)
+
+
+def look_up(keys: Keys, slices: Iterable[Sorted], *, fresh: bool = False) -> list[Looked]:
+    """Where some slices have these keys, which ascend without repetition."""
+    return [Looked(s, fresh, matches_of(keys, s.keys)) for s in slices if len(s) and len(keys)]
+
+
+def found_in(looked: Iterable[Looked], keys: int) -> Mask:
+    """Which of the keys are in some slice."""
+    there = np.zeros(keys, np.bool_)
+    for one in looked:
+        there[one.at.found] = True
+    return there
+
+
+def distinct(sequences: Sequence[Keys]) -> Keys:
+    """The distinct keys of some sorted sequences, ascending."""
+    if not sequences:
+        return np.zeros(0, np.uint64)
+    keys = np.sort(np.concatenate(sequences), kind="stable")
+    return keys[np.diff(keys, prepend=~keys[:1]) != 0]
+
+
+def row_bytes(slices: Iterable[Sorted], columns: Sequence[str]) -> int:
+    """The mean bytes of a row in these columns, in the slice with the widest rows."""
+    return max((mean_row_bytes(s.rows.select(list(columns))) for s in slices), default=1)
+
+
+def pieces_of_keys(rows: Indices, size: Indices, limits: Limits) -> Iterator[tuple[int, int]]:
+    """Cut the keys so that the rows of a piece fit the memory of a piece; a key that does not is alone."""
+    reached = np.cumsum(np.maximum(rows / limits.piece_rows, size / limits.piece_bytes))
+    first, before = 0, 0.0
+    while first < len(rows):
+        end = max(first + 1, int(np.searchsorted(reached, before + 1.0, side="right")))
+        yield first, end
+        first, before = end, float(reached[end - 1])
+
+
+@dataclass(frozen=True, slots=True)
+class Gathered:
+    """The rows of some keys of one input, old before fresh."""
+
+    name: str
+    rows: pa.RecordBatch
+    order: Indices
+    owner: Indices
+    start: Indices
+    old: Indices
+    new: Indices
+
+    def owed(self, place: int, term: int) -> Part:
+        """The rows that a term of the delta rule takes of the input at some place."""
+        start, count = self.start, self.old
+        if place == term:
+            start, count = self.start + self.old, self.new
+        elif place < term:
+            count = self.old + self.new
+        return Part(self.name, self.rows, self.order, self.owner, start, count)
+
+
+def gather(name: str, looked: Sequence[Looked], first: int, end: int, columns: Sequence[str]) -> Gathered:
+    taken, owners, fresh = [], [], []
+    for one in looked:
+        at = one.between(first, end)
+        if not len(at.found):
+            continue
+        owner, places = next(expand(*at, int(at.rows.sum())))
+        taken.append(take_rows(one.slice.rows.select(list(columns)), places))
+        owners.append(owner)
+        fresh.append(np.full(len(owner), one.fresh))
+    owner, new = np.concatenate(owners), np.concatenate(fresh)
+    keys = end - first
+    counts = np.bincount(2 * owner + new, minlength=2 * keys).reshape(keys, 2)
+    reached = np.cumsum(counts.sum(axis=1))
+    return Gathered(
+        name=name,
+        rows=taken[0] if len(taken) == 1 else pa.concat_batches(taken),
+        order=np.argsort(2 * owner + new, kind="stable"),
+        owner=owner,
+        start=reached - counts.sum(axis=1),
+        old=counts[:, 0],
+        new=counts[:, 1],
+    )
+
+
+def views(
+    name: str, looked: Sequence[Looked], key: int, read: dict[str, list[str]], limits: Limits
+) -> Iterator[tuple[bool, Part]]:
+    for one in looked:
+        at = one.between(key, key + 1)
+        if not len(at.found):
+            continue
+        start, rows = int(at.start[0]), int(at.rows[0])
+        found = one.slice.rows.select(read[name]).slice(start, rows)
+        most = max(1, min(limits.piece_rows, limits.piece_bytes // mean_row_bytes(found)))
+        for low in range(0, rows, most):
+            yield one.fresh, whole_part(name, found.slice(low, most))
