@@ -113,7 +113,7 @@ class Emission:
         """The candidates that pass all tests but that of the window."""
         for (one, key), (other, also) in self.verify:
             same = same_value(found[one].values(key), found[other].values(also))
-            found = _kept(found, np.flatnonzero(pc.fill_null(same, False)))
+            found = kept(found, np.flatnonzero(pc.fill_null(same, False)))
         rows = _rows(found)
         if self.residual is not None and rows:
 
@@ -121,7 +121,7 @@ class Emission:
                 picked = found[column.input]
                 return take(picked.rows.column(column.name), picked.at[alive])
 
-            found = _kept(found, surviving(self.residual, read, rows, ansi=self.ansi))
+            found = kept(found, surviving(self.residual, read, rows, ansi=self.ansi))
         return found
 
     def _gathered(self, found: Candidates) -> pa.RecordBatch:
@@ -153,11 +153,15 @@ def _rows(found: Candidates) -> int:
     return len(next(iter(found.values())).at)
 
 
-def _kept(found: Candidates, keep: Indices) -> Candidates:
+def kept(found: Candidates, keep: Indices) -> Candidates:
+    """The candidates at some ascending places."""
     # By position: where about half of the candidates pass, a mask takes several times as long.
-    if len(keep) == _rows(found):
-        return found
-    return {name: Picked(rows, at.take(keep)) for name, (rows, at) in found.items()}
+    return found if len(keep) == _rows(found) else picked_at(found, keep)
+
+
+def picked_at(found: Candidates, at: Indices) -> Candidates:
+    """The candidates at some places, in this order and as often as they are named."""
+    return {name: Picked(rows, before.take(at)) for name, (rows, before) in found.items()}
 
 
 def _close(found: Candidates, width: int) -> Candidates:
@@ -170,7 +174,7 @@ def close_to(found: Candidates, name: str, width: int) -> Candidates:
     """The candidates whose row of one input is within the window of the rows of the inputs before it."""
     for other in itertools.takewhile(lambda other: other != name, found):
         times, others = (found[one].rows.column(AT).to_numpy().take(found[one].at) for one in (other, name))
-        found = _kept(found, np.flatnonzero(close_times(times, others, width)))
+        found = kept(found, np.flatnonzero(close_times(times, others, width)))
     return found
 
 

@@ -40,6 +40,7 @@ from watersmeet.kernel.emit import (
     Picked,
     close_to,
     cross,
+    picked_at,
     rows_crossed,
     rows_together,
 )
@@ -196,7 +197,7 @@ def _bind(
     """
     (part, *others), (step, *later) = parts, steps
     for which, places in expand(np.arange(len(keys)), part.start[keys], part.count[keys], limit):
-        found = {name: Picked(picked.rows, picked.at[which]) for name, picked in bound.items()}
+        found = picked_at(bound, which)
         found[part.name] = Picked(part.rows, part.order[places])
         if step.within is not None:
             found = close_to(found, part.name, step.within)

@@ -1,0 +1,281 @@
+"""Join inputs along different keys: fresh rows are extended, input by input, through what is stored by each key.
+
+An input is stored once for each key that it is found by: an *arrangement*. For the fresh rows of one input, the *start*,
+a share has the arrangements of all other inputs, with the rows that the delta rule owes (see multi.py): all rows of the
+inputs before the start, old rows of those behind it. The kernel binds one input after the other:
+
+1. As soon as an input is bound, all arrangements that its rows can be looked up in are searched, for the distinct keys
+   of all combinations so far. A combination without a partner in one of them is dropped before anything is expanded.
+2. Of the inputs that can be expanded now, the one that gives the fewest combinations comes next. The counts are exact,
+   so the order follows the data, piece by piece. An input that can be found by several keys (on a cycle) is expanded,
+   for each combination, by the key with the fewest candidates, and checked in the others: the idea of worst-case optimal
+   joins (Ngo et al. 2012).
+3. Its rows are gathered, bound as positions, and tested by all conditions whose inputs are bound; those that may raise
+   wait for the last input.
+
+No intermediate result is stored. Combinations are expanded depth first in bounded pieces, so memory follows the number
+of inputs and not the fan-out.
+
+Every combination that the share owes comes out once: binding is a product over the inputs in some order, and each step
+keeps exactly the rows with equal keys that pass the conditions. Sharing the work evenly is the scheme's business.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+import pyarrow as pa
+
+from watersmeet.kernel.emit import (
+    Candidates,
+    Emission,
+    Equality,
+    OutputColumn,
+    Picked,
+    close_to,
+    kept,
+    picked_at,
+    rows_together,
+)
+from watersmeet.kernel.evaluate import may_raise
+from watersmeet.kernel.gather import Looked, Part, gather, look_up, pieces_of_keys, row_bytes, views
+from watersmeet.kernel.keys import Indices, order_keys
+from watersmeet.kernel.match import Side, expand, pieces
+from watersmeet.kernel.rows import Sorted
+from watersmeet.model.expression import Expression, columns_of, conjunction, inputs_of
+from watersmeet.model.limits import DEFAULT_LIMITS, Limits
+from watersmeet.model.window import AT
+
+# Numbers combinations while they are tested. No input has this name.
+_NUMBER = "#"
+_NO_ROWS = pa.RecordBatch.from_pydict({})
+
+
+@dataclass(frozen=True, slots=True)
+class Edge:
+    """Inputs that are equal in a key: the key's columns in each of them.
+
+    With an `exact` order key equal order keys are equal keys; otherwise the columns are compared too.
+    """
+
+    columns: tuple[tuple[str, tuple[str, ...]], ...]
+    exact: bool
+
+    @property
+    def inputs(self) -> tuple[str, ...]:
+        return tuple(name for name, _ in self.columns)
+
+    def of(self, name: str) -> tuple[str, ...]:
+        return next(columns for input_, columns in self.columns if input_ == name)
+
+
+@dataclass(frozen=True, slots=True)
+class Arranged:
+    """A stored arrangement: its name among the stored inputs, the input whose rows it has, and the edge it is sorted by."""
+
+    name: str
+    input: str
+    edge: int
+
+
+@dataclass(frozen=True, slots=True)
+class WalkJoin:
+    """Combinations of rows, one of each input, that are equal along all `edges` and for which all `conjuncts` are true."""
+
+    edges: tuple[Edge, ...]
+    arranged: tuple[Arranged, ...]
+    conjuncts: tuple[Expression, ...]
+    output: tuple[OutputColumn, ...]
+    ansi: bool = True
+
+    def results(
+        self, sides: tuple[Side, ...], within: int | None, limits: Limits = DEFAULT_LIMITS
+    ) -> Iterator[pa.RecordBatch]:
+        """All results of one share: the fresh rows of the first side with all rows of the other sides.
+
+        With `within`, only combinations whose window times are all at most that far apart come out.
+        """
+        start, *others = sides
+        by_name = {one.name: one for one in self.arranged}
+        walk = _Walk(
+            self,
+            {side.name: by_name[side.name] for side in others},
+            {side.name: [s for s in (*side.history, *side.fresh) if len(s)] for side in others},
+            within,
+            limits,
+        )
+        origin = by_name[start.name].input
+        read = self.read(origin, within)
+        for piece in pieces(origin, start.fresh, limits):
+            found = {origin: Picked(piece.rows.select(read), np.arange(piece.rows.num_rows))}
+            yield from walk.go_on(found, origin, {})
+
+    def read(self, name: str, within: int | None) -> list[str]:
+        """The columns that are needed of an input."""
+        return list(
+            dict.fromkeys(
+                [
+                    *(c.column for c in self.output if c.input == name),
+                    *(key for edge in self.edges if name in edge.inputs for key in edge.of(name)),
+                    *(c.name for part in self.conjuncts for c in columns_of(part) if c.input == name),
+                    *([AT] if within is not None else ()),
+                ]
+            )
+        )
+
+    def conditions(self, bound: Sequence[str], name: str, last: bool) -> tuple[Expression, ...]:
+        """The conjuncts that can be tested now that `name` is bound too, and could not before."""
+
+        def due(part: Expression, inputs: Sequence[str]) -> bool:
+            return inputs_of(part) <= set(inputs) and not may_raise(part)
+
+        return tuple(
+            part
+            for part in self.conjuncts
+            if (last or due(part, (*bound, name))) and not (bound and due(part, bound))
+        )
+
+    def equalities(self, bound: Sequence[str], name: str, found_by: int | None) -> tuple[Equality, ...]:
+        """The key columns to compare now that `name` is bound too, and was found by an edge."""
+        return tuple(
+            ((other, one), (name, also))
+            for number, edge in enumerate(self.edges)
+            if name in edge.inputs and not (number == found_by and edge.exact)
+            for other in [next((other for other in bound if other in edge.inputs), None)]
+            if other is not None
+            for one, also in zip(edge.of(other), edge.of(name), strict=True)
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class _Sought:
+    """What a lookup in one arrangement has found: where each key is, how often, and the key of each combination."""
+
+    arranged: Arranged
+    looked: Sequence[Looked]
+    rows: Indices
+    of: Indices
+
+    @property
+    def counts(self) -> Indices:
+        """The rows that each combination would meet."""
+        return self.rows[self.of]
+
+    def at(self, keep: Indices) -> _Sought:
+        return replace(self, of=self.of[keep])
+
+
+@dataclass(frozen=True, slots=True)
+class _Walk:
+    """One share's way through the arrangements."""
+
+    join: WalkJoin
+    arranged: Mapping[str, Arranged]
+    slices: Mapping[str, Sequence[Sorted]]
+    within: int | None
+    limits: Limits
+
+    def go_on(
+        self, found: Candidates, newest: str, sought: dict[str, _Sought], by: int | None = None
+    ) -> Iterator[pa.RecordBatch]:
+        """All results of some combinations, whose row of the input `newest` was bound last, found by edge `by`.
+
+        `sought` has what was looked up before and is not bound yet.
+        """
+        bound = [name for name in found if name != newest]
+        last = {one.input for one in self.arranged.values()} <= found.keys()
+        join = self.join
+        emission = Emission(
+            join.output if last else (),
+            conjunction(join.conditions(bound, newest, last)),
+            join.ansi,
+            join.equalities(bound, newest, by),
+            limits=self.limits,
+        )
+        if last:
+            if self.within is not None:
+                found = close_to(found, newest, self.within)
+            yield from emission.results(found)
+            return
+        found, sought = self._tested(found, newest, sought, emission)
+        if not len(found[newest].at):
+            return
+        for arranged in self.arranged.values():
+            if arranged.input in found or arranged.name in sought:
+                continue
+            if newest in join.edges[arranged.edge].inputs:
+                looked = self._look_up(arranged, newest, found[newest])
+                keep = np.flatnonzero(looked.counts)
+                if not len(keep):
+                    return
+                found = kept(found, keep)
+                sought = {name: one.at(keep) for name, one in (sought | {arranged.name: looked}).items()}
+        yield from self._expanded(found, sought)
+
+    def _tested(
+        self, found: Candidates, newest: str, sought: dict[str, _Sought], emission: Emission
+    ) -> tuple[Candidates, dict[str, _Sought]]:
+        """The combinations that pass, with what was looked up for them."""
+        passing = found | {_NUMBER: Picked(_NO_ROWS, np.arange(len(found[newest].at)))}
+        if self.within is not None:
+            passing = close_to(passing, newest, self.within)
+        passing = emission.passing(passing)
+        keep = passing.pop(_NUMBER).at
+        return passing, {name: one.at(keep) for name, one in sought.items()}
+
+    def _look_up(self, arranged: Arranged, newest: str, source: Picked) -> _Sought:
+        """Look up the keys of the rows that were bound last."""
+        columns = self.join.edges[arranged.edge].of(newest)
+        keys, of = np.unique(order_keys([source.values(column) for column in columns]), return_inverse=True)
+        looked = look_up(keys, self.slices[arranged.name])
+        rows = np.zeros(len(keys), np.int64)
+        for one in looked:
+            rows[one.at.found] += one.at.rows
+        return _Sought(arranged, looked, rows, of)
+
+    def _expanded(self, found: Candidates, sought: dict[str, _Sought]) -> Iterator[pa.RecordBatch]:
+        """Bind the input with the fewest rows to bind, each combination by the key that has the fewest."""
+        by_input: dict[str, list[_Sought]] = {}
+        for one in sought.values():
+            by_input.setdefault(one.arranged.input, []).append(one)
+        counts = {name: np.stack([one.counts for one in ways]) for name, ways in by_input.items()}
+        chosen = min(counts, key=lambda name: int(counts[name].min(axis=0).sum()))
+        rest = {name: one for name, one in sought.items() if one.arranged.input != chosen}
+        best = counts[chosen].argmin(axis=0)
+        for way, one in enumerate(by_input[chosen]):
+            keep = np.flatnonzero(best == way)
+            if len(keep):
+                others = {name: other.at(keep) for name, other in rest.items()}
+                yield from self._bound(kept(found, keep), others, one.at(keep))
+
+    def _bound(self, found: Candidates, rest: dict[str, _Sought], one: _Sought) -> Iterator[pa.RecordBatch]:
+        """Bind the rows of one arrangement to the combinations, a piece of its keys at a time."""
+        name = one.arranged.input
+        read = self.join.read(name, self.within)
+        keys, of = np.unique(one.of, return_inverse=True)
+        used = np.zeros(len(one.rows), np.bool_)
+        used[keys] = True
+        looked, rows = [found_.only(used) for found_ in one.looked], one.rows[keys]
+        order = np.argsort(of, kind="stable")
+        of = of[order]
+        size = rows * row_bytes(self.slices[one.arranged.name], read)
+        for first, end in pieces_of_keys(rows, size, self.limits):
+            low, high = np.searchsorted(of, [first, end])
+            parts: Iterator[Part]
+            if end - first == 1 and (
+                rows[first] > self.limits.piece_rows or size[first] > self.limits.piece_bytes
+            ):
+                parts = (part for _, part in views(name, looked, first, {name: read}, self.limits))
+            else:
+                parts = iter([gather(name, looked, first, end, read).owed(0, 1)])
+            for part in parts:
+                of_part = of[low:high] - first
+                limit = rows_together(self.limits, part.rows, *(picked.rows for picked in found.values()))
+                places = np.arange(high - low)
+                for which, at in expand(places, part.start[of_part], part.count[of_part], limit):
+                    combined = picked_at(found, order[low:high][which])
+                    combined[name] = Picked(part.rows, part.order[at])
+                    others = {other: left.at(order[low:high][which]) for other, left in rest.items()}
+                    yield from self.go_on(combined, name, others, one.arranged.edge)

@@ -1,0 +1,210 @@
+"""Joins along different keys against nested loops: every combination with a fresh row comes out exactly once."""
+
+from __future__ import annotations
+
+import itertools
+from collections import Counter
+from dataclasses import replace
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from watersmeet.kernel import walk
+from watersmeet.kernel.emit import OutputColumn
+from watersmeet.kernel.keys import order_keys
+from watersmeet.kernel.match import Side
+from watersmeet.kernel.rows import Sorted
+from watersmeet.kernel.walk import Arranged, Edge, WalkJoin
+from watersmeet.model.expression import Call, Column, Literal
+from watersmeet.model.limits import Limits
+from watersmeet.model.types import BIGINT, BOOLEAN
+from watersmeet.model.window import AT
+
+# A row: three numbers that keys are made of, a number for conditions, a window time.
+row = st.tuples(*[st.integers(0, 2)] * 3, st.integers(-2, 2), st.integers(0, 9))
+runs = st.lists(st.lists(row, min_size=1, max_size=5), max_size=2)
+limits = st.builds(Limits, piece_rows=st.sampled_from([1, 4, 50]), output_rows=st.sampled_from([5, 7]))
+
+
+@st.composite
+def graphs(draw):
+    """Inputs, and edges that connect them all: a tree of edges over two or more inputs, and some more."""
+    count = draw(st.integers(2, 4))
+    names = [f"i{number}" for number in range(count)]
+    edges = []
+    for number in range(1, count):
+        members = {names[number], draw(st.sampled_from(names[:number]))}
+        members |= set(draw(st.lists(st.sampled_from(names), max_size=1)))
+        edges.append(members)
+    edges += [
+        set(members)
+        for members in draw(
+            st.lists(st.lists(st.sampled_from(names), min_size=2, max_size=3, unique=True), max_size=1)
+        )
+    ]
+    found = []
+    for members in edges:
+        width = draw(st.integers(1, 2))
+        columns = tuple(
+            (name, tuple(draw(st.permutations(["x0", "x1", "x2"]))[:width]))
+            for name in names
+            if name in members
+        )
+        found.append(Edge(columns, exact=width == 1))
+    return names, tuple(found)
+
+
+def table(rows: list[tuple], first: int) -> pa.RecordBatch:
+    columns = [pa.array(values, pa.int64()) for values in zip(*rows, strict=True)]
+    ids = pa.array(range(first, first + len(rows)), pa.int64())
+    return pa.RecordBatch.from_arrays([*columns, ids], names=["x0", "x1", "x2", "v", AT, "id"])
+
+
+def arrange(batch: pa.RecordBatch, columns: tuple[str, ...]) -> Sorted:
+    keys = walk.order_keys([batch.column(column) for column in columns])
+    order = np.argsort(keys, kind="stable")
+    return Sorted(keys[order], batch.take(pa.array(order)))
+
+
+def results(names, edges, conjuncts, drawn, within, bounds):
+    """Run every term of the delta rule, as the scheme would hand them out to one task."""
+    arranged = tuple(
+        Arranged(f"{name}.{number}", name, number)
+        for number, edge in enumerate(edges)
+        for name in edge.inputs
+    )
+    output = tuple(OutputColumn(name, "id", name) for name in names)
+    join = WalkJoin(edges, arranged, conjuncts, output)
+    stored: dict[str, tuple[list[Sorted], list[Sorted]]] = {}
+    for one in arranged:
+        columns, first = edges[one.edge].of(one.input), 0
+        slices: list[list[Sorted]] = [[], []]
+        for place, part in enumerate(drawn[one.input]):
+            for rows in part:
+                slices[place].append(arrange(table(rows, first), columns))
+                first += len(rows)
+        stored[one.name] = slices[0], slices[1]
+    found: Counter = Counter()
+    for term, start in enumerate(names):
+        first = next(one for one in arranged if one.input == start)
+        sides = [Side(first.name, stored[first.name][1], ())]
+        for one in arranged:
+            place = names.index(one.input)
+            old, new = stored[one.name]
+            if place != term:
+                sides.append(Side(one.name, new if place < term else (), old))
+        batches = list(join.results(tuple(sides), within, bounds))
+        assert all(0 < batch.num_rows <= bounds.output_rows for batch in batches)
+        found += Counter(
+            row for b in batches for row in zip(*(c.to_pylist() for c in b.columns), strict=True)
+        )
+    return found
+
+
+def owed(names, edges, drawn, holds) -> Counter:
+    listed = {
+        name: [(fresh, row) for fresh, part in enumerate(drawn[name]) for rows in part for row in rows]
+        for name in names
+    }
+    found: Counter = Counter()
+    for combination in itertools.product(*(enumerate(listed[name]) for name in names)):
+        rows = {name: row for name, (_, (_, row)) in zip(names, combination, strict=True)}
+        keys = [
+            {tuple(rows[name][int(column[1])] for column in edge.of(name)) for name in edge.inputs}
+            for edge in edges
+        ]
+        if any(fresh for _, (fresh, _) in combination) and all(len(key) == 1 for key in keys) and holds(rows):
+            found[tuple(at for at, _ in combination)] += 1
+    return found
+
+
+def inputs_for(names):
+    return st.fixed_dictionaries({name: st.tuples(runs, runs) for name in names})
+
+
+@given(graphs(), limits, st.data())
+def test_each_combination_with_a_fresh_row_comes_out_once(graph, bounds, data):
+    names, edges = graph
+    drawn = data.draw(inputs_for(names))
+    assert results(names, edges, (), drawn, None, bounds) == owed(names, edges, drawn, lambda rows: True)
+
+
+@given(graphs(), limits, st.data(), st.integers(0, 5))
+def test_all_times_of_a_result_lie_within_the_window(graph, bounds, data, width):
+    names, edges = graph
+    drawn = data.draw(inputs_for(names))
+
+    def holds(rows) -> bool:
+        times = [row[4] for row in rows.values()]
+        return max(times) - min(times) <= width
+
+    assert results(names, edges, (), drawn, width, bounds) == owed(names, edges, drawn, holds)
+
+
+@given(graphs(), limits, st.data())
+def test_conditions_over_any_inputs_are_tested(graph, bounds, data):
+    names, edges = graph
+    drawn = data.draw(inputs_for(names))
+    name = st.sampled_from(names)
+    # Some are sums, which may overflow: they wait for the last input.
+    drawn_parts = data.draw(
+        st.lists(st.tuples(name, st.none() | st.integers(-2, 2), name), min_size=1, max_size=3)
+    )
+
+    def condition(one: str, shift: int | None, other: str):
+        left = Column(one, "v", BIGINT)
+        shifted = left if shift is None else Call("+", (left, Literal(shift, BIGINT)), BIGINT)
+        return Call("<=", (shifted, Column(other, "v", BIGINT)), BOOLEAN)
+
+    def holds(rows) -> bool:
+        return all(rows[one][3] + (shift or 0) <= rows[other][3] for one, shift, other in drawn_parts)
+
+    conjuncts = tuple(condition(*part) for part in drawn_parts)
+    assert results(names, edges, conjuncts, drawn, None, bounds) == owed(names, edges, drawn, holds)
+
+
+@given(graphs(), limits, st.data())
+def test_keys_that_share_a_hash_are_told_apart(graph, bounds, data):
+    names, edges = graph
+    edges = tuple(replace(edge, exact=False) for edge in edges)
+    drawn = data.draw(inputs_for(names))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(walk, "order_keys", lambda columns: order_keys(columns) % np.uint64(2))
+        found = results(names, edges, (), drawn, None, bounds)
+    assert found == owed(names, edges, drawn, lambda rows: True)
+
+
+PATH = (
+    Edge((("i0", ("x0",)), ("i1", ("x0",))), exact=True),
+    Edge((("i1", ("x1",)), ("i2", ("x0",))), exact=True),
+)
+
+
+def test_a_combination_without_a_partner_is_dropped_before_anything_is_expanded(monkeypatch):
+    """The fresh row of i1 has many partners in i0 and none in i2."""
+    gathered = []
+    plain = walk.gather
+    monkeypatch.setattr(walk, "gather", lambda *given: gathered.append(given[0]) or plain(*given))
+    many = [(1, 0, 0, 0, 0)] * 50
+    drawn = {"i0": ([many], []), "i1": ([], [[(1, 2, 0, 0, 0)]]), "i2": ([[(1, 0, 0, 0, 0)]], [])}
+    assert not results(["i0", "i1", "i2"], PATH, (), drawn, None, Limits())
+    assert not gathered
+
+
+def test_the_input_with_the_fewest_rows_is_bound_first(monkeypatch):
+    """From i1 both others can be reached: the one with fewer partners comes first, whatever the order of the names."""
+    bound = []
+    plain = walk._Walk._bound
+
+    def note(self, found, rest, one):
+        bound.append((sorted(found), one.arranged.input))
+        return plain(self, found, rest, one)
+
+    monkeypatch.setattr(walk._Walk, "_bound", note)
+    many, few = [(1, 0, 0, 0, 0)] * 50, [(2, 0, 0, 0, 0)]
+    drawn = {"i0": ([many], []), "i1": ([], [[(1, 2, 0, 0, 0)]]), "i2": ([few], [])}
+    assert sum(results(["i0", "i1", "i2"], PATH, (), drawn, None, Limits()).values()) == 50
+    assert bound[0] == (["i1"], "i2")
