@@ -21,6 +21,7 @@ from watersmeet.engine.choose import (
 )
 from watersmeet.engine.compile import Compiled, compile_callable, compile_join
 from watersmeet.engine.compile_lookup import TableSide, columns_needed, compile_lookup
+from watersmeet.engine.compile_many import compile_many
 from watersmeet.engine.kept_table import TableSpec
 from watersmeet.engine.options import JoinOptions
 from watersmeet.engine.spec import JoinSpec, SessionSettings
@@ -28,6 +29,7 @@ from watersmeet.engine.window import add_window
 from watersmeet.errors import UsageError
 from watersmeet.kernel.lookup import LookupJoin
 from watersmeet.kernel.theta import ThetaJoin
+from watersmeet.kernel.walk import WalkJoin
 from watersmeet.model.expression import Predicate, Selected
 from watersmeet.model.facts import MOST_INPUTS
 from watersmeet.model.types import Schema
@@ -115,7 +117,8 @@ def parse(
     predicate, selected = _texts(options, schemas, settings)
     if predicate is not None:
         zone = normal_zone(settings.sql.zone)
-        compiled = compile_join(predicate, selected, schemas, ansi=settings.sql.ansi, zone=zone)
+        compile_text = compile_join if len(schemas) == 2 else compile_many
+        compiled = compile_text(predicate, selected, schemas, ansi=settings.sql.ansi, zone=zone)
     else:
         assert not isinstance(options.on, str)
         compiled = compile_callable(options.on, selected, schemas)
@@ -133,6 +136,7 @@ def parse(
         options.strategy,
         compiled.signature.inputs[0].order,
         inputs=len(schemas),
+        walks=isinstance(compiled.join, WalkJoin),
         calls=isinstance(compiled.join, ThetaJoin) and compiled.join.condition is not None,
         streaming=streaming,
         has_place=settings.has_place,

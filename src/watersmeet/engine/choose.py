@@ -4,6 +4,7 @@
     equality            hypercube      Spark's own join (with three or more inputs, its joins in a chain)
     band, inequality    range          range if a state directory is set, else Spark's own join
     anything else       grid           Spark's own join; grid for a Python function
+    many keys           delta          Spark's own joins in a chain
 
 `auto` takes the strategy that docs/benchmarks.md shows to be the fastest. Each can be requested by name.
 """
@@ -18,7 +19,9 @@ from watersmeet.engine.options import AUTO, JoinOptions
 from watersmeet.engine.spec import Join
 from watersmeet.errors import UsageError
 from watersmeet.kernel.match import BandJoin, right_range
+from watersmeet.kernel.walk import WalkJoin
 from watersmeet.model.facts import Order
+from watersmeet.schemes.delta import Delta
 from watersmeet.schemes.grid.policy import GridPolicy
 from watersmeet.schemes.grid.scheme import Grid
 from watersmeet.schemes.hypercube.plan import Hypercube
@@ -46,14 +49,27 @@ def strategies() -> tuple[str, ...]:
 
 
 def choose(
-    requested: str, order: str, *, inputs: int = 2, calls: bool, streaming: bool, has_place: bool
+    requested: str,
+    order: str,
+    *,
+    inputs: int = 2,
+    walks: bool = False,
+    calls: bool,
+    streaming: bool,
+    has_place: bool,
 ) -> Choice:
     """Choose the strategy of a join whose runs have this order. Raise UsageError if the requested one does not fit.
 
-    `calls` says that the condition is a Python function, which Spark's own join cannot call.
+    `walks` says that no key joins all inputs. `calls` says that the condition is a Python function, which Spark's own
+    join cannot call.
     """
     if requested not in strategies():
         raise UsageError(f"unknown strategy={requested!r}: use one of {', '.join(strategies())}")
+    if walks and requested in (AUTO, Delta.name) and (streaming or requested != AUTO):
+        return Choice(
+            Delta.name,
+            "no key joins all inputs: new rows are looked up in one input after the other, by its keys",
+        )
     if requested == AUTO:
         return _automatic(order, calls, streaming, has_place)
     if requested == SPARK:
@@ -61,16 +77,25 @@ def choose(
             raise UsageError('strategy="spark" is for batch inputs: leave it out for streams')
         if calls:
             raise UsageError('strategy="spark" cannot call a Python function as a condition: use "grid"')
-    elif order not in SCHEMES[requested].orders or inputs > SCHEMES[requested].most_inputs:
+    elif requested not in (fitting := _fitting(order, inputs, walks)):
         scheme = SCHEMES[requested]
-        needs = scheme.needs if order not in scheme.orders else f"two inputs, and this join has {inputs}"
-        fitting = " or ".join(
-            f'"{name}"'
-            for name, other in SCHEMES.items()
-            if order in other.orders and inputs <= other.most_inputs
-        )
-        raise UsageError(f'strategy="{requested}" needs {needs}: use {fitting}')
+        needs = scheme.needs
+        if order in scheme.orders and requested != Delta.name:
+            needs = f"two inputs, and this join has {inputs}" if not walks else "a key that joins all inputs"
+        use = " or ".join(f'"{name}"' for name in fitting)
+        raise UsageError(f'strategy="{requested}" needs {needs}: use {use}')
     return Choice(requested, "you asked for it")
+
+
+def _fitting(order: str, inputs: int, walks: bool) -> list[str]:
+    """The schemes that can share out a join."""
+    if walks:
+        return [Delta.name]
+    return [
+        name
+        for name, scheme in SCHEMES.items()
+        if order in scheme.orders and inputs <= scheme.most_inputs and name != Delta.name
+    ]
 
 
 def _automatic(order: str, calls: bool, streaming: bool, has_place: bool) -> Choice:
@@ -108,6 +133,7 @@ def scheme_for(
             groups=options.groups,
             facing=functools.partial(right_range, join=join) if isinstance(join, BandJoin) else None,
             adapting=adapting,
+            arrangements=join.arrangements if isinstance(join, WalkJoin) else None,
         )
     )
 

@@ -1,8 +1,8 @@
 """Compile a parsed predicate to a runnable join: what arrives, what is stored, what the kernel checks.
 
 A join of two inputs has one of three kinds: equality of keys, a band of one value of each input, or any other
-condition. Equality finds partners fastest, then a band. The fastest kind that the predicate allows is taken. A join of
-more inputs is by equality: of a key that all inputs share.
+condition. Equality finds partners fastest, then a band. The fastest kind that the predicate allows is taken.
+`engine/compile_many.py` does it for more inputs.
 
 Three decisions are made here, once, for both drivers:
 
@@ -47,7 +47,6 @@ from watersmeet.model.expression import (
 )
 from watersmeet.model.types import INT, Schema, SqlType
 from watersmeet.predicate import check_reads_every_input, key_reads_zone, reads_zone
-from watersmeet.predicate.graph import JoinGraph, check_connected, join_graph
 
 # Sides that must be equal: of two inputs, or of all.
 Keyed = KeyPair | KeyClass
@@ -97,7 +96,7 @@ class Compiled:
 
 
 @dataclass(frozen=True, slots=True)
-class _Key:
+class SettledKey:
     """One side of a key pair, and the arriving column that holds it."""
 
     column: str
@@ -115,22 +114,22 @@ def compile_join(
     """Compile a join by text. `zone` is the normalised time zone of the session, or empty if unknown."""
     check_names(schemas)
     keys: Sequence[Keyed]
-    if len(schemas) > 2:
-        graph = shared_key_graph(predicate)
-        keys, conjuncts = graph.classes, list(graph.conjuncts)
-        compiled = _compile_equality(predicate, keys, conjuncts, selected, schemas, ansi)
+    check_reads_every_input(predicate)
+    if predicate.keys:
+        keys, conjuncts = predicate.keys, _conjuncts(predicate.residual)
+        compiled = compile_equality(predicate, keys, conjuncts, selected, schemas, ansi)
+    elif predicate.bands:
+        (band,) = predicate.bands
+        keys = (KeyPair((band.left, band.right), band.type),)
+        compiled = _compile_band(predicate, band, selected, schemas, ansi)
     else:
-        check_reads_every_input(predicate)
-        if predicate.keys:
-            keys, conjuncts = predicate.keys, _conjuncts(predicate.residual)
-            compiled = _compile_equality(predicate, keys, conjuncts, selected, schemas, ansi)
-        elif predicate.bands:
-            (band,) = predicate.bands
-            keys = (KeyPair((band.left, band.right), band.type),)
-            compiled = _compile_band(predicate, band, selected, schemas, ansi)
-        else:
-            keys, compiled = (), _compile_any(predicate, selected, schemas, ansi)
-    sides = [(side, pair.type) for pair in keys for side in pair.sides]
+        keys, compiled = (), _compile_any(predicate, selected, schemas, ansi)
+    return with_zone(compiled, keys, zone)
+
+
+def with_zone(compiled: Compiled, keys: Sequence[Keyed], zone: str) -> Compiled:
+    """Record the time zone in the signature if what is stored depends on it."""
+    sides = [(side, one.type) for one in keys for side in one.sides]
     recorded = recorded_zone(zone, sides, compiled.guards)
     return replace(compiled, signature=replace(compiled.signature, zone=recorded))
 
@@ -160,30 +159,16 @@ def compile_callable(
     )
 
 
-def shared_key_graph(predicate: Predicate) -> JoinGraph:
-    """The join graph, with the keys that all inputs share; every other equality is a conjunct."""
-    graph = join_graph(predicate)
-    check_connected(graph, predicate.text)
-    if not graph.shared:
-        raise PredicateError(
-            f"no key is shared by all of {', '.join(graph.inputs)}",
-            predicate.text,
-            hint="three or more inputs are joined on one key, such as a.k = b.k AND b.k = c.k, compared in one type; "
-            "chain joins of two inputs for other conditions",
-        )
-    return graph.with_classes(graph.shared)
-
-
-def _compile_equality(
+def compile_equality(
     predicate: Predicate,
     equal: Sequence[Keyed],
-    conjuncts: list[Expression],
+    conjuncts: Sequence[Expression],
     selected: Sequence[Selected] | None,
     schemas: dict[str, Schema],
     ansi: bool,
 ) -> Compiled:
     nested = any(one.type.nested for one in equal)
-    exact = len(equal) == 1 and fits_word(_stored_type(equal[0].type))
+    exact = is_exact(equal)
     kernel, spark = share_residual(conjuncts)
     spark_checks = nested or bool(spark)
     checked = predicate.columns if spark_checks else ()
@@ -320,11 +305,16 @@ def sides_of(equal: Iterable[Keyed]) -> tuple[str, ...]:
     return tuple(" : ".join(side.sql for side in one.sides) for one in equal)
 
 
-def _keys_of(equal: Iterable[Keyed], name: str) -> tuple[_Key, ...]:
+def _keys_of(equal: Iterable[Keyed], name: str) -> tuple[SettledKey, ...]:
     return tuple(settle_key(name, number, one, one.side(name)) for number, one in enumerate(equal))
 
 
-def settle_key(name: str, number: int, pair: Keyed, side: KeySide) -> _Key:
+def is_exact(equal: Sequence[Keyed]) -> bool:
+    """Whether equal order keys are equal keys, so that nothing needs to be compared."""
+    return len(equal) == 1 and fits_word(_stored_type(equal[0].type))
+
+
+def settle_key(name: str, number: int, pair: Keyed, side: KeySide) -> SettledKey:
     """Use a plain column as it is if the kernel can widen it, otherwise have the key computed."""
     own = side.expression.type
     widens = (
@@ -332,13 +322,13 @@ def settle_key(name: str, number: int, pair: Keyed, side: KeySide) -> _Key:
     )
     stored = _stored_type(pair.type)
     if isinstance(side.expression, Column) and widens and stored == pair.type:
-        return _Key(side.expression.name, None)
+        return SettledKey(side.expression.name, None)
     column = f"{RESERVED_PREFIX}key{number}"
     sql = side.sql if own == pair.type else f"CAST({side.sql} AS {pair.type})"
     if stored != pair.type:
         sql = f"CAST({sql} AS {stored})"
     expression = side.expression if own == pair.type else Call("cast", (side.expression,), pair.type)
-    return _Key(column, ComputedKey(name, column, sql, expression, stored))
+    return SettledKey(column, ComputedKey(name, column, sql, expression, stored))
 
 
 def _stored_type(kind: SqlType) -> SqlType:
@@ -353,7 +343,7 @@ def input_spec(
     schema: Schema,
     output: Iterable[OutputColumn],
     kernel: Iterable[Expression],
-    keys: tuple[_Key, ...],
+    keys: tuple[SettledKey, ...],
     verified: Sequence[str],
     order: facts.Order = facts.Order.HASH,
 ) -> facts.InputSpec:

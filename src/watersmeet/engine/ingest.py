@@ -13,7 +13,7 @@ the nullability of a nested field. So runs of different starts of a query can be
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -52,7 +52,7 @@ _MOST_BYTES = (1 << 31) - 1
 
 def ingest_partition(
     files: Files,
-    spec: InputSpec,
+    arrangements: Sequence[InputSpec],
     batch: int,
     partition: int,
     incoming: Iterable[pa.RecordBatch],
@@ -61,7 +61,7 @@ def ingest_partition(
     watermark: int | None = None,
     table: Located | None = None,
 ) -> Descriptor:
-    """Store a partition as runs and return its descriptor.
+    """Store a partition as runs, once for each of the input's arrangements, and return its descriptor.
 
     Rows with a time below the watermark are late: they are counted and not stored. With a table the rows are sorted by
     its pages. Rows whose key is in no page are counted, and stored only if the join emits rows without a match.
@@ -73,15 +73,18 @@ def ingest_partition(
     cut = split(incoming, max(settings.run_bytes, LEAST_CUT_BYTES))
     for held in coalesce(cut, settings.run_rows, settings.run_bytes):
         first = (batch << _PLACE_BITS) + seen
-        if table is not None:
-            arrived = sort_by_page(held, spec, table.index, first)
-        else:
-            arrived = sort_rows(held, spec, first, watermark)
-        rows = arrived.rows
-        null_rows += held.num_rows - len(rows) - arrived.late_rows - arrived.absent_rows
-        late_rows += arrived.late_rows
-        absent_rows += arrived.absent_rows
-        if len(rows):
+        for place, spec in enumerate(arrangements):
+            if table is not None:
+                arrived = sort_by_page(held, spec, table.index, first)
+            else:
+                arrived = sort_rows(held, spec, first, watermark)
+            rows = arrived.rows
+            if place == 0:
+                null_rows += held.num_rows - len(rows) - arrived.late_rows - arrived.absent_rows
+                late_rows += arrived.late_rows
+                absent_rows += arrived.absent_rows
+            if not len(rows):
+                continue
             label = f"p{partition:05d}-{len(runs):04d}"
             content = (
                 rows
@@ -99,7 +102,7 @@ def ingest_partition(
         seen += held.num_rows
     version = table.version if table else ""
     return Descriptor(
-        spec.name, partition, tuple(runs), null_rows, late_rows, watermark, absent_rows, version
+        arrangements[0].input, partition, tuple(runs), null_rows, late_rows, watermark, absent_rows, version
     )
 
 
@@ -150,7 +153,7 @@ def sort_rows(
 
     `first` is the place of the first row in the stream.
     """
-    key_columns = (spec.hashed,) if spec.hashed else spec.keys
+    key_columns = (spec.hashed,) if spec.hashed else spec.required or spec.keys
     batch = drop_null_keys(_canonical(batch), key_columns)
     batch, times, late_rows = _timed(batch, spec, watermark)
     stored = batch.select([column.name for column in spec.stored])

@@ -113,7 +113,7 @@ class Operator:
         digest = RowDigest()
         descriptor = ingest_partition(
             kept.files,
-            self.spec.input(input_name),
+            self.spec.arrangements(input_name),
             batch.number,
             partition,
             incoming if self.spec.streaming else digest.watch(incoming),

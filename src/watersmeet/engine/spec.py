@@ -11,6 +11,7 @@ from watersmeet.kernel.lookup import LookupJoin
 from watersmeet.kernel.match import BandJoin, EquiJoin
 from watersmeet.kernel.multi import MultiJoin
 from watersmeet.kernel.theta import ThetaJoin
+from watersmeet.kernel.walk import WalkJoin
 from watersmeet.log.clean import GRACE_S
 from watersmeet.log.storage import STATE_MODE, Storage
 from watersmeet.model.facts import BatchSpan, InputSpec, JoinSignature
@@ -20,7 +21,7 @@ from watersmeet.schemes.hash import Hash
 from watersmeet.schemes.scheme import Scheme
 
 # The kernels that join the rows a task reads.
-Join = EquiJoin | BandJoin | ThetaJoin | MultiJoin
+Join = EquiJoin | BandJoin | ThetaJoin | MultiJoin | WalkJoin
 
 # Incoming rows that one ingest task holds before it writes a run. While they are sorted they are in memory up to three
 # times: received, concatenated and sorted.
@@ -98,5 +99,6 @@ class JoinSpec:
     scheme: Scheme[Any] = field(default_factory=Hash)
     table: TableSpec | None = None
 
-    def input(self, name: str) -> InputSpec:
-        return next(spec for spec in self.signature.inputs if spec.name == name)
+    def arrangements(self, name: str) -> list[InputSpec]:
+        """What is stored of an input: once, or once for each key that it is found by."""
+        return [spec for spec in self.signature.inputs if spec.input == name]

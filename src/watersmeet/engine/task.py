@@ -79,6 +79,8 @@ class RunSource:
             for rows in self.reader.slices(run, wanted.range, columns, sections, sort=sort):
                 if wanted.part is not None:
                     rows = rows.slice(*wanted.part.positions(run, len(rows)))
+                if wanted.deal is not None:
+                    rows = rows.at(wanted.deal.positions(int(run.checksum or "0", 16), len(rows)))
                 if wanted.without:
                     yield from rows.without(wanted.without)
                 else:

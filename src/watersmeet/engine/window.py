@@ -41,7 +41,7 @@ def add_window(
     """Put the join under a window. `times` names each input's time column, for a window over time."""
     at = StoredColumn(AT, str(BIGINT))
     inputs = tuple(
-        replace(spec, stored=(*spec.stored, at), time=times.get(spec.name))
+        replace(spec, stored=(*spec.stored, at), time=times.get(spec.input))
         for spec in compiled.signature.inputs
     )
     arriving = {

@@ -42,7 +42,7 @@ from watersmeet.kernel.emit import (
 from watersmeet.kernel.evaluate import may_raise
 from watersmeet.kernel.gather import Looked, Part, gather, look_up, pieces_of_keys, row_bytes, views
 from watersmeet.kernel.keys import Indices, order_keys
-from watersmeet.kernel.match import Side, expand, pieces
+from watersmeet.kernel.match import Matches, Side, expand, pieces
 from watersmeet.kernel.rows import Sorted
 from watersmeet.model.expression import Expression, columns_of, conjunction, inputs_of
 from watersmeet.model.limits import DEFAULT_LIMITS, Limits
@@ -111,6 +111,12 @@ class WalkJoin:
         for piece in pieces(origin, start.fresh, limits):
             found = {origin: Picked(piece.rows.select(read), np.arange(piece.rows.num_rows))}
             yield from walk.go_on(found, origin, {})
+
+    @property
+    def arrangements(self) -> tuple[tuple[str, tuple[str, ...]], ...]:
+        """The names of the arrangements of each input."""
+        inputs = dict.fromkeys(one.input for one in self.arranged)
+        return tuple((name, tuple(one.name for one in self.arranged if one.input == name)) for name in inputs)
 
     def read(self, name: str, within: int | None) -> list[str]:
         """The columns that are needed of an input."""
@@ -227,9 +233,16 @@ class _Walk:
 
     def _look_up(self, arranged: Arranged, newest: str, source: Picked) -> _Sought:
         """Look up the keys of the rows that were bound last."""
-        columns = self.join.edges[arranged.edge].of(newest)
+        columns, slices = self.join.edges[arranged.edge].of(newest), self.slices[arranged.name]
+        if not columns:
+            # Without a key all rows are found.
+            whole = (Matches(*np.array([[0], [0], [len(s)]])) for s in slices)
+            looked = [Looked(s, False, at) for s, at in zip(slices, whole, strict=True)]
+            return _Sought(
+                arranged, looked, np.array([sum(map(len, slices))]), np.zeros(len(source.at), np.int64)
+            )
         keys, of = np.unique(order_keys([source.values(column) for column in columns]), return_inverse=True)
-        looked = look_up(keys, self.slices[arranged.name])
+        looked = look_up(keys, slices)
         rows = np.zeros(len(keys), np.int64)
         for one in looked:
             rows[one.at.found] += one.at.rows

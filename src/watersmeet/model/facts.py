@@ -236,6 +236,8 @@ class InputSpec:
     arriving column that Spark computed from keys that Arrow cannot hash. `order` says what the order key is: a hash of
     the keys, the one key's value, the row's place in the stream, or the page of a table. `time` is the arriving column
     of a window over time. `keeps_all` says that rows with a null key, or a key that is not in the table, are emitted.
+    An *arrangement* stores the rows of the input `of` once more, sorted by another key; rows with a null in any of
+    `required` are in none of them.
     """
 
     name: str
@@ -245,6 +247,13 @@ class InputSpec:
     order: Order = Order.HASH
     time: str | None = None
     keeps_all: bool = False
+    of: str = ""
+    required: tuple[str, ...] = ()
+
+    @property
+    def input(self) -> str:
+        """The name of the input that the user gave, whose rows these are."""
+        return self.of or self.name
 
 
 @dataclass(frozen=True, slots=True)
@@ -325,8 +334,9 @@ class Descriptor:
 
     @property
     def arrived_rows(self) -> int:
-        """All rows of the partition, those that were dropped too."""
-        return self.null_rows + self.late_rows + self.absent_rows + sum(run.rows for run in self.runs)
+        """All rows of the partition, those that were dropped too. Further arrangements hold the same rows again."""
+        stored = sum(run.rows for run in self.runs if run.input == self.input)
+        return self.null_rows + self.late_rows + self.absent_rows + stored
 
 
 @dataclass(frozen=True, slots=True)

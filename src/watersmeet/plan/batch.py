@@ -158,7 +158,7 @@ def _totals(
         old = before.get(name, InputTotals())
         left = _rows(parent.live, name) - _rows(history, name) if parent and signature.window else 0
         totals[name] = InputTotals(
-            rows=old.rows + sum(run.rows for d in mine for run in d.runs),
+            rows=old.rows + sum(run.rows for d in descriptors for run in d.runs if run.input == name),
             null_rows=old.null_rows + sum(d.null_rows for d in mine),
             late_rows=old.late_rows + sum(d.late_rows for d in mine),
             evicted_rows=old.evicted_rows + left,

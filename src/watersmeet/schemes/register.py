@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from watersmeet.model.facts import RunStats, SchemePlan
 from watersmeet.schemes.biclique import Biclique
+from watersmeet.schemes.delta import Delta
 from watersmeet.schemes.grid.scheme import Grid
 from watersmeet.schemes.hash import Hash
 from watersmeet.schemes.hypercube.plan import Hypercube
@@ -12,7 +13,7 @@ from watersmeet.schemes.scheme import Scheme
 from watersmeet.schemes.table.plan import TableScheme
 
 SCHEMES: dict[str, type[Scheme]] = {
-    scheme.name: scheme for scheme in (Hash, Hypercube, Biclique, Range, Grid, TableScheme)
+    scheme.name: scheme for scheme in (Hash, Hypercube, Biclique, Range, Grid, Delta, TableScheme)
 }
 
 

@@ -81,12 +81,31 @@ class RowPart:
 
 
 @dataclass(frozen=True, slots=True)
+class Deal:
+    """Every `of`-th row of each run, dealt to number `hand`. The first hand is another one for each run."""
+
+    hand: int
+    of: int
+
+    def positions(self, turn: int, count: int) -> Indices:
+        """The positions among `count` rows of a run whose checksum is `turn`.
+
+        >>> [Deal(hand, 3).positions(1, 7).tolist() for hand in range(3)]
+        [[2, 5], [0, 3, 6], [1, 4]]
+        """
+        return np.arange((self.hand - turn) % self.of, count, self.of)
+
+
+@dataclass(frozen=True, slots=True)
 class Slice:
-    """Rows of one input: a key range, optionally only some sections, a part of each run, or without some keys."""
+    """Rows of one input: a key range, optionally only some sections, a part of each run, some rows of each run, or
+    without some keys.
+    """
 
     range: KeyRange = FULL_RANGE
     sections: tuple[SectionRange, ...] | None = None
     part: RowPart | None = None
+    deal: Deal | None = None
     without: tuple[int, ...] = ()
 
 
@@ -161,6 +180,7 @@ class SchemeRequest:
     """The arguments of a scheme: the user's, and facts about the join.
 
     `facing` is set if runs are sorted by value. `adapting` is the policy of a grid without a fixed mapping.
+    `arrangements` names what is stored of each input, if inputs are stored by several keys.
     """
 
     tasks: int
@@ -169,6 +189,7 @@ class SchemeRequest:
     groups: int | None = None
     facing: Facing | None = None
     adapting: Any = None
+    arrangements: tuple[tuple[str, tuple[str, ...]], ...] | None = None
 
 
 @dataclass(frozen=True, slots=True)

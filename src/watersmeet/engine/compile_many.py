@@ -1,0 +1,151 @@
+"""Compile a join of three or more inputs.
+
+Inputs that all share a key are joined by it, as two are. Otherwise the join *walks* along the edges of its graph.
+
+An *edge* is a key that two or more inputs share: all classes of equal keys over the same inputs together, so that
+several keys between two inputs are one composite key. Of all edges only as many are used as connect the inputs, the ones
+over most inputs first, then those with most keys: every input is stored once for each of these edges that it is in, and
+from any input a walk along them reaches all others. The equalities of the other edges are conditions.
+
+Inputs that only a comparison or another condition joins get an edge without a key: all their rows meet, and the
+condition decides. Such an arrangement is in the order of arrival.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from watersmeet.engine.compile import (
+    Compiled,
+    arriving_columns,
+    check_names,
+    compile_equality,
+    input_spec,
+    is_exact,
+    output_columns,
+    settle_key,
+    share_residual,
+    sides_of,
+    with_zone,
+)
+from watersmeet.kernel.walk import Arranged, Edge, WalkJoin
+from watersmeet.model import facts
+from watersmeet.model.expression import KeyClass, Predicate, Selected, inputs_of
+from watersmeet.model.types import Schema
+from watersmeet.predicate.graph import JoinGraph, check_connected, join_graph
+
+
+@dataclass(frozen=True, slots=True)
+class _Link:
+    """Inputs that an edge joins, and the classes that it is made of; none for an edge without a key."""
+
+    inputs: tuple[str, ...]
+    classes: tuple[KeyClass, ...] = ()
+
+
+def compile_many(
+    predicate: Predicate,
+    selected: Sequence[Selected] | None,
+    schemas: dict[str, Schema],
+    *,
+    ansi: bool,
+    zone: str = "",
+) -> Compiled:
+    """Compile a join of three or more inputs by text. `zone` is as in `compile_join`."""
+    check_names(schemas)
+    graph = join_graph(predicate)
+    check_connected(graph, predicate.text)
+    if graph.shared:
+        graph = graph.with_classes(graph.shared)
+        compiled = compile_equality(predicate, graph.classes, graph.conjuncts, selected, schemas, ansi)
+        return with_zone(compiled, graph.classes, zone)
+    links = choose_links(graph)
+    graph = graph.with_classes([one for link in links for one in link.classes])
+    return with_zone(_compile_walk(predicate, graph, links, selected, schemas, ansi), graph.classes, zone)
+
+
+def _compile_walk(
+    predicate: Predicate,
+    graph: JoinGraph,
+    links: Sequence[_Link],
+    selected: Sequence[Selected] | None,
+    schemas: dict[str, Schema],
+    ansi: bool,
+) -> Compiled:
+    kernel, spark = share_residual(graph.conjuncts)
+    output = output_columns(graph.inputs, predicate.columns if spark else (), selected, schemas)
+    keys = {
+        name: {
+            one: settle_key(name, number, one, one.side(name))
+            for number, one in enumerate(graph.classes)
+            if name in one.inputs
+        }
+        for name in graph.inputs
+    }
+    edges = tuple(
+        Edge(
+            tuple((name, tuple(keys[name][one].column for one in link.classes)) for name in link.inputs),
+            exact=not link.classes or is_exact(link.classes),
+        )
+        for link in links
+    )
+    arranged, inputs = [], []
+    for name in graph.inputs:
+        mine = [number for number, link in enumerate(links) if name in link.inputs]
+        settled = tuple(keys[name].values())
+        required = tuple(dict.fromkeys(key.column for key in settled))
+        for place, number in enumerate(mine):
+            by = edges[number].of(name)
+            order = facts.Order.HASH if by else facts.Order.ARRIVAL
+            whole = input_spec(name, schemas[name], output, kernel, settled, required, order=order)
+            stored = name if place == 0 else f"{name}.{place}"
+            of = "" if place == 0 else name
+            inputs.append(replace(whole, name=stored, keys=by, hashed=None, of=of, required=required))
+            arranged.append(Arranged(stored, name, number))
+    return Compiled(
+        signature=facts.JoinSignature(
+            inputs=tuple(inputs),
+            predicate=predicate.canonical,
+            key_types=tuple(str(one.type) for one in graph.classes),
+            compared="walk",
+            sides=sides_of(graph.classes),
+        ),
+        join=WalkJoin(edges, tuple(arranged), tuple(kernel), output, ansi),
+        arriving={
+            spec.name: arriving_columns(replace(spec, keys=spec.required), schemas[spec.name])
+            for spec in inputs
+            if not spec.of
+        },
+        computed=tuple(key.computed for mine in keys.values() for key in mine.values() if key.computed),
+        hashed=(),
+        spark_checks=bool(spark),
+        guards=predicate.guards,
+    )
+
+
+def choose_links(graph: JoinGraph) -> list[_Link]:
+    """As few edges as connect all inputs. The graph is connected (predicate/graph.py checks it)."""
+    together: dict[tuple[str, ...], list[KeyClass]] = {}
+    for one in graph.classes:
+        # Only Spark can hash a nested value, and only once for each row: such a key stays a condition.
+        if not one.type.nested:
+            together.setdefault(one.inputs, []).append(one)
+    links = [_Link(inputs, tuple(classes)) for inputs, classes in together.items()]
+    links.sort(key=lambda link: (-len(link.inputs), -len(link.classes), sides_of(link.classes)))
+    conditions = sorted(
+        (inputs_of(part) for part in graph.with_classes(()).conjuncts),
+        key=lambda read: (len(read), sorted(read)),
+    )
+    links += [
+        _Link(tuple(name for name in graph.inputs if name in read)) for read in conditions if len(read) > 1
+    ]
+    part_of = {name: {name} for name in graph.inputs}
+    chosen = []
+    for link in links:
+        parts = {id(part_of[name]): part_of[name] for name in link.inputs}
+        if len(parts) > 1:
+            chosen.append(link)
+            joined = set().union(*parts.values())
+            part_of |= dict.fromkeys(joined, joined)
+    return chosen
