@@ -1,6 +1,6 @@
 """Watersmeet joins streams on Apache Spark."""
 
-from watersmeet.api import explain, foreach_batch, join, status
+from watersmeet.api import explain, foreach_batch, join, sql, status
 from watersmeet.errors import (
     ConfigError,
     CorruptFile,
@@ -34,6 +34,7 @@ __all__ = [
     "explain",
     "foreach_batch",
     "join",
+    "sql",
     "status",
     "table",
 ]

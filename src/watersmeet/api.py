@@ -112,6 +112,71 @@ def join(
     return join_inputs(inputs, asked)
 
 
+def sql(
+    query: str,
+    inputs: Mapping[str, DataFrame | Table] | None = None,
+    *,
+    state: str | None = None,
+    name: str | None = None,
+    tasks: int | None = None,
+    strategy: str = "auto",
+    cells: int | None = None,
+    mapping: tuple[int, int] | None = None,
+    groups: int | None = None,
+    within: Length | None = None,
+    time: Mapping[str, str] | None = None,
+    lateness: Length | None = None,
+    how: str = "inner",
+    max_delay: Span | None = None,
+    memory: int | str | None = None,
+    options: Mapping[str, object] | None = None,
+    **more: DataFrame | Table,
+) -> DataFrame:
+    """Join DataFrames by the text of a query: the same join as `wm.join`, written in SQL.
+
+    Only the columns that the query names are read and stored.
+
+    Args:
+        query: `SELECT columns FROM a JOIN b ON condition ... WHERE condition`. Inner joins with `ON` or
+            `USING (columns)`, lists with commas, and aliases: `FROM orders AS o, orders AS p`.
+        inputs: the DataFrames and tables by the names that stand after FROM and JOIN. They can also be given as
+            keywords, `wm.sql("SELECT ... FROM a, b WHERE ...", a=a, b=b)`, unless an argument has that name.
+        state, name, tasks, strategy, cells, mapping, groups, within, time, lateness, how, max_delay, memory, options: as
+            for `wm.join`. `time` goes by the names that the query uses, which are the aliases.
+
+    Returns:
+        An ordinary DataFrame with the selected columns, streaming if an input is.
+
+    Example:
+        >>> import watersmeet as wm
+        >>> near = wm.sql(                                              # doctest: +SKIP
+        ...     "SELECT o.id, t.id AS trade FROM orders o JOIN trades t ON abs(o.px - t.px) <= 0.05",
+        ...     {"orders": orders, "trades": trades}, state="/data/state",
+        ... )
+    """
+    from watersmeet.engine.options import JoinOptions
+    from watersmeet.spark.operator import join_query
+
+    asked = JoinOptions(
+        on="true",
+        state=state,
+        name=name,
+        tasks=tasks,
+        strategy=strategy,
+        cells=cells,
+        mapping=mapping,
+        groups=groups,
+        within=within,
+        time=time,
+        lateness=lateness,
+        how=how,
+        max_delay=max_delay,
+        memory=memory,
+        options=options,
+    )
+    return join_query(query, inputs, more, asked)
+
+
 def explain(
     inputs: Mapping[str, DataFrame | Table],
     on: str | Condition,

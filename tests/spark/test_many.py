@@ -12,6 +12,7 @@ from pyspark.sql import functions as F
 import watersmeet as wm
 from tests.spark.state_helpers import newest
 from watersmeet.errors import UsageError
+from watersmeet.schemes.delta import DeltaPlan
 from watersmeet.schemes.hypercube.facts import CubePlan
 from watersmeet.testing import StreamScript, assert_same_rows
 
@@ -137,3 +138,41 @@ def test_what_cannot_be_joined_is_refused(spark, tmp_path):
     stream = spark.readStream.format("rate").load()
     with pytest.raises(UsageError, match="input b is not streaming and a is"):
         wm.join({"a": stream, "b": given["b"], "c": stream}, on=ON)
+
+
+def test_a_path_of_three_inputs_on_different_keys(spark, tmp_path):
+    given, on = batches(25), "a.k = b.x AND b.k = c.x AND a.x <= c.k"
+
+    def build(**streams: DataFrame) -> DataFrame:
+        return wm.join(streams, on=on, state=str(tmp_path / "state"))
+
+    with StreamScript(spark, tmp_path, **dict.fromkeys(NAMES, SCHEMA)) as script:
+        script.start(build)
+        for number, batch in enumerate(given):
+            script.batch(**batch)
+            if number == 2:
+                script.restart()
+        rows = expected(spark, given, on)
+        assert rows
+        assert_same_rows(script.results(), rows)
+    manifest = newest(tmp_path / "state", "a-b-c")
+    assert isinstance(manifest.plan.scheme, DeltaPlan)
+    # Only b is found by two keys, and its rows count once.
+    assert manifest.signature.names == ("a", "b", "b.1", "c")
+    (status,) = wm.status(str(tmp_path / "state")).joins
+    assert [one.name for one in status.inputs] == ["a", "b", "c"]
+
+
+def test_a_query_is_the_same_join(spark, tmp_path):
+    given = frames(spark, batches(20))
+    text = "SELECT a.id, c.id AS other FROM a JOIN b USING (k) JOIN t AS c ON c.k = b.k WHERE a.x <= c.x"
+    found = wm.sql(
+        text, {"a": given["a"], "t": given["c"]}, b=given["b"], state=str(tmp_path), strategy="hash"
+    )
+    same = wm.join(given, on=ON, select=["a.id", "c.id AS other"], strategy="spark").collect()
+    assert same
+    assert_same_rows(found.collect(), same)
+    with pytest.raises(UsageError, match="input b is given twice"):
+        wm.sql(text, given, b=given["b"])
+    with pytest.raises(UsageError, match="needs the inputs of the query by name"):
+        wm.sql(text)

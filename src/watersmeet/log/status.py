@@ -44,7 +44,10 @@ _SHOWN_FOLDERS = 5
 
 @dataclass(frozen=True, slots=True)
 class InputStatus:
-    """One input of a join: its live state, and its totals since the query began."""
+    """One input of a join: its live state, and its totals since the query began.
+
+    Rows count once, however many `arrangements` they are stored in; runs and bytes are those of all of them.
+    """
 
     name: str
     runs: int
@@ -55,6 +58,7 @@ class InputStatus:
     late_rows: int = 0
     evicted_rows: int = 0
     absent_rows: int = 0
+    arrangements: int = 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -265,19 +269,23 @@ def _lost_statistics(files: Files, manifest: Manifest | None) -> list[str]:
 def _inputs(manifest: Manifest) -> tuple[InputStatus, ...]:
     described = []
     for spec in manifest.signature.inputs:
-        live = [run for run in manifest.live if run.input == spec.name]
+        if spec.of:
+            continue
+        stored = [one.name for one in manifest.signature.inputs if one.input == spec.name]
+        live = [run for run in manifest.live if run.input in stored]
         totals = manifest.totals.get(spec.name, InputTotals())
         described.append(
             InputStatus(
                 name=spec.name,
                 runs=len(live),
-                rows=sum(run.rows for run in live),
+                rows=sum(run.rows for run in live if run.input == spec.name),
                 bytes=sum(run.bytes for run in live),
                 arrived_rows=totals.rows,
                 null_rows=totals.null_rows,
                 late_rows=totals.late_rows,
                 evicted_rows=totals.evicted_rows,
                 absent_rows=totals.absent_rows,
+                arrangements=len(stored),
             )
         )
     return tuple(described)

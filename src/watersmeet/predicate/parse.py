@@ -106,8 +106,24 @@ def parse_select(
     return tuple(selected)
 
 
+def check_condition(pieces: list[Piece], text: str, scope: Scope) -> None:
+    """Refuse a condition that is a part of a longer text, at its place there."""
+    with _shallow_enough():
+        builder, tree = _read(pieces, text, scope)
+        builder.conjuncts(tree)
+
+
+def check_item(pieces: list[Piece], text: str, scope: Scope) -> None:
+    """Refuse an output column that is a part of a longer text, at its place there."""
+    with _shallow_enough():
+        _of_pieces(pieces, text, scope)
+
+
 def _item(text: str, scope: Scope) -> list[Selected]:
-    pieces = pieces_of(text)
+    return _of_pieces(pieces_of(text), text, scope)
+
+
+def _of_pieces(pieces: list[Piece], text: str, scope: Scope) -> list[Selected]:
     if [piece.text for piece in pieces[1:3]] == [".", "*"] and pieces[0].is_name:
         return _star(pieces, text, scope)
     if [piece.text for piece in pieces] == ["*"]:

@@ -23,7 +23,7 @@ import re
 import time
 import uuid
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from pyspark import cloudpickle
 from pyspark.errors import AnalysisException
@@ -46,6 +46,7 @@ from watersmeet.log.probe import probe
 from watersmeet.model.facts import JoinSignature
 from watersmeet.model.types import Schema, parse_type
 from watersmeet.model.window import DATE, FARTHEST, TIMESTAMP, TIMESTAMP_NTZ, Window
+from watersmeet.predicate.query import read_query
 from watersmeet.schemes.table.facts import TableVersion
 from watersmeet.spark.frames import ingested, joined, quoted, refused, schema_of
 from watersmeet.spark.heartbeat import heartbeat
@@ -84,6 +85,41 @@ def join_inputs(inputs: Inputs, options: JoinOptions) -> DataFrame:
     return joined(descriptors, built, plan.schemas, str(options.on))
 
 
+def join_query(text: str, inputs: Inputs | None, more: Inputs, options: JoinOptions) -> DataFrame:
+    """Join the inputs that a query names, by its condition and with its columns."""
+    twice = [name for name in more if inputs and name in inputs]
+    if twice:
+        raise UsageError(f"input {twice[0]} is given twice, in inputs= and as a keyword: leave one out")
+    sources = {**(inputs or {}), **more}
+    if not sources:
+        raise UsageError(
+            'wm.sql needs the inputs of the query by name, such as wm.sql("...", {"a": a, "b": b})'
+        )
+    check_kinds(sources)
+    spark = next((frame.sparkSession for frame in sources.values() if not isinstance(frame, Table)), None)
+    if spark is None:
+        raise UsageError("all inputs are tables: at least one must be a DataFrame")
+    settings = _settings(spark, options)
+    schemas = {
+        name: _schema(_open(given, settings, spark)[1])
+        if isinstance(given, Table)
+        else schema_of(name, given)
+        for name, given in sources.items()
+    }
+    query = read_query(text, schemas, ansi=settings.sql.ansi, case_sensitive=settings.sql.case_sensitive)
+    asked = replace(options, on=query.on, select=query.select)
+    return join_inputs({name: sources[source] for name, source in query.inputs}, asked)
+
+
+def check_kinds(inputs: Inputs) -> None:
+    """Refuse names that SQL cannot use, and what is neither a DataFrame nor a table."""
+    for name, frame in inputs.items():
+        if not isinstance(name, str) or not _NAME.fullmatch(name):
+            raise UsageError(f"the input name {name!r} cannot be used in SQL: use letters, digits and '_'")
+        if not hasattr(frame, "mapInArrow") and not isinstance(frame, Table):
+            raise UsageError(f"input {name} is a {type(frame).__name__}, not a Spark DataFrame or a wm.table")
+
+
 def check_inputs(inputs: Inputs) -> list[str]:
     """Refuse what cannot be joined; the names of the tables."""
     if not isinstance(inputs, Mapping):
@@ -91,11 +127,7 @@ def check_inputs(inputs: Inputs) -> list[str]:
             'join takes its inputs by name, such as wm.join({"l": left, "r": right}, on="l.k = r.k")'
         )
     check_number(inputs)
-    for name, frame in inputs.items():
-        if not isinstance(name, str) or not _NAME.fullmatch(name):
-            raise UsageError(f"the input name {name!r} cannot be used in SQL: use letters, digits and '_'")
-        if not hasattr(frame, "mapInArrow") and not isinstance(frame, Table):
-            raise UsageError(f"input {name} is a {type(frame).__name__}, not a Spark DataFrame or a wm.table")
+    check_kinds(inputs)
     tables = [name for name, frame in inputs.items() if isinstance(frame, Table)]
     if tables and len(inputs) > 2:
         raise UsageError(
