@@ -55,7 +55,8 @@ def status(
                        shape, tasks), epoch, load and mean (work of the
                        busiest task and on average), changes (the latest:
                        batch, label, shape before and after, moved_rows).
-                       Of a biclique: units, groups. Of a table:
+                       Of a biclique: units, groups. Of delta joins: order
+                       (of the inputs). Of a table:
                        table (version, pages), reading, pages_read,
                        bytes_read, waiting_rows. A label is a value of your
                        data, unchanged: at most 40 characters, or "hash" and
@@ -69,7 +70,8 @@ def status(
                        late_rows (dropped below the watermark),
                        evicted_rows (have left the window),
                        absent_rows (dropped: no page of the table can hold
-                       their key)
+                       their key), arrangements (keys that the rows are
+                       stored by, once for each)
       pending_rows     merging debt: rows (estimated) ...
       pending_parts    ... and parts of merges still to do
       written_ms       when the last batch was written, in Unix ms
