@@ -69,6 +69,7 @@ def test_json_has_the_documented_keys(state):
         "late_rows": 0,
         "evicted_rows": 0,
         "absent_rows": 0,
+        "arrangements": 1,
     }
     assert (found["version"], join["batch"], join["starts"], join["damage"]) == (2, 0, 1, [])
 
