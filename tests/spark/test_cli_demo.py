@@ -59,6 +59,7 @@ def test_every_example_is_tested():
         "batch_join.py",
         "sales_products.py",
         "similar_images.py",
+        "triangle.py",
     }
 
 
@@ -94,6 +95,13 @@ def test_the_job_files(spark, examples):
             [
                 "800 sales, 5 of them of products that the table does not have",
                 " of 100 pages",
+            ],
+        ),
+        (
+            "triangle.py",
+            [
+                "1464 edges of 200 people: 119 circles of three",
+                "a 1464 rows by 2 keys, b 1464 rows by 1 keys",
             ],
         ),
         ("similar_images.py", ["18,171 pairs found of 19,151 within 0.05: 94.9%", "0 of them further apart"]),
