@@ -4,41 +4,27 @@ from __future__ import annotations
 
 import itertools
 import tempfile
-import uuid
 from collections import Counter
-from dataclasses import replace
 
-import duckdb
 import pyarrow as pa
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from tests.model.plans import check_plan
+from tests.life import TINY, ask_duckdb, difference, restarted, run_through, start
 from watersmeet import failpoints
-from watersmeet.engine.spec import Settings
 from watersmeet.errors import PredicateError, StateMismatch, UsageError
 from watersmeet.local.join import LocalJoin
-from watersmeet.model.limits import Limits
 
 SCHEMA = pa.schema({"id": pa.int64(), "k": pa.int64(), "j": pa.string(), "x": pa.int64(), "at": pa.int64()})
 NAMES = "abcde"
-TINY = Limits(
-    fan_in=2,
-    min_part_rows=3,
-    part_rows=4,
-    clean_every_batches=2,
-    piece_rows=3,
-    output_rows=5,
-    heavy_pairs=4,
-    least_listed_rows=1,
-)
-PLACES = ["run-written", "manifest-before-write", "manifest-written", "merge-written", "task-done"]
-
-
-class Crash(BaseException):
-    """The process is gone."""
-
+# Every place that a join of streams on a local disk comes by.
+PLACES = [
+    name
+    for name in failpoints.NAMES
+    if not name.startswith(("table-", "put-", "fetch-"))
+    and name not in ("manifest-lost", "clean-batch-removed")
+]
 
 row = st.tuples(
     st.none() | st.integers(0, 3), st.sampled_from(["", "a", "b"]), st.integers(-2, 2), st.integers(0, 30)
@@ -93,20 +79,14 @@ def condition(inputs: int, both_keys: bool, residual: bool) -> str:
 
 
 def oracle(on: str, seen: dict[str, list[pa.Table]], within: int | None) -> Counter:
-    with duckdb.connect() as con:
-        for name, tables in seen.items():
-            con.register(name, pa.concat_tables([SCHEMA.empty_table(), *tables]))
-        times = ", ".join(f"{name}.at" for name in seen)
-        near = f" AND greatest({times}) - least({times}) <= {within}" if within is not None else ""
-        wanted = ", ".join(f"{name}.id" for name in seen)
-        return Counter(con.execute(f"SELECT {wanted} FROM {', '.join(seen)} WHERE {on}{near}").fetchall())
+    times = ", ".join(f"{name}.at" for name in seen)
+    near = f" AND greatest({times}) - least({times}) <= {within}" if within is not None else ""
+    wanted = ", ".join(f"{name}.id" for name in seen)
+    tables = {name: pa.concat_tables([SCHEMA.empty_table(), *parts]) for name, parts in seen.items()}
+    return ask_duckdb(f"SELECT {wanted} FROM {', '.join(seen)} WHERE {on}{near}", **tables)
 
 
-def restarted(join: LocalJoin) -> LocalJoin:
-    return replace(join, run=uuid.uuid4().hex, number=join.number)
-
-
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow], deadline=None)
+@settings(suppress_health_check=[HealthCheck.too_slow], deadline=None)
 @given(
     lives(),
     st.sampled_from(["hash", "hypercube"]),
@@ -117,64 +97,52 @@ def restarted(join: LocalJoin) -> LocalJoin:
     st.integers(1, 2),
 )
 def test_any_life_gives_what_one_big_join_gives(
-    monkeypatch, life, strategy, both_keys, residual, within, tasks, partitions
+    life, strategy, both_keys, residual, within, tasks, partitions
 ):
     inputs, batches = life
     on = condition(inputs, both_keys, residual)
-    live(monkeypatch, inputs, batches, on, within, tasks, partitions, strategy)
+    live(inputs, batches, on, within, tasks, partitions, strategy)
 
 
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow], deadline=None)
+@settings(suppress_health_check=[HealthCheck.too_slow], deadline=None)
 @given(lives(least=3), st.data(), st.none() | st.integers(1, 20), st.integers(1, 3), st.integers(1, 2))
 def test_any_life_of_a_join_on_different_keys_gives_what_one_big_join_gives(
-    monkeypatch, life, data, within, tasks, partitions
+    life, data, within, tasks, partitions
 ):
     inputs, batches = life
     on = data.draw(graphs(inputs))
-    live(monkeypatch, inputs, batches, on, within, tasks, partitions, "auto")
+    live(inputs, batches, on, within, tasks, partitions, "auto")
 
 
-def live(monkeypatch, inputs, batches, on, within, tasks, partitions, strategy) -> None:
+def live(inputs, batches, on, within, tasks, partitions, strategy) -> None:
     names = NAMES[:inputs]
     window = {} if within is None else {"within": within, "time": dict.fromkeys(names, "at"), "lateness": 100}
-
-    def crash(name):
-        raise Crash(name)
-
-    monkeypatch.setattr(failpoints, "act", crash)
+    seen: dict[str, list[pa.Table]] = {name: [] for name in names}
+    found: Counter = Counter()
     with tempfile.TemporaryDirectory() as state:
-        limits = Settings(state=state, tasks=tasks, run_rows=4, limits=TINY)
-        join = LocalJoin(
+        join = start(
             dict.fromkeys(names, SCHEMA),
-            on=on,
-            select=[f"{name}.id AS {name}" for name in names],
-            state=state,
+            state,
+            on,
             tasks=tasks,
+            settings={"run_rows": 4, "limits": TINY},
+            select=[f"{name}.id AS {name}" for name in names],
             strategy=strategy,
-            settings=limits,
-            partitions=partitions,
             **window,
         )
-        seen: dict[str, list[pa.Table]] = {name: [] for name in names}
-        found: Counter = Counter()
         first = 0
         for rows_of, place in batches:
-            new = {}
+            parts = {}
             for name, rows in zip(names, rows_of, strict=True):
-                new[name] = table(rows, first)
+                seen[name].append(table(rows, first))
                 first += len(rows)
-            monkeypatch.setattr(failpoints, "_POINTS", {place: ("crash", None)} if place else {})
-            try:
-                result = join.batch(**new)
-            except Crash:
-                monkeypatch.setattr(failpoints, "_POINTS", {})
-                join = restarted(join)
-                result = join.batch(**new)
-            found += Counter(zip(*(column.to_pylist() for column in result.columns), strict=True))
-            for name in names:
-                seen[name].append(new[name])
-            check_plan(join, join.number - 1)
-        assert found == oracle(on, seen, within)
+                cut = len(rows) // partitions
+                parts[name] = (
+                    [seen[name][-1]] if partitions == 1 else [seen[name][-1][:cut], seen[name][-1][cut:]]
+                )
+            join, new = run_through(join, parts, place)
+            found += new
+    assert not difference(found, oracle(on, seen, within))
 
 
 def test_a_window_over_rows_counts_back_from_the_batch_of_the_newest_row(tmp_path):
@@ -237,7 +205,7 @@ def test_another_number_of_inputs_does_not_continue_a_state(tmp_path):
     on = "a.k = b.k AND b.k = c.k"
     join = LocalJoin(dict.fromkeys("abc", SCHEMA), on=on, state=str(tmp_path))
     join.batch(a=table([(1, "", 0, 0)], 0))
-    other = replace(restarted(join), schemas=dict.fromkeys("ab", SCHEMA), on="a.k = b.k")
+    other = restarted(join, schemas=dict.fromkeys("ab", SCHEMA), on="a.k = b.k")
     with pytest.raises(StateMismatch):
         other.batch(a=table([(1, "", 0, 0)], 0))
 
