@@ -47,7 +47,7 @@ def lives(draw, least: int = 2):
 
 
 def table(rows: list[tuple], first: int) -> pa.Table:
-    columns = list(zip(*rows, strict=True)) or [[]] * 4
+    columns = list(zip(*rows, strict=True)) or [()] * 4
     return pa.table([range(first, first + len(rows)), *columns], schema=SCHEMA)
 
 

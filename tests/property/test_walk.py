@@ -64,7 +64,7 @@ def table(rows: list[tuple], first: int) -> pa.RecordBatch:
 
 
 def arrange(batch: pa.RecordBatch, columns: tuple[str, ...]) -> Sorted:
-    keys = walk.order_keys([batch.column(column) for column in columns])
+    keys = walk.order_keys([batch.column(column) for column in columns])  # type: ignore[attr-defined]
     order = np.argsort(keys, kind="stable")
     return Sorted(keys[order], batch.take(pa.array(order)))
 
