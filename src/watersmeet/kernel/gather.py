@@ -14,8 +14,8 @@ import numpy as np
 import pyarrow as pa
 
 from watersmeet.kernel.keys import Indices, Keys, Mask
-from watersmeet.kernel.match import Matches, expand, matches_of
-from watersmeet.kernel.rows import Sorted, mean_row_bytes, take_rows
+from watersmeet.kernel.match import Matches, expand, keyed_rows, matches_of
+from watersmeet.kernel.rows import Keyed, mean_row_bytes, take_rows
 from watersmeet.model.limits import Limits
 
 
@@ -56,7 +56,7 @@ def whole_part(name: str, rows: pa.RecordBatch) -> Part:
 class Looked:
     """A slice of a run, and where it has the keys that are sought."""
 
-    slice: Sorted
+    slice: Keyed
     fresh: bool
     at: Matches
 
@@ -74,7 +74,7 @@ class Looked:
         return Matches(found - first, start, rows)
 
 
-def look_up(keys: Keys, slices: Iterable[Sorted], *, fresh: bool = False) -> list[Looked]:
+def look_up(keys: Keys, slices: Iterable[Keyed], *, fresh: bool = False) -> list[Looked]:
     """Where some slices have these keys, which ascend without repetition."""
     return [Looked(s, fresh, matches_of(keys, s.keys)) for s in slices if len(s) and len(keys)]
 
@@ -95,7 +95,7 @@ def distinct(sequences: Sequence[Keys]) -> Keys:
     return keys[np.diff(keys, prepend=~keys[:1]) != 0]
 
 
-def row_bytes(slices: Iterable[Sorted], columns: Sequence[str]) -> int:
+def row_bytes(slices: Iterable[Keyed], columns: Sequence[str]) -> int:
     """The mean bytes of a row in these columns, in the slice with the widest rows."""
     return max((mean_row_bytes(s.rows.select(list(columns))) for s in slices), default=1)
 
@@ -139,7 +139,8 @@ def gather(name: str, looked: Sequence[Looked], first: int, end: int, columns: S
         if not len(at.found):
             continue
         owner, places = next(expand(*at, int(at.rows.sum())))
-        taken.append(take_rows(one.slice.rows.select(list(columns)), places))
+        picked = keyed_rows(name, one.slice).picked(places)
+        taken.append(take_rows(picked.rows.select(list(columns)), picked.at))
         owners.append(owner)
         fresh.append(np.full(len(owner), one.fresh))
     owner, new = np.concatenate(owners), np.concatenate(fresh)
@@ -165,7 +166,7 @@ def views(
         if not len(at.found):
             continue
         start, rows = int(at.start[0]), int(at.rows[0])
-        found = one.slice.rows.select(read[name]).slice(start, rows)
+        found = keyed_rows(name, one.slice).between(start, start + rows, read[name])
         most = max(1, min(limits.piece_rows, limits.piece_bytes // mean_row_bytes(found)))
         for low in range(0, rows, most):
             yield one.fresh, whole_part(name, found.slice(low, most))

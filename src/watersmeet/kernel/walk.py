@@ -43,7 +43,7 @@ from watersmeet.kernel.evaluate import may_raise
 from watersmeet.kernel.gather import Looked, Part, gather, look_up, pieces_of_keys, row_bytes, views
 from watersmeet.kernel.keys import Indices, order_keys
 from watersmeet.kernel.match import Matches, Side, expand, pieces
-from watersmeet.kernel.rows import Sorted
+from watersmeet.kernel.rows import Keyed
 from watersmeet.model.expression import Expression, columns_of, conjunction, inputs_of
 from watersmeet.model.limits import DEFAULT_LIMITS, Limits
 from watersmeet.model.window import AT
@@ -109,7 +109,8 @@ class WalkJoin:
         origin = by_name[start.name].input
         read = self.read(origin, within)
         for piece in pieces(origin, start.fresh, limits):
-            found = {origin: Picked(piece.rows.select(read), np.arange(piece.rows.num_rows))}
+            rows, at = piece.picked(np.arange(len(piece.keys)))
+            found = {origin: Picked(rows.select(read), at)}
             yield from walk.go_on(found, origin, {})
 
     @property
@@ -179,7 +180,7 @@ class _Walk:
 
     join: WalkJoin
     arranged: Mapping[str, Arranged]
-    slices: Mapping[str, Sequence[Sorted]]
+    slices: Mapping[str, Sequence[Keyed]]
     within: int | None
     limits: Limits
 
