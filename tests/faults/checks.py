@@ -30,7 +30,7 @@ from watersmeet.log.names import run_batch
 from watersmeet.log.runs import RUNS, RunReader
 from watersmeet.model.facts import FULL_RANGE, Manifest
 from watersmeet.schemes.grid.facts import GridPlan
-from watersmeet.schemes.range import RangePlan
+from watersmeet.schemes.range.facts import RangePlan
 from watersmeet.testing import assert_same_rows
 
 

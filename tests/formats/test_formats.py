@@ -46,7 +46,7 @@ from watersmeet.schemes.grid.facts import GridPlan
 from watersmeet.schemes.hash import HashPlan
 from watersmeet.schemes.hypercube.facts import CubePlan
 from watersmeet.schemes.hypercube.hot_keys import hot_keys_of
-from watersmeet.schemes.range import RangePlan
+from watersmeet.schemes.range.facts import RangePlan
 from watersmeet.schemes.table.facts import PagePlan
 
 HERE = Path(__file__).parent

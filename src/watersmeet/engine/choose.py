@@ -11,21 +11,20 @@
 
 from __future__ import annotations
 
-import functools
 from dataclasses import dataclass
 from typing import Any
 
 from watersmeet.engine.options import AUTO, JoinOptions
 from watersmeet.engine.spec import Join
 from watersmeet.errors import UsageError
-from watersmeet.kernel.match import BandJoin, right_range
+from watersmeet.kernel.match import BandFacing, BandJoin
 from watersmeet.kernel.walk import WalkJoin
 from watersmeet.model.facts import Order
 from watersmeet.schemes.delta import Delta
 from watersmeet.schemes.grid.policy import GridPolicy
 from watersmeet.schemes.grid.scheme import Grid
 from watersmeet.schemes.hypercube.plan import Hypercube
-from watersmeet.schemes.range import Range
+from watersmeet.schemes.range.plan import Range
 from watersmeet.schemes.register import SCHEMES
 from watersmeet.schemes.scheme import Scheme, SchemeRequest
 from watersmeet.schemes.table.facts import Reading
@@ -131,7 +130,7 @@ def scheme_for(
             cells=options.cells,
             mapping=options.mapping,
             groups=options.groups,
-            facing=functools.partial(right_range, join=join) if isinstance(join, BandJoin) else None,
+            facing=BandFacing.of(join) if isinstance(join, BandJoin) else None,
             adapting=adapting,
             arrangements=join.arrangements if isinstance(join, WalkJoin) else None,
         )

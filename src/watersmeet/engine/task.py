@@ -39,6 +39,9 @@ def join_share(
     names, tasks = manifest.signature.names, spec.settings.tasks
     for share in spec.scheme.shares(manifest.plan.scheme, names, task, tasks):
         sides = source.sides(share)
+        if not all(any(map(len, (*side.fresh, *side.history))) for side in sides):
+            # An input without rows: nothing is looked up.
+            continue
         tally.probed += sum(len(rows) for side in sides for rows in side.fresh)
         yield from spec.join.results(sides, within, spec.settings.limits)
 

@@ -42,7 +42,7 @@ from watersmeet.kernel.emit import (
     rows_together,
 )
 from watersmeet.kernel.evaluate import same_value
-from watersmeet.kernel.keys import Indices, Keys, Mask, encode_floats, partners
+from watersmeet.kernel.keys import Indices, Keys, Mask, encode_floats, partners, shift
 from watersmeet.kernel.rows import (
     Keyed,
     Merged,
@@ -407,6 +407,46 @@ def right_range(left: KeyRange, join: BandJoin) -> KeyRange:
     KeyRange(low=93, high=205)
     """
     return _facing(left, join.low, join.high, join.type)
+
+
+@dataclass(frozen=True, slots=True)
+class BandFacing:
+    """Which order words can be partners under a band, for the planner (`schemes.scheme.Facing`)."""
+
+    type: SqlType
+    low: Bound
+    high: Bound
+
+    @classmethod
+    def of(cls, join: BandJoin) -> BandFacing:
+        return cls(join.type, join.low, join.high)
+
+    def __call__(self, left: KeyRange) -> KeyRange:
+        """As `right_range`."""
+        return _facing(left, self.low, self.high, self.type)
+
+    def right_of(self, left: Keys) -> tuple[Keys, Keys]:
+        """For each left word the first and the last right word that may be a partner.
+
+        At the ends of the key space a word without a partner may get one, so this is for estimates.
+        """
+        return _reach(left, _negated(self.high), _negated(self.low), self.type)
+
+    def left_of(self, right: Keys) -> tuple[Keys, Keys]:
+        """For each right word the first and the last left word, as `right_of`."""
+        return _reach(right, self.low, self.high, self.type)
+
+
+def _reach(words: Keys, low: Bound, high: Bound, kind: SqlType) -> tuple[Keys, Keys]:
+    """The words `low` to `high` away from each word, both included."""
+    if isinstance(low, float) or isinstance(high, float):
+        _, lower, upper = partners(np.maximum(words, _LOWEST_FLOAT), low, high, kind)
+    else:
+        lower, upper = (None if bound is None else shift(words, bound) for bound in (low, high))
+    return (
+        np.zeros_like(words) if lower is None else lower,
+        np.full_like(words, KEY_SPACE - 1) if upper is None else upper,
+    )
 
 
 def _facing(range_: KeyRange, low: Bound, high: Bound, kind: SqlType) -> KeyRange:

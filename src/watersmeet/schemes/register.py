@@ -8,7 +8,7 @@ from watersmeet.schemes.delta import Delta
 from watersmeet.schemes.grid.scheme import Grid
 from watersmeet.schemes.hash import Hash
 from watersmeet.schemes.hypercube.plan import Hypercube
-from watersmeet.schemes.range import Range
+from watersmeet.schemes.range.plan import Range
 from watersmeet.schemes.scheme import Scheme
 from watersmeet.schemes.table.plan import TableScheme
 

@@ -20,7 +20,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, Generic, TypeVar
+from typing import Any, ClassVar, Generic, Protocol, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -171,8 +171,17 @@ class BatchFacts:
         return self.before if isinstance(self.before, kind) else None
 
 
-# Maps a range of left order keys to the right ones that may be partners, in a join sorted by value.
-Facing = Callable[[KeyRange], KeyRange]
+class Facing(Protocol):
+    """Which rows can be partners, by their order keys, in a join sorted by value."""
+
+    def __call__(self, left: KeyRange) -> KeyRange:
+        """The right keys that may be partners of a left key in this range. No partner is outside."""
+
+    def right_of(self, left: Keys) -> tuple[Keys, Keys]:
+        """For estimates: the first and the last right key that may be a partner of each of these left keys."""
+
+    def left_of(self, right: Keys) -> tuple[Keys, Keys]:
+        """For estimates: the first and the last left key that may be a partner of each of these right keys."""
 
 
 @dataclass(frozen=True, slots=True)
