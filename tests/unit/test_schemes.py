@@ -14,9 +14,12 @@ import pytest
 import watersmeet as wm
 from tests import life
 from watersmeet.errors import CorruptFile, UsageError
+from watersmeet.kernel.match import BandFacing
 from watersmeet.local.join import LocalJoin
+from watersmeet.log.codec import from_plain, to_plain
 from watersmeet.model.facts import KEY_SPACE, KeyRange, RunStats, SchemePlan
 from watersmeet.model.limits import Limits
+from watersmeet.model.types import SqlType
 from watersmeet.schemes.balance import even_ranges
 from watersmeet.schemes.biclique import Biclique, BicliquePlan, UnitShare, plan_biclique, units_of_task
 from watersmeet.schemes.grid.cells import CellShare, shares_of_task
@@ -26,7 +29,8 @@ from watersmeet.schemes.grid.scheme import Grid
 from watersmeet.schemes.hash import Hash, HashPlan
 from watersmeet.schemes.hypercube.facts import Bounds, CubePlan, HeavyKey, boxes_of
 from watersmeet.schemes.hypercube.plan import Hypercube
-from watersmeet.schemes.range import Range, RangePlan
+from watersmeet.schemes.range.facts import Box, RangePlan, SharedRange
+from watersmeet.schemes.range.plan import Range
 from watersmeet.schemes.register import SCHEMES
 from watersmeet.schemes.scheme import BatchFacts, NewRun, Scheme, Share, Slice, share_of
 from watersmeet.schemes.table.facts import PagePlan, Stretch, TableVersion
@@ -172,15 +176,20 @@ CUBE_OF_THREE = CubePlan(
 )
 
 
-def facing(range_: KeyRange) -> KeyRange:
-    return range_
-
-
+FACING = BandFacing(SqlType("bigint"), -1, 1)
+SHARED = RangePlan(
+    even_ranges(2),
+    (
+        SharedRange(KeyRange(3, 4), 4, 2, (Box(0, 0, 4, 0, 1), Box(0, 0, 1, 1, 2), Box(1, 1, 4, 1, 2))),
+        SharedRange(KeyRange(HALF - 5, HALF + 5), 8, 1, (Box(0, 0, 3, 0, 1), Box(1, 3, 8, 0, 1))),
+    ),
+)
 TABLE = TableScheme(0, 1 << 20)
 # Whole plans for two tasks.
 WHOLE: list[tuple[Scheme[Any], SchemePlan]] = [
     (Hash(), HashPlan(even_ranges(2))),
-    (Range(facing), RangePlan(even_ranges(2))),
+    (Range(FACING), RangePlan(even_ranges(2))),
+    (Range(FACING), SHARED),
     (Hypercube(), CUBE),
     (Hypercube(), CUBE_OF_THREE),
     (TABLE, PAGES),
@@ -241,6 +250,62 @@ def test_boxes_that_miss_or_repeat_a_cell_are_refused(monkeypatch, broken):
     monkeypatch.setattr("watersmeet.schemes.hypercube.plan.boxes_of", lambda *of: broken(boxes_of(*of)))
     with pytest.raises(AssertionError, match="in no box, or in two"):
         Hypercube().check(CUBE, 2)
+
+
+def boxes(*of: Box) -> tuple[SharedRange, ...]:
+    return (replace(SHARED.shared[0], boxes=of), SHARED.shared[1])
+
+
+WHOLE_LEFT, PART, REST = SHARED.shared[0].boxes
+BROKEN_SHARED = {
+    "a box whose task is not there": (boxes(WHOLE_LEFT, PART, replace(REST, task=2)), "has no task"),
+    "a box of nobody": (boxes(WHOLE_LEFT, replace(PART, task=-1), REST), "has no task"),
+    "a box is missing": (boxes(WHOLE_LEFT, REST), "in no box, or in two"),
+    "a box twice": (boxes(WHOLE_LEFT, PART, REST, PART), "in no box, or in two"),
+    "a cell twice and another not at all": (
+        boxes(WHOLE_LEFT, replace(PART, right_low=0, right_high=1), REST),
+        "in no box, or in two",
+    ),
+    "no boxes": (boxes(), "in no box, or in two"),
+    "left parts that are not there": (boxes(WHOLE_LEFT, PART, replace(REST, left_high=5)), "outside"),
+    "right parts that are not there": (boxes(WHOLE_LEFT, PART, replace(REST, right_high=3)), "outside"),
+    "an empty box": (boxes(WHOLE_LEFT, PART, replace(REST, left_low=4)), "outside"),
+    "shared ranges that overlap": (
+        (SHARED.shared[0], replace(SHARED.shared[1], range=KeyRange(3, 9))),
+        "ascend and not overlap",
+    ),
+    "shared ranges out of order": (SHARED.shared[::-1], "ascend and not overlap"),
+    "an empty shared range": ((replace(SHARED.shared[0], range=KeyRange(3, 3)),), "ascend and not overlap"),
+    "a shared range beyond the keys": (
+        (replace(SHARED.shared[0], range=KeyRange(3, KEY_SPACE + 1)),),
+        "ascend and not overlap",
+    ),
+}
+
+
+@pytest.mark.parametrize(("shared", "words"), BROKEN_SHARED.values(), ids=BROKEN_SHARED)
+def test_a_range_that_is_not_shared_once_is_refused(shared, words):
+    with pytest.raises(AssertionError, match=words):
+        Range(FACING).check(replace(SHARED, shared=shared), 2)
+
+
+def test_a_plan_with_shared_ranges_is_read_back_as_written():
+    assert from_plain(SchemePlan, to_plain(SHARED)) == SHARED
+
+
+def test_a_plan_from_before_ranges_were_shared_is_read():
+    plain = {"kind": "range", "ranges": [{"low": 0, "high": KEY_SPACE}]}
+    assert from_plain(SchemePlan, plain) == RangePlan((KeyRange(0, KEY_SPACE),))
+
+
+def test_a_range_plan_shows_how_many_values_are_hot():
+    assert (
+        Range.show(RangePlan(even_ranges(2)), ("l", "r")).summary == "range: no hot values, planned balance -"
+    )
+    shown = Range.show(replace(SHARED, load=130, mean=100), ("l", "r"))
+    assert shown.summary == "range: 2 hot values shared by 2 tasks, planned balance 1.30 (busiest / mean)"
+    one = Range.show(replace(SHARED, shared=SHARED.shared[:1]), ("l", "r"))
+    assert one.summary.startswith("range: 1 hot value shared by 2 tasks")
 
 
 @pytest.mark.parametrize(
