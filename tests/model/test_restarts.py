@@ -216,12 +216,14 @@ def test_hash_and_hypercube_follow_each_other_with_any_number_of_tasks(tmp_path,
 
 
 def test_a_hypercube_goes_on_where_runs_list_no_keys(tmp_path):
-    """As runs of the format before: nothing is known of their keys until they are merged."""
+    """As runs of the format before: a sample finds the hot key, and a run that names it gives it its label."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("watersmeet.schemes.hypercube.plan.list_hot_keys", lambda *arguments: NOT_LISTED)
         join = start(tmp_path, "l.x = r.x", strategy="hypercube", tasks=3)
         results = [join.batch(l=skewed(1), r=skewed(2))]
-    assert all(isinstance(plan, CubePlan) and not plan.heavy for plan in plans(tmp_path))
+    [first] = plans(tmp_path)
+    assert isinstance(first, CubePlan)
+    assert all(one.label == f"hash {one.key:016x}" for one in first.heavy)
     join = life.restarted(join)
     results.append(join.batch(l=skewed(3), r=skewed(4)))
     want = expected(
@@ -231,6 +233,7 @@ def test_a_hypercube_goes_on_where_runs_list_no_keys(tmp_path):
     cube = plans(tmp_path)[-1]
     assert isinstance(cube, CubePlan)
     [heavy] = [one for one in cube.heavy if one.label == "7"]
+    assert heavy.key in {one.key for one in first.heavy}
     for bounds in heavy.rows:
         assert bounds.lower < bounds.upper == bounds.lower + 120
 

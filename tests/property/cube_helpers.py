@@ -16,7 +16,7 @@ from watersmeet.model.limits import DEFAULT_LIMITS, Limits
 from watersmeet.schemes.hypercube.allot import task_of
 from watersmeet.schemes.hypercube.census import Stored
 from watersmeet.schemes.hypercube.facts import CubePlan
-from watersmeet.schemes.hypercube.hot_keys import HotKeys, hot_keys, listing_floor
+from watersmeet.schemes.hypercube.hot_keys import HotKeys, listing_floor, most_frequent
 from watersmeet.schemes.hypercube.plan import Hypercube, plan_cube
 from watersmeet.schemes.scheme import RowPart
 
@@ -40,7 +40,9 @@ class Shelf:
         path = f"{input_name}-{batch}-{len(self.keys)}"
         self.keys[path] = keys
         floor = listing_floor(len(keys), tasks, self.limits) if floor is None else floor
-        begin, counts = hot_keys(keys, floor) if floor else (np.zeros(0, int), np.zeros(0, int))
+        begin = counts = np.zeros(0, int)
+        if floor:
+            begin, counts, floor = most_frequent(keys, floor, self.limits.most_listed_keys)
         return Run(
             input=input_name,
             path=path,

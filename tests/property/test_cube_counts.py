@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 
 from tests.property.cube_helpers import Shelf, order
 from watersmeet.model.facts import KEY_SPACE, KeyRange, Run
+from watersmeet.model.limits import Limits
 from watersmeet.schemes.hypercube.allot import (
     MOST_LIGHT,
     NOBODY,
@@ -29,13 +30,21 @@ from watersmeet.schemes.hypercube.allot import (
     moved_rows,
     task_of,
 )
-from watersmeet.schemes.hypercube.census import KeyCounts, Profile, Stored, count_keys, sample_work
+from watersmeet.schemes.hypercube.census import (
+    KeyCounts,
+    Profile,
+    Stored,
+    count_keys,
+    draw_rows,
+    sample_work,
+)
 from watersmeet.schemes.hypercube.facts import Bounds, HeavyKey, Shape
 from watersmeet.schemes.hypercube.hot_keys import (
     frequent,
     hot_keys,
     hot_keys_of,
     listing_floor,
+    most_frequent,
     workers_of,
 )
 
@@ -44,7 +53,7 @@ MANY = settings(max_examples=max(200, settings().max_examples))
 small_keys = st.lists(st.integers(0, 12), min_size=1, max_size=80)
 
 
-# Hot keys and the sketch
+# Hot keys and their bounds
 
 
 @MANY
@@ -57,64 +66,47 @@ def test_hot_keys_are_those_of_a_plain_count(values, floor):
     assert np.array_equal(begin, np.searchsorted(keys, keys[begin]))
 
 
+@MANY
+@given(small_keys, st.integers(1, 30), st.integers(0, 5))
+def test_of_too_many_hot_keys_the_largest_are_listed_and_the_floor_bounds_the_others(values, floor, most):
+    keys = np.sort(np.array(values, np.uint64))
+    begin, rows, raised = most_frequent(keys, floor, most)
+    counted = Counter(values)
+    listed = dict(zip(keys[begin].tolist(), rows.tolist(), strict=True))
+    assert len(listed) <= most
+    assert listed == {key: count for key, count in counted.items() if count >= raised}
+    if len([count for count in counted.values() if count >= floor]) <= most:
+        assert raised == floor
+    else:
+        # No lower floor would do.
+        assert len([count for count in counted.values() if count >= raised - 1]) > most
+
+
 # Of a run: its keys, and the floor of its list (0: of an older format, without one).
 listed_run = st.tuples(small_keys, st.integers(0, 20))
 
 
 @MANY
-@given(st.lists(listed_run, max_size=6))
-def test_bounds_hold_for_every_key_listed_or_not(runs):
-    shelf = Shelf()
+@given(st.lists(listed_run, max_size=6), st.sampled_from([1, 2, 100]))
+def test_bounds_hold_for_every_key_listed_or_not(runs, most):
+    shelf = Shelf(Limits(most_listed_keys=most))
     stored = [
         shelf.store("l", n, np.array(keys, np.uint64), 2, floor) for n, (keys, floor) in enumerate(runs)
     ]
     found = frequent(stored)
     true = Counter(key for keys, _ in runs for key in keys)
+    assert found.keys.tolist() == sorted({key for run in stored for key in hot_keys_of(run).keys})
+    lower, upper = found.of(np.arange(14, dtype=np.uint64))
     for key in range(14):
-        bounds = found.of(key)
-        assert bounds.lower <= true[key] <= bounds.upper
-    listed = {key for run in stored for key in hot_keys_of(run).keys}
-    assert found.bounds.keys() == listed
-    for key in range(14):
+        assert lower[key] <= true[key] <= upper[key]
         # No run adds to the doubt whose keys all lie before this one, or behind it.
         slack = sum(
-            floor - 1 if floor else run.rows
+            hot_keys_of(run).floor - 1 if floor else run.rows
             for run, (keys, floor) in zip(stored, runs, strict=True)
             if key not in hot_keys_of(run).keys and min(keys) <= key <= max(keys)
         )
-        assert found.of(key).upper - found.of(key).lower == slack
-
-
-@given(st.integers(0, 2**32), st.integers(1, 4), st.floats(0, 2))
-def test_bounds_hold_when_the_sketch_is_full(seed, runs, alpha):
-    """It holds six keys here; the error that it makes by that is part of the bounds."""
-    rng = np.random.default_rng(seed)
-    weights = np.arange(1, 41) ** -alpha
-    batches = [rng.choice(40, 300, p=weights / weights.sum()).astype(np.uint64) for _ in range(runs)]
-    shelf = Shelf()
-    stored = [shelf.store("l", n, keys, 2, floor=4) for n, keys in enumerate(batches)]
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("watersmeet.schemes.hypercube.hot_keys._SKETCH_BITS", 3)
-        found = frequent(stored)
-    listed = {key for run in stored for key in hot_keys_of(run).keys}
-    assert (len(found.bounds) < len(listed)) == (len(listed) > 6)
-    for key, count in Counter(np.concatenate(batches).tolist()).items():
-        assert found.of(key).lower <= count <= found.of(key).upper
-
-
-def test_bounds_hold_with_more_keys_than_the_sketch_holds():
-    shelf = Shelf()
-    runs = [
-        shelf.store(
-            "l", n, np.repeat(np.arange(n * 2000, n * 2000 + 4000, dtype=np.uint64), 32 + n), 2, floor=32
-        )
-        for n in range(4)
-    ]
-    found = frequent(runs)
-    assert len(found.bounds) < 10_000 <= len({key for run in runs for key in hot_keys_of(run).keys})
-    for key in range(0, 10_001, 7):
-        true = sum(32 + n for n in range(4) if n * 2000 <= key < n * 2000 + 4000)
-        assert found.of(key).lower <= true <= found.of(key).upper
+        assert upper[key] - lower[key] == slack
+        assert upper[key] - lower[key] <= found.most_hidden
 
 
 @MANY
@@ -133,10 +125,10 @@ def test_what_is_heavy_in_all_runs_together_is_listed_by_one(tasks, seed, runs, 
         stored.append(shelf.store("l", batch, keys, tasks))
     hidden = sum(max(31, run.rows / (2 * workers_of(tasks))) for run in stored)
     if count > hidden:
-        assert 7 in frequent(stored).bounds
+        assert 7 in frequent(stored).keys
     rows = sum(run.rows for run in stored)
     if all(run.rows >= 64 * workers_of(tasks) for run in stored) and count > rows / workers_of(tasks):
-        assert 7 in frequent(stored).bounds
+        assert 7 in frequent(stored).keys
 
 
 @pytest.mark.parametrize("tasks", [1, 2, 16, 48, 500, 5000])
@@ -180,15 +172,22 @@ def test_counts_and_a_full_sample_give_the_work_of_every_key(inputs, known):
         [o[key] + n[key] for key in sorted(known)] for o, n in zip(old, new, strict=True)
     ]
     # With as many samples as rows nothing is guessed.
-    profile = sample_work(sides, keys, 1000, shelf.of)
+    sample = sample_work(sides, 1000, 2, shelf.of)
+    profile = sample.without(counts)
     found: Counter = Counter()
     for key, own in zip(profile.keys.tolist(), profile.work.tolist(), strict=True):
         found[key] += own
+    work = {key: probed[key] + emitted[key] for key in range(15)}
     assert {k: found[k] for k in range(15) if k not in known} == pytest.approx(
-        {k: probed[k] + emitted[k] for k in range(15) if k not in known}
+        {k: work[k] for k in range(15) if k not in known}
     )
     assert not found.keys() & known
     assert np.all(profile.keys[:-1] <= profile.keys[1:])
+    # No key with a fresh row escapes suspicion that has its share of the work.
+    suspects = set(sample.suspects(1e9, 0.1).tolist())
+    assert suspects == {
+        key for key in range(15) if probed[key] and work[key] >= 0.1 * sum(work.values()) - 1e-9
+    }
 
 
 @MANY
@@ -200,6 +199,21 @@ def test_results_of_a_key_are_its_combinations_with_a_fresh_row(rows):
     assert counts.emitted.tolist() == [sum(map(any, itertools.product(*ages)))]
 
 
+@MANY
+@given(st.lists(st.integers(0, 300), max_size=200), st.sets(st.integers(0, 300)), st.integers(1, 40))
+def test_rows_are_counted_alike_in_small_and_in_large_runs(values, sought, runs):
+    shelf = Shelf()
+    every = order(values)
+    stored = [shelf.store("l", n, every[n::runs], 2) for n in range(runs) if len(every[n::runs])]
+    keys = np.sort(order(sorted(sought)))
+    counted = Counter(every.tolist())
+    for rows in (0, 2, 1 << 20):
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr("watersmeet.schemes.hypercube.census.ROWS_PER_SEARCH", rows)
+            [[found]] = count_keys([Stored([], stored)], keys, shelf.of).new[None]
+        assert found.tolist() == [counted[key] for key in keys.tolist()]
+
+
 @pytest.mark.parametrize("runs", [1, 7, 100, 1000, 3000])
 @pytest.mark.parametrize("samples", [500, 768, 2000])
 def test_a_sample_sees_all_of_the_key_space_however_many_runs_there_are(runs, samples):
@@ -207,11 +221,36 @@ def test_a_sample_sees_all_of_the_key_space_however_many_runs_there_are(runs, sa
     shelf = Shelf()
     values = np.arange(24_000)
     new = [shelf.store("l", n, order(values[n::runs]), 2) for n in range(runs)]
-    profile = sample_work([Stored([], new), Stored([], [])], np.zeros(0, np.uint64), samples, shelf.of)
-    assert profile.total == pytest.approx(24_000)
-    assert len(profile.keys) == samples
-    tenths = np.bincount((profile.keys >> np.uint64(32)).astype(np.int64) * 10 >> 32, profile.work, 10)
+    keys, hits, weight = draw_rows(new, samples, shelf.of)
+    assert len(keys) == samples
+    assert hits.sum() * weight == pytest.approx(24_000)
+    tenths = np.bincount((keys >> np.uint64(32)).astype(np.int64) * 10 >> 32, minlength=10) * weight
     assert np.all(np.abs(tenths - 2400) < 5 * 2400 / np.sqrt(samples / 10))
+
+
+@pytest.mark.parametrize("runs", [1, 100])
+def test_most_keys_are_not_looked_up_and_the_work_of_every_stretch_is_right(runs):
+    """Keys of one to three rows, each of which meets five: far more keys than are looked up."""
+    shelf = Shelf()
+    rng = np.random.default_rng(1)
+    left, right = order(rng.integers(0, 40_000, 40_000)), np.repeat(order(np.arange(40_000)), 5)
+    new = [shelf.store("l", n, left[n::runs], 2) for n in range(runs)]
+    old = shelf.store("r", 0, right, 2)
+    looked_up = []
+
+    def keys_of(run: Run):
+        looked_up.append(run.path)
+        return shelf.of(run)
+
+    inputs = [Stored([], new), Stored([old], [])]
+    sample = sample_work(inputs, 4096, 16, keys_of)
+    assert len(sample.keys) < 1000
+    none = np.zeros(0, np.uint64)
+    profile = sample.without(count_keys(inputs, none, shelf.of))
+    assert profile.total == pytest.approx(6 * 40_000, rel=0.01)
+    sixteenths = np.bincount((profile.keys >> np.uint64(60)).view(np.int64), profile.work, 16)
+    true = 6 * np.bincount((left >> np.uint64(60)).view(np.int64), minlength=16)
+    assert sixteenths == pytest.approx(true, rel=0.02)
 
 
 # Sharing out

@@ -115,8 +115,8 @@ OUTSIDE = {
     *("bisect", "datetime", "decimal", "fractions", "heapq", "math", "operator", "re", "string", "struct"),
     # hints in messages
     "difflib",
-    # arrays, expressions, sketches, stable hashes
-    *("datasketches", "numpy", "pyarrow", "sqlglot", "xxhash"),
+    # arrays, expressions, stable hashes
+    *("numpy", "pyarrow", "sqlglot", "xxhash"),
 }
 
 # Calls that read a clock or a file, or draw from a global generator, through a module that is allowed.

@@ -92,11 +92,15 @@ class Limits:
 
     # Listing all runs costs a round trip or two: often enough to bound garbage, seldom enough not to be felt.
     clean_every_batches: int = 16
-    # A run need not list keys of fewer rows: their pairs are soon given out.
+    # A run need not list keys of fewer rows: their pairs are soon given out. A key that has as many rows in each of
+    # many small runs is found in a sample.
     least_listed_rows: int = 32
     # What a run lists, as shares of its rows: a key's results go with the square of its rows, so a key that gives a
     # task as much to do as all others together may have far less than a task's share of the rows.
     listed_shares: int = 512
+    # The most keys that a run lists, the largest ones: lists are part of every manifest, and a key with its rows and
+    # its label takes some 50 bytes. A plan finds other hot keys in samples.
+    most_listed_keys: int = 256
 
 
 DEFAULT_LIMITS = Limits()

@@ -85,9 +85,7 @@ def allot_sticky(
 
 
 def light_load(light: Profile, ranges: Sequence[KeyRange]) -> Load:
-    load = np.zeros(len(ranges))
-    np.add.at(load, task_of(light.keys, ranges), light.work)
-    return load
+    return np.bincount(task_of(light.keys, ranges), light.work, len(ranges)).astype(np.float64)
 
 
 def task_of(keys: npt.NDArray[np.uint64], ranges: Sequence[KeyRange]) -> npt.NDArray[np.int64]:
@@ -105,6 +103,8 @@ def inherited(before: HeavyKey, shape: Shape, tasks: int) -> Owners:
     shrink.
     """
     owners = before.owners
+    if shape == before.shape and max(before.tasks) < tasks:
+        return owners
     # Order keys are mixed, so their bits are as good as random. Each axis uses other bits.
     for axis, parts in enumerate(shape):
         draw = before.key >> (axis * (64 // len(shape)))
@@ -127,28 +127,48 @@ def _resized(owners: Owners, parts: int, draw: int) -> Owners:
 
 def _fill(lots: Sequence[Lot], kept: Sequence[Owners], tasks: int) -> tuple[list[Owners], Load]:
     """Give cells without an owner, heaviest first, to the least loaded task, and cells without work to all evenly."""
-    load = np.zeros(tasks)
-    for lot, owners in zip(lots, kept, strict=True):
-        owned = owners[owners != NOBODY]
-        load += np.bincount(owned, minlength=tasks) * lot.cell_work
+    load = _load_of(lots, kept, tasks)
     fair = sum(lot.cell_work * lot.cells for lot in lots) / tasks
     filled = [owners.copy() for owners in kept]
     for place in sorted(range(len(lots)), key=lambda at: -lots[at].cell_work):
         work, cells = lots[place].cell_work, filled[place].reshape(-1)
         free = np.flatnonzero(cells == NOBODY)
+        if not len(free):
+            continue
         if not work:
             # They do not change any load, so the least loaded task would get them all.
-            cells[free] = (
-                lots[place].key % tasks + np.arange(len(free)) * tasks // max(1, len(free))
-            ) % tasks
+            cells[free] = (lots[place].key % tasks + np.arange(len(free)) * tasks // len(free)) % tasks
             continue
-        task = NOBODY
-        for cell in free.tolist():
-            if task == NOBODY or load[task] + work / 2 > fair:
-                task = int(load.argmin())
-            cells[cell] = task
-            load[task] += work
+        cells[free] = _takers(load, work, len(free), fair)
+        load += np.bincount(cells[free], minlength=tasks) * work
     return filled, load
+
+
+def _load_of(lots: Sequence[Lot], owners: Sequence[Owners], tasks: int) -> Load:
+    """The work on the cells that have an owner, by task."""
+    if not lots:
+        return np.zeros(tasks)
+    every = np.concatenate([one.reshape(-1) for one in owners])
+    work = np.repeat([lot.cell_work for lot in lots], [one.size for one in owners])
+    owned = every != NOBODY
+    # Of no cells at all it would count integers.
+    return np.bincount(every[owned], work[owned], tasks).astype(np.float64)
+
+
+def _takers(load: Load, work: float, cells: int, fair: float) -> Owners:
+    """Who takes each of some equal cells: the least loaded task first, several in a row up to its fair share."""
+    order = np.argsort(load, kind="stable")
+    room = np.maximum(0, np.floor((fair - load) / work + 0.5)).astype(np.int64)[order]
+    takers = np.repeat(order, np.minimum(room, cells))[:cells]
+    if len(takers) == cells:
+        return takers
+    # All are at about their share. At most half of the tasks take one more.
+    load = load + np.bincount(takers, minlength=len(load)) * work
+    late = []
+    for _ in range(cells - len(takers)):
+        late.append(int(load.argmin()))
+        load[late[-1]] += work
+    return np.concatenate([takers, late])
 
 
 def _room(load: Load, light: float) -> Load:
@@ -184,46 +204,48 @@ def moved_rows(
     heavy_before: Mapping[int, HeavyKey],
     ranges_before: Sequence[KeyRange],
     light_rows: int,
-) -> list[int]:
+    most: float = math.inf,
+) -> list[int] | None:
     """Rows that some task reads and did not read before: for each lot, and last for all light keys together.
 
-    Light keys are assumed even, because order keys are mixed.
+    Light keys are assumed even, because order keys are mixed. None if all together are `most` or more.
     """
-    moved = []
-    for lot, owners in zip(lots, after.owners, strict=True):
-        known = heavy_before.get(lot.key)
-        if known is not None:
-            had = known.owners
-        else:
-            task = task_of(np.array([lot.key], np.uint64), ranges_before)[0]
-            had = np.full((1,) * owners.ndim, task)
-        moved.append(
-            sum(
-                _anew(_along(had, axis), _along(owners, axis), rows, len(after.ranges))
-                for axis, rows in enumerate(lot.old_rows)
-            )
-        )
     gained = sum(
         (new.high - new.low) - max(0, min(new.high, old.high) - max(new.low, old.low))
         for new, old in itertools.zip_longest(after.ranges, ranges_before, fillvalue=KeyRange(0, 0))
     )
-    return [*moved, light_rows * gained // KEY_SPACE]
+    light = light_rows * gained // KEY_SPACE
+    together = light
+    tasks = task_of(np.array([lot.key for lot in lots], np.uint64), ranges_before).tolist()
+    moved = [0] * len(lots)
+    # The largest first, to know early if they are too many.
+    for place in sorted(range(len(lots)), key=lambda at: -sum(lots[at].old_rows)):
+        if together >= most:
+            return None
+        lot, owners = lots[place], after.owners[place]
+        known = heavy_before.get(lot.key)
+        had = np.full((1,) * owners.ndim, tasks[place]) if known is None else known.owners
+        if not np.array_equal(had, owners):
+            moved[place] = sum(
+                _anew(had, owners, axis, rows, len(after.ranges))
+                for axis, rows in enumerate(lot.old_rows)
+                if rows
+            )
+            together += moved[place]
+    return None if together >= most else [*moved, light]
 
 
-def _along(owners: Owners, axis: int) -> Owners:
-    """One line for each part of an axis, with the owners of all its cells."""
-    return np.moveaxis(owners, axis, 0).reshape(owners.shape[axis], -1)
-
-
-def _anew(had: Owners, has: Owners, rows: int, tasks: int) -> int:
-    """Rows along the first axis that tasks need under `has` and did not under `had`."""
-    fine = max(len(had), len(has))
-    needed, known = (_read_by(owners, fine, tasks) for owners in (has, had))
+def _anew(had: Owners, has: Owners, axis: int, rows: int, tasks: int) -> int:
+    """Of the `rows` along an axis, those that tasks need under `has` and did not under `had`, added up."""
+    fine = max(had.shape[axis], has.shape[axis])
+    needed, known = (_read_by(owners, axis, fine, tasks) for owners in (has, had))
     return int(np.count_nonzero(needed & ~known)) * rows // fine
 
 
-def _read_by(owners: Owners, fine: int, tasks: int) -> npt.NDArray[np.bool_]:
-    """Which tasks read which of `fine` parts."""
-    read = np.zeros((max(tasks, int(owners.max()) + 1), len(owners)), np.bool_)
-    read[owners, np.arange(len(owners))[:, None]] = True
-    return np.repeat(read[:tasks], fine // len(owners), axis=1)
+def _read_by(owners: Owners, axis: int, fine: int, tasks: int) -> npt.NDArray[np.bool_]:
+    """Which tasks read which of `fine` parts along an axis."""
+    parts = owners.shape[axis]
+    read = np.zeros((max(tasks, int(owners.max()) + 1), parts), np.bool_)
+    part = np.arange(parts).reshape([-1 if other == axis else 1 for other in range(owners.ndim)])
+    read[owners, part] = True
+    return read[:tasks] if parts == fine else np.repeat(read[:tasks], fine // parts, axis=1)

@@ -1,9 +1,13 @@
-"""Estimate the work of a batch, key by key: exact counts if they are cheap, samples otherwise.
+"""Estimate the work of a batch, key by key: exact counts for keys that may be heavy, a sample for the others.
 
-Runs are sorted, so the rows of a suspected heavy key are counted by two binary searches a run. For the other keys a
-sample of the fresh rows is looked up, and each sampled row counts for the stretch it was drawn from. The work on a key
-is its fresh rows, which are looked up, and its results: every combination of rows, one of each input, with at least
-one fresh row.
+The work on a key is its fresh rows, which are looked up, and its results: every combination of rows, one of each input,
+with at least one fresh row. A sample of the fresh rows is drawn. Its most frequent keys are looked up in the other
+inputs, and so are some of the rest, for their mean: one row of a key says nothing about the other keys of its range.
+How many fresh rows lie in which stretch of the key space is counted. The keys that a run lists or that the sample
+finds large are then counted exactly.
+
+Runs are sorted, so the rows of a key are counted by two binary searches a run. Small runs are put together and counted
+in one pass: a search in each of hundreds of them would cost more.
 """
 
 from __future__ import annotations
@@ -11,6 +15,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -20,6 +25,16 @@ from watersmeet.schemes.scheme import Keys, KeysOf
 
 Counts = npt.NDArray[np.int64]
 Work = npt.NDArray[np.float64]
+
+# A run with fewer rows for each key that is sought is small: one pass over its rows costs less than the searches.
+ROWS_PER_SEARCH = 8
+
+# Keys of the sample that are looked up, of each input: so many of those drawn several times for each task, the most
+# frequent ones, and so many of the rest. A look-up waits for memory, some 0.1 microseconds in each run.
+FREQUENT_LOOKED_UP, OTHERS_LOOKED_UP = 8, 128
+
+# The key space is cut into at least this many stretches for each task: a range of light keys is then cut to within 3 %.
+STRETCHES_PER_TASK = 32
 
 # Multiples of the golden ratio are spread most evenly between two integers.
 _GOLDEN = (5**0.5 - 1) / 2
@@ -88,8 +103,66 @@ class Profile:
         return float(self.work.sum())
 
 
+@dataclass(frozen=True, slots=True)
+class Sample:
+    """Sampled keys that were looked up, ascending, those of one input distinct; and the fresh rows of all keys.
+
+    `side` says which input a key was drawn from, and `rows` the fresh rows that it stands for. `results` has the results
+    of one of its rows, and `met` the rows of the other inputs with this key. A key that is not `frequent` only stands
+    for the rest. `fresh` has the fresh rows of each input in each stretch of the key space, which are equally wide.
+    """
+
+    keys: Keys
+    side: Counts
+    rows: Work
+    results: Work
+    met: Work
+    frequent: npt.NDArray[np.bool_]
+    fresh: Counts
+
+    def suspects(self, rows: float, work_share: float) -> Keys:
+        """The keys with about as many live rows, or such a share of the work.
+
+        Old rows of an input that the sample draws the key from are not counted.
+        """
+        first = _firsts(self.keys)
+        if not len(first):
+            return self.keys
+        work = np.add.reduceat(self.rows * (1 + self.results), first)
+        found = np.maximum.reduceat(self.rows + self.met, first)
+        none = np.zeros((len(self.fresh), 0), np.int64)
+        whole = self.without(KeyCounts(self.keys[:0], none, none)).total
+        return self.keys[first][(found >= rows) | (work >= work_share * whole)]
+
+    def without(self, known: KeyCounts) -> Profile:
+        """The work on all keys but the known ones."""
+        rest = ~among(self.keys, known.keys)
+        own = rest & self.frequent
+        keys, work = [self.keys[own]], [(self.rows * (1 + self.results))[own]]
+        for side, fresh in enumerate(self.fresh):
+            mine = self.side == side
+            left = fresh - self._by_stretch(known.keys, known.new[side])
+            left = left - self._by_stretch(self.keys[own & mine], self.rows[own & mine])
+            like = mine & rest & ~self.frequent
+            stretches = np.flatnonzero(left > 0) if like.any() else np.zeros(0, np.int64)
+            keys.append(stretches.astype(np.uint64) << self._shift)
+            mean = np.average(self.results[like], weights=self.rows[like]) if len(stretches) else 0.0
+            work.append(left[stretches] * (1 + mean))
+        every = np.concatenate(keys)
+        order = np.argsort(every, kind="stable")
+        return Profile(every[order], np.concatenate(work)[order])
+
+    def _by_stretch(self, keys: Keys, rows: npt.NDArray[Any]) -> Work:
+        found = np.bincount((keys >> self._shift).view(np.int64), rows, self.fresh.shape[1])
+        return found.astype(np.float64)
+
+    @property
+    def _shift(self) -> np.uint64:
+        return np.uint64(65 - self.fresh.shape[1].bit_length())
+
+
 def count_keys(stored: Sequence[Stored], keys: Keys, keys_of: KeysOf) -> KeyCounts:
-    """Count rows exactly. `keys` ascend."""
+    """Count rows exactly. `keys` ascend and are distinct."""
     new, old = (
         np.stack([_count(runs, keys, keys_of) for runs in side])
         for side in ([one.new for one in stored], [one.old for one in stored])
@@ -97,21 +170,109 @@ def count_keys(stored: Sequence[Stored], keys: Keys, keys_of: KeysOf) -> KeyCoun
     return KeyCounts(keys, new, old)
 
 
-def sample_work(stored: Sequence[Stored], known: Keys, samples: int, keys_of: KeysOf) -> Profile:
-    """Estimate the work on all keys except the `known` ones, from about `samples` fresh rows of each input."""
-    keys, work = [], []
-    for mine in stored:
-        drawn, weight = _sample(mine.new, known, samples, keys_of)
-        others = [
-            (_count(other.old, drawn, keys_of), _count(other.new, drawn, keys_of))
-            for other in stored
-            if other is not mine
-        ]
-        keys.append(drawn)
-        work.append(weight * (1 + _combinations(others, len(drawn))))
-    both = np.concatenate(keys)
-    order = np.argsort(both, kind="stable")
-    return Profile(both[order], np.concatenate(work)[order])
+def sample_work(stored: Sequence[Stored], samples: int, tasks: int, keys_of: KeysOf) -> Sample:
+    """Sample the work on all keys of the batch, from about `samples` fresh rows of each input."""
+    most = FREQUENT_LOOKED_UP * tasks
+    drawn = [
+        _look_up(side, mine, [other for other in stored if other is not mine], samples, most, keys_of)
+        for side, mine in enumerate(stored)
+    ]
+    keys, side, rows, results, met, frequent = (np.concatenate(parts) for parts in zip(*drawn, strict=True))
+    order = np.argsort(keys, kind="stable")
+    bits = (STRETCHES_PER_TASK * tasks - 1).bit_length()
+    fresh = np.stack([_fresh_rows(one.new, bits, keys_of) for one in stored])
+    return Sample(keys[order], side[order], rows[order], results[order], met[order], frequent[order], fresh)
+
+
+def _look_up(
+    side: int, mine: Stored, others: Sequence[Stored], samples: int, most: int, keys_of: KeysOf
+) -> tuple[npt.NDArray[Any], ...]:
+    """Sample one input: the columns of `Sample`."""
+    keys, hits, weight = draw_rows(mine.new, samples, keys_of)
+    frequent = np.ones(len(keys), np.bool_)
+    if len(keys) > most + OTHERS_LOOKED_UP:
+        by_hits = np.argsort(-hits, kind="stable")
+        most = min(most, int(np.count_nonzero(hits > 1)))
+        rest = np.sort(by_hits[most:])
+        frequent[rest] = False
+        spread = rest[np.arange(OTHERS_LOOKED_UP) * len(rest) // OTHERS_LOOKED_UP]
+        chosen = np.sort(np.concatenate([by_hits[:most], spread]))
+        keys, hits, frequent = keys[chosen], hits[chosen], frequent[chosen]
+    found = [(_count(other.old, keys, keys_of), _count(other.new, keys, keys_of)) for other in others]
+    met = sum((old + new for old, new in found), np.zeros(len(keys), np.int64))
+    return (
+        keys,
+        np.full(len(keys), side),
+        hits * weight,
+        _combinations(found, len(keys)),
+        met.astype(np.float64),
+        frequent,
+    )
+
+
+def _fresh_rows(runs: Sequence[Run], bits: int, keys_of: KeysOf) -> Counts:
+    """The rows in each of `1 << bits` stretches of the key space."""
+    stretches, shift = 1 << bits, np.uint64(64 - bits)
+    rows = np.zeros(stretches, np.int64)
+    small = []
+    for run in runs:
+        if run.rows > ROWS_PER_SEARCH * stretches:
+            begin = np.searchsorted(keys_of(run), np.arange(stretches, dtype=np.uint64) << shift)
+            rows += np.diff(begin, append=run.rows)
+        else:
+            small.append(keys_of(run))
+    if small:
+        rows += np.bincount((np.concatenate(small) >> shift).view(np.int64), minlength=stretches)
+    return rows
+
+
+def add_up(keys: Sequence[Keys], amounts: Sequence[Work]) -> tuple[Keys, Work]:
+    """Put lists of ascending keys together: the distinct keys, ascending, and the sum of the amounts of each."""
+    every = np.concatenate(keys)
+    order = np.argsort(every, kind="stable")
+    every = every[order]
+    first = _firsts(every)
+    if not len(first):
+        return every, np.zeros(0)
+    return every[first], np.add.reduceat(np.concatenate(amounts)[order], first)
+
+
+def draw_rows(runs: Sequence[Run], samples: int, keys_of: KeysOf) -> tuple[Keys, Counts, float]:
+    """Draw at most `samples` rows: their distinct keys, ascending, how often each, and the rows that one stands for.
+
+    One is drawn from each stretch of equal length over all runs, small ones included. Its place in the stretch moves by
+    the golden ratio: a fixed place might hit the same position of every sorted run.
+    """
+    ends = np.cumsum([run.rows for run in runs], dtype=np.int64)
+    rows = int(ends[-1]) if len(runs) else 0
+    count = min(rows, max(1, samples))
+    if not count:
+        return np.zeros(0, np.uint64), np.zeros(0, np.int64), 0.0
+    numbers = np.arange(count)
+    places = ((numbers + numbers * _GOLDEN % 1) * (rows / count)).astype(np.int64)
+    cuts = np.searchsorted(places, [0, *ends]).tolist()
+    drawn = [
+        keys_of(run)[places[low:high] - (end - run.rows)]
+        for run, end, (low, high) in zip(runs, ends.tolist(), itertools.pairwise(cuts), strict=True)
+        if low < high
+    ]
+    # Those of each run ascend, so they only need to be merged.
+    keys = np.sort(np.concatenate(drawn), kind="stable")
+    first = _firsts(keys)
+    return keys[first], np.diff(first, append=count), rows / count
+
+
+def _firsts(keys: Keys) -> Counts:
+    """Where each distinct key begins. `keys` ascend."""
+    return np.flatnonzero(np.concatenate([np.ones(min(1, len(keys)), np.bool_), keys[1:] != keys[:-1]]))
+
+
+def among(keys: Keys, known: Keys) -> npt.NDArray[np.bool_]:
+    """Which of the keys are known. `known` ascends."""
+    if not len(known):
+        return np.zeros(len(keys), np.bool_)
+    found: npt.NDArray[np.bool_] = known[np.minimum(np.searchsorted(known, keys), len(known) - 1)] == keys
+    return found
 
 
 def _combinations(others: Sequence[tuple[Counts, Counts]], keys: int) -> Work:
@@ -130,37 +291,39 @@ def _combinations(others: Sequence[tuple[Counts, Counts]], keys: int) -> Work:
 
 
 def _count(runs: Sequence[Run], keys: Keys, keys_of: KeysOf) -> Counts:
+    """The rows of each key. `keys` ascend and are distinct."""
     counts = np.zeros(len(keys), np.int64)
-    if len(keys):
-        first, last = int(keys[0]), int(keys[-1])
-        for run in runs:
-            if run.low <= last and first <= run.high:
-                stored = keys_of(run)
-                counts += np.searchsorted(stored, keys, side="right") - np.searchsorted(stored, keys)
+    if not len(keys):
+        return counts
+    first, last, most = int(keys[0]), int(keys[-1]), ROWS_PER_SEARCH * len(keys)
+    small = []
+    for run in runs:
+        if run.low <= last and first <= run.high:
+            if run.rows > most:
+                _add_rows(counts, keys, run, keys_of)
+            else:
+                small.append(keys_of(run))
+    if small:
+        counts += _tally(np.concatenate(small), keys)
     return counts
 
 
-def _sample(runs: Sequence[Run], known: Keys, samples: int, keys_of: KeysOf) -> tuple[Keys, Work]:
-    """At most `samples` keys, ascending, without the known ones, and the number of rows that each stands for.
+def _add_rows(counts: Counts, keys: Keys, run: Run, keys_of: KeysOf) -> None:
+    """Add the rows of each key in a run."""
+    low = np.searchsorted(keys, np.uint64(run.low))
+    high = np.searchsorted(keys, np.uint64(run.high), side="right")
+    within, stored = keys[low:high], keys_of(run)
+    counts[low:high] += np.searchsorted(stored, within, side="right") - np.searchsorted(stored, within)
 
-    One is drawn from each stretch of equal length over all runs, small ones included. Its place in the stretch moves by
-    the golden ratio: a fixed place might hit the same position of every sorted run.
-    """
-    ends = np.cumsum([run.rows for run in runs], dtype=np.int64)
-    rows = int(ends[-1]) if len(runs) else 0
-    count = min(rows, max(1, samples))
-    if not count:
-        return np.zeros(0, np.uint64), np.zeros(0)
-    numbers = np.arange(count)
-    places = ((numbers + numbers * _GOLDEN % 1) * (rows / count)).astype(np.int64)
-    cuts = np.searchsorted(places, [0, *ends]).tolist()
-    drawn = [
-        keys_of(run)[places[low:high] - (end - run.rows)]
-        for run, end, (low, high) in zip(runs, ends.tolist(), itertools.pairwise(cuts), strict=True)
-        if low < high
-    ]
-    keys = np.sort(np.concatenate(drawn))
-    if len(known):
-        at = np.minimum(np.searchsorted(known, keys), len(known) - 1)
-        keys = keys[known[at] != keys]
-    return keys, np.full(len(keys), rows / count)
+
+def _tally(rows: Keys, keys: Keys) -> Counts:
+    """How many of the rows have each key. Rows need no order."""
+    # Order keys are mixed, so a table by their first bits tells most others apart.
+    bits = (ROWS_PER_SEARCH * len(keys)).bit_length()
+    shift = np.uint64(64 - bits)
+    near = np.zeros(1 << bits, np.bool_)
+    near[(keys >> shift).view(np.int64)] = True
+    rows = rows[near[(rows >> shift).view(np.int64)]]
+    at = np.searchsorted(keys, rows)
+    at[at == len(keys)] = 0
+    return np.bincount(at[keys[at] == rows], minlength=len(keys))

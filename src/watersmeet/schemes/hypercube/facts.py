@@ -34,7 +34,7 @@ class Bounds:
 class HeavyKey:
     """A key whose pairs several tasks share. `tasks` names the owner of each cell, the last axis running fastest.
 
-    `rows` has the sketch's bounds for each input over its live runs, history and batch together.
+    `rows` has bounds for each input over its live runs, history and batch together.
     """
 
     key: int

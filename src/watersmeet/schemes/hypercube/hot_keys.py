@@ -1,23 +1,20 @@
 """Keys that many rows of a run share, and bounds for the rows of each key in all live runs.
 
 A run lists, exactly, its keys with at least `floor` rows. Runs are sorted, so a key with that many rows covers some
-position that is a multiple of `floor`, and only these positions are examined. A frequent-items sketch (Cormode and
-Hadjieleftheriou 2008, as Apache DataSketches implements it) adds these lists up in bounded memory. A run that does not
-list a key may hold up to `floor - 1` rows of it if the key lies between its first and its last one, which widens the
-upper bound. Only live runs count, so the same code serves the full stream and a sliding window.
+position that is a multiple of `floor`, and only these positions are examined. The lists are added up exactly: every run
+lists a limited number of keys, so there is no need for a sketch (Cormode and Hadjieleftheriou 2008), which the paper
+uses. A run that does not list a key may hold up to `floor - 1` rows of it if the key lies between its first and its
+last one, which widens the upper bound. Only live runs count, so the same code serves the full stream and a sliding
+window.
 """
 
 from __future__ import annotations
 
-import bisect
-import itertools
 import math
-from collections import defaultdict
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import ClassVar
 
-import datasketches
 import numpy as np
 
 from watersmeet.model.facts import Run, RunStats
@@ -29,13 +26,10 @@ from watersmeet.schemes.scheme import Indices, Keys, NewRun
 WORKERS_PER_TASK = 8
 MOST_WORKERS = 2048
 
-# The most keys in the sketch, as a power of two. Above that, the least frequent ones are dropped.
-_SKETCH_BITS = 13
-
 
 @dataclass(frozen=True, slots=True)
 class HotKeys(RunStats):
-    """The keys of a run that have at least `floor` rows, ascending, with their rows.
+    """All keys of a run that have at least `floor` rows, ascending, with their rows.
 
     The largest have a label, the value as text. With a floor of 0 nothing is known.
     """
@@ -71,7 +65,7 @@ def listing_floor(rows: int, tasks: int, limits: Limits = DEFAULT_LIMITS) -> int
 
 def list_hot_keys(run: NewRun, tasks: int) -> HotKeys:
     floor = listing_floor(run.sequence_rows, tasks, run.limits)
-    begin, rows = hot_keys(run.keys, floor)
+    begin, rows, floor = most_frequent(run.keys, floor, run.limits.most_listed_keys)
     keys = run.keys[begin].tolist()
     if run.labels is not None:
         labels = tuple(run.labels(begin, rows))
@@ -84,6 +78,23 @@ def list_hot_keys(run: NewRun, tasks: int) -> HotKeys:
         }
         labels = tuple(known.get(key, "") for key in keys)
     return HotKeys(tuple(keys), tuple(rows.tolist()), labels, floor)
+
+
+def most_frequent(keys: Keys, floor: int, most: int) -> tuple[Indices, Indices, int]:
+    """The hot keys as `hot_keys` returns them, but at most `most`, and the floor that they all reach.
+
+    If there are more, the floor rises above the most frequent key that is left out. So it still bounds the rows of
+    every key that is not listed.
+
+    >>> most_frequent(np.array([1, 3, 3, 3, 5, 7, 7], np.uint64), 1, 2)
+    (array([1, 5]), array([3, 2]), 2)
+    """
+    begin, rows = hot_keys(keys, floor)
+    if len(rows) > most:
+        floor = int(np.partition(rows, len(rows) - most - 1)[len(rows) - most - 1]) + 1
+        listed = rows >= floor
+        begin, rows = begin[listed], rows[listed]
+    return begin, rows, floor
 
 
 def hot_keys(keys: Keys, floor: int) -> tuple[Indices, Indices]:
@@ -103,68 +114,118 @@ def hot_keys(keys: Keys, floor: int) -> tuple[Indices, Indices]:
 class _Steps:
     """Cumulative amounts at ascending keys: `sums[n]` is the sum of the first n."""
 
-    keys: tuple[int, ...] = ()
-    sums: tuple[int, ...] = (0,)
+    keys: Keys
+    sums: Indices
 
     @classmethod
-    def of(cls, amounts: Iterable[tuple[int, int]]) -> _Steps:
-        steps = sorted(amounts)
-        sums = itertools.accumulate((amount for _, amount in steps), initial=0)
-        return cls(tuple(key for key, _ in steps), tuple(sums))
+    def of(cls, keys: Iterable[int], amounts: Indices) -> _Steps:
+        at = np.array(list(keys), np.uint64)
+        order = np.argsort(at, kind="stable")
+        return cls(at[order], np.concatenate([[0], np.cumsum(amounts[order])]))
+
+    def up_to(self, keys: Keys, *, inclusive: bool) -> Indices:
+        """The sum of the amounts below each of the keys, or also at it."""
+        sums: Indices = self.sums[np.searchsorted(self.keys, keys, side="right" if inclusive else "left")]
+        return sums
 
 
 @dataclass(frozen=True, slots=True)
 class Frequent:
-    """The keys that some live run lists, with bounds for all rows of the input, and their labels.
+    """The keys that some live run lists, ascending, and bounds for the rows of any key in all runs of an input.
 
-    `begun` and `ended` have the rows that runs may hold of an unlisted key, by their first and last keys. `error` is
-    the most that the sketch may have dropped.
+    `listed` has the rows in the runs that list the key, and `doubt` how many rows these runs might hold if they did not.
+    `begun` and `ended` have the rows that runs may hold of an unlisted key, by their first and last keys.
     """
 
-    bounds: dict[int, Bounds] = field(default_factory=dict)
-    labels: dict[int, str] = field(default_factory=dict)
-    begun: _Steps = field(default_factory=_Steps)
-    ended: _Steps = field(default_factory=_Steps)
-    error: int = 0
+    keys: Keys
+    listed: Indices
+    doubt: Indices
+    begun: _Steps
+    ended: _Steps
+    _labels: _Labels
 
-    def of(self, key: int) -> Bounds:
-        return self.bounds.get(key) or Bounds(0, _unlisted(key, self.begun, self.ended) + self.error)
+    def of(self, keys: Keys) -> tuple[Indices, Indices]:
+        """The least and the most rows of each key. Runs that end before a key or begin behind it hold none of it."""
+        unlisted = self.begun.up_to(keys, inclusive=True) - self.ended.up_to(keys, inclusive=False)
+        if not len(self.keys):
+            return np.zeros(len(keys), np.int64), unlisted
+        at = np.minimum(np.searchsorted(self.keys, keys), len(self.keys) - 1)
+        found = self.keys[at] == keys
+        lower = np.where(found, self.listed[at], 0)
+        return lower, lower + unlisted - np.where(found, self.doubt[at], 0)
+
+    def bounds(self, key: int) -> Bounds:
+        lower, upper = self.of(np.array([key], np.uint64))
+        return Bounds(int(lower[0]), int(upper[0]))
+
+    @property
+    def most_hidden(self) -> int:
+        """The most rows that any key may have in runs that do not list it."""
+        return int(self.begun.sums[-1])
+
+    def labels(self, keys: Keys) -> list[str]:
+        """Each key as text, from the latest run that names it, or an empty string."""
+        return self._labels.of(keys)
 
 
-def _unlisted(key: int, begun: _Steps, ended: _Steps) -> int:
-    """The rows that all runs together may hold of a key that none lists. Runs that end before it hold none."""
-    return begun.sums[bisect.bisect_right(begun.keys, key)] - ended.sums[bisect.bisect_left(ended.keys, key)]
+@dataclass(frozen=True, slots=True)
+class _Labels:
+    """Where keys are listed: `order` sorts the listed keys of all runs, which follow each other, by key."""
+
+    lists: Sequence[HotKeys]
+    begin: Indices
+    order: Indices
+    keys: Keys
+
+    def of(self, keys: Keys) -> list[str]:
+        low, high = (np.searchsorted(self.keys, keys, side).tolist() for side in ("left", "right"))
+        return [self._first(self.order[a:b][::-1]) for a, b in zip(low, high, strict=True)]
+
+    def _first(self, places: Indices) -> str:
+        runs = np.searchsorted(self.begin, places, side="right") - 1
+        named = (
+            self.lists[run].labels[place]
+            for run, place in zip(runs.tolist(), (places - self.begin[runs]).tolist(), strict=True)
+        )
+        return next(filter(None, named), "")
 
 
 def frequent(runs: Sequence[Run]) -> Frequent:
-    """The bounds from the runs of one input.
+    """Add up the lists of the runs of one input.
 
     >>> def run(rows, *listed):
     ...     return Run("l", "p", "p", 0, rows, 1, 0, 9, "", stats=HotKeys(*listed))
     >>> one = run(100, (7,), (40,), ("seven",), 10)
     >>> found = frequent([one, run(50, (7, 9), (20, 6), ("", ""), 5)])
-    >>> found.of(7), found.of(9), found.of(1)
+    >>> found.bounds(7), found.bounds(9), found.bounds(1)
     (Bounds(lower=60, upper=60), Bounds(lower=6, upper=15), Bounds(lower=0, upper=13))
+    >>> found.labels(np.array([7, 9], np.uint64))
+    ['seven', '']
     """
-    sketch = datasketches.frequent_items_sketch(_SKETCH_BITS)
-    labels: dict[int, str] = {}
-    covered: dict[int, int] = defaultdict(int)
-    for run in runs:
-        listed, slack = hot_keys_of(run), _slack(run)
-        for key, rows, label in zip(listed.keys, listed.rows, listed.labels, strict=True):
-            sketch.update(key, rows)
-            covered[key] += slack
-            if label:
-                labels[key] = label
-    begun = _Steps.of((run.low, _slack(run)) for run in runs)
-    ended = _Steps.of((run.high, _slack(run)) for run in runs)
-    found = sketch.get_frequent_items(datasketches.frequent_items_error_type.NO_FALSE_NEGATIVES, 0)
-    bounds = {
-        key: Bounds(lower, upper + _unlisted(key, begun, ended) - covered[key])
-        for key, _estimate, lower, upper in found
-    }
-    # The sketch does not list what it dropped, so add its error.
-    return Frequent(bounds, labels, begun, ended, sketch.get_upper_bound(-1))
+    slack = np.array([_slack(run) for run in runs], np.int64)
+    begun = _Steps.of((run.low for run in runs), slack)
+    ended = _Steps.of((run.high for run in runs), slack)
+    places = [place for place, run in enumerate(runs) if hot_keys_of(run).keys]
+    lists = [hot_keys_of(runs[place]) for place in places]
+    if not lists:
+        none = np.zeros(0, np.int64)
+        nothing = np.zeros(0, np.uint64)
+        return Frequent(nothing, none, none, begun, ended, _Labels((), none, none, nothing))
+    every = np.concatenate([np.array(one.keys, np.uint64) for one in lists])
+    rows = np.concatenate([np.array(one.rows, np.int64) for one in lists])
+    sizes = np.array([len(one.keys) for one in lists])
+    doubt = np.repeat(slack[places], sizes)
+    order = np.argsort(every, kind="stable")
+    ascending = every[order]
+    first = np.flatnonzero(np.concatenate([[True], ascending[1:] != ascending[:-1]]))
+    return Frequent(
+        ascending[first],
+        np.add.reduceat(rows[order], first),
+        np.add.reduceat(doubt[order], first),
+        begun,
+        ended,
+        _Labels(lists, np.cumsum(sizes) - sizes, order, ascending),
+    )
 
 
 def _slack(run: Run) -> int:

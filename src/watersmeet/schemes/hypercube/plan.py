@@ -8,7 +8,8 @@ Differences from the paper, and why:
 
 - A change sends and stores nothing: every task can read every run, and the plan of a batch says who reads what. So
   shapes follow from the present batch, its fresh rows included.
-- Counts of suspected keys are exact (runs are sorted). The sketch only says which to suspect, and within what bounds.
+- Counts of suspected keys are exact (runs are sorted). A key is suspected if a run lists it, or if it is large in a
+  sample: a key that is new, or that has a few rows in each of many small runs, is in no list.
 - Each task has several workers' worth of cells (`workers`), so that unequal cells can be balanced.
 - The ranges of light keys do not have equal width: they even out the load that the cells leave uneven.
 - A side that should be narrower than one part leaves its share to the other side (a key that one input has once).
@@ -33,7 +34,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import ClassVar
+from typing import Any, ClassVar, overload
 
 import numpy as np
 import numpy.typing as npt
@@ -53,12 +54,31 @@ from watersmeet.schemes.hypercube.allot import (
     moved_rows,
     task_of,
 )
-from watersmeet.schemes.hypercube.census import KeyCounts, Profile, Stored, count_keys, sample_work
-from watersmeet.schemes.hypercube.facts import LIGHT, CubeChange, CubePlan, HeavyKey, Owners, Shape, boxes_of
+from watersmeet.schemes.hypercube.census import (
+    KeyCounts,
+    Profile,
+    Stored,
+    add_up,
+    among,
+    count_keys,
+    draw_rows,
+    sample_work,
+)
+from watersmeet.schemes.hypercube.facts import (
+    LIGHT,
+    Bounds,
+    CubeChange,
+    CubePlan,
+    HeavyKey,
+    Owners,
+    Shape,
+    boxes_of,
+)
 from watersmeet.schemes.hypercube.hot_keys import Frequent, HotKeys, frequent, list_hot_keys, workers_of
 from watersmeet.schemes.scheme import (
     BatchFacts,
     InputShare,
+    Keys,
     KeysOf,
     NewRun,
     RowPart,
@@ -74,11 +94,20 @@ from watersmeet.schemes.scheme import (
 # A key is heavy by its work from this many workers' shares on. The ranges of light keys even out smaller ones.
 WORK_WORKERS = 2
 
-# Keys counted exactly, for each worker: the heavy ones (at most two a worker), and the largest light ones.
+# Listed keys that are counted exactly, for each worker: the heavy ones (at most two a worker), and the largest light
+# ones.
 COUNTED_PER_WORKER = 4
 
-# Fresh rows looked up for each task and input to estimate the light work: an error of about 4 % a task.
-SAMPLES_PER_TASK = 512
+# A key is counted exactly from this part of a worker's share on, of the sampled rows or of the sampled work. Half of
+# what makes it heavy by its rows, a quarter by its work: a sample may be off by as much.
+SUSPECTED = 0.5
+
+# Rows of each input that are drawn for each task, to estimate the light work and to find hot keys. A worker's share of
+# the rows is eight of them. Eight times as many made no difference to the balance on 48 tasks: the large keys are
+# counted, and the rest is alike.
+SAMPLES_PER_TASK = 64
+# Where there are few tasks: half a millisecond of look-ups.
+LEAST_SAMPLES = 4096
 
 # What a change must save the busiest task at least, as a share of a task's mean work. For sampled work: less may be
 # the sample's error.
@@ -258,9 +287,19 @@ def _shortened(parts: int, wanted: float) -> int:
     return parts
 
 
-def is_heavy(share: float, workers: int, was_heavy: bool) -> bool:
-    """More than a worker's share makes a key heavy, less than half of it light. In between it stays as it was."""
-    return share * workers > (0.5 if was_heavy else 1.0)
+@overload
+def is_heavy(share: float, workers: int, was_heavy: bool) -> bool: ...
+@overload
+def is_heavy(
+    share: npt.NDArray[np.float64], workers: int, was_heavy: npt.NDArray[np.bool_]
+) -> npt.NDArray[np.bool_]: ...
+def is_heavy(share: Any, workers: int, was_heavy: Any) -> Any:
+    """More than a worker's share makes a key heavy, less than half of it light. In between it stays as it was.
+
+    >>> is_heavy(np.array([0.3, 0.2, 0.2]), 4, np.array([False, False, True])).tolist()
+    [True, False, True]
+    """
+    return share * workers > 1.0 - 0.5 * was_heavy
 
 
 def plan_cube(
@@ -273,22 +312,26 @@ def plan_cube(
     if not any(one.fresh_rows for one in runs):
         return known if ranges else CubePlan(inputs, even_ranges(tasks), epoch=known.epoch)
     workers = workers_of(tasks)
+    samples = max(LEAST_SAMPLES, SAMPLES_PER_TASK * tasks)
     seen = [frequent([*one.old, *one.new]) for one in runs]
     were_heavy = {one.key: one for one in known.heavy} if ranges else {}
-    counts = count_keys(runs, _suspects(seen, were_heavy, workers), keys_of)
-    sampled = sample_work(runs, counts.keys, SAMPLES_PER_TASK * tasks, keys_of)
+    all_rows = sum(one.rows for one in runs)
+    sample = sample_work(runs, samples, tasks, keys_of)
+    suspects = [
+        _listed(seen, COUNTED_PER_WORKER * workers),
+        sample.suspects(SUSPECTED * all_rows / workers, SUSPECTED / workers),
+        np.array(list(were_heavy), np.uint64),
+    ]
+    # Unless no key can have a worker's share of the rows without being listed.
+    if sum(one.most_hidden for one in seen) * workers > all_rows:
+        suspects.append(_frequent_before(runs, samples, SUSPECTED * all_rows / workers, keys_of))
+    counts = count_keys(runs, np.unique(np.concatenate(suspects)), keys_of)
+    sampled = sample.without(counts)
     work = counts.probed + counts.emitted
     whole = sampled.total + float(work.sum())
     # By the rows, as in the paper, and by the work of this batch: results follow the product of the rows.
-    all_rows = sum(one.rows for one in runs)
     share = np.maximum(counts.total.sum(axis=0) / all_rows, work / whole / WORK_WORKERS)
-    mask = np.array(
-        [
-            is_heavy(own, workers, key in were_heavy)
-            for key, own in zip(counts.keys.tolist(), share.tolist(), strict=True)
-        ],
-        np.bool_,
-    )
+    mask = is_heavy(share, workers, among(counts.keys, np.sort(suspects[2])))
     light = _put_together(sampled, Profile(counts.keys[~mask], work[~mask]))
     lots = _lots(counts.where(mask), were_heavy, workers, float(work[mask].sum()) / whole)
     released = _released(counts.where(~mask), were_heavy)
@@ -297,7 +340,7 @@ def plan_cube(
     doubt = (SAMPLED_GAIN * sampled.total + sure * float(work.sum())) / tasks
     had = ranges or even_ranges(tasks)
     chosen, moved = _best(lots, released, were_heavy, light, had, light_old, doubt)
-    heavy = tuple(_heavy_key(lot, chosen.owners[place].reshape(-1), seen) for place, lot in enumerate(lots))
+    heavy = _heavy_keys(lots, chosen.owners, were_heavy, seen)
     changes = _changes(heavy, released, were_heavy, moved, batch)
     changed = heavy_shapes(heavy) != heavy_shapes(known.heavy) or chosen.ranges != had
     return CubePlan(
@@ -315,16 +358,22 @@ def heavy_shapes(heavy: Sequence[HeavyKey]) -> list[tuple[int, Shape, tuple[int,
     return [(one.key, one.shape, one.tasks) for one in heavy]
 
 
-def _suspects(
-    seen: Sequence[Frequent], were_heavy: Mapping[int, HeavyKey], workers: int
-) -> npt.NDArray[np.uint64]:
-    """The keys to count: those with the highest bounds, and those that were heavy."""
-    listed = set().union(*(one.bounds for one in seen))
-    most = COUNTED_PER_WORKER * workers
-    if len(listed) > most:
-        upper = {key: sum(one.of(key).upper for one in seen) for key in listed}
-        listed = set(sorted(listed, key=lambda key: (-upper[key], key))[:most])
-    return np.array(sorted(listed | were_heavy.keys()), np.uint64)
+def _listed(seen: Sequence[Frequent], most: int) -> Keys:
+    """The keys that runs list; of more than `most`, those with the highest bounds."""
+    keys = np.unique(np.concatenate([one.keys for one in seen]))
+    if len(keys) <= most:
+        return keys
+    upper = sum((one.of(keys)[1] for one in seen), np.zeros(len(keys), np.int64))
+    return keys[np.argsort(-upper, kind="stable")[:most]]
+
+
+def _frequent_before(runs: Sequence[Stored], samples: int, rows: float, keys_of: KeysOf) -> Keys:
+    """The keys with about as many rows in earlier batches, from a sample of these rows."""
+    drawn = [draw_rows(one.old, samples, keys_of) for one in runs]
+    keys, found = add_up(
+        [keys for keys, _, _ in drawn], [(hits * weight).astype(np.float64) for _, hits, weight in drawn]
+    )
+    return keys[found >= rows]
 
 
 def _put_together(sampled: Profile, counted: Profile) -> Profile:
@@ -390,18 +439,23 @@ def _best(
         inherited(were_heavy[lot.key], lot.shape, tasks) if lot.key in were_heavy else _as_light(lot, ranges)
         for lot in lots
     ]
-    options = (
-        allot_sticky(lots, kept, light, tuple(ranges)),
-        allot_rest(lots, kept, light, tasks),
-        allot_anew(lots, kept, light, tasks),
-    )
-    moved = [_moved(lots, released, option, were_heavy, ranges, light_old) for option in options]
-    costs = [
-        option.busiest + sum(rows) / PAYBACK_BATCHES + (doubt if place else 0.0)
-        for place, (option, rows) in enumerate(zip(options, moved, strict=True))
-    ]
-    best = costs.index(min(costs))
-    return options[best], moved[best][:-1]
+
+    def moved(option: Allotment, most: float) -> list[int] | None:
+        return _moved(lots, released, option, were_heavy, ranges, light_old, most)
+
+    best = allot_sticky(lots, kept, light, tuple(ranges))
+    moves = moved(best, math.inf) or []
+    cost = best.busiest + sum(moves) / PAYBACK_BATCHES
+    for allot in (allot_rest, allot_anew):
+        # No allotment is better than the mean.
+        if float(best.load.mean()) + doubt >= cost:
+            break
+        option = allot(lots, kept, light, tasks)
+        gain = cost - doubt - option.busiest
+        rows = moved(option, gain * PAYBACK_BATCHES) if gain > 0 else None
+        if rows is not None:
+            best, moves, cost = option, rows, option.busiest + doubt + sum(rows) / PAYBACK_BATCHES
+    return best, moves[:-1]
 
 
 def _moved(
@@ -411,13 +465,14 @@ def _moved(
     were_heavy: Mapping[int, HeavyKey],
     ranges: Sequence[KeyRange],
     light_old: int,
-) -> list[int]:
+    most: float,
+) -> list[int] | None:
     keys = np.array([lot.key for lot in released], np.uint64)
     owners = [
         np.full(lot.shape, task) for lot, task in zip(released, task_of(keys, option.ranges), strict=True)
     ]
     after = replace(option, owners=(*option.owners, *owners))
-    return moved_rows([*lots, *released], after, were_heavy, ranges, light_old)
+    return moved_rows([*lots, *released], after, were_heavy, ranges, light_old, most)
 
 
 def _as_light(lot: Lot, ranges: Sequence[KeyRange]) -> Owners:
@@ -427,14 +482,38 @@ def _as_light(lot: Lot, ranges: Sequence[KeyRange]) -> Owners:
     return owners
 
 
-def _heavy_key(lot: Lot, owners: Owners, seen: Sequence[Frequent]) -> HeavyKey:
-    return HeavyKey(
-        key=lot.key,
-        label=next((one.labels[lot.key] for one in seen if lot.key in one.labels), f"hash {lot.key:016x}"),
-        rows=tuple(one.of(lot.key) for one in seen),
-        shape=lot.shape,
-        tasks=tuple(owners.tolist()),
+def _heavy_keys(
+    lots: Sequence[Lot],
+    owners: Sequence[Owners],
+    were_heavy: Mapping[int, HeavyKey],
+    seen: Sequence[Frequent],
+) -> tuple[HeavyKey, ...]:
+    keys = np.array([lot.key for lot in lots], np.uint64)
+    bounds = [[bound.tolist() for bound in one.of(keys)] for one in seen]
+    labels = _labels(keys, were_heavy, seen)
+    return tuple(
+        HeavyKey(
+            key=lot.key,
+            label=labels[lot.key],
+            rows=tuple(Bounds(lower[place], upper[place]) for lower, upper in bounds),
+            shape=lot.shape,
+            tasks=tuple(owners[place].reshape(-1).tolist()),
+        )
+        for place, lot in enumerate(lots)
     )
+
+
+def _labels(keys: Keys, were_heavy: Mapping[int, HeavyKey], seen: Sequence[Frequent]) -> dict[int, str]:
+    """Each key as text, or as its hash if no run names it."""
+    labels = {key: f"hash {key:016x}" for key in keys.tolist()}
+    known = {
+        key: one.label
+        for key, unnamed in labels.items()
+        if (one := were_heavy.get(key)) and one.label != unnamed
+    }
+    rest = np.array([key for key in labels if key not in known], np.uint64)
+    found = zip(rest.tolist(), *(one.labels(rest) for one in seen), strict=True)
+    return labels | known | {key: next(filter(None, named)) for key, *named in found if any(named)}
 
 
 def _changes(
