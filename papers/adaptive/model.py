@@ -8,8 +8,6 @@ exhibits show follows from them:
 - receiving a row takes what makes DYNAMIC need the 168 s of Table 2 for EQ5 without skew;
 - work on state that is on disk takes 10 times as long: "an order of magnitude" in section 5.3;
 - a result takes 0.4 us, assumed: 5 million a second on two cores. B_CI on Spark here took 0.24 us.
-
-The time of a message and the length of queues are guesses: the paper gives neither.
 """
 
 from __future__ import annotations
@@ -56,8 +54,6 @@ ROW_BYTES = round(100 * paper.ILF_MB_PER_PERCENT[STATICMID] * MB / (60e6 / 8))
 ROW_S = paper.TABLE2["EQ5"][0.0][1] / (20e3 + 60e6 / paper.TABLE2_MACHINES)
 RESULT_S = 0.4e-6
 DISK_FACTOR = float(paper.OUT_OF_CORE_TIMES)
-HOP_S = 0.005
-QUEUED_ROWS = 100
 
 # SHJ needs the key of every row: one row in so many is drawn and stands for the others.
 _STANDS_FOR = 50
@@ -124,10 +120,10 @@ def simulate_rows(operator: str, left: int, right: int, results: float, cluster:
     return Outcome(progress, left + right, cluster.memory_bytes)
 
 
-def simulate_path(path: list[Point], cluster: Cluster, chunks: int) -> Outcome:
-    """DYNAMIC over inputs that arrive along a path; it adapts after as many rows as in the paper."""
+def simulate_path(operator: str, path: list[Point], cluster: Cluster, chunks: int) -> Outcome:
+    """DYNAMIC or STATICMID over inputs that arrive along a path; DYNAMIC adapts after as many rows as in the paper."""
     ends = cut(path, chunks)
-    policy = dynamic(min_rows=paper.FLUCT_FIRST_ROWS)
+    policy = dynamic(min_rows=paper.FLUCT_FIRST_ROWS) if operator == DYNAMIC else static_mid()
     progress = run_grid(_arrivals(ends, np.zeros(len(ends))), cluster.cells, policy, _costs(cluster))
     return Outcome(progress, path[-1].left + path[-1].right, cluster.memory_bytes)
 
@@ -169,6 +165,4 @@ def _costs(cluster: Cluster, stands_for: int = 1) -> CostModel:
         migrated_time=ROW_S / 2,
         memory_bytes=cluster.memory_bytes,
         disk_factor=DISK_FACTOR,
-        hop_time=HOP_S,
-        queued_rows=QUEUED_ROWS / stands_for,
     )

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from papers.shared.exhibit import Control
 from papers.shared.queries import Inputs
 from watersmeet.schemes.grid.policy import optimal_mapping
 
@@ -28,3 +29,8 @@ def arguments(operator: str, inputs: Inputs, cells: int) -> dict[str, Any]:
 
 def runs_with(operator: str, *, equality: bool) -> bool:
     return equality or operator != SHJ
+
+
+def static(operator: str, agrees: bool, told: str) -> Control:
+    """A control by an operator that never changes its mapping, and so has no policy."""
+    return Control(f"a static operator ({operator})", agrees, told)

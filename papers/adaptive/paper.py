@@ -52,8 +52,6 @@ ILF_MB_PER_PERCENT = {"SHJ": 27, "STATICMID": 14, "DYNAMIC": 2}
 ILF_MID_TIMES, ILF_SHJ_TIMES = (3, 7), 13
 # Figure 5e: times STATICMID's, except B_CI. Section 5.5: at most.
 THROUGHPUT_TIMES, FASTER_TIMES = 2, 4
-# Section 5.5: milliseconds that adapting adds to the latency.
-LATENCY_MORE_MS = (5, 20)
 # Section 5.3: growth of the input-load factor from 20 GB on 32 machines to 40 GB on 64.
 GROWTH_B_NCI, GROWTH_OTHERS = 0.42, 0.09
 # Figure 5i: the state on disk against the state in memory.

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from papers.adaptive import paper
 from papers.adaptive.model import Cluster, Outcome, simulate
-from papers.adaptive.operators import DYNAMIC, SHJ, STATICMID
-from papers.adaptive.trials import Measured, Size, table2_trial
-from papers.shared.exhibit import Bars, Exhibit, Table, Verdict
+from papers.adaptive.operators import DYNAMIC, SHJ, STATICMID, STATICOPT, static
+from papers.adaptive.performance import outcome
+from papers.adaptive.trials import Measured, Size, query_trial, table2_trial
+from papers.shared.exhibit import Bars, Control, Exhibit, Table, Verdict
 from papers.shared.queries import SKEWS
 
 _QUERIES = ("EQ5", "EQ7")
@@ -15,6 +16,15 @@ _GIGABYTES = 10
 _CLUSTER = Cluster(paper.TABLE2_MACHINES, paper.HEAP_BYTES)
 # Not in the paper: a skew at which one joiner of 64 holds what Figure 5a says that it held at z = 1.
 HEAVIER = 1.25
+# A simulated time is the paper's if it is within so much; skew slows an operator down, and another is slower, from so many
+# times the time on.
+_NEAR, _SLOWED, _SLOWER = 0.25, 1.3, 1.1
+# Why STATICMID is not slower on Spark. The only place that says so.
+STATICMID_ON_SPARK = (
+    "two tasks hold eight cells each and read what their cells share once, so that four times the rows of cells are not four times "
+    "the rows; and a task searches each section of a stored run by itself, so that the optimal mapping can take longer than the "
+    "square one although it reads less"
+)
 
 
 def table2(measured: Measured, size: Size) -> Exhibit:
@@ -32,7 +42,7 @@ def table2(measured: Measured, size: Size) -> Exhibit:
             f"Spark: TPC-H at scale {size.scale:g}, 16 cells on two cores, state on disk for all."
         ),
         tables=[*(_modelled_table(query, modelled) for query in _QUERIES), _measured_table(measured, size)],
-        verdicts=[*_modelled_verdicts(modelled), *_measured_verdicts(measured, size)],
+        verdicts=[*_modelled_verdicts(modelled), _shj_verdict(modelled), *_measured_verdicts(measured, size)],
         charts=[_chart(query, modelled) for query in _QUERIES],
     )
 
@@ -78,64 +88,114 @@ def _measured_table(measured: Measured, size: Size) -> Table:
 
 
 def _modelled_verdicts(modelled: Modelled) -> list[Verdict]:
-    def seconds(query: str, z: float, operator: str) -> float:
-        return modelled[query, z, operator].seconds
+    def near(run: Outcome, published: float, *, overflows: bool) -> bool:
+        return run.overflowed == overflows and abs(run.seconds / published - 1) < _NEAR
 
-    mid = modelled["EQ5", 0.0, STATICMID]
-    skewed = seconds("EQ5", 1.0, SHJ) / seconds("EQ5", 1.0, DYNAMIC)
-    heavier = seconds("EQ5", HEAVIER, SHJ) / seconds("EQ5", HEAVIER, DYNAMIC)
-    mid7 = modelled["EQ7", 0.0, STATICMID]
+    def told(run: Outcome) -> str:
+        return f"{_starred(run.seconds, run.overflowed)} s"
+
+    mid, mid7 = (modelled[query, 0.0, STATICMID] for query in _QUERIES)
+    dynamic, dynamic7 = (modelled[query, 0.0, DYNAMIC] for query in _QUERIES)
     return [
         Verdict(
             "STATICMID overflows on EQ5 already without skew: 838* s",
-            f"{_starred(mid.seconds, mid.overflowed)} s",
-            mid.overflowed and abs(mid.seconds / 838 - 1) < 0.25,
+            told(mid),
+            near(mid, 838, overflows=True),
+            controls=[Control("DYNAMIC in its place", near(dynamic, 838, overflows=True), told(dynamic))],
         ),
         Verdict(
             "STATICMID stays in memory on EQ7 without skew: 210 s",
-            f"{_starred(mid7.seconds, mid7.overflowed)} s",
-            not mid7.overflowed and abs(mid7.seconds / 210 - 1) < 0.25,
-        ),
-        Verdict(
-            "SHJ falls from twice as fast as DYNAMIC (79 to 168 s) to 28 times slower at z = 1",
-            f"from equal ({seconds('EQ5', 0.0, SHJ):.0f} s) to {skewed:.1f} times slower at z = 1 and {heavier:.1f} at {HEAVIER:g}",
-            skewed > 10,
-            "the direction is the same; Zipf with z = 1 over 100,000 suppliers gives the heaviest 8 %, Figure 5a's SHJ has "
-            "24 % of all rows on one of 64 machines; and a row costs the same here in a grid and in a hash join",
+            told(mid7),
+            near(mid7, 210, overflows=False),
+            controls=[Control("DYNAMIC in its place", near(dynamic7, 210, overflows=False), told(dynamic7))],
         ),
         Verdict(
             "DYNAMIC takes longer for EQ7 than for EQ5: 192 s to 168 s",
-            f"{seconds('EQ7', 0.0, DYNAMIC):.0f} s to {seconds('EQ5', 0.0, DYNAMIC):.0f} s",
-            seconds("EQ7", 0.0, DYNAMIC) > seconds("EQ5", 0.0, DYNAMIC),
+            f"{dynamic7.seconds:.0f} s to {dynamic.seconds:.0f} s",
+            dynamic7.seconds > dynamic.seconds,
             "EQ7 has a third of EQ5's lineitems (two years of seven) and fewer results: by its load it must be faster",
-        ),
-        Verdict(
-            "STATICMID grows with skew: 838 to 2849 s",
-            f"{mid.seconds:.0f} to {seconds('EQ5', 1.0, STATICMID):.0f} s",
-            seconds("EQ5", 1.0, STATICMID) > 2 * mid.seconds,
-            "rows are spread by chance, whatever their keys: only more results could make it slower, and EQ5 has few",
+            controls=[
+                static(STATICMID, mid7.seconds > mid.seconds, f"{mid7.seconds:.0f} s to {mid.seconds:.0f} s")
+            ],
         ),
     ]
 
 
-def _measured_verdicts(measured: Measured, size: Size) -> list[Verdict]:
-    times = {
-        o: [measured[table2_trial(q, z, o)].total_s for q in _QUERIES for z in size.skews] for o in _ORDER
+def _shj_verdict(modelled: Modelled) -> Verdict:
+    """Table 2, Figures 5a, 5b and 5c: four statements of one cause."""
+    slower = {
+        z: modelled["EQ5", z, SHJ].seconds / modelled["EQ5", z, DYNAMIC].seconds for z in (0.0, 1.0, HEAVIER)
     }
-    skew = [measured[table2_trial("EQ5", z, DYNAMIC)].total_s for z in size.skews]
-    ratio = sum(times[STATICMID]) / sum(times[DYNAMIC])
+    shj, dynamic = outcome("EQ5", SHJ), outcome("EQ5", DYNAMIC)
+    assert shj is not None and dynamic is not None
+    return Verdict(
+        "SHJ under skew, z = 1: 28 times DYNAMIC's time, from half of it without (Table 2); 27 MB of load for each 1 %, 13 times "
+        "DYNAMIC's (Figures 5a and 5b); two orders of magnitude more time on 64 machines (Figure 5c)",
+        f"{slower[1.0]:.1f} times from {slower[0.0]:.1f}, {slower[HEAVIER]:.1f} at z = {HEAVIER:g}; {shj.max_bytes / 1e8:.1f} MB, "
+        f"{shj.max_bytes / dynamic.max_bytes:.1f} times; {shj.seconds / dynamic.seconds:.1f} times the time",
+        None,
+        "the published data is more skewed than the published setting: under z = 1 the heaviest of 100,000 suppliers has 8 % of the "
+        "rows, and 27 MB would take one with 23 %. The direction is the same; and a row costs the same here in a grid and in a hash "
+        "join",
+        controls=[Control("DYNAMIC in its place", False, "skew does not change its load, in the model by construction")],
+    )  # fmt: skip
+
+
+def _measured_verdicts(measured: Measured, size: Size) -> list[Verdict]:
+    def by_skew(operator: str) -> tuple[float, float]:
+        """Seconds of EQ5 without skew and with the strongest."""
+        times = [measured[table2_trial("EQ5", z, operator)].total_s for z in size.skews]
+        return times[0], times[-1]
+
+    def is_slowed(operator: str) -> bool:
+        first, last = by_skew(operator)
+        return last >= _SLOWED * first
+
+    def told(operator: str) -> str:
+        first, last = by_skew(operator)
+        return f"{first:.2f} s at z = {size.skews[0]:g} and {last:.2f} s at z = {size.skews[-1]:g}"
+
+    def total(operator: str, *, skewed: bool = False) -> float:
+        """Seconds of both queries, under all skews or the strongest."""
+        trials = [
+            query_trial(q, operator) if skewed else table2_trial(q, z, operator)
+            for q in _QUERIES
+            for z in (size.skews[-1:] if skewed else size.skews)
+        ]
+        return sum(measured[trial].total_s for trial in trials)
+
+    ratio = total(STATICMID) / total(DYNAMIC)
+    static_ratio = total(STATICMID, skewed=True) / total(STATICOPT, skewed=True)
     read = _read(measured, size, STATICMID) / _read(measured, size, DYNAMIC)
     return [
         Verdict(
             "skew does not slow DYNAMIC down",
-            f"on Spark EQ5 takes {skew[0]:.2f} s at z = 0 and {skew[-1]:.2f} s at z = 1",
-            skew[-1] < 1.3 * skew[0],
+            f"on Spark EQ5 takes {told(DYNAMIC)}",
+            not is_slowed(DYNAMIC),
+            controls=[
+                static(STATICMID, not is_slowed(STATICMID), told(STATICMID)),
+                Control("a hash join, which has no grid (SHJ),", not is_slowed(SHJ), told(SHJ)),
+            ],
+        ),
+        Verdict(
+            "STATICMID grows with skew: 838 to 2849 s",
+            f"on Spark EQ5 takes {told(STATICMID)}",
+            is_slowed(STATICMID),
+            "rows are spread by chance, whatever their keys: only more results could make it slower, and EQ5 has few",
+            controls=[Control("DYNAMIC in its place", is_slowed(DYNAMIC), told(DYNAMIC))],
         ),
         Verdict(
             "STATICMID is slower than DYNAMIC",
             f"on Spark {ratio:.2f} times the time, with cells that read {read:.1f} times the rows",
-            ratio > 1.1,
-            "two tasks hold eight cells each and read shared parts once; a machine for each cell would pay for all of them",
+            ratio > _SLOWER,
+            STATICMID_ON_SPARK,
+            controls=[
+                static(
+                    f"{STATICOPT} in DYNAMIC's place",
+                    static_ratio > _SLOWER,
+                    f"STATICMID takes {static_ratio:.2f} times its time at z = {size.skews[-1]:g}",
+                )
+            ],
         ),
     ]
 

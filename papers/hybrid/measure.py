@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from papers.hybrid import paper
-from papers.hybrid.cases import SEED, Size
+from papers.hybrid.cases import DISK_BYTE_S, SEED, Size
 from papers.hybrid.machines import capacity_of, draw_rows, make_machine
 from papers.hybrid.model import (
     INDEX_PAGE_ROWS,
@@ -86,7 +86,7 @@ def count_steps(names: Sequence[str], size: Size) -> int:
         + 1
         + len(cases)
         + (len(size.pages) if "fig6" in names else 0)
-        + (len(size.rates) if "fig10b" in names else 0)
+        + (len(size.rates) * (1 + len(size.seeks)) if "fig10b" in names else 0)
         + (2 if "fig3" in names else 0)
     )
 
@@ -97,7 +97,7 @@ def measure(names: Sequence[str], size: Size, data: Path, watch: Watch, stop: Ev
     pages: dict[int, Service] = {}
     read_s: dict[int, float] = {}
     cold_read_s: dict[int, float] = {}
-    slow: dict[int, dict[str, Slow]] = {}
+    slow: dict[tuple[float, int], dict[str, Slow]] = {}
     use, slow_input = None, 0
     if needs_relation(names):
         session = _Session(size, data, watch, stop)
@@ -111,7 +111,9 @@ def measure(names: Sequence[str], size: Size, data: Path, watch: Watch, stop: Ev
                 read_s[page_rows] = session.time_page(page_rows, cold=False)
                 cold_read_s[page_rows] = session.time_page(page_rows, cold=True)
         if "fig10b" in names:
-            slow = {rate: session.wait(rate) for rate in size.rates}
+            slow = {
+                (seek, rate): session.wait(seek, rate) for seek in (0.0, *size.seeks) for rate in size.rates
+            }
             slow_input = session.mesh_input()
         if "fig3" in names:
             use = session.watch_use()
@@ -205,12 +207,17 @@ class _Session:
             count = min(_MOST_TIMED, max(_TIMED_PAGES, _TIMED_ROWS // page_rows))
             return time_reads(relation, count, np.random.default_rng(SEED))
 
-    def wait(self, rate: int) -> dict[str, Slow]:
-        """The three algorithms with rows that come slowly."""
-        self._watch.step(f"{rate:,} rows a second: all three")
+    def wait(self, seek_s: float, rate: int) -> dict[str, Slow]:
+        """The three algorithms with rows that come slowly; with a seek time, on a disk of the paper's time."""
+        where = f", seeks of {1000 * seek_s:g} ms" if seek_s else ""
+        self._watch.step(f"{rate:,} rows a second{where}: all three")
         found = {}
         for algorithm in ALGORITHMS:
-            with self._relation(self._size.rows, self._best(algorithm)) as relation:
+            # MESHJOIN reads the relation from its beginning to its end, and does not seek.
+            own_seek_s = 0.0 if algorithm == MESHJOIN else seek_s
+            byte_s = DISK_BYTE_S if seek_s else 0.0
+            page_rows = self._best(algorithm, own_seek_s, byte_s)
+            with self._relation(self._size.rows, page_rows) as relation:
                 machine = make_machine(algorithm, relation, self._size.budget_bytes)
                 counted = max(self._size.slow_rows, rate // _SLOW_PART)
                 total = counted
@@ -223,7 +230,8 @@ class _Session:
                 # A few thousand rows are not many bursts: stretched, so that they come at the rate on average.
                 at *= total / rate / at[-1]
                 rows = draw_rows(Zipf(self._size.rows), 0, total, keys)
-                found[algorithm] = run_slow(machine, rows, at, counted, self._stop)
+                disk_s = own_seek_s + page_rows * paper.ROW_BYTES * byte_s
+                found[algorithm] = run_slow(machine, rows, at, counted, self._stop, disk_s)
         return found
 
     def mesh_input(self) -> int:
@@ -252,8 +260,12 @@ class _Session:
                 unused[algorithm] = reading.unused / reading.turns
         return Use(_firsts(pages), _by_segment(asked), _by_segment(exact), reads, unused)
 
-    def _best(self, algorithm: str) -> int:
-        return best_page(algorithm, self._constants[algorithm], self._size.rows, self._size.budget_bytes)
+    def _best(self, algorithm: str, seek_s: float = 0.0, byte_s: float = 0.0) -> int:
+        """The best page size in rows; on a disk that takes so much more for a read and for a byte."""
+        reads = self._reads[False]
+        slower = reads[0] + 1e9 * seek_s, reads[1] + 1e9 * byte_s
+        constants = with_reads(self._constants[algorithm], reads, slower)
+        return best_page(algorithm, constants, self._size.rows, self._size.budget_bytes)
 
     def _constants_for(self, algorithm: str, cold: bool) -> CostConstants:
         constants = self._constants[algorithm]

@@ -16,7 +16,7 @@ import numpy as np
 
 from papers.hybrid import paper
 from papers.hybrid.machines import STREAM
-from papers.hybrid.page_size import tune, zipf_input, zipf_shares
+from papers.hybrid.page_size import tune, zipf_input
 from papers.hybrid.pending import row_bytes
 from papers.hybrid.results import HYBRIDJOIN, INLJ, MESHJOIN, Prediction
 from watersmeet.schemes.table.costs import (
@@ -68,16 +68,6 @@ def equation_gain(constants: CostConstants, rows: int, held_rows: int, page_rows
         for k in (paper.K, 1.0)
     )
     return next(rates) / next(rates)
-
-
-def dense_k(rows: int, page_rows: int) -> float:
-    """The k of equation 2 where some row waits on every page: 2, but for pages with a large part of the stream.
-
-    Rows leave when their page is read, so that those in memory are half of what comes by between two reads of a page. When
-    a page with the share p is read, its rows all leave at once, and of as many new ones the part p waits for its next read.
-    """
-    shares = zipf_shares(rows, page_rows)
-    return float(2 / (1 + (shares**2).sum()))
 
 
 def best_page(algorithm: str, constants: CostConstants, rows: int, budget_bytes: int) -> int:

@@ -63,6 +63,16 @@ def zipf_shares(table_rows: int, page_rows: int, exponent: float = 1.0) -> Share
     return np.diff(mass) / mass[-1]
 
 
+def dense_k(rows: int, page_rows: int) -> float:
+    """The k of equation 2 where some row waits on every page: 2, but for pages with a large part of the stream.
+
+    Rows leave when their page is read, so that those in memory are half of what comes by between two reads of a page. When
+    a page with the share p is read, its rows all leave at once, and of as many new ones the part p waits for its next read.
+    """
+    shares = zipf_shares(rows, page_rows)
+    return float(2 / (1 + (shares**2).sum()))
+
+
 def expected_input(shares: Shares, hash_rows: int) -> float:
     """The rows that a step of HYBRIDJOIN answers on average while the hash table is full, to some per cent.
 

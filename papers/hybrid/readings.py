@@ -17,6 +17,10 @@ class Reading:
     spread: float
 
     @property
+    def text(self) -> str:
+        return f"{self.mean:.2f} ({self.low:.2f} to {self.high:.2f})"
+
+    @property
     def low(self) -> float:
         return self.mean - self.spread
 

@@ -2,13 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from papers.hybrid.readings import Reading
+from papers.hybrid import paper
+from papers.hybrid.readings import Reading, summarise
 
 HYBRIDJOIN, MESHJOIN, INLJ = "HYBRIDJOIN", "MESHJOIN", "INLJ"
 ALGORITHMS = (HYBRIDJOIN, MESHJOIN, INLJ)
+# Equation 2 holds if its k is within so much of the paper's: one criterion for every figure.
+NEAR_K = 0.1
+
+
+def is_near_k(k: float) -> bool:
+    """Whether a k of equation 2 is the paper's, more or less."""
+    return abs(k / paper.K - 1) <= NEAR_K
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -24,7 +32,7 @@ class Case:
 class Service:
     """An algorithm that always has rows to take.
 
-    `rate` is in rows answered a second; `answered` in rows for each page read (the paper's w), `step_s` the time of one
+    `rates` are its readings, in rows answered a second; `answered` in rows for each page read (the paper's w), `step_s` the time of one
     turn of its loop (c_loop), `read_s` that of the read in it, `stay_s` from loading a row to its match on average (processing time), `held_rows` the rows
     that it had in memory (H_t). `unused` is the share of page reads that answered no row. `equation_gain` is how
     many times MESHJOIN's rate the paper's equations give HYBRIDJOIN at this page size.
@@ -32,7 +40,7 @@ class Service:
 
     page_rows: int
     held_rows: int
-    rate: Reading
+    rates: Sequence[float]
     answered: float
     step_s: float
     read_s: float
@@ -41,6 +49,10 @@ class Service:
     predicted: Prediction
     equation_gain: float
 
+    @property
+    def rate(self) -> Reading:
+        return summarise(self.rates)
+
     def k(self, relation_rows: int) -> float:
         """Of equation 2."""
         return self.answered * relation_rows / (self.held_rows * self.page_rows)
@@ -48,6 +60,14 @@ class Service:
 
 # By algorithm.
 Services = Mapping[str, Service]
+
+
+def ratio(by: Services, one: str, other: str) -> Reading:
+    """How many times the rate of another algorithm one has: of readings that were taken at the same time, pair by pair.
+
+    What slows the machine down for a while slows both, and is not in their ratio.
+    """
+    return summarise([a / b for a, b in zip(by[one].rates, by[other].rates, strict=True)])
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,7 +110,7 @@ class Use:
 
 @dataclass(frozen=True, slots=True)
 class Measured:
-    """All that was run: by relation and budget, by page size (HYBRIDJOIN), by arrival rate, and by place.
+    """All that was run: by relation and budget, by page size (HYBRIDJOIN), by seek time and arrival rate, and by place.
 
     `slow_input` is how many rows MESHJOIN takes for each page.
     """
@@ -99,6 +119,6 @@ class Measured:
     pages: Mapping[int, Service]
     read_s: Mapping[int, float]
     cold_read_s: Mapping[int, float]
-    slow: Mapping[int, Mapping[str, Slow]]
+    slow: Mapping[tuple[float, int], Mapping[str, Slow]]
     slow_input: int
     use: Use | None

@@ -18,7 +18,6 @@ import pyarrow as pa
 
 from papers.hybrid.machines import Tally, Watched, capacity_of, make_machine
 from papers.hybrid.model import Observed, equation_gain, predict
-from papers.hybrid.readings import summarise
 from papers.hybrid.relation import Relation
 from papers.hybrid.results import HYBRIDJOIN, INLJ, Service, Slow
 from papers.hybrid.steps import StepJoin
@@ -106,7 +105,7 @@ class Run:
         return Service(
             page_rows,
             self.held_rows,
-            summarise([reading.answered / reading.seconds for reading in self.readings]),
+            [reading.answered / reading.seconds for reading in self.readings],
             answered / turns,
             seconds / turns,
             sum(reading.reading_s for reading in self.readings) / turns,
@@ -155,11 +154,16 @@ def time_reads(relation: Relation, count: int, rng: np.random.Generator) -> floa
 
 
 def run_slow(
-    machine: StepJoin, rows: pa.RecordBatch, at: npt.NDArray[np.float64], counted_rows: int, stop: Event
+    machine: StepJoin,
+    rows: pa.RecordBatch,
+    at: npt.NDArray[np.float64],
+    counted_rows: int,
+    stop: Event,
+    disk_s: float = 0.0,
 ) -> Slow:
     """Rows that arrive at the seconds `at` of a virtual clock, which goes on by what each step really takes.
 
-    Where nothing can be done it goes on to the next arrival that changes that. The first `counted_rows` count: MESHJOIN
+    `disk_s` is what a disk adds to each page read: it passes on the clock only. Where nothing can be done it goes on to the next arrival that changes that. The first `counted_rows` count: MESHJOIN
     answers a row only after many more have come, and has rows left in the end.
     """
     counters, now, taken, delay_s, counted = machine.counters, 0.0, 0, 0.0, 0
@@ -168,7 +172,7 @@ def run_slow(
         if stop.is_set():
             raise Stopped("stopped")
         arrived = int(np.searchsorted(at, now, side="right"))
-        before, started = counters.steps, time.perf_counter()
+        before, read, started = counters.steps, counters.reads.sum(), time.perf_counter()
         if arrived > taken:
             taken += machine.offer(rows.slice(taken, arrived - taken))
         machine.step()
@@ -179,7 +183,7 @@ def run_slow(
                 break
             now = max(now, float(at[awaited]))
             continue
-        now += time.perf_counter() - started
+        now += time.perf_counter() - started + disk_s * int(counters.reads.sum() - read)
         steps.append(now)
         answered = counters.last[counters.last < counted_rows]
         delay_s += float((now - at[answered]).sum())

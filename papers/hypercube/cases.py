@@ -1,12 +1,15 @@
 """What is joined: one case for each point on the x axis of Figures 4 to 7.
 
-Zipf, both inputs over the same 100,000 keys with the same ranks, so that a key is heavy in both; TPC-H's EQ5, where it
-is heavy in lineitem alone; points in buckets of similar ones, joined with themselves. The paper gives neither rows nor
-the alpha of Figure 5 nor the values of r: these are ours, chosen so that tens of millions of results come out at most.
+Zipf, both inputs over the same 1,000 keys with the same ranks, so that a key is heavy in both; TPC-H's EQ5, where it is
+heavy in lineitem alone; points in buckets of similar ones, joined with themselves. The paper gives neither rows nor keys nor
+the alpha of Figure 5 nor the values of r: these are ours. There are as many rows at each point as it takes PHJ a second or
+more with 48 workers, since what operators do once in a batch would decide over milliseconds; all operators have the same rows.
+Figure 6 would take scale 10 for that, which is too much for one process: PHJ takes a tenth of a second there.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -15,13 +18,13 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from papers.hypercube.histograms import as_matrix, histograms
-from papers.hypercube.operators import JB1, JB6, THREE, Operator
+from papers.hypercube.operators import JB, JB2, JB6, JB12, JBS, PHJ, SHC, Operator
 from papers.shared.queries import EQ5, SEED, Inputs, Query, materialise
 from papers.shared.zipf import draw_keys
 from watersmeet.similar import Buckets
 
-KEYS = 100_000
-# The skew at which Figure 5 varies the input, and at which the groups of JB are compared.
+KEYS = 1_000
+# The skew at which Figure 5 varies the input, and from which on a join is called skewed.
 ALPHA = 1.0
 
 ZIPF = Query(
@@ -45,20 +48,20 @@ SIMILAR = Query(
 
 @dataclass(frozen=True, slots=True)
 class Size:
-    """How much is run: rows of both inputs together for Zipf, the TPC-H scale, points, and the values of each x axis.
+    """How much is run: the values of each x axis, with rows of both inputs together by alpha, and points by distance.
 
-    `one_key_rows` are those of the two joins that tell what a result costs on Spark, in each input.
+    `rounds` are those of 48 tasks, of which the fastest counts; `spark_rounds` those on Spark; `one_key_rows` the rows of the
+    two joins that tell what a result costs on Spark, in each input.
     """
 
-    zipf_rows: int
-    alphas: tuple[float, ...]
+    alphas: Mapping[float, int]
     inputs: tuple[int, ...]
     scale: float
     tpch_alphas: tuple[float, ...]
-    points: int
-    radii: tuple[float, ...]
+    radii: Mapping[float, int]
     batches: int
     rounds: int
+    spark_rounds: int
     one_key_rows: tuple[int, int]
 
 
@@ -100,34 +103,34 @@ class Case:
 
 def cases_for(figure: str, size: Size) -> list[Case]:
     values: dict[str, tuple[float, ...]] = {
-        "fig4": size.alphas,
+        "fig4": tuple(size.alphas),
         "fig5": size.inputs,
         "fig6": size.tpch_alphas,
-        "fig7": size.radii,
+        "fig7": tuple(size.radii),
     }
     return [Case(figure, x) for x in values.get(figure, ())]
 
 
-# Where the groups of JB are compared, and which Figure 6 is compared with: a key is heavy in both inputs.
+# What Figure 6 is compared with: a key is heavy in both inputs.
 MANY_MANY = Case("fig4", ALPHA)
 
 
 def operators_of(case: Case) -> tuple[Operator, ...]:
     """Those that run with 48 tasks; with two, JB has one group whatever it is told."""
-    if case.figure == "fig6" or case == MANY_MANY:
-        return (*THREE, JB6, JB1)
-    return THREE
+    # Where no key is heavy in both inputs few groups only look rows up more often: 8.5 times with three, 24.5 times with one.
+    jbs = (JB, JB12, JB6, JB2) if case.figure == "fig6" else JBS
+    return (PHJ, *jbs, SHC)
 
 
 def make_inputs(case: Case, size: Size, home: Path) -> Inputs:
     """The rows of a case; `home` has the TPC-H tables."""
     if case.figure == "fig4":
-        return zipf_inputs(size.zipf_rows, case.x)
+        return zipf_inputs(size.alphas[case.x], case.x)
     if case.figure == "fig5":
         return zipf_inputs(round(case.x), ALPHA)
     if case.figure == "fig6":
         return materialise(home, EQ5, case.x)
-    return similar_inputs(size.points, case.x)
+    return similar_inputs(size.radii[case.x], case.x)
 
 
 def zipf_inputs(rows: int, alpha: float) -> Inputs:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from papers.hypercube import paper
 from papers.hypercube.cases import Size
 from papers.hypercube.measure import Measured
-from papers.shared.exhibit import Board, Boards, Exhibit, Table, Verdict
+from papers.shared.exhibit import Board, Boards, Control, Exhibit, Table, Verdict
 from watersmeet.schemes.hypercube.facts import Shape
 from watersmeet.schemes.hypercube.plan import (
     Sides,
@@ -21,6 +21,8 @@ from watersmeet.schemes.hypercube.plan import (
 )
 
 Rows = Mapping[str, tuple[int, int]]
+
+_ARITHMETIC = Control("no planner at all", True, "it is arithmetic on the sizes")
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,6 +87,7 @@ def _heavy_verdict() -> Verdict:
         "b1 with 200 and b2 with 250 of 500 tuples are heavy, the values of the other 50 are light",
         f"heavy: {', '.join(heavy)}; a value with all the other {paper.EXAMPLE_LIGHT} would be light",
         heavy == list(rows) and not _is_heavy(paper.EXAMPLE_LIGHT),
+        controls=[Control("a plan without a threshold", False, "the other 50 would be heavy too")],
     )
 
 
@@ -98,11 +101,13 @@ def _before_verdicts(before: Step) -> list[Verdict]:
             f"OUT^H = {paper.OUT_BEFORE:,} after 500 tuples",
             f"{before.output:,}",
             before.output == paper.OUT_BEFORE,
+            controls=[_ARITHMETIC],
         ),
         Verdict(
             "optimal grids: b1 2 x 2, b2 1 x 4",
             _all_shapes(before),
             before.shapes == paper.SHAPES_BEFORE,
+            controls=[_same_for_all(paper.SHAPES_BEFORE)],
         ),
     ]
 
@@ -114,12 +119,14 @@ def _after_verdicts(before: Step, after: Step) -> list[Verdict]:
             f"OUT^H = {paper.OUT_AFTER:,} after the new tuples",
             f"{after.output:,}",
             after.output == paper.OUT_AFTER,
+            controls=[_ARITHMETIC],
         ),
         *(
             Verdict(
                 f"desired for {key}: {left:.3f} and {right:.3f}",
                 " and ".join(_sides(after.desired[key])),
                 tuple(round(side, 3) for side in after.desired[key]) == (left, right),
+                controls=[_ARITHMETIC],
             )
             for key, (left, right) in paper.DESIRED_AFTER.items()
         ),
@@ -127,6 +134,11 @@ def _after_verdicts(before: Step, after: Step) -> list[Verdict]:
             f"b1 becomes 2 x 4, with {paper.NEW_TASKS} new tasks; b2 stays 1 x 4",
             f"{_all_shapes(after)}; {created} new tasks",
             after.shapes == paper.SHAPES_AFTER and created == paper.NEW_TASKS,
+            controls=[
+                Control(
+                    "a plan that is never changed", before.shapes == paper.SHAPES_AFTER, _all_shapes(before)
+                )
+            ],
         ),
     ]
 
@@ -140,7 +152,13 @@ def _said_verdict(as_said: Step) -> Verdict:
         agrees=False,
         why="the text does not agree with itself: |S(b1)| is 100 before, or OUT^H would not be 20,000. With 400, b1 is doubled "
         "all the same; b2 is halved by our planner alone, which takes a side below one for one, at the other side's cost",
+        controls=[Control("any planner", False, "the text does not agree with itself")],
     )
+
+
+def _same_for_all(shapes: Mapping[str, Shape]) -> Control:
+    """One grid for every key, 2 x 2: no plan."""
+    return Control("one grid for every key", set(shapes.values()) == {(2, 2)}, "b1 2 x 2, b2 2 x 2")
 
 
 def _sides(sides: Sides) -> list[str]:

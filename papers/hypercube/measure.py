@@ -45,9 +45,10 @@ def count_steps(cases: Sequence[Case], size: Size) -> int:
     """How often `Watch.step` will be called."""
     if not cases:
         return 0
-    runs = sum(len(THREE) + len(operators_of(case)) for case in cases)
+    runs = size.spark_rounds * len(THREE) * len(cases)
+    runs += size.rounds * sum(len(operators_of(case)) for case in cases)
     handing = len(size.one_key_rows) * (1 + len(THREE) + size.rounds)
-    return 1 + handing + _needs_tables(cases) + len(cases) + size.rounds * runs
+    return 1 + handing + _needs_tables(cases) + len(cases) + runs
 
 
 def measure(
@@ -108,7 +109,7 @@ def _measure_handing(place: _Place) -> float:
 def _measure_case(workload: _Workload, operators: Sequence[Operator], handing_s: float) -> CaseRun:
     spark_s: dict[Operator, list[float]] = {}
     runs: dict[Operator, list[TaskRun]] = {}
-    for turn in range(workload.place.size.rounds):
+    for turn in range(workload.place.size.spark_rounds):
         for operator in _turned(THREE, turn):
             spark_s.setdefault(operator, []).append(workload.on_spark(operator))
     for turn in range(workload.place.size.rounds):

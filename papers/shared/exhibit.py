@@ -6,7 +6,7 @@ Nothing here draws or prints: the terminal, the pictures and the page are made f
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 # Where a figure's numbers come from; every exhibit says which.
 MEASURED, MODELLED = "measured on Spark", "simulated"
@@ -21,17 +21,51 @@ class Table:
 
 
 @dataclass(frozen=True, slots=True)
+class Control:
+    """Somebody without what a statement is about, asked the same: a static operator, another algorithm, no policy at all.
+
+    If it agrees too, the statement does not speak for the paper's idea. `told` are its figures, from the same measurement and
+    by the same criterion, or the argument where it was not run.
+    """
+
+    who: str
+    agrees: bool
+    told: str
+
+    @property
+    def text(self) -> str:
+        return f"{self.who} {'agrees too' if self.agrees else 'does not'}: {self.told}"
+
+
+@dataclass(frozen=True, slots=True)
 class Verdict:
-    """A statement of the paper, what came out here, whether they agree, and the reason if not (or if in part)."""
+    """A statement of the paper, what came out here, whether they agree, and the reason if not (or if in part).
+
+    `agrees` is None where the two cannot be compared. No statement is without a control.
+    """
 
     paper: str
     ours: str
-    agrees: bool
+    agrees: bool | None
     why: str = ""
+    controls: Sequence[Control] = field(kw_only=True)
+
+    def __post_init__(self) -> None:
+        if not self.controls:
+            raise ValueError(f"no control for: {self.paper}")
 
     @property
     def word(self) -> str:
-        return "agrees" if self.agrees else "differs"
+        return "not comparable" if self.agrees is None else "agrees" if self.agrees else "differs"
+
+    @property
+    def alike(self) -> bool:
+        """Whether it agrees for a control too, and so does not tell the two apart."""
+        return bool(self.agrees) and any(control.agrees for control in self.controls)
+
+    @property
+    def control(self) -> str:
+        return "; ".join(control.text for control in self.controls)
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,3 +150,14 @@ class Exhibit:
     tables: Sequence[Table]
     verdicts: Sequence[Verdict]
     charts: Sequence[Chart] = ()
+
+
+def summarise(exhibits: Sequence[Exhibit]) -> str:
+    """How many statements agree, for how many of these a control agrees too, and how many cannot be compared."""
+    verdicts = [verdict for exhibit in exhibits for verdict in exhibit.verdicts]
+    compared = [verdict for verdict in verdicts if verdict.agrees is not None]
+    agree = [verdict for verdict in compared if verdict.agrees]
+    alike = sum(verdict.alike for verdict in agree)
+    text = f"{len(agree)} of {len(compared)} statements agree; for {alike} of these {len(agree)} a control agrees too"
+    apart = len(verdicts) - len(compared)
+    return text + (f"; {apart} more cannot be compared" if apart else "")

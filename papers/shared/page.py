@@ -28,9 +28,12 @@ th:first-child, td:first-child { text-align: left; }
 thead th { font-weight: 600; border-bottom: 2px solid var(--ink); }
 .verdicts td, .verdicts th { text-align: left; white-space: normal; vertical-align: top; }
 .agrees { color: var(--good); font-weight: 600; } .differs { color: var(--bad); font-weight: 600; }
+.not { color: var(--soft); font-weight: 600; } .alike { color: var(--bad); }
 .charts { display: flex; flex-wrap: wrap; gap: 1rem; margin: .8rem 0; }
 .charts img { width: min(100%, 32rem); height: auto; border: 1px solid var(--line); border-radius: 6px; }
 """
+
+_ALIKE = ' class="alike"'
 
 
 def write_page(
@@ -76,11 +79,11 @@ def _table(table: Table) -> str:
 
 def _verdicts(verdicts: Sequence[Verdict]) -> str:
     rows = "".join(
-        f'<tr><td>{escape(v.paper)}</td><td>{escape(v.ours)}</td><td class="{v.word}">{v.word}</td>'
-        f"<td>{escape(v.why)}</td></tr>"
+        f'<tr><td>{escape(v.paper)}</td><td>{escape(v.ours)}</td><td class="{v.word.split()[0]}">{v.word}</td>'
+        f"<td>{escape(v.why)}</td><td{_ALIKE if v.alike else ''}>{escape(v.control)}</td></tr>"
         for v in verdicts
     )
     return (
         '<div class="scroll"><table class="verdicts"><thead><tr><th>the paper</th><th>here</th><th></th>'
-        f"<th>why</th></tr></thead><tbody>{rows}</tbody></table></div>"
+        f"<th>why</th><th>control</th></tr></thead><tbody>{rows}</tbody></table></div>"
     )

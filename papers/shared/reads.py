@@ -23,7 +23,6 @@ from watersmeet.log.storage import Files
 from watersmeet.model.facts import Manifest, Run
 from watersmeet.schemes.grid.cells import SectionRange, cells_of
 from watersmeet.schemes.grid.facts import GridPlan
-from watersmeet.schemes.grid.policy import ilf, optimal_mapping
 
 Counts = npt.NDArray[np.float64]
 
@@ -40,14 +39,6 @@ class BatchReads:
     @property
     def shape(self) -> tuple[int, int] | None:
         return None if self.grid is None else (self.grid.shapes[0].rows, self.grid.shapes[0].cols)
-
-    @property
-    def ratio(self) -> float:
-        """The load against that of the best mapping for all that has arrived, in bytes; for one group."""
-        assert self.grid is not None
-        left, right = self.grid.left.bytes, self.grid.right.bytes
-        best = optimal_mapping(self.grid.cells, left, right)
-        return float(ilf(self.grid.shapes[0], left, right) / ilf(best, left, right))
 
 
 def read_batches(state: Path, name: str, tasks: int) -> list[BatchReads]:

@@ -9,7 +9,8 @@ from pathlib import Path
 from threading import Event
 from typing import Protocol
 
-from papers.shared.exhibit import Exhibit
+from papers.shared.exhibit import Exhibit, Verdict, summarise
+from papers.shared.load import Load
 from papers.shared.page import write_page
 from papers.shared.plots import draw
 from watersmeet.errors import UsageError, WatersmeetError
@@ -71,12 +72,18 @@ def choose(only: Sequence[str], exhibits: Iterable[str]) -> list[str]:
     return [name for name in known if not only or name in only]
 
 
-def write(exhibits: Sequence[Exhibit], reproduction: Reproduction, out: Path) -> Path:
+def write(exhibits: Sequence[Exhibit], reproduction: Reproduction, load: Load, out: Path) -> Path:
     """Pictures, all figures as JSON, and the page, whose path is returned."""
     images = {exhibit.name: draw(exhibit, out) for exhibit in exhibits}
-    (out / FIGURES).write_text(json.dumps([_plain(e) for e in exhibits], indent=1), encoding="utf-8")
-    page = out / PAGE
-    write_page(page, f"Reproduced: {reproduction.title}", reproduction.facts, exhibits, images)
+    figures = {
+        "summary": summarise(exhibits),
+        "load": load.text,
+        "quiet": load.quiet,
+        "exhibits": [_plain(exhibit) for exhibit in exhibits],
+    }
+    (out / FIGURES).write_text(json.dumps(figures, indent=1), encoding="utf-8")
+    page, facts = out / PAGE, [*reproduction.facts, load.text, f"{summarise(exhibits)}."]
+    write_page(page, f"Reproduced: {reproduction.title}", facts, exhibits, images)
     return page
 
 
@@ -86,5 +93,9 @@ def _plain(exhibit: Exhibit) -> dict[str, object]:
         "title": exhibit.title,
         "how": exhibit.how,
         "tables": [asdict(table) for table in exhibit.tables],
-        "verdicts": [asdict(verdict) for verdict in exhibit.verdicts],
+        "verdicts": [_plain_verdict(verdict) for verdict in exhibit.verdicts],
     }
+
+
+def _plain_verdict(verdict: Verdict) -> dict[str, object]:
+    return {**asdict(verdict), "word": verdict.word, "control": verdict.control, "alike": verdict.alike}

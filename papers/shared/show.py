@@ -15,7 +15,8 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Column
 from rich.table import Table as RichTable
 
-from papers.shared.exhibit import Exhibit, Table, Verdict
+from papers.shared.exhibit import Exhibit, Table, Verdict, summarise
+from papers.shared.load import OtherLoad
 from papers.shared.reproduction import Reproduction, Stopped, choose, write
 from watersmeet.cli.figures import clock
 from watersmeet.cli.outcome import say
@@ -76,15 +77,16 @@ def show(
         try:
             with _steps(console, reproduction.count_steps(names) + 1, plain=plain) as watch:
                 home = Path(scratch).absolute()
-                exhibits = reproduction.run(names, data, home, watch=watch, stop=stop.event, arm=stop.arm)
+                with OtherLoad() as watched:
+                    exhibits = reproduction.run(names, data, home, watch=watch, stop=stop.event, arm=stop.arm)
                 watch.step("pictures and page")
-                page = write(exhibits, reproduction, out)
+                page = write(exhibits, reproduction, watched.load, out)
         except Stopped:
             return False
     for exhibit in exhibits:
         _print(console, exhibit)
-    agree = [verdict.agrees for exhibit in exhibits for verdict in exhibit.verdicts]
-    say(console, f"{sum(agree)} of {len(agree)} statements agree; page, pictures and figures: {page}")
+    say(console, watched.load.text)
+    say(console, f"{summarise(exhibits)}; page, pictures and figures: {page}")
     return True
 
 
@@ -135,8 +137,9 @@ def _verdicts(verdicts: Sequence[Verdict]) -> RichTable:
     grid.add_column(no_wrap=True)
     grid.add_column()
     for verdict in verdicts:
-        style = "green" if verdict.agrees else "yellow"
+        style = "green" if verdict.agrees and not verdict.alike else "yellow"
         why = f" [dim]({escape(verdict.why)})[/]" if verdict.why else ""
         grid.add_row(f"[{style}]{verdict.word}[/]", f"paper: {escape(verdict.paper)}")
         grid.add_row("", f"here:  {escape(verdict.ours)}{why}")
+        grid.add_row("", f"[dim]control: {escape(verdict.control)}[/]")
     return grid

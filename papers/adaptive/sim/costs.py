@@ -24,8 +24,7 @@ class CostModel:
     """Time for a row received (stored and probed with), a result emitted, a row received from another joiner.
 
     The last is half of the first by default: migrated rows go at twice the rate. `disk_factor` is how many
-    times longer everything takes with all state on disk. A message takes `hop_time`; a row that comes to a
-    joiner finds `queued_rows` before it.
+    times longer everything takes with all state on disk.
     """
 
     input_time: float = 1.0
@@ -33,11 +32,9 @@ class CostModel:
     migrated_time: float = 0.5
     memory_bytes: float = math.inf
     disk_factor: float = 10.0
-    hop_time: float = 1.0
-    queued_rows: float = 10.0
 
     def __post_init__(self) -> None:
-        if min(self.input_time, self.output_time, self.migrated_time, self.hop_time, self.queued_rows) < 0:
+        if min(self.input_time, self.output_time, self.migrated_time) < 0:
             raise UsageError(f"a cost is negative: {self}")
         if self.memory_bytes <= 0 or self.disk_factor < 1:
             raise UsageError(f"memory must be positive and disk no faster than memory: {self}")
@@ -53,9 +50,3 @@ class CostModel:
             input_rows * self.input_time + result_rows * self.output_time + migrated_rows * self.migrated_time
         )
         return plain * self.slowdown(stored)
-
-    def latency(self, hops: int, input_rows: Floats, work: Floats) -> float:
-        """Time from a row's arrival to its results: messages, and the queue at the slowest joiner."""
-        busy = input_rows > 0
-        service = float(np.max(work[busy] / input_rows[busy])) if busy.any() else 0.0
-        return hops * self.hop_time + (self.queued_rows + 1) * service

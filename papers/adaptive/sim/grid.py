@@ -18,15 +18,12 @@ import numpy as np
 
 from papers.adaptive.sim.arrivals import Arrivals, Floats
 from papers.adaptive.sim.costs import CostModel
-from papers.adaptive.sim.hash import optimal_load
 from papers.adaptive.sim.joiner import MIGRATED_PER_NEW
+from papers.adaptive.sim.optimum import least_load
 from papers.adaptive.sim.progress import MigrationSpan, Progress, Recorder
 from watersmeet.schemes.grid.facts import Amount, GridPlan, Relocation
 from watersmeet.schemes.grid.policy import GridPolicy, advance, is_due, start_grid
 from watersmeet.schemes.grid.relocation import relocation_per_cell
-
-# From the source to a reshuffler, from there to a joiner; a migrated row goes on to another joiner.
-_HOPS, _MIGRATING_HOPS = 2, 3
 
 
 def run_grid(arrivals: Arrivals, cells: int, policy: GridPolicy, costs: CostModel) -> Progress:
@@ -74,7 +71,7 @@ class _Run:
             self._time += self._costs.work(idle, idle, self._owed, self._stored())
             self._owed = idle
             self._end_migration(self._migrating)
-            self._sample(0.0)
+            self._sample()
 
     def _rows_until_change(self, rest: _Rest) -> int:
         """How many of the next rows come before a migration ends or a decision is due: at least one."""
@@ -103,21 +100,20 @@ class _Run:
         work = self._costs.work(received, each_results, migrated, (before + self._stored()) / 2)
         self._time += work
         self._owed -= migrated
-        latency = self._costs.latency(_MIGRATING_HOPS if self._migrating else _HOPS, received, work)
-        self._sample(latency)
+        self._sample()
         if self._migrating is not None and not self._owed.any():
             self._end_migration(self._migrating)
         if self._migrating is None:
-            self._decide(latency)
+            self._decide()
 
-    def _decide(self, latency: float) -> None:
+    def _decide(self) -> None:
         """Let the plan count what has arrived; if that changes the mapping, begin to migrate."""
         before = self._plan
         self._plan, event = advance(before, *self._amounts(*self._uncounted), self._policy)
         self._uncounted = (0, 0)
         if event is not None:
             self._begin_migration(before, event)
-            self._sample(latency)
+            self._sample()
 
     def _begin_migration(self, before: GridPlan, event: Relocation) -> None:
         left, right = (_even(before, rows) for rows in self._rows)
@@ -162,14 +158,13 @@ class _Run:
             Amount(right, right * self._arrivals.right_row_bytes),
         )
 
-    def _sample(self, latency: float) -> None:
+    def _sample(self) -> None:
         self.recorder.add(
             *self._rows,
             stored=self._stored(),
             joiners=np.array(self._plan.group_cells, dtype=np.float64),
-            optimal=optimal_load(self._plan.cells, *self._bytes()),
+            optimal=least_load(self._plan.cells, *self._bytes()),
             time=float(self._time.max()),
-            latency=latency,
         )
 
 

@@ -9,12 +9,9 @@ import numpy as np
 
 from papers.adaptive.sim.arrivals import Counts, Floats, KeyedArrivals, count_keys, distinct_keys
 from papers.adaptive.sim.costs import CostModel
+from papers.adaptive.sim.optimum import least_load
 from papers.adaptive.sim.progress import Progress, Recorder
 from watersmeet.kernel.keys import mix
-from watersmeet.schemes.grid.policy import decompose, optimal_mapping
-
-# From the source to a reshuffler, from there to a joiner.
-_HOPS = 2
 
 
 def run_hash(keyed: KeyedArrivals, cells: int, costs: CostModel) -> Progress:
@@ -39,21 +36,11 @@ def run_hash(keyed: KeyedArrivals, cells: int, costs: CostModel) -> Progress:
             right_rows,
             stored,
             one_each,
-            optimal_load(cells, left_rows * left_bytes, right_rows * right_bytes),
+            least_load(cells, left_rows * left_bytes, right_rows * right_bytes),
             float(time.max()),
-            costs.latency(_HOPS, left + right, work),
         )
     return recorder.finish()
 
 
 def _by_joiner(owner: Counts, by_key: Counts, cells: int) -> Floats:
     return np.bincount(owner, weights=by_key, minlength=cells).astype(np.float64)
-
-
-def optimal_load(cells: int, left_bytes: int, right_bytes: int) -> float:
-    """The bytes of the fullest cell under the best mapping of each group."""
-    loads = []
-    for group in decompose(cells):
-        shape = optimal_mapping(group, left_bytes, right_bytes, widest=cells)
-        loads.append((left_bytes / shape.rows + right_bytes / shape.cols) * group / cells)
-    return max(loads)

@@ -1,4 +1,4 @@
-"""What a simulated run shows: load, storage, time and latency over the progress of the stream."""
+"""What a simulated run shows: load, storage and time over the progress of the stream."""
 
 from __future__ import annotations
 
@@ -31,8 +31,7 @@ class Progress:
     """A sample at the end of each chunk, and for a grid also before and after each change of mapping.
 
     Bytes are what joiners store: the input-load factor. `optimal_bytes` is that of a fullest joiner under the
-    best mapping for what had arrived by then. `time` is when the slowest joiner was done with it, `latency` that of
-    the rows since the sample before.
+    best mapping for what had arrived by then. `time` is when the slowest joiner was done with it.
     """
 
     left_rows: Counts
@@ -42,7 +41,6 @@ class Progress:
     total_bytes: Floats
     optimal_bytes: Floats
     time: Floats
-    latency: Floats
     migrations: tuple[MigrationSpan, ...] = ()
 
     @property
@@ -68,12 +66,6 @@ class Progress:
         """Rows of both inputs for each unit of time, over the whole run."""
         return float(self.rows[-1]) / self.execution_time
 
-    @property
-    def mean_latency(self) -> float:
-        """Over all rows."""
-        weights = np.diff(self.rows, prepend=0)
-        return float(np.average(self.latency, weights=weights))
-
 
 @dataclass(slots=True)
 class Recorder:
@@ -89,18 +81,17 @@ class Recorder:
         joiners: Floats,
         optimal: float,
         time: float,
-        latency: float,
     ) -> None:
         """`stored` and `joiners`: bytes that each joiner holds, and how many there are of such."""
         total = float(stored @ joiners)
         mean = total / float(joiners.sum())
-        self.samples.append((left_rows, right_rows, float(stored.max()), mean, total, optimal, time, latency))
+        self.samples.append((left_rows, right_rows, float(stored.max()), mean, total, optimal, time))
 
     def finish(self, migrations: tuple[MigrationSpan, ...] = ()) -> Progress:
         if not self.samples:
             raise UsageError("no rows arrived: there is nothing to show")
         columns = np.array(self.samples, dtype=np.float64).T
-        left, right, most, mean, total, optimal, time, latency = columns
+        left, right, most, mean, total, optimal, time = columns
         return Progress(
             left_rows=left.astype(np.int64),
             right_rows=right.astype(np.int64),
@@ -109,6 +100,5 @@ class Recorder:
             total_bytes=total,
             optimal_bytes=optimal,
             time=time,
-            latency=latency,
             migrations=migrations,
         )

@@ -108,15 +108,6 @@ def test_groups_of_joiners_hold_their_share():
     assert progress.execution_time == pytest.approx(1000 / 2 + 1000 / 2)
 
 
-def test_latency_is_hops_and_queue_and_longer_while_migrating():
-    costs = CostModel(hop_time=100, queued_rows=9)
-    still = run_grid(steady(1000, 1000), 16, static_mid(), costs)
-    assert still.mean_latency == pytest.approx(200 + 10)
-    moving = run_grid(steady(1000, 64_000), 64, dynamic(min_rows=1300), costs)
-    # One hop more, and two migrated rows of half the time between any two.
-    assert moving.latency.max() == pytest.approx(300 + 20, rel=0.05)
-
-
 def keyed(left: list[list[int]], right: list[list[int]]) -> KeyedArrivals:
     arrivals = Arrivals(np.array([len(c) for c in left]), np.array([len(c) for c in right]))
     return KeyedArrivals(arrivals, *(np.array([*chain(*side)], dtype=np.int64) for side in (left, right)))

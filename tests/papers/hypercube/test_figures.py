@@ -28,7 +28,7 @@ from papers.hypercube.example import fig3, plan_step
 from papers.hypercube.figures import FULL, QUICK, Hypercube
 from papers.hypercube.many import TaskRun, fastest, handing_cost, run_tasks
 from papers.hypercube.measure import CaseRun
-from papers.hypercube.operators import JB, JB1, JB6, PHJ, SHC, TASKS, THREE
+from papers.hypercube.operators import JB, JB1, JB6, JBS, PHJ, READINGS, SHC, TASKS, THREE
 from papers.shared.arrival import cut, steady
 from papers.shared.queries import Inputs
 from papers.shared.reproduction import Stopped
@@ -88,7 +88,11 @@ def test_every_figure_has_the_points_that_its_statements_need(size):
     assert {MANY_MANY, Case("fig4", size.tpch_alphas[-1])} <= set(cases_for("fig4", size))
     assert Case("fig6", ALPHA) in cases_for("fig6", size)
     assert all(len(cases_for(figure, size)) >= 2 for figure in ("fig4", "fig5", "fig6", "fig7"))
-    assert {JB, JB6, JB1} <= set(operators_of(Case("fig6", 0.0)))
+    for figure in ("fig4", "fig5", "fig6", "fig7"):
+        for case in cases_for(figure, size):
+            # All points of a figure have the same settings of JB, and both readings of the paper's.
+            assert set(operators_of(case)) == set(operators_of(cases_for(figure, size)[0]))
+            assert {PHJ, SHC, *READINGS.values()} <= set(operators_of(case))
 
 
 def test_points_meet_themselves_and_larger_buckets_bring_more_of_them_together():
@@ -104,6 +108,11 @@ def test_points_meet_themselves_and_larger_buckets_bring_more_of_them_together()
 
 
 # Operators
+
+
+def test_24_is_a_number_of_groups_or_of_the_tasks_in_one():
+    groups = [operator.groups for operator in READINGS.values()]
+    assert groups == [24, TASKS // 24]
 
 
 @pytest.mark.parametrize(
@@ -194,53 +203,85 @@ def test_a_stopped_run_of_tasks_leaves_nothing(tmp_path):
 # Statements
 
 
-def case_run(spark, many, heaviest=0.1, shapes=()):
-    """Seconds of PHJ, JB and SHC on Spark and with 48 tasks; the JBs with fewer groups take what `many` has more."""
-    operators = (*THREE, JB6, JB1)
-    tasks = {o: task_run([[s]], shapes=shapes) for o, s in zip(operators, many, strict=False)}
+def case_run(phj, jbs, shc, heaviest=0.1, shapes=(), spark=(1, 1, 1)):
+    """Seconds with 48 tasks: of PHJ, of JB in its settings (24 groups first), of SHC."""
+    seconds = {PHJ: phj, **dict(zip(JBS, jbs, strict=True)), SHC: shc}
+    tasks = {o: task_run([[s]], shapes=shapes) for o, s in seconds.items()}
     return CaseRun((10, 10), 100, heaviest, dict(zip(THREE, spark, strict=True)), tasks)
 
 
-def verdicts_of(exhibit):
-    return {(v.paper, v.ours.split(":")[0]): v.agrees for v in exhibit.verdicts}
+EVEN = case_run(1, (1, 1, 1, 1, 1, 1), 1)
 
 
-def fig4_of(last_spark, last_many):
+def said(exhibit):
+    return {v.paper: v for v in exhibit.verdicts}
+
+
+def fig4_of(last, **others):
     cases = cases_for("fig4", FULL)
-    measured = {case: case_run((1, 1, 1), (1, 1, 1, 1, 1)) for case in cases}
-    measured[cases[-1]] = case_run(last_spark, last_many)
-    return verdicts_of(fig4(measured, FULL))
+    measured = {case: others.get("first", EVEN) if case.x < ALPHA else EVEN for case in cases}
+    return said(fig4({**measured, cases[-1]: last}, FULL))
 
 
-def test_equal_times_without_skew_and_clearly_better_ones_with_it_agree():
-    found = fig4_of((2, 1.1, 1), (9, 3, 1))
-    paper = "SHC clearly outperforms {} in execution time, with skew, alpha >= 1"
-    assert found[paper.format("PHJ"), "Spark, 2 tasks"] and found[paper.format("PHJ"), "48 workers"]
-    assert found[paper.format("JB"), "48 workers"]
-    assert not found[paper.format("JB"), "Spark, 2 tasks"]
-    assert not found[
-        paper.format("PHJ").replace("with skew, alpha >=", "with less skew, alpha <"), "48 workers"
-    ]
+SKEWED = "SHC clearly outperforms {} in execution time, with skew, alpha >= 1"
+LESS = "SHC is no worse than {} in execution time, with less skew, alpha < 1"
+
+
+def test_shc_is_compared_with_the_best_setting_of_jb_at_every_point():
+    """Sixteen times as fast as with 24 groups, and half as fast as with two."""
+    found = fig4_of(case_run(25, (16, 8, 4, 2, 0.5, 0.7), 1))
+    assert found[SKEWED.format("PHJ")].agrees and not found[SKEWED.format("JB")].agrees
+    ours = found[SKEWED.format("JB")].ours
+    assert "0.50 at alpha = 2 times SHC's time" in ours and "(y = 1, y = 1, y = 2)" in ours
+    assert "24 groups of two tasks: 1.00 at alpha = 1, 1.00 at alpha = 1.5, 16.00 at alpha = 2" in ours
+    assert "groups of 24 tasks, two of them: 1.00 at alpha = 1, 1.00 at alpha = 1.5, 0.50" in ours
+    # JB outperforms PHJ too; PHJ does not outperform JB.
+    assert [c.agrees for c in found[SKEWED.format("PHJ")].controls] == [True]
+    assert [c.agrees for c in found[SKEWED.format("JB")].controls] == [False]
+    clear = fig4_of(case_run(25, (16, 8, 4, 2, 1.5, 1.7), 1))
+    assert clear[SKEWED.format("JB")].agrees
+
+
+def test_without_skew_nothing_is_to_be_won_but_nothing_lost():
+    level = fig4_of(EVEN)
+    assert level[LESS.format("PHJ")].agrees and level[LESS.format("JB")].agrees
+    assert not level[SKEWED.format("PHJ")].agrees
+    slower = fig4_of(EVEN, first=case_run(0.9, (2, 2, 2, 2, 0.8, 2), 1))
+    assert not slower[LESS.format("PHJ")].agrees and not slower[LESS.format("JB")].agrees
+
+
+def test_either_reading_of_24_is_asked_for_being_the_best():
+    found = fig4_of(case_run(25, (16, 8, 4, 2, 0.5, 0.7), 1))
+    as_groups, as_tasks = (found[f"JB's best setting is y = 24, read as {reading}"] for reading in READINGS)
+    assert not as_groups.agrees and as_tasks.agrees
+    assert "20.00 s with 24 groups" in as_groups.ours and "4.50 s with 2 groups" in as_groups.ours
+    # 4.7 s with one group is within what counts as none.
+    assert [c.who for c in as_tasks.controls if c.agrees] == ["1 groups"]
+
+
+def test_two_tasks_on_spark_are_shown_and_not_judged():
+    measured = dict.fromkeys(cases_for("fig4", FULL), case_run(2, (2,) * 6, 1, spark=(3, 2, 1)))
+    exhibit = fig4(measured, FULL)
+    assert not any("Spark" in v.ours for v in exhibit.verdicts)
+    assert exhibit.tables[0].rows[0][-2:] == ["3.00", "2.00"]
 
 
 def test_the_reason_speaks_of_the_points_where_the_paper_is_not_confirmed():
     cases = cases_for("fig4", FULL)
-    measured = {case: case_run((1, 1, 1), (1, 1, 1, 1, 1)) for case in cases}
-    measured[MANY_MANY] = case_run((1, 1, 1), (1, 2, 2, 1, 1))
-    measured[cases[-1]] = case_run((1, 1, 1), (4, 4, 1, 1, 1))
-    why = {(v.paper, v.ours.split(":")[0]): v.why for v in fig4(measured, FULL).verdicts}
-    reason = why["SHC clearly outperforms PHJ in execution time, with skew, alpha >= 1", "48 workers"]
-    assert reason.startswith("alpha = 1: few results")
+    measured = dict.fromkeys(cases, EVEN)
+    measured[MANY_MANY] = case_run(1, (2,) * 6, 2)
+    measured[cases[-1]] = case_run(4, (4,) * 6, 1)
+    reason = said(fig4(measured, FULL))[SKEWED.format("PHJ")].why
+    assert reason.startswith("alpha = 1: SHC waits for its plan")
 
 
 def test_statements_on_keys_of_one_input():
-    measured = {
-        case: case_run((1, 2, 1.2), (1, 4, 1.2, 3, 2), shapes=[(1, 8)]) for case in cases_for("fig6", FULL)
-    }
+    fig6_cases = cases_for("fig6", FULL)
+    measured = dict.fromkeys(fig6_cases, case_run(1, (4, 3, 2, 1.8, 1.5, 1.4), 1.2, shapes=[(1, 8)]))
     strongest = Case("fig4", FULL.tpch_alphas[-1])
-    measured |= {case: case_run((2, 2, 1), (2, 2, 1, 1, 1)) for case in (MANY_MANY, strongest)}
+    measured |= dict.fromkeys((MANY_MANY, strongest), case_run(2, (2,) * 6, 1))
     assert all(v.agrees for v in fig6(measured, FULL).verdicts)
-    measured[cases_for("fig6", FULL)[-1]] = case_run((1, 2, 0.5), (9, 4, 1.2, 9, 20), shapes=[(2, 4)])
+    measured[fig6_cases[-1]] = case_run(9, (4, 6, 9, 10, 20, 20), 1.2, shapes=[(2, 4)])
     assert not any(v.agrees for v in fig6(measured, FULL).verdicts)
 
 

@@ -16,15 +16,14 @@ from papers.shared.timed import run_timed
 pytestmark = pytest.mark.spark
 
 TINY = Size(
-    zipf_rows=800,
-    alphas=(0.0, 1.0),
+    alphas={0.0: 800, 1.0: 800},
     inputs=(800,),
     scale=0.01,
     tpch_alphas=(1.0,),
-    points=200,
-    radii=(0.08,),
+    radii={0.08: 200},
     batches=1,
     rounds=1,
+    spark_rounds=1,
     one_key_rows=(10, 200),
 )
 
@@ -61,8 +60,8 @@ def test_exhibits_are_made_in_as_many_steps_as_were_announced(spark, tmp_path, m
     assert exhibit.name == "fig7"
     assert len(steps.texts) == reproduction.count_steps(["fig7"])
     assert armed == [True]
-    results = similar_inputs(TINY.points, TINY.radii[0]).count_results()
-    assert exhibit.tables[0].rows[0][:2] == ["0.08", f"{results:,}"]
+    results = similar_inputs(TINY.radii[0.08], 0.08).count_results()
+    assert exhibit.tables[0].rows[0][:3] == ["0.08", "800", f"{results:,}"]
     assert not (tmp_path / "run").exists()
 
 

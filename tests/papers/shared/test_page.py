@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from papers.shared.exhibit import Bars, Exhibit, Lines, Series, Table, Verdict
+from papers.shared.exhibit import Bars, Control, Exhibit, Lines, Series, Table, Verdict
 from papers.shared.page import write_page
 from papers.shared.plots import draw, require_matplotlib
 from watersmeet.errors import UsageError
@@ -20,7 +20,8 @@ def exhibit():
         "t", "y", ["g"], {"DYNAMIC": [2.0], "SHJ": [None]}, log_y=True, starred=frozenset({("g", "DYNAMIC")})
     )
     table = Table("rows <b>", ["a"], [["1 < 2"]])
-    return Exhibit("one", "One: <i>", "how", [table], [Verdict("x & y", "z", False, "why")], [lines, bars])
+    verdict = Verdict("x & y", "z", False, "why", controls=[Control("a <b> one", True, "told")])
+    return Exhibit("one", "One: <i>", "how", [table], [verdict], [lines, bars])
 
 
 def test_pictures_are_png_files_that_the_page_holds_inside(exhibit, tmp_path):
@@ -32,6 +33,7 @@ def test_pictures_are_png_files_that_the_page_holds_inside(exhibit, tmp_path):
     assert page.count('src="data:image/png;base64,') == 2
     assert not re.search(r'(?:src|href)="(?!data:|#)', page)
     assert "1 &lt; 2" in page and "<b>" not in page and "x &amp; y" in page and "differs" in page
+    assert "a &lt;b&gt; one agrees too: told" in page
 
 
 def test_missing_matplotlib_is_named_with_the_command_that_installs_it(monkeypatch):
