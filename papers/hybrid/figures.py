@@ -39,7 +39,7 @@ EXHIBITS: dict[str, Callable[[Measured, Size], Exhibit]] = {
 
 _HOW = (
     "Measured in one process without Spark: the algorithms step by step, with the kernels of the operator that runs on Spark; "
-    "one step is one turn to the relation."
+    "one step is one turn to the relation. Seconds are those of the processor, but where a line says that pages come from the disk."
 )
 _READS = (
     "The relation is in SQLite, rows of 120 bytes clustered by their key; a page is fetched through the index, as Arrow. The "

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from dataclasses import astuple, dataclass, field
 
 import numpy as np
@@ -101,9 +100,9 @@ class Watched:
         tally, counters, relation = self.tally, self.machine.counters, self.relation
         self._take(most)
         answered, aside = counters.answered, relation.aside_s
-        started = time.perf_counter()
+        started = relation.clock()
         self.machine.step()
-        tally.stepping_s += time.perf_counter() - started - (relation.aside_s - aside)
+        tally.stepping_s += relation.clock() - started - (relation.aside_s - aside)
         tally.reading_s = relation.reading_s
         tally.turns += 1
         if counters.answered == answered:
@@ -120,9 +119,9 @@ class Watched:
                 self._rows = draw_rows(self._law, self._drawn, _PIECE_ROWS, self._rng)
                 self._drawn += _PIECE_ROWS
             left = self._rows.num_rows if end is None else end - self.machine.counters.taken
-            started = time.perf_counter()
+            started = self.relation.clock()
             self._rows = self._rows.slice(self.machine.offer(self._rows.slice(0, left)))
-            self.tally.taking_s += time.perf_counter() - started
+            self.tally.taking_s += self.relation.clock() - started
         turn = self.tally.turns
         if turn == len(self._ends):
             self._ends, self._taken_s = (np.concatenate([old, old]) for old in (self._ends, self._taken_s))

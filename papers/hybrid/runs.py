@@ -161,7 +161,7 @@ def run_slow(
     stop: Event,
     disk_s: float = 0.0,
 ) -> Slow:
-    """Rows that arrive at the seconds `at` of a virtual clock, which goes on by what each step really takes.
+    """Rows that arrive at the seconds `at` of a virtual clock, which goes on by what each step really takes the processor.
 
     `disk_s` is what a disk adds to each page read: it passes on the clock only. Where nothing can be done it goes on to the next arrival that changes that. The first `counted_rows` count: MESHJOIN
     answers a row only after many more have come, and has rows left in the end.
@@ -172,7 +172,7 @@ def run_slow(
         if stop.is_set():
             raise Stopped("stopped")
         arrived = int(np.searchsorted(at, now, side="right"))
-        before, read, started = counters.steps, counters.reads.sum(), time.perf_counter()
+        before, read, started = counters.steps, counters.reads.sum(), time.process_time()
         if arrived > taken:
             taken += machine.offer(rows.slice(taken, arrived - taken))
         machine.step()
@@ -183,7 +183,7 @@ def run_slow(
                 break
             now = max(now, float(at[awaited]))
             continue
-        now += time.perf_counter() - started + disk_s * int(counters.reads.sum() - read)
+        now += time.process_time() - started + disk_s * int(counters.reads.sum() - read)
         steps.append(now)
         answered = counters.last[counters.last < counted_rows]
         delay_s += float((now - at[answered]).sum())

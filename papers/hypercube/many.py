@@ -2,7 +2,8 @@
 
 The operator is the one that runs on Spark, over the same files; only Spark is not there. From the seconds of single
 tasks follows the time that as many workers would need at the same time: in each batch the plan, for which all wait,
-and then the slowest task. Not in it: ingest, which is the same for every operator, and whatever workers cost each other.
+and then the slowest task. Not in it: ingest, which is the same for every operator, and whatever workers cost each other. Seconds
+are those of the processor: of 48 tasks the slowest counts, and on a shared machine that would be one which had to stand aside.
 
 Results are dropped as they come. Those of a heavy key are views of the same few rows, so that they cost next to nothing
 here, and some twenty times as much on Spark as all the rest, which has to be handed each of them: a worker's time is its
@@ -171,7 +172,7 @@ def _run_batch(
 
 def _run_task(join: LocalJoin, batch: BatchId, task: int, descriptors: Sequence[Told]) -> TaskWork:
     """As `LocalJoin.batch` does it, but without holding the results."""
-    tally, emitted, started = Tally(), 0, time.perf_counter()
+    tally, emitted, started = Tally(), 0, time.process_time()
     for result in join.operator.join(batch, task, descriptors, tally):
         emitted += result.num_rows
-    return TaskWork(tally.probed, emitted, time.perf_counter() - started)
+    return TaskWork(tally.probed, emitted, time.process_time() - started)
