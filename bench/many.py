@@ -409,8 +409,9 @@ def one_row_batches(count: int, say: Callable[[str], None]) -> list[Finding]:
 
 def _drive(folder: Path, count: int, rows_before: int) -> tuple[float, float, dict[str, int]]:
     """Median CPU ms of a batch after the first 1,000 (or a tenth) and at the end, and the files that are left."""
-    first = rows_before
+    first, began_s = rows_before, time.time()
     # The clock runs fast, so that the grace period passes.
+    built = False
     join = LocalJoin(
         {"l": SCHEMA, "r": SCHEMA},
         on="l.k = r.k",
@@ -419,9 +420,9 @@ def _drive(folder: Path, count: int, rows_before: int) -> tuple[float, float, di
         strategy="hash",
         settings=Settings(state=str(folder), tasks=2, accept_gap=(BatchSpan(0, first - 1),) if first else ()),
         number=first,
-        clock=lambda: began_s + 10.0 * (join.number - first),
+        clock=lambda: began_s + 10.0 * (join.number - first if built else 0),
     )
-    began_s = time.time()
+    built = True
     if rows_before:
         keys = np.random.default_rng(SEED).permutation(rows_before)
         whole = pa.table({"k": keys, "x": keys})

@@ -26,7 +26,7 @@ from watersmeet.log.descriptors import (
     start_of,
 )
 from watersmeet.log.files import LocalFiles
-from watersmeet.log.manifests import agree, waits
+from watersmeet.log.manifests import agree, list_manifests, read_manifest, waits
 from watersmeet.log.starts import claim_start
 from watersmeet.model.facts import BatchId, Descriptor, Start
 from watersmeet.model.limits import Limits
@@ -237,3 +237,25 @@ def test_notices_of_another_batch_or_start_are_refused(tmp_path, change):
         StateError, match="a foreachBatch function must not evaluate the DataFrame of an earlier batch"
     ):
         join.operator.settle(batch, 0, [replace(told, **change)])
+
+
+def test_statistics_that_came_in_descriptors_are_those_that_are_stored(tmp_path):
+    """The columns of the descriptors are written as they are, whatever the order in which tasks are told of them."""
+    schema = pa.schema({"k": pa.int64(), "x": pa.int64()})
+    join = tiny_join(tmp_path, strategy="hypercube", limits={"inline_values": 0, "least_listed_rows": 1})
+    for number in range(2):
+        batch = BatchId("local", join.run, number)
+        told = [
+            join.ingest(batch, side, pa.table({"k": [key, key, key + 1], "x": [1, 2, 3]}, schema=schema), key)
+            for side in "rl"
+            for key in (3, 1, 2)
+        ]
+        given = {run.path: run.stats for one in read_descriptors(_files(tmp_path), told) for run in one.runs}
+        manifest = join.operator.settle(batch, 0, told)
+        name = list_manifests(_files(tmp_path))[-1]
+        assert {run.path: run.stats for run in read_manifest(_files(tmp_path), name).fresh} == given
+        assert manifest.fresh and all(given.values())
+
+
+def _files(place) -> LocalFiles:
+    return LocalFiles(place / "join" / "local")

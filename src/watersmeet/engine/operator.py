@@ -219,7 +219,7 @@ class Operator:
 
     def _descriptors(self, kept: _Kept, start: Start, told: Sequence[Told]) -> list[Descriptor]:
         try:
-            return read_descriptors(kept.files, told)
+            return read_descriptors(kept.files, told, kept.seen)
         except CorruptFile:
             # A later start may have cleaned up behind this one, as in `_find_parent`.
             if self.spec.streaming:

@@ -17,7 +17,7 @@ import functools
 import itertools
 import json
 import typing
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, TypeVar
 
 import numpy as np
@@ -38,6 +38,7 @@ _READING = pa.ipc.IpcReadOptions(use_threads=False)
 
 # A column of statistics that are all of one kind is stored as one column for each of their fields.
 _INSIDE = "."
+STATS_COLUMNS = f"stats{_INSIDE}"
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -135,12 +136,17 @@ def _made(kind: type[T], columns: Mapping[str, Iterable[Any]]) -> list[T]:
 
 def to_file(kind: type, facts: Sequence[Any], *, compression: str = "zstd", **about: Any) -> bytes:
     """Facts as an Arrow file. `about` are further JSON values for its metadata."""
-    columns = _arrays(kind, facts)
-    metadata = {_FORMAT: str(FORMAT).encode(), _FACTS: json.dumps(about).encode()}
+    return file_of(_arrays(kind, facts), compression, about)
+
+
+def file_of(columns: Mapping[str, pa.Array], compression: str = "zstd", about: Any = None) -> bytes:
+    """Columns as an Arrow file."""
+    metadata = {_FORMAT: str(FORMAT).encode(), _FACTS: json.dumps(about or {}).encode()}
     schema = pa.schema([pa.field(name, array.type) for name, array in columns.items()], metadata)
     batch = pa.RecordBatch.from_arrays(list(columns.values()), schema=schema)
     sink = pa.BufferOutputStream()
-    with pa.ipc.new_file(sink, schema, options=pa.ipc.IpcWriteOptions(compression=compression)) as writer:
+    options = pa.ipc.IpcWriteOptions(compression=compression)
+    with pa.ipc.new_file(sink, schema, options=options) as writer:
         writer.write_batch(batch)
     return bytes(sink.getvalue().to_pybytes())
 
@@ -157,9 +163,15 @@ def from_file(
 
 
 def from_files(
-    kind: type[T], contents: Mapping[str, bytes], only: Sequence[str] | None = None
+    kind: type[T],
+    contents: Mapping[str, bytes],
+    only: Sequence[str] | None = None,
+    keep: Callable[[list[T], dict[str, pa.Array]], None] | None = None,
 ) -> list[tuple[list[T], dict[str, Any]]]:
-    """The same for several files, by words for each. Files with the same columns are read together, which is faster."""
+    """The same for several files, by words for each. Files with the same columns are read together, which is faster.
+
+    `keep` gets the facts and the columns of those that were read together.
+    """
     batches, abouts = [], []
     for where, content in contents.items():
         with pa.ipc.open_file(content, options=_READING) as file:
@@ -172,20 +184,34 @@ def from_files(
         batches.append(batch.replace_schema_metadata(None))
         abouts.append(json.loads(metadata[_FACTS]))
     found: list[list[T]] = [[] for _ in batches]
-    alike: dict[str, list[int]] = {}
-    for number, batch in enumerate(batches):
-        alike.setdefault(str(batch.schema), []).append(number)
-    for numbers in alike.values():
+    for numbers in _alike(batches):
+        columns = _columns([batches[number] for number in numbers], only)
         try:
-            facts = iter(_facts(kind, _columns([batches[number] for number in numbers], only)))
+            made = _facts(kind, columns)
         except UnknownField as error:
             where = list(contents)[numbers[0]]
             raise CorruptFile(
                 f"{where} has {error}: a newer version of watersmeet wrote it. Install that"
             ) from error
+        if keep is not None:
+            keep(made, columns)
+        facts = iter(made)
         for number in numbers:
             found[number] = list(itertools.islice(facts, batches[number].num_rows))
     return list(zip(found, abouts, strict=True))
+
+
+def _alike(batches: Sequence[pa.RecordBatch]) -> list[list[int]]:
+    """The numbers of batches that have the same schema. There are few schemas."""
+    groups: list[list[int]] = []
+    for number, batch in enumerate(batches):
+        for group in groups:
+            if batches[group[0]].schema.equals(batch.schema):
+                group.append(number)
+                break
+        else:
+            groups.append([number])
+    return groups
 
 
 def _columns(batches: Sequence[pa.RecordBatch], only: Sequence[str] | None) -> dict[str, pa.Array]:
@@ -261,10 +287,11 @@ def _array(field: _Field, values: list[Any]) -> pa.Array:
 
 
 def _integers(values: list[int]) -> pa.Array:
+    """Whole numbers, in 64 bits without a sign unless one is negative: then most files have the same columns."""
     try:
-        return pa.array(values, pa.int64())
-    except (OverflowError, pa.ArrowInvalid):
         return pa.array(values, pa.uint64())
+    except (OverflowError, pa.ArrowInvalid):
+        return pa.array(values, pa.int64())
 
 
 def _facts(kind: type[T], arrays: Mapping[str, pa.Array]) -> list[T]:

@@ -25,13 +25,15 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+import pyarrow as pa
 import xxhash
 
 from watersmeet import failpoints
 from watersmeet.errors import CorruptFile
 from watersmeet.log.codec import decode_checked, encode_checked, from_plain, to_plain
-from watersmeet.log.columns import count_values, from_files, store, to_file
+from watersmeet.log.columns import STATS_COLUMNS, count_values, from_files, store, to_file
 from watersmeet.log.names import DESCRIPTORS, batch_stem
+from watersmeet.log.seen import Seen
 from watersmeet.log.statistics import read_many
 from watersmeet.log.storage import Files
 from watersmeet.model.facts import BatchId, Descriptor, Run, Start
@@ -119,14 +121,22 @@ def publish_descriptor(files: Files, batch: BatchId, descriptor: Descriptor) -> 
     )
 
 
-def read_descriptors(files: Files, told: Sequence[Told]) -> list[Descriptor]:
-    """The descriptors of a batch, those that are published from the log."""
+def read_descriptors(files: Files, told: Sequence[Told], seen: Seen | None = None) -> list[Descriptor]:
+    """The descriptors of a batch, those that are published from the log.
+
+    Their statistics are soon written again, with the manifest: `seen` keeps them as the columns that they are here.
+    """
+
+    def keep(runs: list[Run], columns: dict[str, pa.Array]) -> None:
+        if seen is not None:
+            stats = {name: array for name, array in columns.items() if name.startswith(STATS_COLUMNS)}
+            seen.arrived = {run.path: row for row, run in enumerate(runs)}, stats
+
     paths = [one.path for one in told if isinstance(one, Notice)]
     contents = read_many(paths, files, "descriptor", _ADVICE)
     place = files.place
-    decoded = from_files(
-        Run, {f"descriptor {path} in {place}": content for path, content in contents.items()}
-    )
+    where = {f"descriptor {path} in {place}": content for path, content in contents.items()}
+    decoded = from_files(Run, where, keep=keep)
     found = dict(zip(contents, decoded, strict=True))
     return [_descriptor(*found[one.path]) if isinstance(one, Notice) else one for one in told]
 

@@ -137,7 +137,7 @@ def waits(patience_s: float) -> Iterator[float]:
     """The pauses between looks for a manifest, each twice as long as the one before, so that looks are few.
 
     >>> list(waits(0.5))
-    [0.05, 0.1, 0.2, 0.15]
+    [0.1, 0.2, 0.2]
     """
     pause_s = _FIRST_PAUSE_S
     while patience_s > _LEAST_PAUSE_S:
@@ -146,8 +146,8 @@ def waits(patience_s: float) -> Iterator[float]:
         pause_s *= 2
 
 
-# Half of what planning takes with hundreds of descriptors.
-_FIRST_PAUSE_S = 0.05
+# About what planning takes with hundreds of descriptors.
+_FIRST_PAUSE_S = 0.1
 _LEAST_PAUSE_S = 0.001
 
 
@@ -183,6 +183,7 @@ def publish_manifest(
     outputs = list(_outputs(manifest.merges))
     places.set_apart([*added, *outputs], limits.inline_values)
     places.set_apart(manifest.fresh, limits.inline_values)
+    seen.arrived = None
     content = close_checked(_to_plain(manifest, base, removed, added, places))
     if not files.publish(name.path, content):
         return False

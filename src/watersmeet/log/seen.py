@@ -10,6 +10,8 @@ from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, field
 from typing import Generic, TypeVar
 
+import pyarrow as pa
+
 from watersmeet.log.names import ManifestName
 from watersmeet.model.facts import Elsewhere, Manifest, Run, RunStats
 
@@ -90,3 +92,5 @@ class Seen:
     # Decoded files of statistics, and where the statistics of live runs are.
     statistics: dict[str, Sequence[RunStats | None]] = field(default_factory=dict)
     places: dict[str, Elsewhere] = field(default_factory=dict)
+    # The statistics of the runs of a batch as they came in descriptors, as columns, and the row of each run.
+    arrived: tuple[dict[str, int], dict[str, pa.Array]] | None = None

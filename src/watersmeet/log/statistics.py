@@ -21,8 +21,10 @@ from collections.abc import Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 
+import pyarrow as pa
+
 from watersmeet import failpoints
-from watersmeet.log.columns import count_values, from_file, load, store, to_file
+from watersmeet.log.columns import count_values, file_of, from_file, load, store, to_file
 from watersmeet.log.names import STATISTICS, batch_stem
 from watersmeet.log.seen import Seen
 from watersmeet.log.storage import Files
@@ -161,11 +163,28 @@ class Places:
         return self._new.get(run.path) or self._seen.places.get(run.path)
 
     def _store(self, runs: Sequence[Run]) -> None:
-        described = [Described(run.stats) for run in runs]
-        path = store(self._files, self._stem, to_file(Described, described))
+        columns = self._arrived(runs)
+        content = (
+            to_file(Described, [Described(run.stats) for run in runs])
+            if columns is None
+            else file_of(columns)
+        )
+        path = store(self._files, self._stem, content)
         failpoints.reach("statistic-written")
         self._seen.statistics[path] = [run.stats for run in runs]
         self._new.update((run.path, Elsewhere(path, at)) for at, run in enumerate(runs))
+
+    def _arrived(self, runs: Sequence[Run]) -> dict[str, pa.Array] | None:
+        """The statistics as columns, if they came so. To make columns of 100,000 numbers takes some 20 ms."""
+        if self._seen.arrived is None:
+            return None
+        rows, columns = self._seen.arrived
+        if not columns or any(run.path not in rows for run in runs):
+            return None
+        wanted = [rows[run.path] for run in runs]
+        if wanted == list(range(len(rows))):
+            return columns
+        return {name: column.take(pa.array(wanted)) for name, column in columns.items()}
 
 
 def _values(run: Run) -> int:
