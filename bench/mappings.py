@@ -62,7 +62,7 @@ class Predicate:
 PREDICATES = (
     Predicate("equality", "l.k = r.k", 195_000),
     Predicate("band", "abs(l.k - r.k) <= 3", 195_000),
-    Predicate("any condition", "l.k * 2 = r.x + r.k + 1", 12_000, keys=1_000_000),
+    Predicate("any condition", "l.k = r.k OR l.x = r.x", 24_000, keys=100_000_000),
 )
 
 

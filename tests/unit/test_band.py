@@ -8,8 +8,8 @@ import pytest
 
 from watersmeet.kernel import match
 from watersmeet.kernel.emit import OutputColumn
-from watersmeet.kernel.keys import words
-from watersmeet.kernel.match import BandJoin, Side, right_range
+from watersmeet.kernel.keys import partners, words
+from watersmeet.kernel.match import BandJoin, Side, close_pairs, right_range
 from watersmeet.kernel.rows import Sorted
 from watersmeet.model.facts import KEY_SPACE, KeyRange
 from watersmeet.model.limits import DEFAULT_LIMITS, Limits
@@ -110,3 +110,35 @@ def test_a_run_larger_than_a_piece_is_cut():
     left, right = Side("l", [run(*values)], []), Side("r", [], [run(*values)])
     found = pairs_of(left, right, 0, 1, Limits(piece_rows=7))
     assert found == sorted((a, b) for a in values for b in values if 0 <= a - b <= 1)
+
+
+@pytest.mark.parametrize(("low", "high"), [(-3, 3), (0, 0), (-40, 0), (5, 21), (-500, 500)])
+def test_needles_are_told_apart_by_slots_of_values(low, high):
+    """Values lie far apart, so most needles are passed over unsearched; partners may be in the next slot."""
+    rng = np.random.default_rng(8)
+    for count in (1, 7, 60):
+        left = np.sort(rng.integers(1_000, 40_000, count))
+        # Around the partners of some left values, on both sides of the band's ends.
+        near = rng.choice(left, count) - rng.choice([low - 1, low, 0, high, high + 1], count)
+        right = np.sort(np.maximum(0, np.concatenate([near, rng.integers(0, 40_000, 2 * count)])))
+        join = BandJoin(BIGINT, low, high, None, ())
+        for one, other in ((left, right), (left, right[: len(left)]), (right, left)):
+            keys = one.astype(np.uint64), other.astype(np.uint64)
+            found = [
+                pair
+                for a, b in close_pairs(*keys, join, 50)
+                for pair in zip(a.tolist(), b.tolist(), strict=True)
+            ]
+            want = [(i, j) for i, x in enumerate(one) for j, y in enumerate(other) if low <= x - y <= high]
+            assert sorted(found) == want
+
+
+def test_a_narrow_band_over_spread_values_searches_few_needles():
+    rng = np.random.default_rng(9)
+    needles, hay = (np.sort(rng.integers(0, 1 << 40, 1_000).astype(np.uint64)) for _ in range(2))
+    here, lower, _ = partners(needles, -3, 3, BIGINT)
+    assert len(match._likely_near(here, lower, -3, 3, hay)) < 200
+    # A wide band, one with an open end, or a far longer side: the table would not pay.
+    assert len(match._likely_near(here, lower, -(1 << 39), 3, hay)) == 1_000
+    assert len(match._likely_near(here, None, None, 3, hay)) == 1_000
+    assert len(match._likely_near(slice(0, 10), lower[:10], -3, 3, hay)) == 10
