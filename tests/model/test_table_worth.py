@@ -174,6 +174,20 @@ def test_no_row_is_lost_or_repeated_while_costs_change(tmp_path, clock):
     assert found.total() == sent and max(found.values()) == 1
 
 
+def test_a_plan_is_short_where_few_rows_wait(tmp_path, clock):
+    """However many pages were read in however many batches."""
+    join = start(tmp_path, clock)
+    for number in range(12):
+        clock.now += 1
+        page = 7 * number % PAGES
+        rows = pa.table([[page * PAGE_ROWS] * 60, range(60)], schema=SCHEMA)
+        assert len(join.batch(s=rows)) == 60
+        assert len(plan_of(join).after) == 1
+    clock.now += 1
+    join.batch(s=pa.table([[4 * PAGE_ROWS], [0]], schema=SCHEMA))
+    assert [(one.pages, one.batch) for one in plan_of(join).after] == [(4, 12), (1, 11), (6, 12)]
+
+
 def test_without_a_delay_nothing_is_stored_of_costs(tmp_path, clock):
     clock.read_s = SLOW_S
     join = replace(start(tmp_path, clock), max_delay_s=0.0)

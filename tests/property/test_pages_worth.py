@@ -146,14 +146,44 @@ def test_nothing_measured_leaves_the_costs_as_they_were():
     assert estimate_costs(idle, None, DEFAULT_PAGE_ROWS) is None
 
 
-@given(st.integers(1, 30), st.integers(1, 200), st.integers(1, 40), st.integers(100, 5_000))
-def test_a_steady_stream_has_its_own_pace(pages, rows, batches, batch_ms):
-    """The same number of rows for each page in each batch, and none was joined yet."""
+@given(
+    st.integers(1, 30), st.integers(1, 200), st.integers(1, 40), st.integers(100, 5_000), st.integers(1, 9)
+)
+def test_a_steady_stream_has_its_own_pace(pages, rows, batches, batch_ms, part):
+    """The same rows for each page in each batch, and none joined yet: on all pages of the table, or on part of them."""
     times = {number: 7_000 + number * batch_ms for number in range(batches)}
     counts = PageCounts(np.arange(pages), np.full(pages, rows * batches), np.full(pages, times[0], np.int64))
-    now_ms = times[batches - 1]
-    pace = pace_of(counts, times, batch=batches - 1, now_ms=now_ms, delay_ms=60_000)
+    pace = pace_of(
+        counts,
+        times,
+        live_rows=pages * rows * batches,
+        table_pages=pages * part,
+        batch=batches - 1,
+        now_ms=times[batches - 1],
+        delay_ms=60_000,
+    )
     assert pace is not None
-    assert pace.page_rows == pytest.approx(rows)
+    # The first row of each page says nothing of those that follow it, unless rows come to all pages.
+    least = rows if part == 1 else rows - 1 / batches
+    assert (1 - 1e-9) * least <= pace.page_rows <= (1 + 1e-9) * rows
     assert pace.delay_batches == (None if batches == 1 else pytest.approx(60_000 / batch_ms))
-    assert pace.most_rows == (math.inf if batches == 1 else pytest.approx(1 + rows * 60_000 / batch_ms))
+    assert pace.most_rows == (
+        math.inf if batches == 1 else pytest.approx(1 + pace.page_rows * 60_000 / batch_ms)
+    )
+
+
+def test_rows_that_seldom_share_a_page_are_not_taken_for_company():
+    """A row for one in a hundred pages in each batch: one alone on its page is no sign of another."""
+    batches, pages, table_pages = 20, 30, 3_000
+    oldest = np.repeat(np.arange(batches) * 1_000, pages)
+    counts = PageCounts(np.arange(batches * pages), np.ones(batches * pages, np.int64), oldest)
+    pace = pace_of(
+        counts,
+        {number: number * 1_000 for number in range(batches)},
+        live_rows=batches * pages,
+        table_pages=table_pages,
+        batch=batches - 1,
+        now_ms=(batches - 1) * 1_000,
+        delay_ms=30_000,
+    )
+    assert pace == Pace(pytest.approx(0.01), 30.0)

@@ -1,7 +1,8 @@
 """The facts of a join with a table: the version that locates a batch's rows, and the pages that were read.
 
 A stream row waits on its page. Within a batch a page is read for all rows that wait on it or for none. So one number
-for each page, the last batch that read it, says which rows wait: those of later batches.
+for each page, the last batch that read it, says which rows wait: those of later batches. A page on which no row waits
+counts as read in every batch.
 """
 
 from __future__ import annotations

@@ -130,8 +130,9 @@ class TableScheme(Scheme[PagePlan]):
                 counts, policy, now_ms=facts.now_ms, table_pages=table.version.pages, all_due=changes
             )
         chosen = np.isin(counts.pages, read)
-        after = before.copy()
-        after[read] = facts.batch
+        # A page on which no row waits counts as read: then few stretches are stored, however many pages there are.
+        after = np.full(len(before), facts.batch, np.int64)
+        after[counts.pages[~chosen]] = before[counts.pages[~chosen]]
         waiting = int(counts.rows[~chosen].sum())
         inside = np.arange(table.version.pages) if table.reads_all else read[read < table.version.pages]
         # Also after a restart without a delay: some rows of the old runs have been joined already.
@@ -185,7 +186,15 @@ class TableScheme(Scheme[PagePlan]):
             worth = table.repeated.worth_rows if table.repeated else 0
             return PagePolicy(self.max_delay_ms, worth or None, budget_rows)
         inside = counts.at(counts.pages < table.version.pages)
-        pace = pace_of(inside, arrivals, batch=facts.batch, now_ms=facts.now_ms, delay_ms=self.max_delay_ms)
+        pace = pace_of(
+            inside,
+            arrivals,
+            live_rows=sum(run.rows for run in (*facts.history, *facts.fresh)),
+            table_pages=table.version.pages,
+            batch=facts.batch,
+            now_ms=facts.now_ms,
+            delay_ms=self.max_delay_ms,
+        )
         if pace is None:
             # No row waits on a page, so the number decides nothing. It is shown.
             worth = (parent.worth_rows if parent else 0) or facts.limits.page_read_rows

@@ -192,25 +192,39 @@ class Pace:
 
 
 def pace_of(
-    counts: PageCounts, arrivals: Mapping[int, int], *, batch: int, now_ms: int, delay_ms: int
+    counts: PageCounts,
+    arrivals: Mapping[int, int],
+    *,
+    live_rows: int,
+    table_pages: int,
+    batch: int,
+    now_ms: int,
+    delay_ms: int,
 ) -> Pace | None:
-    """The pace at which rows come, from those that wait; None if no row waits. `arrivals` has a time for each batch.
+    """The pace at which rows come; None if no row waits on a page.
+
+    `arrivals` has a time for each batch of which rows still wait, and `live_rows` came in all of them. Rows that are
+    spread over the table come to a page as equation 2 has it. Rows that are not come to the pages on which others wait:
+    those behind the first of each page are counted, over the batches since. The larger of the two counts.
 
     >>> import numpy as np
-    >>> counts = PageCounts(np.array([3, 8]), np.array([6, 4]), np.array([7_000, 9_000]))
-    >>> pace_of(counts, {1: 7_000, 3: 9_000}, batch=3, now_ms=9_000, delay_ms=5_000)
-    Pace(page_rows=2.5, delay_batches=5.0)
+    >>> counts = PageCounts(np.array([3, 8]), np.array([7, 4]), np.array([7_000, 9_000]))
+    >>> when = {"batch": 3, "now_ms": 9_000, "delay_ms": 5_000}
+    >>> pace_of(counts, {1: 7_000, 3: 9_000}, live_rows=12, table_pages=10, **when)
+    Pace(page_rows=2.25, delay_batches=5.0)
     """
     if not len(counts.pages):
         return None
-    rows, first = int(counts.rows.sum()), min(arrivals)
+    first = min(arrivals)
+    spread = live_rows / (batch - first + 1) / table_pages
+    behind = int(counts.rows.sum()) - len(counts.pages)
     passed_ms = now_ms - arrivals[first]
     if first >= batch or passed_ms <= 0:
-        return Pace(rows / len(counts.pages))
+        return Pace(max(spread, behind / len(counts.pages)))
     batch_ms = passed_ms / (batch - first)
-    # The batch that brought the oldest row counts too.
+    # The batch that brought the first row counts too.
     batches = float((now_ms - counts.oldest).clip(0).sum()) / batch_ms + len(counts.pages)
-    return Pace(rows / batches, delay_ms / batch_ms)
+    return Pace(max(spread, behind / batches), delay_ms / batch_ms)
 
 
 def time_per_row_us(costs: PageCosts, worth_rows: float, pace: Pace) -> float:
