@@ -327,7 +327,6 @@ def section(results: Results, date: str, picture: str) -> str:
         legend,
         about,
         markdown_table(head(results), table_rows(results)),
-        *(["Not met:", "\n".join(f"- {text}" for text in missed)] if missed else []),
         f"![busiest task / mean in the worst batch]({picture})",
     ]
     return "\n\n".join(parts) + "\n"
