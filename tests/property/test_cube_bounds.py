@@ -2,10 +2,12 @@
 
 Load (Qiu, Papadias, Yi 2019, 2.2): rows that a task reads are O(N / p + sqrt(OUT / p)). Here a task stands for eight
 workers, whose cells are not all neighbours: the second term grows by up to the square root of eight. The constant:
-sides are within a factor of two of the desired ones, of four for keys that the batch does not bring, and a task takes
-at most twice its share of the light rows.
+sides are within a factor of two of the desired ones, of four for keys that the batch does not bring, a task takes at
+most twice its share of the light rows, and its heavy keys may have half of the mean work for a row. The paper gives no
+worker to a key without partners; here it has as many cells as its rows would fill tasks.
 
-Balance: a cell is at most four workers' shares of the work, a light key two; a task has eight. Migration: see below.
+Balance: a cell is at most four workers' shares of the work, a light key two; a task has eight. What moves more rows than
+it saves work in 32 batches is not done. Migration: see below.
 """
 
 from __future__ import annotations
@@ -18,20 +20,24 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.property.cube_helpers import Keys, Stream, order
+from watersmeet.schemes.hypercube.allot import PAYBACK_BATCHES
 from watersmeet.schemes.hypercube.hot_keys import workers_of
 
-# The same draws each time: the constants are measured, and a rare draw exceeds them (the expected failure below).
-MANY = settings(max_examples=max(100, settings().max_examples), derandomize=True)
+MANY = settings(max_examples=max(100, settings().max_examples))
 # Each of them is a whole stream.
-FEW = settings(max_examples=settings().max_examples * 2 // 5, derandomize=True)
+FEW = settings(max_examples=settings().max_examples * 2 // 5)
 NOTHING = np.zeros(0, np.uint64)
 
-# Rows that a task reads, in N / p + sqrt(8 OUT / p): the worst of some 10,000 draws was 2.7.
+# Rows that a task reads, in N / p + sqrt(8 OUT / p): the worst of some 10,000 draws was 2.5.
 LOAD = 3.5
 # The same where keys take turns, and may keep sides four times too long: the worst of some hundred draws was 4.3.
 LOAD_IN_TURN = 5.0
-# Small runs do not list keys of fewer rows, and such a key stays in one piece.
-HIDDEN_ROWS = 32
+# Cells are cut at whole rows: each of a task's eight workers reads up to one more of either input.
+WHOLE_ROWS = 16
+# Busiest task / mean as planned, and in truth, which differ by what the sample does not see and by the rows that are cut
+# unevenly: the worst of some 10,000 draws were 1.43 and 1.6. Where rows are very few, a row more in a cell is much.
+PLANNED, TRUE = 1.5, 1.7
+WHOLE_RESULTS = 64
 
 
 def zipf(rng: np.random.Generator, alpha: float, rows: int, keys: int) -> np.ndarray:
@@ -102,15 +108,20 @@ def load_bound(left: np.ndarray, right: np.ndarray, tasks: int) -> float:
     return (len(left) + len(right)) / tasks + math.sqrt(several * output_of(left, right) / tasks)
 
 
-@pytest.mark.xfail(
-    reason="tasks are balanced by work: a task without results has room for all cells of a cheap key"
+@pytest.mark.parametrize("batches", [1, 4])
+@pytest.mark.parametrize(
+    ("left", "right"),
+    [({1: 1174, 2: 426}, {2: 16}), ({1: 8000}, {1: 300, 2: 7700}), ({1: 8000, 2: 1}, {1: 300, 2: 7700})],
+    ids=["many results beside a key without partners", "most rows without partners", "hardly a partner"],
 )
-def test_a_key_without_partners_is_shared_beside_a_key_with_many_results():
-    left = np.random.default_rng(1).permutation(np.repeat([1, 2], [1174, 426]))
-    right = np.full(16, 2)
+def test_a_key_with_hardly_a_result_is_shared_beside_a_key_with_many(left, right, batches):
+    """Tasks are balanced by work, and a task without results would have room for all rows of such a key."""
+    rng = np.random.default_rng(1)
+    sides = [rng.permutation(np.repeat(list(rows), list(rows.values()))) for rows in (left, right)]
     stream = Stream(8)
-    stream.add(order(left), order(right))
-    assert stream.rows_read().max() <= LOAD * load_bound(left, right, 8)
+    for batch in range(batches):
+        stream.add(*(order(keys[batch::batches]) for keys in sides))
+    assert stream.rows_read().max() <= 2 * load_bound(*sides, 8)
 
 
 # With fewer tasks the constant is more than all rows.
@@ -123,8 +134,7 @@ def test_a_task_reads_no_more_than_its_share_of_the_rows_and_the_root_of_its_sha
     stream = Stream(tasks)
     for batch in range(batches):
         stream.add(order(left[batch::batches]), order(right[batch::batches]))
-    hidden = HIDDEN_ROWS * len(stream.live)
-    assert stream.rows_read().max() <= LOAD * load_bound(left, right, tasks) + hidden
+    assert stream.rows_read().max() <= LOAD * load_bound(left, right, tasks) + WHOLE_ROWS
 
 
 # Sides within a factor of two of the desired ones: as far off as can be, one is twice as long and the other half. Where
@@ -165,9 +175,8 @@ def turns(draw) -> list[tuple[np.ndarray, np.ndarray]]:
     """One key a batch, each with all of the batch's work and then with none until it is its turn again."""
     rng = np.random.default_rng(draw(st.integers(0, 2**32)))
     keys = draw(st.integers(2, 40))
-    # A run lists keys of so many rows: nothing is hidden.
-    left = rng.integers(HIDDEN_ROWS, draw(st.sampled_from([2 * HIDDEN_ROWS, 400])), keys)
-    right = draw(st.sampled_from([left, rng.permutation(left), np.full(keys, HIDDEN_ROWS)]))
+    left = rng.integers(32, draw(st.sampled_from([64, 400])), keys)
+    right = draw(st.sampled_from([left, rng.permutation(left), np.full(keys, 32)]))
     order_of_keys = np.concatenate([rng.permutation(keys) for _ in range(draw(st.integers(1, 2)))])
     return [(np.full(left[key], key), np.full(right[key], key)) for key in order_of_keys]
 
@@ -200,17 +209,19 @@ def test_many_keys_in_turn_do_not_end_up_on_every_task(tasks):
 
 
 @MANY
-@given(st.data(), st.sampled_from([2, 4, 8, 16]), st.integers(1, 3))
-def test_no_task_has_much_more_to_do_than_the_mean(data, tasks, batches):
-    """As planned and in truth, which differ by what the sample does not see; of a key that is not listed, all pairs."""
+@given(st.data(), st.sampled_from([2, 4, 8, 16, 48]), st.integers(1, 4), st.sampled_from([1, 1, 5, 40]))
+def test_no_task_has_much_more_to_do_than_the_mean(data, tasks, batches, partitions):
     left, right = data.draw(inputs(tasks))
-    stream = Stream(tasks)
+    stream = Stream(tasks, partitions=partitions)
     for batch in range(batches):
         stream.add(order(left[batch::batches]), order(right[batch::batches]))
-    hidden = HIDDEN_ROWS * len(stream.live)
-    assert stream.cube.load <= 1.6 * stream.cube.mean + hidden**2
-    work = stream.work()
-    assert work.max() <= 1.7 * work.mean() + hidden**2
+    old = sum(run.rows for run in stream.live) - sum(run.rows for run in stream.fresh)
+    spared = old / PAYBACK_BATCHES
+    assert stream.cube.load <= PLANNED * stream.cube.mean + spared + 1
+    # Each run is cut by itself: with a row or two of a key in every partition, its parts differ by the root of their rows.
+    if partitions == 1:
+        work = stream.work()
+        assert work.max() <= TRUE * work.mean() + spared + WHOLE_RESULTS
 
 
 @pytest.mark.parametrize("tasks", [2, 16, 48])

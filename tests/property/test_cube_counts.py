@@ -16,13 +16,16 @@ from tests.property.cube_helpers import Shelf, order
 from watersmeet.model.facts import KEY_SPACE, KeyRange, Run
 from watersmeet.model.limits import Limits
 from watersmeet.schemes.hypercube.allot import (
+    CHEAP,
     MOST_LIGHT,
     NOBODY,
     Allotment,
     Lot,
     _cut,
+    _relieved,
     _room,
     allot_anew,
+    allot_relieved,
     allot_rest,
     allot_sticky,
     inherited,
@@ -50,6 +53,7 @@ from watersmeet.schemes.hypercube.hot_keys import (
 
 MANY = settings(max_examples=max(200, settings().max_examples))
 
+NO_LIGHT = Profile(np.zeros(0, np.uint64), np.zeros(0))
 small_keys = st.lists(st.integers(0, 12), min_size=1, max_size=80)
 
 
@@ -450,6 +454,7 @@ def test_every_cell_has_an_owner_who_keeps_it_and_the_load_is_theirs(drawn):
     options = [
         (allot_sticky(lots, kept, light, even), kept),
         (allot_rest(lots, kept, light, tasks), kept),
+        (allot_relieved(lots, kept, light, tasks), _relieved(lots, kept, light.total, tasks)),
         (
             allot_anew(lots, kept, light, tasks),
             [
@@ -470,11 +475,57 @@ def test_every_cell_has_an_owner_who_keeps_it_and_the_load_is_theirs(drawn):
         assert option.load == pytest.approx(load)
         assert option.busiest == max(option.load)
     assert options[0][0].ranges == even
-    # Given out anew, no task has more of the heavy work than an equal share and a cell.
-    anew = options[2][0]
-    heavy = anew.load - light_load(light, anew.ranges)
+    # Given out anew, no task has more of the heavy work than an equal share and a cell. Relieved, a task that keeps its
+    # cells has no more than an equal share of all work and a cell.
     cell = max((lot.cell_work for lot in lots), default=0.0)
-    assert heavy.max() <= heavy.mean() + cell + 1e-6
+    for (option, _), mean in ((options[3], None), (options[2], options[2][0].load.mean())):
+        heavy = option.load - light_load(light, option.ranges)
+        assert heavy.max() <= (heavy.mean() if mean is None else mean) + cell + 1e-6
+
+
+@MANY
+@given(half_owned())
+def test_only_tasks_above_the_mean_are_relieved_and_of_no_more_than_that(drawn):
+    lots, kept, light, tasks = drawn
+    before, after = (
+        sum(
+            (
+                np.bincount(owners[owners != NOBODY], minlength=tasks) * lot.cell_work
+                for lot, owners in zip(lots, held, strict=True)
+            ),
+            np.zeros(tasks),
+        )
+        for held in (kept, _relieved(lots, kept, light.total, tasks))
+    )
+    mean = (light.total + sum(lot.cell_work * lot.cells for lot in lots)) / tasks
+    cell = max((lot.cell_work for lot in lots), default=0.0)
+    busy = before > mean
+    assert np.array_equal(before[~busy], after[~busy])
+    assert np.all(np.abs(after[busy] - mean) <= cell / 2 + 1e-6)
+
+
+@MANY
+@given(
+    st.lists(st.tuples(st.integers(1, 16), st.floats(1, 100), st.floats(1, 100)), max_size=6),
+    st.integers(1, 8),
+)
+def test_no_task_reads_far_more_rows_of_heavy_keys_than_others(drawn, tasks):
+    """Cheap keys go by their rows; of the others a task with its share of the work has at most two shares of the rows."""
+    lots = [
+        Lot(key, (cells, 1), work, (0, 0), cell_rows=rows) for key, (cells, work, rows) in enumerate(drawn)
+    ]
+    found = allot_anew(lots, [np.full(lot.shape, NOBODY) for lot in lots], NO_LIGHT, tasks)
+    reads = sum(
+        (
+            np.bincount(owners.reshape(-1), minlength=tasks) * lot.cell_rows
+            for lot, owners in zip(lots, found.owners, strict=True)
+        ),
+        np.zeros(tasks),
+    )
+    row_of_work = max((lot.cell_work for lot in lots), default=0.0) / max(1e-9, found.load.mean())
+    largest = max((lot.cell_rows for lot in lots), default=0.0)
+    share = reads.mean()
+    assert reads.max() <= (1 + 1 / CHEAP * (1 + row_of_work)) * share + largest + 1e-6
 
 
 def test_rows_of_a_cell_move_with_its_owner():

@@ -223,6 +223,8 @@ def check_shapes(stream: Stream, known: Known, was: CubePlan | None) -> None:
         share = output[one.key] / sum(output.values())
         idle = one.key in before and not work[one.key]
         cells = workers * share if idle else busy * max(share, work[one.key] / max(1, sum(work.values())))
+        # Or as many as there are tasks for its rows.
+        cells = max(cells, stream.tasks * known.shares(one.key)[0])
         had = before.get(one.key, one.shape)
         for side, held, wanted in zip(one.shape, had, best_sides(rows[one.key], cells), strict=True):
             if idle:

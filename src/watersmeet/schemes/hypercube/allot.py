@@ -1,7 +1,8 @@
 """Assign cells of heavy keys and ranges of light keys to tasks, and count the rows that a new allotment moves.
 
-Cells go to the least loaded task, several in a row while it has room, so that a task reads few parts of a key. The
-light keys then even out the load: a task's hash range is as wide as its remaining room allows. A change must pay for
+Cells go to the least loaded task, several in a row while it has room, so that a task reads few parts of a key. Cells
+with many rows and little work go by their rows instead. The light keys then even out the load: a task's hash range is
+as wide as its remaining room allows. A change must pay for
 the rows it moves: the rows that some task would read and did not read before must be less than the work that the
 busiest task saves in `PAYBACK_BATCHES` batches.
 """
@@ -30,17 +31,25 @@ PAYBACK_BATCHES = 32
 # light work, it would otherwise read every light row. With two shares each, at least half of the tasks read them.
 MOST_LIGHT = 2.0
 
+# A key is cheap with less than this part of the mean work for a row: its cells are given out by their rows. A task with
+# its share of the work, but not on cheap keys, then reads at most twice its share of the rows.
+CHEAP = 0.5
+
 NOBODY = -1
 
 
 @dataclass(frozen=True, slots=True)
 class Lot:
-    """A heavy key to be allotted: its shape, the work of one of its cells, and each input's rows of earlier batches."""
+    """A heavy key to be allotted: its shape, the work of one of its cells, and each input's rows of earlier batches.
+
+    `cell_rows` are the rows that one of its cells reads, fresh ones included.
+    """
 
     key: int
     shape: Shape
     cell_work: float
     old_rows: tuple[int, ...]
+    cell_rows: float = 0.0
 
     @property
     def cells(self) -> int:
@@ -74,6 +83,14 @@ def allot_rest(lots: Sequence[Lot], kept: Sequence[Owners], light: Profile, task
     owners, load = _fill(lots, kept, tasks)
     ranges = _cut(light, _room(load, light.total))
     return Allotment(tuple(owners), ranges, load + light_load(light, ranges))
+
+
+def allot_relieved(lots: Sequence[Lot], kept: Sequence[Owners], light: Profile, tasks: int) -> Allotment:
+    """Take cells from tasks that have more than the mean, those with few rows for their work first. Assign the rest.
+
+    Most rows stay where they are, unlike afresh.
+    """
+    return allot_rest(lots, _relieved(lots, kept, light.total, tasks), light, tasks)
 
 
 def allot_sticky(
@@ -126,33 +143,83 @@ def _resized(owners: Owners, parts: int, draw: int) -> Owners:
 
 
 def _fill(lots: Sequence[Lot], kept: Sequence[Owners], tasks: int) -> tuple[list[Owners], Load]:
-    """Give cells without an owner, heaviest first, to the least loaded task, and cells without work to all evenly."""
-    load = _load_of(lots, kept, tasks)
-    fair = sum(lot.cell_work * lot.cells for lot in lots) / tasks
+    """Give cells without an owner to tasks, so that all have as much work, and none far more rows than the others.
+
+    Cells with little work for their rows come first, and go to the tasks that read the least. If they went by their
+    work, one task would have room for all rows of such a key. The others follow, heaviest first, to the least loaded
+    task: their work bounds their rows. Cells without work go to all tasks evenly.
+    """
+    work, rows = ([lot.cell_work for lot in lots], [lot.cell_rows for lot in lots])
+    load = _per_task(kept, work, tasks)
     filled = [owners.copy() for owners in kept]
-    for place in sorted(range(len(lots)), key=lambda at: -lots[at].cell_work):
-        work, cells = lots[place].cell_work, filled[place].reshape(-1)
-        free = np.flatnonzero(cells == NOBODY)
-        if not len(free):
+    free = [np.flatnonzero(owners == NOBODY) for owners in filled]
+    for place in [place for place, cells in enumerate(free) if len(cells) and not work[place]]:
+        # They do not change any load, so the least loaded task would get them all.
+        count = len(free[place])
+        filled[place].flat[free[place]] = (
+            lots[place].key % tasks + np.arange(count) * tasks // count
+        ) % tasks
+    cheap = _cheap(lots)
+    reads = _per_task([kept[place] for place in cheap], [rows[place] for place in cheap], tasks)
+    fair_rows = sum(rows[place] * lots[place].cells for place in cheap) / tasks
+    fair = sum(lot.cell_work * lot.cells for lot in lots) / tasks
+    for place in [*cheap, *sorted(set(range(len(lots))) - set(cheap), key=lambda at: -work[at])]:
+        if not len(free[place]) or not work[place]:
             continue
-        if not work:
-            # They do not change any load, so the least loaded task would get them all.
-            cells[free] = (lots[place].key % tasks + np.arange(len(free)) * tasks // len(free)) % tasks
-            continue
-        cells[free] = _takers(load, work, len(free), fair)
-        load += np.bincount(cells[free], minlength=tasks) * work
+        if place in cheap:
+            takers = _takers(reads, rows[place], len(free[place]), fair_rows)
+            reads += np.bincount(takers, minlength=tasks) * rows[place]
+        else:
+            takers = _takers(load, work[place], len(free[place]), fair)
+        load += np.bincount(takers, minlength=tasks) * work[place]
+        filled[place].flat[free[place]] = takers
     return filled, load
 
 
-def _load_of(lots: Sequence[Lot], owners: Sequence[Owners], tasks: int) -> Load:
-    """The work on the cells that have an owner, by task."""
-    if not lots:
+def _relieved(lots: Sequence[Lot], kept: Sequence[Owners], light: float, tasks: int) -> list[Owners]:
+    """The owners without the cells that make a task's work exceed the mean."""
+    load = _per_task(kept, [lot.cell_work for lot in lots], tasks)
+    mean = (light + sum(lot.cell_work * lot.cells for lot in lots)) / tasks
+    sizes = [owners.size for owners in kept]
+    every = np.concatenate([owners.reshape(-1) for owners in kept]) if lots else np.zeros(0, np.int64)
+    work = np.repeat([lot.cell_work for lot in lots], sizes)
+    worth = np.repeat([lot.cell_rows / lot.cell_work if lot.cell_work else math.inf for lot in lots], sizes)
+    over = np.append(load - mean, 0.0)[every]
+    freed = np.flatnonzero((over > 0) & (work > 0))
+    freed = freed[np.lexsort((worth[freed], every[freed]))]
+    taken = np.cumsum(work[freed])
+    first = np.flatnonzero(np.diff(every[freed], prepend=NOBODY))
+    before = np.repeat((taken - work[freed])[first], np.diff(first, append=len(freed)))
+    # The nearest to the mean: the last cell is taken if more than half of it is above.
+    every[freed[taken - before - work[freed] / 2 < over[freed]]] = NOBODY
+    parts = np.split(every, np.cumsum(sizes)[:-1]) if lots else []
+    return [part.reshape(owners.shape) for part, owners in zip(parts, kept, strict=True)]
+
+
+def _cheap(lots: Sequence[Lot]) -> list[int]:
+    """The lots with less than `CHEAP` of the mean work for a row, those with most rows in a cell first."""
+    busy = [lot for lot in lots if lot.cell_work]
+    work, rows = (
+        sum(lot.cell_work * lot.cells for lot in busy),
+        sum(lot.cell_rows * lot.cells for lot in busy),
+    )
+    cheap = [
+        place
+        for place, lot in enumerate(lots)
+        if lot.cell_work and lot.cell_work * rows < CHEAP * work * lot.cell_rows
+    ]
+    return sorted(cheap, key=lambda place: -lots[place].cell_rows)
+
+
+def _per_task(owners: Sequence[Owners], amounts: Sequence[float], tasks: int) -> Load:
+    """The amount of each cell that has an owner, added up by task."""
+    if not owners:
         return np.zeros(tasks)
     every = np.concatenate([one.reshape(-1) for one in owners])
-    work = np.repeat([lot.cell_work for lot in lots], [one.size for one in owners])
+    amount = np.repeat(amounts, [one.size for one in owners])
     owned = every != NOBODY
     # Of no cells at all it would count integers.
-    return np.bincount(every[owned], work[owned], tasks).astype(np.float64)
+    return np.bincount(every[owned], amount[owned], tasks).astype(np.float64)
 
 
 def _takers(load: Load, work: float, cells: int, fair: float) -> Owners:

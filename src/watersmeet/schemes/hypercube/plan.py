@@ -13,6 +13,8 @@ Differences from the paper, and why:
 - Each task has several workers' worth of cells (`workers`), so that unequal cells can be balanced.
 - The ranges of light keys do not have equal width: they even out the load that the cells leave uneven.
 - A side that should be narrower than one part leaves its share to the other side (a key that one input has once).
+- A key has at least as many cells as its rows would fill tasks. In the paper a key without partners has no worker, and
+  one task would read all its rows.
 - Workers are divided by a key's part of all heavy output, or of this batch's if that is more: a key that has just
   become hot has little output so far, but all of the batch's work. A key without fresh rows keeps its grid: there is
   nothing to gain, and the rows would move back with the next batch. Only a side that is more than `IDLE_EXCESS` times
@@ -20,9 +22,7 @@ Differences from the paper, and why:
 
 Invariant: the sides of a key with fresh rows are within a factor of two of the desired ones. Those of another key are
 at most `IDLE_EXCESS` times too long. So the rows of a task stay near N / p + sqrt(OUT / p), even if keys take turns.
-tests/property/test_cube_bounds.py has the constants, which are measured and not proved. One case is known to exceed
-them: a key with many rows and hardly a result beside one with many results. Tasks are balanced by work, so one task may
-read most rows of the first.
+tests/property/test_cube_bounds.py has the constants, which are measured and not proved.
 
 A shape change is not guaranteed to pay for the rows it moves: shapes follow the rule above, and costs are compared
 only for owners and ranges. The rows moved per arriving row are not bounded by a constant either: keys that take turns
@@ -48,6 +48,7 @@ from watersmeet.schemes.hypercube.allot import (
     Allotment,
     Lot,
     allot_anew,
+    allot_relieved,
     allot_rest,
     allot_sticky,
     inherited,
@@ -333,7 +334,7 @@ def plan_cube(
     share = np.maximum(counts.total.sum(axis=0) / all_rows, work / whole / WORK_WORKERS)
     mask = is_heavy(share, workers, among(counts.keys, np.sort(suspects[2])))
     light = _put_together(sampled, Profile(counts.keys[~mask], work[~mask]))
-    lots = _lots(counts.where(mask), were_heavy, workers, float(work[mask].sum()) / whole)
+    lots = _lots(counts.where(mask), were_heavy, tasks, float(work[mask].sum()) / whole, all_rows)
     released = _released(counts.where(~mask), were_heavy)
     light_old = sum(one.old_rows for one in runs) - sum(sum(lot.old_rows) for lot in (*lots, *released))
     sure = min(SURE_GAIN, SURE_GAIN_BY_TASK * tasks)
@@ -384,31 +385,38 @@ def _put_together(sampled: Profile, counted: Profile) -> Profile:
 
 
 def _lots(
-    heavy: KeyCounts, were_heavy: Mapping[int, HeavyKey], workers: int, heavy_share: float
+    heavy: KeyCounts, were_heavy: Mapping[int, HeavyKey], tasks: int, heavy_share: float, all_rows: int
 ) -> list[Lot]:
     """Choose shapes for the heavy keys. Their part of the workers is `heavy_share`, their part of all work."""
+    workers = workers_of(tasks)
     # If one input lacks the key, count as if it had one row.
-    rows = np.maximum(heavy.total, 1).astype(np.float64)
-    output, probed, emitted = rows.prod(axis=0), heavy.probed, heavy.emitted
+    rows = np.maximum(heavy.total, 1)
+    output, probed, emitted = rows.astype(np.float64).prod(axis=0), heavy.probed, heavy.emitted
     work = probed + emitted
-    all_output = float(output.sum())
-    share = np.maximum(output / all_output, work / max(1.0, float(work.sum())))
-    busy = max(1, round(workers * heavy_share))
+    share = np.maximum(output / output.sum(), work / max(1.0, float(work.sum())))
+    known = [were_heavy.get(key) for key in heavy.keys.tolist()]
+    idle = np.array([one is not None for one in known], np.bool_) & (probed == 0)
+    # By all workers where idle: the light work of this batch says nothing about the batch that brings the key.
+    cells = np.where(idle, workers * output / output.sum(), max(1, round(workers * heavy_share)) * share)
+    # At least as many tasks as its rows would fill: a key without partners has no output.
+    cells = np.maximum(cells, tasks * heavy.total.sum(axis=0) / all_rows)
     lots = []
-    for place, key in enumerate(heavy.keys.tolist()):
-        known = were_heavy.get(key)
-        sides = rows[:, place].astype(np.int64).tolist()
-        if known is not None and not probed[place]:
-            # By all workers: the light work of this batch says nothing about the batch that brings the key.
-            shape = idle_shape(known.shape, attainable(desired_sides(sides, all_output, workers)))
+    for place, (key, sides, total, old, new) in enumerate(
+        zip(*(each.T.tolist() for each in (heavy.keys, rows, heavy.total, heavy.old, heavy.new)), strict=True)
+    ):
+        wanted = attainable(desired_sides(sides, float(output[place] / cells[place]), 1))
+        before = known[place]
+        if before is None:
+            shape = first_shape(wanted)
         else:
-            wanted = attainable(desired_sides(sides, float(output[place] / share[place]), busy))
-            shape = first_shape(wanted) if known is None else next_shape(known.shape, wanted)
-        fresh = heavy.new[:, place].tolist()
-        cell_work = sum(new / parts for new, parts in zip(fresh, shape, strict=True))
-        cell_work += float(emitted[place]) / math.prod(shape)
-        lots.append(Lot(key, shape, cell_work, tuple(heavy.old[:, place].tolist())))
+            shape = (idle_shape if idle[place] else next_shape)(before.shape, wanted)
+        cell_work = float(emitted[place]) / math.prod(shape) + _rows_of_cell(new, shape)
+        lots.append(Lot(key, shape, cell_work, tuple(old), _rows_of_cell(total, shape)))
     return lots
+
+
+def _rows_of_cell(rows: Sequence[int], shape: Shape) -> float:
+    return sum(count / parts for count, parts in zip(rows, shape, strict=True))
 
 
 def _released(light: KeyCounts, were_heavy: Mapping[int, HeavyKey]) -> list[Lot]:
@@ -430,7 +438,7 @@ def _best(
     light_old: int,
     doubt: float,
 ) -> tuple[Allotment, list[int]]:
-    """Keep all, cut only the ranges, or allot everything afresh: the cheapest, with the rows it moves.
+    """Keep all, cut only the ranges, relieve busy tasks, or allot all afresh: the cheapest, with the rows it moves.
 
     A change must be better by more than the `doubt`.
     """
@@ -446,7 +454,7 @@ def _best(
     best = allot_sticky(lots, kept, light, tuple(ranges))
     moves = moved(best, math.inf) or []
     cost = best.busiest + sum(moves) / PAYBACK_BATCHES
-    for allot in (allot_rest, allot_anew):
+    for allot in (allot_rest, allot_relieved, allot_anew):
         # No allotment is better than the mean.
         if float(best.load.mean()) + doubt >= cost:
             break
