@@ -175,13 +175,15 @@ def few_left_rows(rng: np.random.Generator) -> Batches:
 def in_turn(rng: np.random.Generator) -> Batches:
     for number in range(5):
         hot = 100 + number % 3 * 700
-        yield tuple(np.where(rng.random(4_000) < 0.7, hot, rng.integers(0, KEYS, 4_000)) for _ in "lr")
+        left, right = (np.where(rng.random(4_000) < 0.7, hot, rng.integers(0, KEYS, 4_000)) for _ in "lr")
+        yield left, right
 
 
 def hot_from_the_middle(rng: np.random.Generator) -> Batches:
     for number in range(4):
         hot = rng.random((2, 4_000)) < (0.5 if number >= 2 else 0.0)
-        yield tuple(np.where(mask, 1_234, rng.integers(0, KEYS, 4_000)) for mask in hot)
+        left, right = (np.where(mask, 1_234, rng.integers(0, KEYS, 4_000)) for mask in hot)
+        yield left, right
 
 
 def hot_on_the_right(rng: np.random.Generator) -> Batches:
