@@ -13,6 +13,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
+from tests import life
 from watersmeet.engine.task import Tally, join_share
 from watersmeet.errors import CorruptFile
 from watersmeet.kernel.rows import MERGED_ROW_BYTES, Merged, Sections, Sorted, merge_sections, put_together
@@ -399,7 +400,7 @@ def test_a_damaged_section_fails_the_task_that_reads_it_and_no_other(tmp_path, b
 
     join.batch(l=rows(40, 1), r=rows(200, 2))
     batch = BatchId(join.query, join.run, 1)
-    descriptors = [join.ingest(batch, "l", rows(50, 3))]
+    descriptors = [life.ingest(join, batch, "l", rows(50, 3))]
     manifest = [join.operator.settle(batch, task, descriptors) for task in range(4)][-1]
     files = LocalFiles(tmp_path / "state" / join.name / join.query)
 
