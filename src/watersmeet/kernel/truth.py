@@ -13,7 +13,9 @@ columns 190 to 430; Arrow over expanded pairs 50 to 110; DuckDB 80 to 280, where
 
 from __future__ import annotations
 
+import contextlib
 import functools
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Final
 
@@ -183,18 +185,38 @@ def _by_matrix(down: Slab, across: Slab, rows: slice, cols: slice, test: PairTes
     else:
         assert down.times is not None and across.times is not None
         times, others = down.times[rows].reshape(-1, 1), across.times[cols].reshape(1, -1)
-        mask = others >= times - test.within
-        mask &= others <= times + test.within
+        with _unbuffered():
+            mask = others >= times - test.within
+            mask &= others <= times + test.within
     block = _Block(down, across, rows, cols)
-    for part in test.matrix:
-        mask &= block.holds(part)
+    with _unbuffered():
+        for part in test.matrix:
+            mask &= block.holds(part)
     return mask
+
+
+# The least that numpy allows.
+_LEAST_BUFFER = 16
+
+
+@contextlib.contextmanager
+def _unbuffered() -> Iterator[None]:
+    """Compare rows of a matrix where they lie.
+
+    numpy copies rows of less than half a buffer (4,096 values) into it first, so that its innermost loops are long. It
+    then takes three times as long to compare words of 1,000 columns.
+    """
+    before = np.setbufsize(_LEAST_BUFFER)
+    try:
+        yield
+    finally:
+        np.setbufsize(before)
 
 
 def _positions(mask: Mask) -> tuple[Indices, Indices]:
     """As `np.nonzero`, which takes four to ten times as long in two dimensions."""
     at = np.flatnonzero(mask)
-    line = np.repeat(np.arange(len(mask)), np.count_nonzero(mask, axis=1))
+    line = at // mask.shape[1] if len(at) else at
     return line, at - line * mask.shape[1]
 
 
