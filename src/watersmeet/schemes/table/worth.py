@@ -20,7 +20,8 @@ rest of a step, in which a task joins many pages, is divided between its pages, 
 squares. Steps that all have the same number of rows for each page leave that division open: then it stays as it was.
 
 The model takes all pages as alike. A page that gets more rows than most could wait for more, one that gets fewer for
-less. Planning looks at the keys of waiting rows too; that part of `wait` is not measured.
+less. Planning looks at the keys of waiting rows too, and a plan lists the pages on which rows wait: that part of `wait`
+is not measured. It shows with thousands of pages on which few rows wait.
 """
 
 from __future__ import annotations
