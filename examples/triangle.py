@@ -21,7 +21,7 @@ PEOPLE, EDGES, FILES = 200, 1_500, 5
 
 
 def main() -> None:
-    spark = SparkSession.builder.master("local[2]").config("spark.ui.enabled", False).getOrCreate()
+    spark = SparkSession.builder.master("local[2]").getOrCreate()
     with tempfile.TemporaryDirectory() as folder:
         edges = draw_edges(seed=1)
         for number in range(FILES):
@@ -41,7 +41,6 @@ def main() -> None:
         print(f"{len(edges)} edges of {PEOPLE} people: {len(found)} circles of three, such as {found[:3]}")
         print(f"stored: {stored}")
         assert found == sorted(all_circles(edges)), "a circle is missing, or came twice"
-    spark.stop()
 
 
 def draw_edges(seed: int) -> list[tuple[int, int]]:
