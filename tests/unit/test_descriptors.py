@@ -246,7 +246,9 @@ def test_statistics_that_came_in_descriptors_are_those_that_are_stored(tmp_path)
     for number in range(2):
         batch = BatchId("local", join.run, number)
         told = [
-            life.ingest(join, batch, side, pa.table({"k": [key, key, key + 1], "x": [1, 2, 3]}, schema=schema), key)
+            life.ingest(
+                join, batch, side, pa.table({"k": [key, key, key + 1], "x": [1, 2, 3]}, schema=schema), key
+            )
             for side in "rl"
             for key in (3, 1, 2)
         ]
