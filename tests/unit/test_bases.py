@@ -429,3 +429,74 @@ def test_a_planner_that_lost_uses_the_places_of_the_winner(files):
             os.utime(files.root / "statistics" / info.name, (0, 0))
         Cleaner(files).clean(life.last, retain=2, now_s=2e9)
         assert read_manifest(files, name_of(life.last)) == life.last
+
+
+def clean_old(files: LocalFiles, life: Life, retain: int = 2) -> None:
+    """Clean up as if all files were a week old."""
+    for folder in ("bases", "statistics", "runs/l"):
+        for info in files.entries(folder):
+            os.utime(files.root / folder / info.name, (0, 0))
+    assert life.last is not None
+    Cleaner(files).clean(life.last, retain=retain, now_s=2e9)
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_a_process_that_only_looked_on_can_plan_later(files, seed):
+    """Statistics were put together meanwhile, and the files that they were in at first are gone."""
+    life, onlooker = Life(files, seed, replace(SMALL, inline_values=0, least_file_values=10_000)), Seen()
+    for number in range(25):
+        name = life.batch(number, fresh=3)
+        found = open_manifest(files, name, onlooker)
+        clean_old(files, life)
+    assert complete(files, onlooker, found) == life.last
+    life.seen = onlooker
+    for number in range(25, 30):
+        name = life.batch(number, fresh=3)
+        clean_old(files, life)
+        assert read_manifest(files, name) == life.last
+
+
+def test_the_runs_of_every_retained_manifest_stay_and_no_others(files):
+    """A base may have a run that one manifest has removed and an older one still reads."""
+    life = Life(files, 9)
+    for number in range(40):
+        life.batch(number)
+        for path in life.last.named_paths:
+            files.publish(path, b"")
+        clean_old(files, life, retain=4)
+        kept = [life.agreed[ManifestName(0, n, "r")] for n in range(max(0, number - 4), number + 1)]
+        named = {path for manifest in kept for path in manifest.named_paths}
+        left = {f"runs/l/{info.name}" for info in files.entries("runs/l")}
+        assert named <= left, "a run that is needed was removed"
+        assert {path for path in left - named if f"/{number:010d}-" not in path} == set()
+
+
+def test_a_planner_that_lost_forgets_its_own_places(files):
+    """The winner kept the statistics in its manifest. The loser's file is removed: no later manifest may name it."""
+    life = Life(files, 8)
+    for number in range(4):
+        life.batch(number, fresh=4)
+    loser, before = Seen(), name_of(life.last)
+    same = [run(4, 900 + n, random.Random(n)) for n in range(9)]
+    assert sum(one.stats is not None for one in same) > 2
+
+    def publish(seen: Seen, limits: Limits, decide) -> Manifest:
+        found = lambda: open_manifest(files, before, seen)  # noqa: E731
+        return agree(files, BatchId("q", "r", 4), Start(0, "r", 0), "one", found, decide, seen, limits)
+
+    def win(parent: Manifest) -> Manifest:
+        return life.manifest(4, parent, list(parent.live), same)
+
+    def lose(parent: Manifest) -> Manifest:
+        life.last = life.agreed[ManifestName(0, 4, "r")] = publish(Seen(), Limits(), win)
+        return replace(life.last, written_ms=99)
+
+    assert complete(files, loser, publish(loser, SMALL, lose)) == life.last
+    life.seen, life.limits = Seen(), Limits()
+    for number in range(5, 7):
+        life.batch(number, fresh=1)
+        clean_old(files, life)
+    life.seen = loser
+    life.batch(7, fresh=1)
+    clean_old(files, life)
+    assert read_manifest(files, name_of(life.last)) == life.last
