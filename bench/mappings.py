@@ -1,9 +1,11 @@
 """What a task of the grid reads, searches and takes, under three mappings: a part of `python -m bench adaptive`.
 
 STATICMID has a square mapping, STATICOPT the best one for the sizes, DYNAMIC finds it. The load of a task is the rows
-that it reads (Elseidy et al. 2014, 3.3), so a mapping that reads less must take less time. No Spark: the tasks run one
-after the other in this process, by the same code over the same files. Each has a reader of its own, as in a cluster
-with a process for each task, so what tasks would do at the same time is not done once for all of them.
+that it reads (Elseidy et al. 2014, 3.3), so a mapping that reads less must take less time. Where all pairs are compared
+the work is the area of a cell, which is the same for every mapping: there it must take no longer.
+
+No Spark: the tasks run one after the other in this process, by the same code over the same files. Each has a reader of
+its own, as in a cluster with a process for each task, so what tasks would do at the same time is not done once for all.
 
 Rows and searches (a piece of new rows sought in one slice, or compared with it) are counted in the last batch. The time
 is CPU time: the median of the later half of the batches for each task, then the slowest task. The three operators take
@@ -16,7 +18,7 @@ import contextlib
 import tempfile
 import time
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -44,6 +46,8 @@ RATIOS = (1, 8, 64)
 BATCHES = 12
 # Less than this much of STATICMID's rows is "reads less": hashing spreads rows unevenly by about a per cent.
 READS_LESS = 0.95
+# Where all pairs are compared, times may differ by what they differ between runs.
+NO_LONGER = 1.1
 
 SCHEMA = pa.schema({"k": pa.int64(), "x": pa.int64(), "id": pa.int64(), "s": pa.string()})
 
@@ -56,13 +60,14 @@ class Predicate:
     on: str
     rows: int
     keys: int = 10_000_000
+    all_pairs: bool = False
 
 
 # All pairs are compared by any condition, so it has fewer rows.
 PREDICATES = (
     Predicate("equality", "l.k = r.k", 195_000),
     Predicate("band", "abs(l.k - r.k) <= 3", 195_000),
-    Predicate("any condition", "l.k = r.k OR l.x = r.x", 24_000, keys=100_000_000),
+    Predicate("any condition", "l.k = r.k OR l.x = r.x", 24_000, keys=100_000_000, all_pairs=True),
 )
 
 
@@ -211,7 +216,7 @@ def measure_all(console: Console, batches: int, share: float, scratch: Path) -> 
     """Every predicate, number of tasks and ratio. `share` makes batches smaller, to check that everything runs."""
     found = []
     for predicate in PREDICATES:
-        small = Predicate(predicate.name, predicate.on, int(predicate.rows * share), predicate.keys)
+        small = replace(predicate, rows=int(predicate.rows * share))
         for tasks in TASKS:
             for ratio in RATIOS:
                 figures = measure(small, tasks, ratio, batches, scratch)
@@ -249,6 +254,7 @@ def show(found: Sequence[dict[str, Any]], console: Console) -> None:
 def find(found: Sequence[dict[str, Any]]) -> list[Finding]:
     """Whoever reads less than STATICMID must take less time, with the same results."""
     findings = []
+    by_area = {predicate.name for predicate in PREDICATES if predicate.all_pairs}
     for one in found:
         mid, title = (
             one["operators"][STATICMID],
@@ -260,13 +266,14 @@ def find(found: Sequence[dict[str, Any]]) -> list[Finding]:
             less = other["rows_read"] / mid["rows_read"]
             if less > READS_LESS:
                 continue
-            quicker = other["slowest_ms"] / mid["slowest_ms"]
+            time_ = other["slowest_ms"] / mid["slowest_ms"]
+            same_area = one["predicate"] in by_area
             findings.append(
                 Finding(
                     f"{title}: {name} reads {less:.2f} of the rows",
-                    "less time",
-                    f"{quicker:.2f} ({other['slowest_ms']:.2f} / {mid['slowest_ms']:.2f} ms)",
-                    quicker < 1,
+                    f"at most {NO_LONGER} of the time" if same_area else "less time",
+                    f"{time_:.2f} ({other['slowest_ms']:.2f} / {mid['slowest_ms']:.2f} ms)",
+                    time_ <= NO_LONGER if same_area else time_ < 1,
                 )
             )
     return findings

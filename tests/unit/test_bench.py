@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -641,3 +642,44 @@ def test_the_interval_of_a_ratio_is_as_wide_as_its_pairs_differ():
     assert 0.98 < low <= 1.0 <= high < 1.03, "one run that was disturbed does not decide"
     low, high = interval(np.linspace(0.9, 1.1, 9))
     assert low < 0.96 and high > 1.04
+
+
+# --- Mappings of the grid ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", ["equality", "band", "any condition"])
+def test_searches_do_not_follow_the_sections_of_a_mapping(name, tmp_path):
+    """At 64 tasks and sizes of 1:64 the best mapping reads a quarter of the rows, with as many searches."""
+    from bench import mappings
+
+    (predicate,) = (one for one in mappings.PREDICATES if one.name == name)
+    found = mappings.measure(replace(predicate, rows=13_000), 64, 64, 3, tmp_path)
+    mid, opt, dynamic = (found[name] for name in mappings.OPERATORS)
+    assert (mid["mapping"], opt["mapping"], dynamic["mapping"]) == ((8, 8), (1, 64), (1, 64))
+    assert opt["rows_read"] == dynamic["rows_read"] < 0.3 * mid["rows_read"]
+    assert mid["results"] == opt["results"] == dynamic["results"]
+    # Of the new rows there is one piece of each input, and each meets two runs of each of the two batches before.
+    assert mid["searches"] == opt["searches"] == dynamic["searches"] == 64 * (4 + 4 + 1)
+
+
+@pytest.mark.parametrize(
+    ("rows", "ms", "predicate", "met"),
+    [
+        pytest.param(50, 1.9, "equality", [True], id="reads less, takes less"),
+        pytest.param(50, 2.1, "equality", [False], id="reads less, takes longer"),
+        pytest.param(50, 2.1, "any condition", [True], id="all pairs, within the noise"),
+        pytest.param(50, 2.3, "any condition", [False], id="all pairs, longer"),
+        pytest.param(99, 9.0, "equality", [], id="reads as much"),
+    ],
+)
+def test_a_mapping_that_reads_less_must_take_less_time(rows, ms, predicate, met):
+    from bench import mappings
+
+    same = {"rows_read": 100, "slowest_ms": 2.0, "results": 7}
+    operators = {
+        "STATICMID": same,
+        "STATICOPT": same | {"rows_read": rows, "slowest_ms": ms},
+        "DYNAMIC": same,
+    }
+    found = [{"predicate": predicate, "tasks": 16, "ratio": 8, "operators": operators}]
+    assert [finding.met for finding in mappings.find(found)] == met
