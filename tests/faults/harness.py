@@ -24,6 +24,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 import watersmeet as wm
 from tests import life
+from tests.waiting import rows_that_wait
 from watersmeet.log.files import LocalFiles
 from watersmeet.log.manifests import list_manifests
 from watersmeet.model.facts import Manifest
@@ -243,15 +244,16 @@ def joined(spark: SparkSession, scene: Scene) -> DataFrame:
     }
     join = scene.join
     if join.max_delay_s is not None:
-        return wm.join(
-            {**streams, "r": _table(scene)},
-            on=join.on,
-            how=join.how,
-            select=SELECT,
-            state=str(scene.state),
-            tasks=scene.tasks,
-            max_delay=join.max_delay_s,
-        )
+        with rows_that_wait():
+            return wm.join(
+                {**streams, "r": _table(scene)},
+                on=join.on,
+                how=join.how,
+                select=SELECT,
+                state=str(scene.state),
+                tasks=scene.tasks,
+                max_delay=join.max_delay_s,
+            )
     return wm.join(
         streams,
         on=join.on,

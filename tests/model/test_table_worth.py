@@ -17,11 +17,12 @@ import pytest
 from tests.life import Clock, restarted
 from watersmeet import table
 from watersmeet.engine.operator import _KEPT
+from watersmeet.engine.spec import Settings
 from watersmeet.local.join import LocalJoin
 from watersmeet.log.files import LocalFiles
 from watersmeet.log.manifests import list_manifests, read_manifest
 from watersmeet.log.status import read_status
-from watersmeet.model.limits import DEFAULT_LIMITS
+from watersmeet.model.limits import DEFAULT_LIMITS, Limits
 from watersmeet.schemes.table.buffer import PageBuffer
 from watersmeet.schemes.table.facts import PagePlan
 from watersmeet.tables.sorted_copy import OpenSortedCopy
@@ -50,7 +51,7 @@ class TickingClock(Clock):
     read_s = 0.0
 
 
-def start(folder: Path, clock: Clock) -> LocalJoin:
+def start(folder: Path, clock: Clock, limits: Limits = DEFAULT_LIMITS) -> LocalJoin:
     keys = np.arange(PAGES * PAGE_ROWS)
     pq.write_table(pa.table([keys, keys], schema=SCHEMA), folder / "table.parquet")
     return LocalJoin(
@@ -60,6 +61,7 @@ def start(folder: Path, clock: Clock) -> LocalJoin:
         state=str(folder / "state"),
         tasks=1,
         max_delay_s=DELAY_S,
+        settings=Settings(state=str(folder / "state"), tasks=1, limits=limits),
         clock=clock,
     )
 
@@ -172,6 +174,21 @@ def test_no_row_is_lost_or_repeated_while_costs_change(tmp_path, clock):
     found += Counter(join.batch(s=batch_of(0, 0)).column("x").to_pylist())
     assert plan_of(join).waiting_rows == 0
     assert found.total() == sent and max(found.values()) == 1
+
+
+@pytest.mark.parametrize("least", [1, 7])
+def test_no_page_is_worth_reading_for_fewer_rows_than_the_limit(tmp_path, clock, least):
+    """A fast table, and rows that come so seldom that they do not wait for others."""
+    clock.read_s = FAST_S
+    join = start(tmp_path, clock, replace(DEFAULT_LIMITS, least_worth_rows=least))
+    clock.now += 1
+    join.batch(s=batch_of(0, 60))
+    for number in range(1, 20):
+        clock.now += 100
+        join.batch(s=batch_of(number).slice(number % PAGES, 1))
+    plan = plan_of(join)
+    assert plan.worth_rows == least
+    assert (plan.waiting_rows > 0) == (least > 1)
 
 
 def test_a_plan_is_short_where_few_rows_wait(tmp_path, clock):

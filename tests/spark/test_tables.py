@@ -34,7 +34,7 @@ from tests.spark.shop import (
 )
 from tests.spark.state_helpers import failure, newest, renew_workers
 from tests.unit.database_helpers import open_postgresql, open_sqlite, server  # noqa: F401
-from tests.waiting import wait_until
+from tests.waiting import rows_that_wait, wait_until
 from watersmeet.schemes.table.facts import PagePlan
 from watersmeet.testing import StreamScript, assert_same_rows
 
@@ -211,12 +211,16 @@ def test_rows_wait_for_others_but_not_longer_than_asked(spark, tmp_path, shop):
     alone = [(70 + place, key, "a", None, 0) for place, key in enumerate(present[::60])]
     later = [(200 + place, key, "a", None, 0) for place, key in enumerate(present[::90])]
 
+    def build(s: DataFrame) -> DataFrame:
+        with rows_that_wait():
+            return joined(s, shop, case, state, max_delay=f"{DELAY_S:g} seconds")
+
     def waiting() -> int:
         (one,) = wm.status(str(state)).joins
         return one.plan.waiting_rows if isinstance(one.plan, PagePlan) else 0
 
     with Timed(spark, tmp_path, s=STREAM) as script:
-        script.start(lambda s: joined(s, shop, case, state, max_delay=f"{DELAY_S:g} seconds"))
+        script.start(build)
         begun = time.time()
         script.add(s=[*hot, *absent, *alone])
         wait_until(lambda: script.seen(0), "the first batch")

@@ -58,6 +58,8 @@ class Limits:
     # Reading a page and taking it in hand costs as much as joining this many rows, until it is measured (with a delay,
     # schemes/table/worth.py): 50 microseconds against one.
     page_read_rows: int = 50
+    # A page is not worth reading for fewer waiting rows. One: where waiting costs more than reading, no row waits.
+    least_worth_rows: int = 1
 
     # --- Merges (plan/merges.py, engine/merge.py) ----------------------------------------------------------------
 

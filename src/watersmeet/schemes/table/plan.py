@@ -202,7 +202,7 @@ class TableScheme(Scheme[PagePlan]):
             worth = bound_worth(facts.limits.page_read_rows, pace)
         else:
             worth = choose_worth(costs, pace, budget_rows // len(inside.pages))
-        return PagePolicy(self.max_delay_ms, worth, budget_rows)
+        return PagePolicy(self.max_delay_ms, max(worth, facts.limits.least_worth_rows), budget_rows)
 
     def shares(self, plan: PagePlan, inputs: Sequence[str], task: int, tasks: int) -> Iterator[Share]:
         (stream,) = inputs
