@@ -38,7 +38,7 @@ class Load:
         said = f"Other processes took {self.share:.0%} of the machine's CPU time, {self.worst:.0%} in the worst minute"
         if self.quiet:
             return f"{said}: a quiet machine."
-        return f"{said}: a busy machine. Times of this run are not reliable."
+        return f"{said}: a busy machine. Times by the wall clock are not reliable, and those of the processor longer than on a quiet one."
 
 
 class OtherLoad:

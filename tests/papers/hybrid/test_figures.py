@@ -434,6 +434,9 @@ def test_use_of_pages_agrees_if_the_end_is_asked_for_and_read_less():
         return agreed(fig3(dataclasses.replace(NOTHING, use=use), FULL))
 
     assert of((1000, 20, 1), (0.5, 0.4, 0.3), (0.6, 0.6, 0.6)) == [True] * 4
+    # Equal but for the last digit is equal.
+    equal = (0.6, 0.6, 0.6 - 1e-9)
+    assert of((1000, 20, 1), equal, equal)[1:3] == [True, False]
     # A fifth between the pages is no equal use.
     assert of((1000, 20, 1), (0.5, 0.4, 0.3), (0.6, 0.6, 0.5))[1] is False
     assert of((1000, 20, 30), (0.9, 0.4, 0.3), (0.2, 0.6, 0.6), unused=0.1) == [False] * 4

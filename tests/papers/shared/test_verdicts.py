@@ -118,5 +118,5 @@ def test_the_document_has_the_control_and_says_how_busy_the_machine_was(tmp_path
     )
     text = document.read_text()
     assert text.startswith("before\n") and "old" not in text
-    assert "a busy machine. Times of this run are not reliable." in text
+    assert "a busy machine. Times by the wall clock are not reliable" in text
     assert "| a \\| b\\* | 1 s | agrees; a control too |  | a static one agrees too: 1 s |" in text
