@@ -201,14 +201,14 @@ def test_state_from_the_session_settings():
     "text, message",
     [
         ("[inputs", "a.toml is not valid TOML: "),
-        ("", "a.toml needs two inputs, each in a table such as [inputs.o]"),
+        ("", "a.toml needs two or more inputs, each in a table such as [inputs.o]"),
         (changed("[job]", "[jobs]"), "a.toml has no key 'jobs'; did you mean 'job'?"),
         (changed("[sink]", "[output]"), "a.toml has no key 'output'; did you mean 'sink'?"),
         (changed('[join]\non = "l.k = r.value"', ""), "a.toml lacks the table [join]"),
         (changed('[sink]\nformat = "noop"', ""), "a.toml lacks the table [sink]"),
         (changed('[job]\ncheckpoint = "cp"', ""), "a.toml lacks the table [job]"),
-        (changed('[inputs.r]\nformat = "rate"', ""), "a.toml needs two inputs"),
-        ("inputs = 3", "a.toml needs two inputs"),
+        (changed('[inputs.r]\nformat = "rate"', ""), "a.toml needs two or more inputs"),
+        ("inputs = 3", "a.toml needs two or more inputs"),
         ("inputs = { l = 1, r = 2 }", "a.toml: [inputs.l] must be a table of keys and values, not 1"),
         (
             changed('format = "rate"', 'fromat = "rate"'),
