@@ -160,8 +160,8 @@ def test_the_result_of_a_join_is_an_ordinary_stream(spark, tmp_path):
 bad_join: Any = wm.join
 
 BAD_CALLS: list[Any] = [
-    pytest.param(lambda l, r: wm.join({"l": l}, on="l.k = 1"), "two inputs", id="one input"),
-    pytest.param(lambda l, r: bad_join([l, r], on="l.k = r.k"), "two inputs", id="a list"),
+    pytest.param(lambda l, r: wm.join({"l": l}, on="l.k = 1"), "2 to 16 inputs", id="one input"),
+    pytest.param(lambda l, r: bad_join([l, r], on="l.k = r.k"), "takes its inputs by name", id="a list"),
     pytest.param(
         lambda l, r: bad_join({"l": l, "r": 3}, on="l.k = r.k"), "not a Spark DataFrame", id="a number"
     ),
