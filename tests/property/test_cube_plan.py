@@ -19,10 +19,24 @@ from papers.shared.zipf import rank_shares
 from tests.property.cube_helpers import Keys, Stream, order
 from watersmeet.model.facts import KEY_SPACE
 from watersmeet.schemes.balance import even_ranges
-from watersmeet.schemes.hypercube.facts import LIGHT, CubePlan
+from watersmeet.schemes.hypercube.allot import (
+    PAYBACK_BATCHES,
+    Lot,
+    allot_anew,
+    allot_relieved,
+    allot_rest,
+    allot_sticky,
+    inherited,
+    moved_rows,
+    task_of,
+)
+from watersmeet.schemes.hypercube.census import Profile
+from watersmeet.schemes.hypercube.facts import LIGHT, Bounds, CubePlan, HeavyKey
 from watersmeet.schemes.hypercube.hot_keys import hot_keys_of, workers_of
 from watersmeet.schemes.hypercube.plan import (
     CHANGES_KEPT,
+    _as_light,
+    _best,
     attainable,
     desired_sides,
     first_shape,
@@ -260,6 +274,59 @@ def check_events(cube: CubePlan, before: CubePlan | None, was: CubePlan | None, 
         cells = [(one.key, one.shape, one.tasks) for one in cube.heavy]
         had = [(one.key, one.shape, one.tasks) for one in known.heavy]
         assert cube.epoch == known.epoch + (cells != had or cube.ranges != was.ranges)
+
+
+@st.composite
+def choices(draw):
+    """Lots of a plan before, some of them with other shapes now, and light keys."""
+    tasks = draw(st.integers(1, 8))
+    rng = np.random.default_rng(draw(st.integers(0, 2**32)))
+    keys = np.sort(rng.integers(0, KEY_SPACE, 60, np.uint64))
+    power = st.integers(0, 3).map(lambda bits: 1 << bits)
+    lots, before = [], {}
+    for key in keys[:: draw(st.sampled_from([10, 20, 60]))].tolist():
+        shape, had = (draw(st.tuples(power, power)) for _ in range(2))
+        rows = draw(st.tuples(st.integers(0, 2000), st.integers(0, 2000)))
+        lots.append(
+            Lot(key, shape, draw(st.just(0.0) | st.floats(1, 100)), rows, sum(rows) / math.prod(shape))
+        )
+        owners = rng.integers(0, tasks, math.prod(had))
+        if draw(st.booleans()):
+            before[key] = HeavyKey(key, "", (Bounds(0, 0),) * 2, had, tuple(owners.tolist()))
+    light = Profile(keys, np.full(len(keys), draw(st.floats(0, 20))))
+    return lots, before, light, even_ranges(tasks), draw(st.integers(0, 5000)), draw(st.floats(0, 100))
+
+
+@MANY
+@given(choices())
+def test_the_cheapest_of_all_options_is_taken_though_not_all_are_counted(drawn):
+    lots, before, light, ranges, light_old, doubt = drawn
+    chosen, moved = _best(lots, [], before, light, ranges, light_old, doubt)
+    tasks = len(ranges)
+    light_tasks = task_of(np.array([lot.key for lot in lots], np.uint64), ranges).tolist()
+    had = [
+        before[lot.key].owners if lot.key in before else np.full((1, 1), task)
+        for lot, task in zip(lots, light_tasks, strict=True)
+    ]
+    kept = [
+        inherited(before[lot.key], lot.shape, tasks) if lot.key in before else _as_light(lot, task)
+        for lot, task in zip(lots, light_tasks, strict=True)
+    ]
+    options = [allot_sticky(lots, kept, light, tuple(ranges))]
+    options += [allot_relieved(lots, kept, light, ranges)]
+    options += [allot(lots, kept, light, tasks) for allot in (allot_rest, allot_anew)]
+    costs = []
+    for place, option in enumerate(options):
+        rows = moved_rows(lots, option, had, ranges, light_old)
+        costs.append(option.busiest + sum(rows) / PAYBACK_BATCHES + doubt * bool(place))
+        if all(np.array_equal(one, other) for one, other in zip(option.owners, chosen.owners, strict=True)):
+            assert option.ranges != chosen.ranges or moved == rows[:-1]
+    all_moved = moved_rows(lots, chosen, had, ranges, light_old)
+    changed = chosen.ranges != tuple(ranges) or any(
+        not np.array_equal(one, other) for one, other in zip(chosen.owners, options[0].owners, strict=True)
+    )
+    cost = chosen.busiest + sum(all_moved) / PAYBACK_BATCHES + doubt * changed
+    assert cost == pytest.approx(min(costs)) or cost <= min(costs)
 
 
 @pytest.mark.parametrize("tasks", [1, 2, 5])

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -35,6 +35,10 @@ MOST_LIGHT = 2.0
 # its share of the work, but not on cheap keys, then reads at most twice its share of the rows.
 CHEAP = 0.5
 
+# Bounds of ranges are shifted where a task has more than this times the mean. A full cut would even out the rest, but
+# shifts every bound by what all ranges before it are off.
+EASED = 1.05
+
 NOBODY = -1
 
 
@@ -42,7 +46,8 @@ NOBODY = -1
 class Lot:
     """A heavy key to be allotted: its shape, the work of one of its cells, and each input's rows of earlier batches.
 
-    `cell_rows` are the rows that one of its cells reads, fresh ones included.
+    `rows` are those of all batches, and `cell_rows` those that one of its cells reads. `works` has the work of each cell, the
+    last axis running fastest, where cells differ much; `cell_work` is the mean then.
     """
 
     key: int
@@ -50,10 +55,16 @@ class Lot:
     cell_work: float
     old_rows: tuple[int, ...]
     cell_rows: float = 0.0
+    rows: tuple[int, ...] = ()
+    works: Load | None = None
 
     @property
     def cells(self) -> int:
         return math.prod(self.shape)
+
+    @property
+    def work_of_cells(self) -> Load:
+        return np.full(self.cells, self.cell_work) if self.works is None else self.works
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,12 +96,17 @@ def allot_rest(lots: Sequence[Lot], kept: Sequence[Owners], light: Profile, task
     return Allotment(tuple(owners), ranges, load + light_load(light, ranges))
 
 
-def allot_relieved(lots: Sequence[Lot], kept: Sequence[Owners], light: Profile, tasks: int) -> Allotment:
-    """Take cells from tasks that have more than the mean, those with few rows for their work first. Assign the rest.
+def allot_relieved(
+    lots: Sequence[Lot], kept: Sequence[Owners], light: Profile, ranges: Sequence[KeyRange]
+) -> Allotment:
+    """Take cells from tasks with more work than the mean, and shift the bounds of ranges no further than needed.
 
     Most rows stay where they are, unlike afresh.
     """
-    return allot_rest(lots, _relieved(lots, kept, light.total, tasks), light, tasks)
+    tasks = len(ranges)
+    owners, load = _fill(lots, _relieved(lots, kept, light.total, tasks), tasks)
+    eased = _eased(light, load, ranges)
+    return Allotment(tuple(owners), eased, load + light_load(light, eased))
 
 
 def allot_sticky(
@@ -150,7 +166,7 @@ def _fill(lots: Sequence[Lot], kept: Sequence[Owners], tasks: int) -> tuple[list
     task: their work bounds their rows. Cells without work go to all tasks evenly.
     """
     work, rows = ([lot.cell_work for lot in lots], [lot.cell_rows for lot in lots])
-    load = _per_task(kept, work, tasks)
+    load = _per_task(kept, _works(lots), tasks)
     filled = [owners.copy() for owners in kept]
     free = [np.flatnonzero(owners == NOBODY) for owners in filled]
     for place in [place for place, cells in enumerate(free) if len(cells) and not work[place]]:
@@ -160,29 +176,37 @@ def _fill(lots: Sequence[Lot], kept: Sequence[Owners], tasks: int) -> tuple[list
             lots[place].key % tasks + np.arange(count) * tasks // count
         ) % tasks
     cheap = _cheap(lots)
-    reads = _per_task([kept[place] for place in cheap], [rows[place] for place in cheap], tasks)
+    reads = _per_task(
+        [kept[place] for place in cheap],
+        np.repeat([rows[place] for place in cheap], [lots[place].cells for place in cheap]),
+        tasks,
+    )
     fair_rows = sum(rows[place] * lots[place].cells for place in cheap) / tasks
     fair = sum(lot.cell_work * lot.cells for lot in lots) / tasks
     for place in [*cheap, *sorted(set(range(len(lots))) - set(cheap), key=lambda at: -work[at])]:
         if not len(free[place]) or not work[place]:
             continue
+        works = lots[place].works
         if place in cheap:
             takers = _takers(reads, rows[place], len(free[place]), fair_rows)
             reads += np.bincount(takers, minlength=tasks) * rows[place]
-        else:
+        elif works is None:
             takers = _takers(load, work[place], len(free[place]), fair)
-        load += np.bincount(takers, minlength=tasks) * work[place]
+        else:
+            takers = _takers_of_unequal(load, works[free[place]], fair)
+        own = np.full(len(takers), work[place]) if works is None else works[free[place]]
+        load += np.bincount(takers, own, tasks)
         filled[place].flat[free[place]] = takers
     return filled, load
 
 
 def _relieved(lots: Sequence[Lot], kept: Sequence[Owners], light: float, tasks: int) -> list[Owners]:
     """The owners without the cells that make a task's work exceed the mean."""
-    load = _per_task(kept, [lot.cell_work for lot in lots], tasks)
+    work = _works(lots)
+    load = _per_task(kept, work, tasks)
     mean = (light + sum(lot.cell_work * lot.cells for lot in lots)) / tasks
     sizes = [owners.size for owners in kept]
     every = np.concatenate([owners.reshape(-1) for owners in kept]) if lots else np.zeros(0, np.int64)
-    work = np.repeat([lot.cell_work for lot in lots], sizes)
     worth = np.repeat([lot.cell_rows / lot.cell_work if lot.cell_work else math.inf for lot in lots], sizes)
     over = np.append(load - mean, 0.0)[every]
     freed = np.flatnonzero((over > 0) & (work > 0))
@@ -211,15 +235,21 @@ def _cheap(lots: Sequence[Lot]) -> list[int]:
     return sorted(cheap, key=lambda place: -lots[place].cell_rows)
 
 
-def _per_task(owners: Sequence[Owners], amounts: Sequence[float], tasks: int) -> Load:
+def _works(lots: Sequence[Lot]) -> Load:
+    """The work of every cell of all lots."""
+    if all(lot.works is None for lot in lots):
+        return np.repeat([lot.cell_work for lot in lots], [lot.cells for lot in lots])
+    return np.concatenate([lot.work_of_cells for lot in lots])
+
+
+def _per_task(owners: Sequence[Owners], amounts: Load, tasks: int) -> Load:
     """The amount of each cell that has an owner, added up by task."""
     if not owners:
         return np.zeros(tasks)
     every = np.concatenate([one.reshape(-1) for one in owners])
-    amount = np.repeat(amounts, [one.size for one in owners])
     owned = every != NOBODY
     # Of no cells at all it would count integers.
-    return np.bincount(every[owned], amount[owned], tasks).astype(np.float64)
+    return np.bincount(every[owned], amounts[owned], tasks).astype(np.float64)
 
 
 def _takers(load: Load, work: float, cells: int, fair: float) -> Owners:
@@ -236,6 +266,24 @@ def _takers(load: Load, work: float, cells: int, fair: float) -> Owners:
         late.append(int(load.argmin()))
         load[late[-1]] += work
     return np.concatenate([takers, late])
+
+
+def _takers_of_unequal(load: Load, works: Load, fair: float) -> Owners:
+    """The same for cells of unequal work."""
+    load, reached = load.copy(), np.cumsum(works)
+    takers = np.full(len(works), NOBODY)
+    first, taken = 0, 0.0
+    for task in np.argsort(load, kind="stable").tolist():
+        # Up to the cell that would be above its share by more than a half.
+        end = int(np.searchsorted(reached - works / 2, taken + fair - load[task], side="right"))
+        if end > first:
+            takers[first:end] = task
+            load[task] += reached[end - 1] - taken
+            first, taken = end, float(reached[end - 1])
+    for cell in range(first, len(works)):
+        takers[cell] = load.argmin()
+        load[takers[cell]] += works[cell]
+    return takers
 
 
 def _room(load: Load, light: float) -> Load:
@@ -265,17 +313,40 @@ def _cut(light: Profile, room: Load) -> tuple[KeyRange, ...]:
     return ranges_between(itertools.accumulate(bounds, max))
 
 
+def _eased(light: Profile, load: Load, ranges: Sequence[KeyRange]) -> tuple[KeyRange, ...]:
+    """The ranges, with their bounds shifted so that no task has much more than the mean, if the light work allows."""
+    reached = np.concatenate([[0.0], np.cumsum(light.work)])
+    most = np.maximum(
+        _room(load, light.total), EASED * (load.sum() + light.total) / len(load) - load
+    ).tolist()
+    ends = np.array([min(range_.high, KEY_SPACE - 1) for range_ in ranges[:-1]], np.uint64)
+    had = [0.0, *reached[np.searchsorted(light.keys, ends)].tolist(), light.total]
+    wanted = list(had)
+    # From the left, what is too much goes on to the next range. From the right, what is then too much goes back.
+    for task in range(len(ranges) - 1):
+        wanted[task + 1] = min(wanted[task + 1], wanted[task] + most[task])
+    for task in range(len(ranges) - 1, 0, -1):
+        wanted[task] = max(wanted[task], wanted[task + 1] - most[task])
+    places = np.searchsorted(reached[1:] - light.work / 2, wanted[1:-1]).tolist()
+    bounds = [
+        range_.high if now == before else int(light.keys[place]) if place < len(light.keys) else KEY_SPACE
+        for range_, before, now, place in zip(ranges, had[1:], wanted[1:], places, strict=False)
+    ]
+    return ranges_between(itertools.accumulate(bounds, max))
+
+
 def moved_rows(
     lots: Sequence[Lot],
     after: Allotment,
-    heavy_before: Mapping[int, HeavyKey],
+    had: Sequence[Owners],
     ranges_before: Sequence[KeyRange],
     light_rows: int,
     most: float = math.inf,
 ) -> list[int] | None:
     """Rows that some task reads and did not read before: for each lot, and last for all light keys together.
 
-    Light keys are assumed even, because order keys are mixed. None if all together are `most` or more.
+    `had` are the owners before, of a light key a single one. Light keys are assumed even, because order keys are mixed.
+    None if all together are `most` or more.
     """
     gained = sum(
         (new.high - new.low) - max(0, min(new.high, old.high) - max(new.low, old.low))
@@ -283,19 +354,16 @@ def moved_rows(
     )
     light = light_rows * gained // KEY_SPACE
     together = light
-    tasks = task_of(np.array([lot.key for lot in lots], np.uint64), ranges_before).tolist()
     moved = [0] * len(lots)
     # The largest first, to know early if they are too many.
     for place in sorted(range(len(lots)), key=lambda at: -sum(lots[at].old_rows)):
         if together >= most:
             return None
-        lot, owners = lots[place], after.owners[place]
-        known = heavy_before.get(lot.key)
-        had = np.full((1,) * owners.ndim, tasks[place]) if known is None else known.owners
-        if not np.array_equal(had, owners):
+        before, owners = had[place], after.owners[place]
+        if before.shape != owners.shape or (before != owners).any():
             moved[place] = sum(
-                _anew(had, owners, axis, rows, len(after.ranges))
-                for axis, rows in enumerate(lot.old_rows)
+                _anew(before, owners, axis, rows, len(after.ranges))
+                for axis, rows in enumerate(lots[place].old_rows)
                 if rows
             )
             together += moved[place]

@@ -12,6 +12,7 @@ in one pass: a search in each of hundreds of them would cost more.
 
 from __future__ import annotations
 
+import functools
 import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -31,7 +32,7 @@ ROWS_PER_SEARCH = 8
 
 # Keys of the sample that are looked up, of each input: so many of those drawn several times for each task, the most
 # frequent ones, and so many of the rest. A look-up waits for memory, some 0.1 microseconds in each run.
-FREQUENT_LOOKED_UP, OTHERS_LOOKED_UP = 8, 128
+FREQUENT_LOOKED_UP, OTHERS_LOOKED_UP = 32, 256
 
 # The key space is cut into at least this many stretches for each task: a range of light keys is then cut to within 3 %.
 STRETCHES_PER_TASK = 32
@@ -318,12 +319,63 @@ def _add_rows(counts: Counts, keys: Keys, run: Run, keys_of: KeysOf) -> None:
 
 def _tally(rows: Keys, keys: Keys) -> Counts:
     """How many of the rows have each key. Rows need no order."""
+    return np.bincount(_found(rows, keys)[1], minlength=len(keys))
+
+
+def _found(rows: Keys, keys: Keys) -> tuple[Counts, Counts]:
+    """The positions of the rows that have one of the keys, and which key."""
     # Order keys are mixed, so a table by their first bits tells most others apart.
     bits = (ROWS_PER_SEARCH * len(keys)).bit_length()
     shift = np.uint64(64 - bits)
     near = np.zeros(1 << bits, np.bool_)
     near[(keys >> shift).view(np.int64)] = True
-    rows = rows[near[(rows >> shift).view(np.int64)]]
-    at = np.searchsorted(keys, rows)
+    places = np.flatnonzero(near[(rows >> shift).view(np.int64)])
+    at = np.searchsorted(keys, rows[places])
     at[at == len(keys)] = 0
-    return np.bincount(at[keys[at] == rows], minlength=len(keys))
+    same = keys[at] == rows[places]
+    return places[same], at[same]
+
+
+def count_by_run(runs: Sequence[Run], keys: Keys, keys_of: KeysOf) -> Counts:
+    """The rows of each key in each run: a line for each run."""
+    counts = np.zeros((len(runs), len(keys)), np.int64)
+    small = np.array([run.rows <= ROWS_PER_SEARCH * len(keys) for run in runs], np.bool_)
+    for place in np.flatnonzero(~small).tolist():
+        _add_rows(counts[place], keys, runs[place], keys_of)
+    numbers = np.flatnonzero(small)
+    if len(numbers):
+        stored = [keys_of(runs[number]) for number in numbers.tolist()]
+        places, at = _found(np.concatenate(stored), keys)
+        run = np.searchsorted(np.cumsum([len(rows) for rows in stored]), places, side="right")
+        np.add.at(counts, (numbers[run], at), 1)
+    return counts
+
+
+def rows_of_parts(counts: Counts, turns: Keys, of: int) -> Counts:
+    """The rows in each of `of` parts, a power of two, of a key with so many rows in each run, all runs together.
+
+    `turns` are the checksums of the runs, by which `RowPart` rotates the cut.
+    """
+    turn = (
+        (turns >> np.uint64(65 - of.bit_length())).view(np.int64)
+        if of > 1
+        else np.zeros(len(turns), np.int64)
+    )
+    cuts = (counts[:, None] * np.arange(of + 1) + turn[:, None]) // of
+    rows: Counts = np.diff(cuts, axis=1).sum(axis=0)
+    return rows
+
+
+def work_of_cells(old: Sequence[Counts], new: Sequence[Counts]) -> Work:
+    """The work of every cell, the last axis running fastest, from the rows of each part of each input."""
+    whole = [a + b for a, b in zip(old, new, strict=True)]
+    every, before = (
+        functools.reduce(np.multiply.outer, [one.astype(np.float64) for one in side]) for side in (whole, old)
+    )
+    probed = functools.reduce(np.add.outer, new)
+    work: Work = (every - before + probed).reshape(-1)
+    return work
+
+
+def turns_of(runs: Sequence[Run]) -> Keys:
+    return np.array([int(run.checksum or "0", 16) for run in runs], np.uint64)

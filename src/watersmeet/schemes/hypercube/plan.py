@@ -61,9 +61,13 @@ from watersmeet.schemes.hypercube.census import (
     Stored,
     add_up,
     among,
+    count_by_run,
     count_keys,
     draw_rows,
+    rows_of_parts,
     sample_work,
+    turns_of,
+    work_of_cells,
 )
 from watersmeet.schemes.hypercube.facts import (
     LIGHT,
@@ -104,15 +108,19 @@ COUNTED_PER_WORKER = 4
 SUSPECTED = 0.5
 
 # Rows of each input that are drawn for each task, to estimate the light work and to find hot keys. A worker's share of
-# the rows is eight of them. Eight times as many made no difference to the balance on 48 tasks: the large keys are
-# counted, and the rest is alike.
-SAMPLES_PER_TASK = 64
+# the rows is 32 of them. With half as many, 48 tasks had busiest / mean up to 1.27 under Zipf 0.5, with these 1.2.
+SAMPLES_PER_TASK = 256
+# The same of older rows, which only have to show keys with a worker's share.
+OLD_SAMPLES_PER_WORKER = 16
 # Where there are few tasks: half a millisecond of look-ups.
 LEAST_SAMPLES = 4096
 
+# The work of each cell is counted if they may differ by more than this part of the mean.
+UNEVEN = 0.03
+
 # What a change must save the busiest task at least, as a share of a task's mean work. For sampled work: less may be
 # the sample's error.
-SAMPLED_GAIN = 0.1
+SAMPLED_GAIN = 0.03
 # For counted work: a share for each task, and a maximum. The more tasks there are, the more rows a change moves. With a
 # hundredth on 48 tasks up to fourteen rows moved for each that arrived, with this up to six.
 SURE_GAIN_BY_TASK, SURE_GAIN = 0.005, 0.05
@@ -325,7 +333,7 @@ def plan_cube(
     ]
     # Unless no key can have a worker's share of the rows without being listed.
     if sum(one.most_hidden for one in seen) * workers > all_rows:
-        suspects.append(_frequent_before(runs, samples, SUSPECTED * all_rows / workers, keys_of))
+        suspects.append(_frequent_before(runs, workers, SUSPECTED * all_rows / workers, keys_of))
     counts = count_keys(runs, np.unique(np.concatenate(suspects)), keys_of)
     sampled = sample.without(counts)
     work = counts.probed + counts.emitted
@@ -335,12 +343,13 @@ def plan_cube(
     mask = is_heavy(share, workers, among(counts.keys, np.sort(suspects[2])))
     light = _put_together(sampled, Profile(counts.keys[~mask], work[~mask]))
     lots = _lots(counts.where(mask), were_heavy, tasks, float(work[mask].sum()) / whole, all_rows)
+    lots = _with_unequal_cells(lots, runs, keys_of)
     released = _released(counts.where(~mask), were_heavy)
     light_old = sum(one.old_rows for one in runs) - sum(sum(lot.old_rows) for lot in (*lots, *released))
     sure = min(SURE_GAIN, SURE_GAIN_BY_TASK * tasks)
     doubt = (SAMPLED_GAIN * sampled.total + sure * float(work.sum())) / tasks
     had = ranges or even_ranges(tasks)
-    chosen, moved = _best(lots, released, were_heavy, light, had, light_old, doubt)
+    chosen, moved = _best(lots, released, were_heavy, light, had, light_old, doubt, 1 + sure)
     heavy = _heavy_keys(lots, chosen.owners, were_heavy, seen)
     changes = _changes(heavy, released, were_heavy, moved, batch)
     changed = heavy_shapes(heavy) != heavy_shapes(known.heavy) or chosen.ranges != had
@@ -368,9 +377,9 @@ def _listed(seen: Sequence[Frequent], most: int) -> Keys:
     return keys[np.argsort(-upper, kind="stable")[:most]]
 
 
-def _frequent_before(runs: Sequence[Stored], samples: int, rows: float, keys_of: KeysOf) -> Keys:
+def _frequent_before(runs: Sequence[Stored], workers: int, rows: float, keys_of: KeysOf) -> Keys:
     """The keys with about as many rows in earlier batches, from a sample of these rows."""
-    drawn = [draw_rows(one.old, samples, keys_of) for one in runs]
+    drawn = [draw_rows(one.old, OLD_SAMPLES_PER_WORKER * workers, keys_of) for one in runs]
     keys, found = add_up(
         [keys for keys, _, _ in drawn], [(hits * weight).astype(np.float64) for _, hits, weight in drawn]
     )
@@ -398,8 +407,7 @@ def _lots(
     idle = np.array([one is not None for one in known], np.bool_) & (probed == 0)
     # By all workers where idle: the light work of this batch says nothing about the batch that brings the key.
     cells = np.where(idle, workers * output / output.sum(), max(1, round(workers * heavy_share)) * share)
-    # At least as many tasks as its rows would fill: a key without partners has no output.
-    cells = np.maximum(cells, tasks * heavy.total.sum(axis=0) / all_rows)
+    cells = np.maximum(cells, least_cells(heavy.total.sum(axis=0), all_rows, tasks))
     lots = []
     for place, (key, sides, total, old, new) in enumerate(
         zip(*(each.T.tolist() for each in (heavy.keys, rows, heavy.total, heavy.old, heavy.new)), strict=True)
@@ -411,8 +419,53 @@ def _lots(
         else:
             shape = (idle_shape if idle[place] else next_shape)(before.shape, wanted)
         cell_work = float(emitted[place]) / math.prod(shape) + _rows_of_cell(new, shape)
-        lots.append(Lot(key, shape, cell_work, tuple(old), _rows_of_cell(total, shape)))
+        lots.append(Lot(key, shape, cell_work, tuple(old), _rows_of_cell(total, shape), rows=tuple(total)))
     return lots
+
+
+def _with_unequal_cells(lots: Sequence[Lot], runs: Sequence[Stored], keys_of: KeysOf) -> list[Lot]:
+    """Count the work of each cell where cells may differ much.
+
+    Every run is cut by itself, at whole rows. With a row or two of a key in each of many runs, parts differ by the root
+    of their rows.
+    """
+    uneven = [lot for lot in lots if lot.cell_work and _unevenness(lot, runs) > UNEVEN]
+    if not uneven:
+        return list(lots)
+    keys = np.array([lot.key for lot in uneven], np.uint64)
+    counted = [
+        [(count_by_run(each, keys, keys_of), turns_of(each)) for each in (one.old, one.new)] for one in runs
+    ]
+    found = {}
+    for place, lot in enumerate(uneven):
+        old, new = (
+            [
+                rows_of_parts(sides[age][0][:, place], sides[age][1], of)
+                for sides, of in zip(counted, lot.shape, strict=True)
+            ]
+            for age in (0, 1)
+        )
+        found[lot.key] = replace(lot, works=work_of_cells(old, new))
+    return [found.get(lot.key, lot) for lot in lots]
+
+
+def _unevenness(lot: Lot, runs: Sequence[Stored]) -> float:
+    """The most that cells may differ by, as a share of their rows: half a row in each run, about."""
+    return sum(
+        math.sqrt(len(one.old) + len(one.new)) / 2 * of / max(1, rows)
+        for one, of, rows in zip(runs, lot.shape, lot.rows, strict=True)
+        if of > 1
+    )
+
+
+def least_cells(rows: npt.NDArray[np.int64], all_rows: int, tasks: int) -> npt.NDArray[np.float64]:
+    """At least as many cells as tasks that a key's rows would fill: a key without partners has no output.
+
+    >>> least_cells(np.array([50, 5]), 100, 8).tolist()
+    [4.0, 0.4]
+    """
+    cells: npt.NDArray[np.float64] = rows * tasks / all_rows
+    return cells
 
 
 def _rows_of_cell(rows: Sequence[int], shape: Shape) -> float:
@@ -437,28 +490,44 @@ def _best(
     ranges: Sequence[KeyRange],
     light_old: int,
     doubt: float,
+    enough: float = 1.0,
 ) -> tuple[Allotment, list[int]]:
-    """Keep all, cut only the ranges, relieve busy tasks, or allot all afresh: the cheapest, with the rows it moves.
+    """Keep all, relieve busy tasks, cut the ranges, or allot all afresh: the cheapest, with the rows it moves.
 
-    A change must be better by more than the `doubt`.
+    A change must be better by more than the `doubt`. None is sought if the best so far costs at most `enough` times the
+    mean and the doubt: no allotment has less than the mean on its busiest task.
     """
     tasks = len(ranges)
+    every = [*lots, *released]
+    light_tasks = task_of(np.array([lot.key for lot in every], np.uint64), ranges).tolist()
+    had = [
+        were_heavy[lot.key].owners if lot.key in were_heavy else np.full((1,) * len(lot.shape), task)
+        for lot, task in zip(every, light_tasks, strict=True)
+    ]
     kept = [
-        inherited(were_heavy[lot.key], lot.shape, tasks) if lot.key in were_heavy else _as_light(lot, ranges)
-        for lot in lots
+        inherited(were_heavy[lot.key], lot.shape, tasks) if lot.key in were_heavy else _as_light(lot, task)
+        for lot, task in zip(lots, light_tasks, strict=False)
     ]
 
     def moved(option: Allotment, most: float) -> list[int] | None:
-        return _moved(lots, released, option, were_heavy, ranges, light_old, most)
+        keys = np.array([lot.key for lot in released], np.uint64)
+        owners = [
+            np.full(lot.shape, task) for lot, task in zip(released, task_of(keys, option.ranges), strict=True)
+        ]
+        after = replace(option, owners=(*option.owners, *owners))
+        return moved_rows(every, after, had, ranges, light_old, most)
 
     best = allot_sticky(lots, kept, light, tuple(ranges))
     moves = moved(best, math.inf) or []
     cost = best.busiest + sum(moves) / PAYBACK_BATCHES
-    for allot in (allot_rest, allot_relieved, allot_anew):
-        # No allotment is better than the mean.
-        if float(best.load.mean()) + doubt >= cost:
+    for option_of in (
+        lambda: allot_relieved(lots, kept, light, ranges),
+        lambda: allot_rest(lots, kept, light, tasks),
+        lambda: allot_anew(lots, kept, light, tasks),
+    ):
+        if cost <= enough * float(best.load.mean()) + doubt:
             break
-        option = allot(lots, kept, light, tasks)
+        option = option_of()
         gain = cost - doubt - option.busiest
         rows = moved(option, gain * PAYBACK_BATCHES) if gain > 0 else None
         if rows is not None:
@@ -466,27 +535,10 @@ def _best(
     return best, moves[:-1]
 
 
-def _moved(
-    lots: Sequence[Lot],
-    released: Sequence[Lot],
-    option: Allotment,
-    were_heavy: Mapping[int, HeavyKey],
-    ranges: Sequence[KeyRange],
-    light_old: int,
-    most: float,
-) -> list[int] | None:
-    keys = np.array([lot.key for lot in released], np.uint64)
-    owners = [
-        np.full(lot.shape, task) for lot, task in zip(released, task_of(keys, option.ranges), strict=True)
-    ]
-    after = replace(option, owners=(*option.owners, *owners))
-    return moved_rows([*lots, *released], after, were_heavy, ranges, light_old, most)
-
-
-def _as_light(lot: Lot, ranges: Sequence[KeyRange]) -> Owners:
+def _as_light(lot: Lot, task: int) -> Owners:
     """The cells of a key that was light before: its first cell stays with the task that had it."""
     owners = np.full(lot.shape, NOBODY)
-    owners.flat[0] = task_of(np.array([lot.key], np.uint64), ranges)[0]
+    owners.flat[0] = task
     return owners
 
 
