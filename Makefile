@@ -40,8 +40,8 @@ chaos: ## Kills, flipped bits, races, power losses and failing disks on the loca
 	@$(RUN_PLAIN) python -m tests.chaos $(ARGS)
 
 .PHONY: bench
-bench: ## The benchmarks: many tasks and runs, balance; against Spark equality, band and skewed joins, and tables (three hours)
-	@failed=; for suite in many equality band skew tables; do \
+bench: ## The benchmarks: many tasks and runs, balance; against Spark equality, band and skewed joins, tables, and many inputs (four hours)
+	@failed=; for suite in many equality band skew tables graph; do \
 		$(RUN) python -m bench $$suite $(ARGS) || failed="$$failed $$suite"; done; \
 	$(RUN_PLAIN) python -m bench balance || failed="$$failed balance"; \
 	[ -z "$$failed" ] || { echo "a demand is not met:$$failed"; exit 1; }

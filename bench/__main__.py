@@ -18,7 +18,7 @@ from bench.jobs import BALANCE, PAGES, VERIFY, Job, Terms, run_jobs
 from bench.many import many
 from bench.report import Finding, Results, markdown, print_findings, replace_section
 from bench.similar import similar
-from bench.suites import BAND, EQUALITY, SKEW, SUITES, TABLES, Suite
+from bench.suites import BAND, EQUALITY, GRAPH, SKEW, SUITES, TABLES, Suite
 from bench.versions import versions
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -83,7 +83,7 @@ def add_command(suite: Suite, about: str) -> None:
         date: Date = None,
     ) -> None:
         wanted = Wanted(only, competitor, repeat, quick, resume, label, date)
-        run_suite(suite, wanted, Terms(patience, retry_noisy, tuple(conf or ()), warm))
+        run_suite(suite, wanted, Terms(patience, retry_noisy, (*suite.settings, *(conf or ())), warm))
 
     app.command(suite.name, help=f"{about}\n\n{_ABOUT_ALL}")(run)
 
@@ -109,6 +109,11 @@ add_command(
     TABLES,
     "A stream against a table too large to broadcast: ours by three strategies and Spark's stream-static join, and "
     "which pages are read. About 40 minutes with --repeat 1.",
+)
+
+add_command(
+    GRAPH,
+    "Joins of three to ten inputs: ours, a chain of our joins and a chain of Spark's. About an hour with --repeat 1.",
 )
 
 

@@ -17,6 +17,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from bench.graphs import GraphWorkload, input_files
 from bench.workloads import AnyWorkload, TableWorkload, Workload
 from papers.shared.zipf import rank_shares
 
@@ -27,7 +28,7 @@ FIRST_MTIME = 1_700_000_000
 SIDES = {"l": "x", "r": "y"}
 
 # The Spark schema of each stream, so that no source has to infer it.
-SCHEMAS = {side: f"k bigint, id bigint, {value} double" for side, value in SIDES.items()} | {
+_SCHEMAS = {side: f"k bigint, id bigint, {value} double" for side, value in SIDES.items()} | {
     "s": "sale bigint, product bigint, qty bigint"
 }
 
@@ -49,7 +50,9 @@ def input_dir(workload: AnyWorkload) -> Path:
         # Written beside and renamed, so that an interrupted generation is never taken for data.
         draft = home.with_name(home.name + f".{os.getpid()}.tmp")
         shutil.rmtree(draft, ignore_errors=True)
-        if isinstance(workload, TableWorkload):
+        if isinstance(workload, GraphWorkload):
+            input_files(workload, draft, _write_batch)
+        elif isinstance(workload, TableWorkload):
             _write_sales(workload, draft)
             _write_products(workload, draft)
         else:
@@ -59,11 +62,17 @@ def input_dir(workload: AnyWorkload) -> Path:
     return home
 
 
+def schema_of(workload: AnyWorkload, stream: str) -> str:
+    return workload.schema(stream) if isinstance(workload, GraphWorkload) else _SCHEMAS[stream]
+
+
 def stream_file(home: Path, stream: str, batch: int) -> Path:
     return home / stream / f"part-{batch:05d}.parquet"
 
 
 def _facts(workload: AnyWorkload) -> str:
+    if isinstance(workload, GraphWorkload):
+        return f"{workload.facts()},{GENERATOR_VERSION}"
     if isinstance(workload, TableWorkload):
         sizes = (workload.rows, workload.table_rows, workload.batches, workload.seed)
         return ",".join(map(str, (*sizes, workload.alpha, workload.by_id, GENERATOR_VERSION)))

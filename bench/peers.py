@@ -1,4 +1,4 @@
-"""The competitors: each builds one streaming DataFrame from the same inputs, two streams or a stream and a table.
+"""The competitors: each builds one streaming DataFrame from the same inputs: streams, or a stream and a table.
 
 What differs between them is only what is in this file. Session settings, sources, trigger, sink
 and checkpoint directory's disk come from `run.py` and are the same for all. What a competitor does before its
@@ -17,8 +17,9 @@ import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from bench.data import SCHEMAS
-from bench.report import ADAPTIVE, CACHED, LOOKUPS, SHUFFLED, STATIC, STRATEGIES
+from bench.data import schema_of
+from bench.graphs import GraphWorkload, chained, sided
+from bench.report import ADAPTIVE, CACHED, CHAIN, LOOKUPS, SHUFFLED, SOURCES, SPARK_CHAIN, STATIC, STRATEGIES
 from bench.workloads import CORES, AnyWorkload, TableWorkload, Workload
 
 STATE_PROVIDER = "spark.sql.streaming.stateStore.providerClass"
@@ -31,7 +32,7 @@ AS_SHIPPED = {"spark.sql.adaptive.streaming.stateless.enabled": "true"}
 JOIN = "j"
 
 
-W = TypeVar("W", Workload, TableWorkload)
+W = TypeVar("W", Workload, TableWorkload, GraphWorkload)
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +46,7 @@ class Inputs(Generic[W]):
 
     def stream(self, name: str) -> DataFrame:
         """One input as a stream of one file per micro-batch."""
-        reader = self.spark.readStream.schema(SCHEMAS[name]).option("maxFilesPerTrigger", 1)
+        reader = self.spark.readStream.schema(schema_of(self.workload, name)).option("maxFilesPerTrigger", 1)
         return reader.parquet(self.path(name))
 
     def whole(self, name: str) -> DataFrame:
@@ -163,8 +164,44 @@ def floor(given: Inputs[Workload]) -> DataFrame:
     return rows.repartition(CORES, "k").mapInArrow(identity, rows.schema)
 
 
+def watersmeet_chained(given: Inputs[GraphWorkload]) -> DataFrame:
+    """A join of a join of a join, all of them ours: every intermediate result is stored."""
+    import watersmeet as wm
+
+    def link(left: DataFrame, right: DataFrame, on: str, step: int) -> DataFrame:
+        columns = [*(f"l.{name}" for name in left.columns), *(f"r.{name}" for name in right.columns)]
+        on = sided(on, left.columns)
+        return wm.join(
+            {"l": left, "r": right},
+            on=on,
+            select=columns,
+            state=str(given.state),
+            name=f"{JOIN}{step}",
+            tasks=CORES,
+        )
+
+    return chained(given.workload, given.stream, link)
+
+
+def spark_chained(given: Inputs[GraphWorkload]) -> DataFrame:
+    """Spark's own join, one after the other."""
+    return _spark_chain(given.workload, given.stream)
+
+
+def _spark_chain(workload: GraphWorkload, source: Callable[[str], DataFrame]) -> DataFrame:
+    return chained(workload, source, lambda left, right, on, _: left.join(right, F.expr(on)))
+
+
+def sources(given: Inputs[GraphWorkload]) -> DataFrame:
+    """Only read all inputs: what Spark needs for so many sources."""
+    streams = [given.stream(name).select("id") for name in given.workload.inputs]
+    return functools.reduce(DataFrame.unionAll, streams)
+
+
 def batch_join(given: Inputs[Any]) -> DataFrame:
     """The truth for verification: Spark's batch join over all files at once."""
+    if isinstance(given.workload, GraphWorkload):
+        return _spark_chain(given.workload, given.whole)
     if isinstance(given.workload, Workload) and given.workload.reach:
         return _batch_band(given)
     return _join(given.workload, *(given.whole(name) for name in given.workload.inputs))
@@ -199,6 +236,11 @@ COMPETITORS = {
             {STATE_PROVIDER: f"{STATE_PACKAGE}.RocksDBStateStoreProvider"},
         ),
         Competitor("floor", floor),
+        Competitor(CHAIN, watersmeet_chained),
+        Competitor(
+            SPARK_CHAIN, spark_chained, {STATE_PROVIDER: f"{STATE_PACKAGE}.HDFSBackedStateStoreProvider"}
+        ),
+        Competitor(SOURCES, sources),
         Competitor("watersmeet-grid", functools.partial(watersmeet_join, strategy="grid")),
         *(
             Competitor(name, functools.partial(watersmeet_join, strategy=strategy))

@@ -28,6 +28,7 @@ STRATEGIES = {HASH: "hash", CUBE: "hypercube", BICLIQUE: "biclique"}
 HYBRID, MESH, INDEX = "watersmeet-hybrid", "watersmeet-mesh", "watersmeet-index"
 STATIC, ADAPTIVE = "spark-static", "spark-static-adaptive"
 SHUFFLED, CACHED = "spark-static-hash", "spark-static-cached"
+CHAIN, SPARK_CHAIN, SOURCES = "watersmeet-chained", "spark-chained", "sources"
 # The strategies of a join with a table.
 LOOKUPS = {HYBRID: "hybrid", MESH: "mesh", INDEX: "index"}
 MB = 1_000_000

@@ -7,11 +7,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from bench import plot, skew, tables
+from bench.graphs import GRAPH_CHECKS, PATH_4, STAR_5, TEN, THREE_2M, THREE_500K, TRIANGLE
 from bench.report import (
     ADAPTIVE,
     BICLIQUE,
     BUCKETS,
     CACHED,
+    CHAIN,
     CUBE,
     DEFAULT,
     FLOOR,
@@ -24,10 +26,13 @@ from bench.report import (
     OURS,
     ROCKSDB,
     SHUFFLED,
+    SOURCES,
+    SPARK_CHAIN,
     STATIC,
     TUNED,
     Finding,
     Results,
+    at_most,
     check_equal,
     growth,
     memory,
@@ -62,6 +67,7 @@ class Suite:
 
     Without Spark, tasks' work is counted on `balanced` workloads and pages read on `paged` ones. Results of `ours` are
     also compared on timed workloads but for `unverified` ones. `rounds` are repetitions that a workload has at least.
+    `settings` of Spark, as KEY=VALUE, hold for every competitor.
     """
 
     name: str
@@ -73,6 +79,7 @@ class Suite:
     paged: dict[str, tuple[str, ...]] = field(default_factory=dict)
     unverified: tuple[str, ...] = ()
     rounds: dict[str, int] = field(default_factory=dict)
+    settings: tuple[str, ...] = ()
     tables: Callable[[Results], Sequence[str]] = lambda results: ()
     draw: Callable[[Results, Sequence[str], Path, str], list[Path]] = plot.draw_batches
 
@@ -173,4 +180,47 @@ TABLES = Suite(
     tables=tables.tables,
 )
 
-SUITES = {suite.name: suite for suite in (EQUALITY, BAND, SKEW, TABLES)}
+
+def _graph_demands(results: Results) -> list[Finding]:
+    return [
+        check_equal(results),
+        times_faster(results, "three-500k", SPARK_CHAIN, 5.0),
+        times_faster(results, "three-2m", SPARK_CHAIN, 8.0),
+        growth(results, "three-2m", 1.2),
+        *(
+            finding
+            for name in ("path-4", "star-5", "triangle")
+            for finding in (
+                times_faster(results, name, SPARK_CHAIN, 5.0),
+                times_faster(results, name, CHAIN, 1.5),
+            )
+        ),
+        at_most(results, "ten", SOURCES, 1.3, OURS, "reading ten sources"),
+    ]
+
+
+_ALL_GRAPHS = (OURS, CHAIN, SPARK_CHAIN)
+
+# Spark's default for local disks forks a shell for every file of a checkpoint: that would hide the joins.
+NO_SHELLS = (
+    "spark.sql.streaming.checkpointFileManagerClass="
+    "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
+)
+
+GRAPH = Suite(
+    "graph",
+    {workload.name: _ALL_GRAPHS for workload in GRAPH_CHECKS},
+    {
+        THREE_500K.name: _ALL_GRAPHS,
+        THREE_2M.name: (OURS, SPARK_CHAIN),
+        PATH_4.name: _ALL_GRAPHS,
+        STAR_5.name: _ALL_GRAPHS,
+        TRIANGLE.name: _ALL_GRAPHS,
+        TEN.name: (OURS, SOURCES),
+    },
+    _graph_demands,
+    unverified=(THREE_2M.name, TEN.name),
+    settings=(NO_SHELLS,),
+)
+
+SUITES = {suite.name: suite for suite in (EQUALITY, BAND, SKEW, TABLES, GRAPH)}

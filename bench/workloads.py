@@ -11,6 +11,7 @@ import math
 from dataclasses import dataclass, replace
 from typing import ClassVar, TypeAlias
 
+from bench.graphs import GRAPHS, GraphWorkload
 from papers.shared.zipf import rank_shares
 
 SEED = 20_260_101
@@ -105,7 +106,7 @@ class TableWorkload:
         return self.rows // self.batches
 
 
-AnyWorkload: TypeAlias = Workload | TableWorkload
+AnyWorkload: TypeAlias = Workload | TableWorkload | GraphWorkload
 
 
 def meeting_share(keys: int, alpha: float) -> float:
@@ -165,12 +166,15 @@ _EVERY: tuple[AnyWorkload, ...] = (
     *(ZIPF_1, ZIPF_1_LARGE, ZIPF_15, ZIPF_2, SKEW_CHECK, ONE_KEY),
     *(*BALANCE.values(), BALANCE_ONE_KEY),
     *(TABLE_4M, TABLE_4M_SORTED, TABLE_SMALL, TABLE_CHECK),
+    *GRAPHS,
 )
 ALL = {workload.name: workload for workload in _EVERY}
 
 
 def quick(workload: AnyWorkload) -> AnyWorkload:
     """The same shape at a tenth of the rows: shows that the harness works, proves no demand."""
+    if isinstance(workload, GraphWorkload):
+        return workload.quick()
     if isinstance(workload, TableWorkload):
         return replace(
             workload,
