@@ -210,22 +210,30 @@ def _partners(
     """
     width = np.append(np.diff(firsts).astype(np.float64), 0.0)
     density = [np.append(np.diff(reached), 0) / np.maximum(width, 1.0) for reached in begun]
-    counted = met[0] + met[1]
-    taken = usual & (counted <= MOST_TELLING) & (width > 0)
-    places = np.arange(len(firsts))
-    low, high = np.maximum(places - AVERAGED_GRAINS, 0), np.minimum(places + AVERAGED_GRAINS + 1, len(firsts))
-    found, explained = (
-        reached[high] - reached[low]
-        for reached in (
-            np.concatenate([[0.0], np.cumsum(np.where(taken, part, 0.0))])
-            for part in (counted, density[0] + density[1])
-        )
-    )
-    reach = found / np.where(explained > 0, explained, 1.0)
-    both = reach * (density[0] + density[1])
-    smooth = taken & (width > WIDE * reach) & (explained > 0) & (both <= MOST_TELLING / 2)
+    counted = (met[0] + met[1]).astype(np.float64)
+    smooth = usual & (counted <= MOST_TELLING) & (width > 0)
+    reach = np.zeros(len(firsts))
+    # Twice: how far the band reaches where rows are far apart must not follow from rows that are close to each other.
+    for _ in range(2):
+        if not smooth.any():
+            break
+        # Between two rows that happen to be close the density says little.
+        weight = np.where(smooth, np.minimum(width, np.median(width[smooth])), 0.0)
+        found, likely = _around(counted * weight), _around((density[0] + density[1]) * weight)
+        reach = found / np.where(likely > 0, likely, np.inf)
+        smooth &= width > WIDE * reach
+    smooth &= (reach > 0) & (reach * (density[0] + density[1]) <= MOST_TELLING / 2)
     new, old = (_likely(reach * part, one, smooth) for part, one in zip(density, met, strict=True))
     return new, old
+
+
+def _around(amounts: Work) -> Work:
+    """For each grain the sum over the grains on both sides of it."""
+    reached = np.concatenate([[0.0], np.cumsum(amounts)])
+    places = np.arange(len(amounts))
+    high = np.minimum(places + AVERAGED_GRAINS + 1, len(amounts))
+    total: Work = reached[high] - reached[np.maximum(places - AVERAGED_GRAINS, 0)]
+    return total
 
 
 def _likely(likely: Work, counted: Counts, smooth: Mask) -> Work:
