@@ -306,6 +306,8 @@ def test_a_range_plan_shows_how_many_values_are_hot():
     assert shown.summary == "range: 2 hot values shared by 2 tasks, planned balance 1.30 (busiest / mean)"
     one = Range.show(replace(SHARED, shared=SHARED.shared[:1]), ("l", "r"))
     assert one.summary.startswith("range: 1 hot value shared by 2 tasks")
+    void = SharedRange(KeyRange(40, 50), 1, 1, (Box(0, 0, 1, 0, 1),))
+    assert Range.show(replace(SHARED, shared=(void,)), ("l", "r")).summary.startswith("range: no hot values,")
 
 
 @pytest.mark.parametrize(

@@ -24,7 +24,7 @@ from __future__ import annotations
 import bisect
 import itertools
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -153,9 +153,13 @@ def cut_grains(
     bounds = _bounds(line, tasks)
     loads = [line.load(*pair) for pair in itertools.pairwise([(0, 0.0), *bounds, (len(grains), 0.0)])]
     edges = [*grains.edges.tolist(), KEY_SPACE]
+    shared = [
+        *_shared(line, bounds, edges, left, right, facing, keys_of),
+        *_voids(np.flatnonzero(grains.void).tolist(), bounds, edges),
+    ]
     return RangePlan(
         ranges_between(edges[place] for place, _ in bounds),
-        _shared(line, bounds, edges, left, right, facing, keys_of),
+        tuple(sorted(shared, key=lambda one: one.range.low)),
         load=round(max(loads)),
         mean=round(sum(loads) / tasks),
     )
@@ -310,6 +314,14 @@ def _shared(
         )
         found.append(SharedRange(ranges[at[0]], PARTS, parts, tuple(boxes)))
     return tuple(found)
+
+
+def _voids(places: Sequence[int], bounds: Sequence[Bound], edges: Sequence[int]) -> Iterator[SharedRange]:
+    """The voids, each as a share of its own, of the task whose stretch it lies in."""
+    ends = [place for place, _ in bounds]
+    for place in places:
+        task = bisect.bisect_right(ends, place)
+        yield SharedRange(KeyRange(edges[place], edges[place + 1]), 1, 1, (Box(task, 0, 1, 0, 1),))
 
 
 def boxes_between(task: int, begin: int, end: int) -> list[Box]:

@@ -3,6 +3,9 @@
 The pairs of a shared range are a rectangle: its left rows one way, the right rows that face it the other way. Both are
 cut by their position in each run (`RowPart`), and each box of the rectangle belongs to one task. So a pair is in one
 box, whatever values its rows have, and no file is rewritten.
+
+A range that has one box is a void (voids.py): one input has no rows there. So it costs nothing, as long as it is not
+joined with its neighbours.
 """
 
 from __future__ import annotations
@@ -30,7 +33,7 @@ class Box:
 
 @dataclass(frozen=True, slots=True)
 class SharedRange:
-    """Left keys with too much work for one task: mostly one hot value.
+    """Left keys with too much work for one task, mostly one hot value, or a void.
 
     Its left rows are cut into `left_parts`, the right rows that face it into `right_parts`.
     """
@@ -39,6 +42,10 @@ class SharedRange:
     left_parts: int
     right_parts: int
     boxes: tuple[Box, ...]
+
+    @property
+    def is_void(self) -> bool:
+        return len(self.boxes) == 1
 
 
 @dataclass(frozen=True, slots=True)

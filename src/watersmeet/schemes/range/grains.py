@@ -2,7 +2,8 @@
 
 Grains begin at sampled left rows, so each has about as many rows. A value that is sampled twice has a grain of its own.
 Right rows matter as much: a left value with few rows may face a hot right one. So grains also begin and end where a
-right value that is sampled twice begins and ceases to be a partner.
+right value that is sampled twice begins and ceases to be a partner, and around stretches without left rows that many
+right rows face.
 
 Counts are exact, because runs are sorted: the left rows of each grain, and the right rows that face its first left row.
 All left rows of a grain are assumed to have as many partners as the first one. For a grain of one value that is true.
@@ -44,6 +45,10 @@ MOST_TELLING = 128
 AVERAGED_GRAINS = 256
 # A grain is wide if its keys reach so many times as far as the band.
 WIDE = 4.0
+
+# Where one input has no rows, fewer rows of the other one are not set aside (voids.py): reading the shares around them
+# costs about as much as to look them up.
+LEAST_VOID_ROWS = 64
 
 # Multiples of the golden ratio are spread most evenly between two integers.
 _GOLDEN = (5**0.5 - 1) / 2
@@ -98,6 +103,15 @@ class Held:
             found[inside] = np.minimum(found[inside], stack[at[inside]])
         return found
 
+    def behind_previous(self, keys: Keys) -> Keys:
+        """For each key the one after the largest that is held and smaller; the first of all if there is none."""
+        found = np.zeros(len(keys), np.uint64)
+        for stack in self.stacks:
+            at = np.searchsorted(stack, keys)
+            inside = at > 0
+            found[inside] = np.maximum(found[inside], stack[at[inside] - 1] + _ONE)
+        return found
+
     def sample(self, count: int) -> Keys:
         """At most `count` keys, ascending: one from each of as many stretches of equal length, over all stacks.
 
@@ -124,7 +138,9 @@ class Grains:
 
     A fresh left row costs `per_new`: itself and its pairs. A stored one costs `per_old`: its pairs with fresh right
     rows. A task that joins grains i to j looks up the fresh right rows from `reads_from[i]` up to `reads_to[j]`. Grains
-    are `hot` if they hold a left value that was sampled twice, or face such a right one.
+    are `hot` if they hold a left value that was sampled twice, or face such a right one. A grain `faces` nothing if no
+    right row, fresh or stored, can be a partner of any of its keys. A `void` is not joined with its neighbours
+    (voids.py).
     """
 
     edges: Keys
@@ -135,6 +151,8 @@ class Grains:
     reads_from: Counts
     reads_to: Counts
     hot: Mask
+    faces: Mask
+    void: Mask
 
     def __len__(self) -> int:
         return len(self.edges)
@@ -182,15 +200,21 @@ def count_grains(left: Side, right: Side, facing: Facing, keys_of: KeysOf, tasks
     )
     usual = (new + old > 0) & ~hot
     per_old, per_more = _partners(firsts, (met_new, met_old), (begun_new, begun_old), usual)
+    begin, end = facing.right_of(edges)[0], facing.right_of(_ends(edges))[1]
+    reads_from, reads_to = right_new.below(begin), right_new.up_to(end)
+    faces = reads_to > reads_from
+    faces[~faces] = right_old.from_to(begin[~faces], end[~faces]) > 0
     found = Grains(
         edges,
         new,
         old,
         per_new=1 + per_old + per_more,
         per_old=per_old,
-        reads_from=right_new.below(facing.right_of(edges)[0]),
-        reads_to=right_new.up_to(facing.right_of(_ends(edges))[1]),
+        reads_from=reads_from,
+        reads_to=reads_to,
         hot=hot | faces_hot,
+        faces=faces,
+        void=np.zeros(len(edges), np.bool_),
     )
     return _without_empty(found, right_old, facing)
 
@@ -249,20 +273,39 @@ def _edges(
 
     The first key may be behind the end of the grain if it has no row.
     """
-    drawn = [held.sample(samples) for held in left]
+    drawn, others = ([held.sample(samples) for held in side] for side in (left, right))
     hot = np.concatenate([_repeated(keys) for keys in drawn])
-    first, last = facing.left_of(
-        np.unique(np.concatenate([_repeated(held.sample(samples)) for held in right]))
-    )
+    first, last = facing.left_of(np.unique(np.concatenate([_repeated(keys) for keys in others])))
     lowest = np.array([min(int(stack[0]) for stack in everything.stacks)], np.uint64)
     rows = np.concatenate([lowest, *drawn])
     # Here no left row needs to be.
-    between = np.concatenate([np.zeros(1, np.uint64), first, _after(hot), _after(last)])
+    between = np.concatenate(
+        [
+            np.zeros(1, np.uint64),
+            first,
+            _after(hot),
+            _after(last),
+            _around_voids(everything, right[0], others[0], facing),
+        ]
+    )
     edges, at = np.unique(np.concatenate([rows, between]), return_index=True)
     firsts = edges.copy()
     placed = at >= len(rows)
     firsts[placed] = everything.next_from(edges[placed])
     return edges, firsts, np.isin(edges, hot), np.isin(edges, first)
+
+
+def _around_voids(left: Held, right: Held, drawn: Keys, facing: Facing) -> Keys:
+    """Where the voids between left rows begin and end that many right rows face. `drawn` are sampled right keys."""
+    lonely = np.unique(drawn)
+    first, last = facing.left_of(lonely)
+    alone = left.from_to(first, last) == 0
+    begin, at = np.unique(left.behind_previous(first[alone]), return_index=True)
+    end = left.next_from(last[alone][at])
+    before = np.where(begin > 0, right.up_to(facing.right_of(begin - np.minimum(begin, _ONE))[1]), 0)
+    after = np.where(end < _LAST, right.below(facing.right_of(end)[0]), right.rows)
+    many = after - before > LEAST_VOID_ROWS
+    return np.concatenate([begin[many], end[many]])
 
 
 def _ends(edges: Keys) -> Keys:
@@ -286,7 +329,11 @@ def _without_empty(grains: Grains, right_old: Held, facing: Facing) -> Grains:
     begin, begin_after = (right_old.below(facing.right_of(grains.edges[at])[0]) for at in (empty, after))
     into_before = (empty > 0) & (grains.reads_to[empty] == grains.reads_to[before]) & (end == end_before)
     into_after = (
-        (empty < last) & (grains.reads_from[empty] == grains.reads_from[after]) & (begin == begin_after)
+        (empty < last)
+        & (grains.reads_from[empty] == grains.reads_from[after])
+        & (begin == begin_after)
+        # Of two empty grains that would each join the other, one must stay.
+        & ~np.isin(after, empty[into_before])
     )
     edges = grains.edges.copy()
     for place in empty[into_after & ~into_before].tolist():

@@ -3,7 +3,8 @@
 A pair belongs to the task whose range holds the left row. From the right input a task reads the possible partners.
 Close values stay together, so few rows are read twice, and the work of a batch follows the rows that are close to each
 other. The bounds are chosen again for each batch, to balance the pairs of its fresh rows. A value with more than a
-task's share of the work is shared by several tasks (cut.py).
+task's share of the work is shared by several tasks (cut.py). Many rows that no row of the other input is close to are
+set aside (voids.py).
 
 Balance is estimated from a sample (grains.py). It is not guaranteed for rows that the rest of the predicate rejects:
 they count as pairs.
@@ -24,6 +25,7 @@ from watersmeet.schemes.balance import ranges_between
 from watersmeet.schemes.range.cut import cut_grains
 from watersmeet.schemes.range.facts import RangePlan, SharedRange
 from watersmeet.schemes.range.grains import Side, count_grains
+from watersmeet.schemes.range.voids import set_voids_aside
 from watersmeet.schemes.scheme import (
     BatchFacts,
     Facing,
@@ -92,12 +94,11 @@ class Range(Scheme[RangePlan]):
     @classmethod
     def show(cls, plan: RangePlan, inputs: Sequence[str]) -> Shown:
         """A line such as: range: 2 hot values shared by 12 tasks, planned balance 1.04 (busiest / mean)."""
-        hot = len(plan.shared)
+        boxes = [one.boxes for one in plan.shared if not one.is_void]
+        hot = len(boxes)
         summary = f"range: {count(hot) if hot else 'no'} hot value{'' if hot == 1 else 's'}"
         if hot:
-            summary += (
-                f" shared by {count(len({box.task for one in plan.shared for box in one.boxes}))} tasks"
-            )
+            summary += f" shared by {count(len({box.task for mine in boxes for box in mine}))} tasks"
         balance = f"{plan.load / plan.mean:.2f} (busiest / mean)" if plan.mean else "-"
         return Shown(f"{summary}, planned balance {balance}")
 
@@ -117,6 +118,7 @@ def plan_ranges(left: Side, right: Side, facing: Facing, keys_of: KeysOf, tasks:
     grains = count_grains(left, right, facing, keys_of, tasks)
     if grains is None:
         return RangePlan(ranges_between(itertools.repeat(0, tasks - 1)))
+    grains = set_voids_aside(grains, sum(run.rows for run in right.new), tasks)
     return cut_grains(grains, left, right, facing, keys_of, tasks)
 
 
