@@ -419,6 +419,17 @@ def test_a_plan_follows_from_the_rows_alone():
     assert plans[0] == plans[1] and plans[0].shared
 
 
+@pytest.mark.parametrize("tasks", [16, 48, 200])
+def test_values_with_a_thousandth_of_the_rows_and_many_pairs_are_found(tasks):
+    """The most frequent of 100,000 values has 300 rows of 200,000 in each input, and more pairs than one of 16 tasks."""
+    rng = np.random.default_rng(4)
+    values = rng.permutation(100_000)
+    stream = BandStream(-1, 1, tasks=tasks)
+    for _ in range(2):
+        stream.add(*(values[zipf(rng, 0.5, 200_000, 100_000)] for _ in "lr"))
+        assert unevenness(stream.work()) <= MOST_UNEVEN
+
+
 @pytest.mark.parametrize("tasks", [2, 16])
 def test_few_partners_are_estimated_from_all_rows_nearby(tasks):
     """One row's partners say little if a row has one or none. Batch by batch, a tenth more than the mean is too much."""

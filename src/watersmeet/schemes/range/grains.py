@@ -1,9 +1,9 @@
 """The work of a batch along the left order keys, in grains: the ranges of keys that bounds lie between.
 
-Grains begin at sampled left rows, so each has about as many rows. A value that is sampled twice has a grain of its own.
-Right rows matter as much: a left value with few rows may face a hot right one. So grains also begin and end where a
-right value that is sampled twice begins and ceases to be a partner, and around stretches without left rows that many
-right rows face.
+Grains begin at sampled left rows, so each has about as many rows. A hot value, twice in a finer sample, has a grain of
+its own. Right rows matter as much: a left value with few rows may face a hot right one. So grains also begin and end
+where a hot right value begins and ceases to be a partner, and around stretches without left rows that many right rows
+face.
 
 Counts are exact, because runs are sorted: the left rows of each grain, and the right rows that face its first left row.
 All left rows of a grain are assumed to have as many partners as the first one. For a grain of one value that is true.
@@ -32,6 +32,12 @@ Mask = npt.NDArray[np.bool_]
 SAMPLES_PER_TASK = 16
 # With few tasks a sample is cheap, and should still see a value with some per mille of the rows.
 LEAST_SAMPLES = 512
+
+# Hot values are found in a sample that is so many times as fine: a value with a third of a task's pairs may have less
+# than a thousandth of the rows. Keys are drawn at little cost; what costs is to look them up.
+FINER = 8
+# Hot values are at most this part of the coarse sample, the most frequent ones: each is looked up.
+HOT_PART = 1 / 4
 
 # Runs are put together up to this many rows: sorting them costs less than looking up in each of them.
 STACKED_ROWS = 32_768
@@ -129,7 +135,8 @@ class Held:
             stack[places[low:high] - (end - len(stack))]
             for stack, end, (low, high) in zip(self.stacks, ends, itertools.pairwise(cuts), strict=True)
         ]
-        return np.sort(np.concatenate(drawn))
+        # A stable sort recognises sorted stretches.
+        return np.sort(np.concatenate(drawn), kind="stable")
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,7 +145,7 @@ class Grains:
 
     A fresh left row costs `per_new`: itself and its pairs. A stored one costs `per_old`: its pairs with fresh right
     rows. A task that joins grains i to j looks up the fresh right rows from `reads_from[i]` up to `reads_to[j]`. Grains
-    are `hot` if they hold a left value that was sampled twice, or face such a right one. A grain `faces` nothing if no
+    are `hot` if they hold a hot left value, or face a hot right one. A grain `faces` nothing if no
     right row, fresh or stored, can be a partner of any of its keys. A `void` is not joined with its neighbours
     (voids.py).
     """
@@ -273,9 +280,10 @@ def _edges(
 
     The first key may be behind the end of the grain if it has no row.
     """
-    drawn, others = ([held.sample(samples) for held in side] for side in (left, right))
-    hot = np.concatenate([_repeated(keys) for keys in drawn])
-    first, last = facing.left_of(np.unique(np.concatenate([_repeated(keys) for keys in others])))
+    fine, others = ([held.sample(FINER * samples) for held in side] for side in (left, right))
+    drawn = [_coarse(keys, samples) for keys in fine]
+    hot = np.concatenate([_frequent(keys, samples) for keys in fine])
+    first, last = facing.left_of(np.unique(np.concatenate([_frequent(keys, samples) for keys in others])))
     lowest = np.array([min(int(stack[0]) for stack in everything.stacks)], np.uint64)
     rows = np.concatenate([lowest, *drawn])
     # Here no left row needs to be.
@@ -285,7 +293,7 @@ def _edges(
             first,
             _after(hot),
             _after(last),
-            _around_voids(everything, right[0], others[0], facing),
+            _around_voids(everything, right[0], _coarse(others[0], samples), facing),
         ]
     )
     edges, at = np.unique(np.concatenate([rows, between]), return_index=True)
@@ -343,9 +351,19 @@ def _without_empty(grains: Grains, right_old: Held, facing: Facing) -> Grains:
     return replace(grains, edges=edges).where(kept)
 
 
-def _repeated(drawn: Keys) -> Keys:
-    """The keys that were sampled more than once."""
-    return np.unique(drawn[1:][drawn[1:] == drawn[:-1]])
+def _coarse(fine: Keys, samples: int) -> Keys:
+    """At least `samples` of the sampled keys, if there are as many, and less than twice as many."""
+    step = max(1, len(fine) // samples)
+    return fine[step // 2 :: step]
+
+
+def _frequent(drawn: Keys, samples: int) -> Keys:
+    """The keys that were sampled more than once: the most frequent ones, if they are many."""
+    begin = np.flatnonzero(np.append(True, drawn[1:] != drawn[:-1])[: len(drawn)])
+    hits = np.diff(begin, append=len(drawn))
+    many = np.flatnonzero(hits > 1)
+    many = many[np.argsort(-hits[many], kind="stable")[: int(HOT_PART * samples)]]
+    return np.sort(drawn[begin[many]])
 
 
 def _after(keys: Keys) -> Keys:
