@@ -337,8 +337,9 @@ def test_hot_right_values_beside_few_left_rows_are_not_looked_up_by_one_task():
 
 # A piece of work below LEAST_CUT_WORK (64 rows and pairs) is not cut, and rows without partners below LEAST_VOID_ROWS
 # (64) are not set aside. A task may have one at each end, and the left rows of a cut piece are looked up on both sides.
-# In a batch of some hundred rows, that is much.
-ALLOWED_ROWS = 192
+# In a batch of some hundred rows, that is much: the worst of 4,500 drawn batches had 189 more, where the mean was 74.
+# No batch with a mean of 1,000 needed any.
+ALLOWED_ROWS = 256
 
 
 @settings(max_examples=max(100, settings().max_examples))
