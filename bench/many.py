@@ -1,9 +1,10 @@
 """`python -m bench many`: many tasks, many partitions, many runs, many batches. No Spark, a few minutes.
 
 The log is real: files, claims, descriptors, manifests, bases, receipts and cleaning are those of the product, on a local
-disk, behind a wrapper that counts requests and bytes. Rows are not: a run is a fact without a file, with the statistics
-that a run of its size may have, and its keys lie evenly. A merge's outputs are invented when a task would write them.
-Each simulated process has its own memory of the log.
+disk, behind a wrapper that counts requests and bytes. Rows are not: a run is a fact without a file. Where a
+scheme's plan is timed, its keys are real, drawn by Zipf's law (`bench/zipf_runs.py`), and so are its statistics.
+Elsewhere its keys lie evenly, and its statistics are those that a run of its size may have. A merge's outputs are made
+when a task would write them. Each simulated process has its own memory of the log.
 
 Times are CPU times of this process, so that background load does not count; wall times are in brackets.
 """
@@ -30,6 +31,7 @@ from rich.console import Console
 from rich.table import Table
 
 from bench.report import Finding
+from bench.zipf_runs import ZipfRuns
 from watersmeet.engine import operator as engine
 from watersmeet.engine.desk import desk_for
 from watersmeet.engine.spec import Settings
@@ -41,20 +43,34 @@ from watersmeet.log.manifests import publish_receipt, waits
 from watersmeet.log.seen import Seen
 from watersmeet.log.starts import claim_start
 from watersmeet.log.storage import Files
-from watersmeet.model.facts import BatchId, BatchSpan, Descriptor, Manifest, Receipt, Run
+from watersmeet.model.facts import (
+    KEY_SPACE,
+    BatchId,
+    BatchSpan,
+    Descriptor,
+    KeyRange,
+    Manifest,
+    Merge,
+    Receipt,
+    Run,
+)
+from watersmeet.schemes.hypercube.census import Stored
+from watersmeet.schemes.hypercube.facts import CubePlan
 from watersmeet.schemes.hypercube.hot_keys import HotKeys
+from watersmeet.schemes.hypercube.plan import plan_cube
 
-PARTS = ("tasks", "runs", "cleaning", "batches")
+PARTS = ("plan", "tasks", "runs", "cleaning", "batches")
 
 # The demands.
 MOST_SHUFFLED, MOST_READ, MOST_REQUESTS = 5e6, 20e6, 1_000
 MOST_PLAN_MS, MOST_SEEN_MS, MOST_COLD_MS = 100.0, 50.0, 500.0
+MOST_CUBE_MS = 3.0
 # A batch after many others against one after few, beyond the noise of a shared machine.
 MOST_GROWTH = 1.25
 
 SCHEMA = pa.schema({"k": pa.int64(), "x": pa.int64()})
 SEED = 7
-SPACE = 1 << 64
+SPACE = KEY_SPACE
 
 
 # --- Counting ---------------------------------------------------------------------------------------------------------
@@ -153,7 +169,7 @@ class Simulation:
         self.hot = self.rng.integers(0, SPACE - 1, 4 * hot_keys, dtype=np.uint64)
         self.start = claim_start(self.files, self.join.run, 0)
         self.scheme_s = 0.0
-        self.keys = Keys()
+        self.keys: Any = Keys()
         self._time_the_scheme()
 
     def _time_the_scheme(self) -> None:
@@ -222,19 +238,96 @@ class Simulation:
         merges = {merge.id: merge for merge in manifest.merges}
         for job in manifest.plan.assignments:
             merge = merges[job.merge]
-            parts = len(merge.parts)
-            rows = merge.rows // parts + (job.part < merge.rows % parts)
             label = f"m{job.part:05d}-{random.randrange(SPACE):016x}"
-            output = self.run(merge.input, manifest.batch.number, label, rows, merge.id)
+            output = self.merged(merge, job.part, manifest.batch.number, label)
             columns = manifest.signature.columns(merge.input)
             publish_receipt(self.files, Receipt(job.merge, job.part, (output,), columns), "a")
         return len(manifest.plan.assignments)
+
+    def merged(self, merge: Merge, part: int, number: int, label: str) -> Run:
+        """The output of one part of a merge."""
+        parts = len(merge.parts)
+        rows = merge.rows // parts + (part < merge.rows % parts)
+        return self.run(merge.input, number, label, rows, merge.id)
+
+
+class ZipfSimulation(Simulation):
+    """The same with real keys."""
+
+    def __init__(self, folder: Path, tasks: int, alpha: float):
+        super().__init__(folder, tasks, hot_keys=1)
+        self.keys = ZipfRuns(alpha, tasks, SEED)
+
+    def run(self, side: str, number: int, label: str, rows: int, group: str | None = None) -> Run:
+        return self.keys.store(side, number, label, self.keys.draw(rows), group)
+
+    def merged(self, merge: Merge, part: int, number: int, label: str) -> Run:
+        keys = self.keys.merged(merge.runs, merge.parts[part].range)
+        return self.keys.store(merge.input, number, label, keys, merge.id)
 
 
 @contextlib.contextmanager
 def scratch() -> Iterator[Path]:
     with tempfile.TemporaryDirectory(prefix="watersmeet-many-") as folder:
         yield Path(folder)
+
+
+# --- The hypercube's own plan -----------------------------------------------------------------------------------------
+
+PLANNED_TASKS, PLANNED_ROWS = 48, 200_000
+# Batches that are not timed, and those that are. All runs of an input become one every so many batches.
+WARM_UP, TIMED, MERGE_EVERY = 3, 15, 5
+
+
+def cube_plans(small: int, say: Callable[[str], None]) -> list[Finding]:
+    """Plan batches of 48 tasks, for keys from even to very skewed, in few or many partitions."""
+    findings = []
+    for partitions in (2, 8):
+        for alpha in (0.0, 0.5, 1.0, 1.5, 2.0):
+            spent, plan = time_cube(PLANNED_TASKS, partitions, PLANNED_ROWS // small, alpha)
+            demand = f"hypercube: plan of {PLANNED_TASKS} tasks, {partitions} partitions, Zipf {alpha:g}"
+            shown = f"{statistics.median(spent):.2f} ms ({len(plan.heavy)} heavy keys)"
+            findings.append(
+                Finding(
+                    demand, f"under {MOST_CUBE_MS:.0f} ms", shown, statistics.median(spent) < MOST_CUBE_MS
+                )
+            )
+    say(
+        f"the hypercube's own plan: {PLANNED_ROWS // small:,} rows of each input a batch, CPU time, median of {TIMED} "
+        f"batches; all runs of an input become one every {MERGE_EVERY} batches"
+    )
+    return findings
+
+
+def time_cube(tasks: int, partitions: int, rows: int, alpha: float) -> tuple[list[float], CubePlan]:
+    """CPU ms of each plan after the warm-up, and the last plan."""
+    shelf = ZipfRuns(alpha, tasks, SEED)
+    old: dict[str, list[Run]] = {"l": [], "r": []}
+    plan, spent = None, []
+    for number in range(WARM_UP + TIMED):
+        new = {
+            side: [
+                shelf.store(side, number, f"p{part:05d}", shelf.draw(rows // partitions))
+                for part in range(partitions)
+            ]
+            for side in old
+        }
+        stored = {side: Stored(old[side], new[side]) for side in old}
+        gc.freeze()
+        began = time.process_time()
+        plan = plan_cube(plan, stored, shelf.keys, tasks, number)
+        spent.append(1e3 * (time.process_time() - began))
+        old = {side: [*old[side], *new[side]] for side in old}
+        if number % MERGE_EVERY == MERGE_EVERY - 1:
+            old = {side: [_all_in_one(shelf, side, runs)] for side, runs in old.items()}
+            shelf.forget_all_but(run.path for runs in old.values() for run in runs)
+    assert plan is not None
+    return spent[WARM_UP:], plan
+
+
+def _all_in_one(shelf: ZipfRuns, side: str, runs: Sequence[Run]) -> Run:
+    keys = shelf.merged([run.path for run in runs], KeyRange(0, KEY_SPACE))
+    return shelf.store(side, runs[-1].batch, "m", keys)
 
 
 # --- 200 tasks and 200 partitions -------------------------------------------------------------------------------------
@@ -265,8 +358,8 @@ def tasks_and_partitions(size: int, batches: int, say: Callable[[str], None]) ->
             looks = _looks(spent.around_ms / 1e3, size, told)
             for task in range(1, size):
                 sim.agree(processes[(planner + task) % size], number, told, task)
-            sim.merge(manifest)
             sim.keys.forget_all_but(manifest.named_paths)
+            sim.merge(manifest)
             if number >= batches:
                 shuffled.append(sum(len(encode_told(one)) + 4 for one in told) * size)
                 read.append(sum(count.read_bytes for count in counts))
@@ -300,6 +393,31 @@ def tasks_and_partitions(size: int, batches: int, say: Callable[[str], None]) ->
             min(plan_ms) < MOST_PLAN_MS,
         ),
     ]
+
+
+def whole_plan(size: int, batches: int, alpha: float) -> Finding:
+    """The same by one process that plans every batch, the scheme's plan included: runs with real keys."""
+    with scratch() as folder:
+        sim = ZipfSimulation(folder, size, alpha)
+        planner, spent = sim.process(), []
+        for number in range(batches):
+            given = sim.descriptors(number, size, rows=20_000)
+            told = [publish_descriptor(sim.files, sim.batch_id(number), one) for one in given]
+            manifest, took = sim.agree(planner, number, told, 0)
+            sim.keys.forget_all_but(manifest.named_paths)
+            sim.merge(manifest)
+            spent.append(took)
+    # The first batches have few old runs.
+    late = spent[WARM_UP:]
+    whole, scheme = (
+        statistics.median(ms) for ms in zip(*((one.cpu_ms, one.scheme_ms) for one in late), strict=True)
+    )
+    return Finding(
+        f"{size} tasks x {size} partitions, Zipf {alpha:g}: find, read, plan, publish",
+        f"under {MOST_PLAN_MS:.0f} ms",
+        f"{whole:.0f} ms ({scheme:.0f} of them the scheme's)",
+        whole < MOST_PLAN_MS,
+    )
 
 
 def _looks(plan_s: float, tasks: int, told: Sequence[Told]) -> int:
@@ -487,8 +605,11 @@ def many(
 def measure(parts: set[str], quick: bool, say: Callable[[str], None]) -> list[Finding]:
     small = 10 if quick else 1
     findings: list[Finding] = []
+    if "plan" in parts:
+        findings += cube_plans(small, say)
     if "tasks" in parts:
         findings += tasks_and_partitions(200 // small, 6, say)
+        findings += [whole_plan(200 // small, 12, alpha) for alpha in (0.0, 0.5, 1.0, 1.5, 2.0)]
     if "runs" in parts:
         findings += live_runs(10_000 // small, 60, say)
     if "cleaning" in parts:

@@ -323,7 +323,7 @@ def test_every_job_of_a_suite_can_be_started(suite, is_quick):
         assert callable(module.main)
 
 
-@pytest.mark.parametrize("part", ["tasks", "runs", "cleaning"])
+@pytest.mark.parametrize("part", ["plan", "tasks", "runs", "cleaning"])
 def test_the_suite_of_many_tasks_runs_and_meets_what_does_not_depend_on_the_machine(part):
     from bench.many import measure
 
