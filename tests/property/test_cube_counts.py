@@ -176,7 +176,7 @@ def test_counts_and_a_full_sample_give_the_work_of_every_key(inputs, known):
         [o[key] + n[key] for key in sorted(known)] for o, n in zip(old, new, strict=True)
     ]
     # With as many samples as rows nothing is guessed.
-    sample = sample_work(sides, 1000, 2, shelf.of)
+    sample = sample_work(sides, 1000, 1000, 2, shelf.of)
     profile = sample.without(counts)
     found: Counter = Counter()
     for key, own in zip(profile.keys.tolist(), profile.work.tolist(), strict=True):
@@ -247,7 +247,7 @@ def test_most_keys_are_not_looked_up_and_the_work_of_every_stretch_is_right(runs
         return shelf.of(run)
 
     inputs = [Stored([], new), Stored([old], [])]
-    sample = sample_work(inputs, 4096, 16, keys_of)
+    sample = sample_work(inputs, 4096, 4096, 16, keys_of)
     assert len(sample.keys) < 1000
     none = np.zeros(0, np.uint64)
     profile = sample.without(count_keys(inputs, none, shelf.of))

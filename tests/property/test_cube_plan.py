@@ -143,7 +143,8 @@ def live(tasks: int, window: int | None, inputs: int, script: list[Batch]):
         before = stream.plan
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr("watersmeet.schemes.hypercube.plan.SAMPLES_PER_TASK", 1 << 20)
-            patch.setattr("watersmeet.schemes.hypercube.census.FREQUENT_LOOKED_UP", 1 << 20)
+            patch.setattr("watersmeet.schemes.hypercube.plan.OLD_SAMPLES_PER_WORKER", 1 << 20)
+            patch.setattr("watersmeet.schemes.hypercube.census.FEW_KEYS", 1 << 20)
             stream.add(*batch.keys(seed))
         yield stream, before
 

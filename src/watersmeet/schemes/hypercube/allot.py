@@ -167,6 +167,8 @@ def _fill(lots: Sequence[Lot], kept: Sequence[Owners], tasks: int) -> tuple[list
     """
     work, rows = ([lot.cell_work for lot in lots], [lot.cell_rows for lot in lots])
     load = _per_task(kept, _works(lots), tasks)
+    if not any(NOBODY in owners for owners in kept):
+        return list(kept), load
     filled = [owners.copy() for owners in kept]
     free = [np.flatnonzero(owners == NOBODY) for owners in filled]
     for place in [place for place, cells in enumerate(free) if len(cells) and not work[place]]:

@@ -1,10 +1,10 @@
 """Estimate the work of a batch, key by key: exact counts for keys that may be heavy, a sample for the others.
 
 The work on a key is its fresh rows, which are looked up, and its results: every combination of rows, one of each input,
-with at least one fresh row. A sample of the fresh rows is drawn. Its most frequent keys are looked up in the other
-inputs, and so are some of the rest, for their mean: one row of a key says nothing about the other keys of its range.
-How many fresh rows lie in which stretch of the key space is counted. The keys that a run lists or that the sample
-finds large are then counted exactly.
+with at least one fresh row. Rows are drawn from the fresh and from the old runs of every input. A key's draws estimate
+its rows, and their product its results. That is too coarse for a key with few draws. Such keys all get the mean results
+of a row, and only their fresh rows are known by stretch of the key space. The keys that a run lists, or that the sample
+finds large, are then counted exactly. So the number of searches in each run is small, however many keys there are.
 
 Runs are sorted, so the rows of a key are counted by two binary searches a run. Small runs are put together and counted
 in one pass: a search in each of hundreds of them would cost more.
@@ -30,9 +30,21 @@ Work = npt.NDArray[np.float64]
 # A run with fewer rows for each key that is sought is small: one pass over its rows costs less than the searches.
 ROWS_PER_SEARCH = 8
 
-# Keys of the sample that are looked up, of each input: so many of those drawn several times for each task, the most
-# frequent ones, and so many of the rest. A look-up waits for memory, some 0.1 microseconds in each run.
-FREQUENT_LOOKED_UP, OTHERS_LOOKED_UP = 32, 256
+# A key is frequent from this many draws of one input on. Its work is a product of two draws: with fewer, its error is
+# larger than if it had the mean of all rare keys.
+FREQUENT_HITS = 8
+# A key stands out from this many draws on, of all inputs: of a hundred thousand even keys, a dozen do so by chance.
+OUTSTANDING_HITS = 5
+# So few keys for each task are all taken as frequent: there is no crowd of rare ones.
+FEW_KEYS = 32
+
+# The results of rare keys are estimated from the keys that several draws have by chance, if they are this many: their
+# mean is then known to 3 %. Otherwise from some keys of each input that are looked up.
+MET_BY_CHANCE, LOOKED_UP = 1024, 256
+
+# The fresh rows of each stretch follow from the draws: every run is sorted, so they are off by less than one draw in
+# each run. With more runs the rows are counted instead, unless they are more than so many for each draw.
+MANY_RUNS, ROWS_PER_DRAW = 32, 16
 
 # The key space is cut into at least this many stretches for each task: a range of light keys is then cut to within 3 %.
 STRETCHES_PER_TASK = 32
@@ -52,6 +64,9 @@ class Stored:
     def fresh_rows(self) -> int:
         return sum(run.rows for run in self.new)
 
+    def __len__(self) -> int:
+        return len(self.old) + len(self.new)
+
     @property
     def rows(self) -> int:
         return self.old_rows + self.fresh_rows
@@ -63,19 +78,19 @@ class Stored:
 
 @dataclass(frozen=True, slots=True)
 class KeyCounts:
-    """Fresh and old rows of some ascending keys: a line for each input, a column for each key."""
+    """Fresh and old rows of some ascending keys, counted or estimated: a line for each input, a column for each key."""
 
     keys: Keys
-    new: Counts
-    old: Counts
+    new: npt.NDArray[Any]
+    old: npt.NDArray[Any]
 
     @property
-    def total(self) -> Counts:
+    def total(self) -> npt.NDArray[Any]:
         return self.new + self.old
 
     @property
-    def probed(self) -> Counts:
-        totals: Counts = self.new.sum(axis=0)
+    def probed(self) -> npt.NDArray[Any]:
+        totals: npt.NDArray[Any] = self.new.sum(axis=0)
         return totals
 
     @property
@@ -106,60 +121,95 @@ class Profile:
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """Sampled keys that were looked up, ascending, those of one input distinct; and the fresh rows of all keys.
+    """Rows and work of the keys that were drawn, estimated.
 
-    `side` says which input a key was drawn from, and `rows` the fresh rows that it stands for. `results` has the results
-    of one of its rows, and `met` the rows of the other inputs with this key. A key that is not `frequent` only stands
-    for the rest. `fresh` has the fresh rows of each input in each stretch of the key space, which are equally wide.
+    `keys` ascend and were drawn several times, as often as `hits` says, of fresh and old rows of all inputs. `rows` has
+    their fresh and their old rows, a line for each input, `probed` the sum of fresh ones, and `emitted` their results.
+    One draw stands for as many rows as `weights` says. One that is not `frequent` only stands for the
+    rest, and so do `rare` keys, which were drawn once, each for `rare_rows` fresh rows: one row says nothing about the
+    other keys of its stretch. `mean` has the results of such a row, if some were looked up. The key space has
+    `1 << bits` stretches of equal width; `fresh` has all fresh rows of each, if they were counted.
     """
 
     keys: Keys
-    side: Counts
-    rows: Work
-    results: Work
-    met: Work
+    hits: Counts
+    rows: tuple[Work, Work]
+    weights: tuple[Work, Work]
+    probed: Work
+    emitted: Work
     frequent: npt.NDArray[np.bool_]
-    fresh: Counts
+    rare: Keys
+    rare_rows: Work
+    mean: float | None
+    fresh: Counts | None
+    bits: int
 
     def suspects(self, rows: float, work_share: float) -> Keys:
-        """The keys with about as many live rows, or such a share of the work.
+        """The keys with about as many live rows, or with fresh rows and such a share of the work."""
+        return self.keys[(self.live >= rows) | (self._work >= max(work_share * self.total, 1.0))]
 
-        Old rows of an input that the sample draws the key from are not counted.
-        """
-        first = _firsts(self.keys)
-        if not len(first):
-            return self.keys
-        work = np.add.reduceat(self.rows * (1 + self.results), first)
-        found = np.maximum.reduceat(self.rows + self.met, first)
-        none = np.zeros((len(self.fresh), 0), np.int64)
-        whole = self.without(KeyCounts(self.keys[:0], none, none)).total
-        return self.keys[first][(found >= rows) | (work >= work_share * whole)]
+    @property
+    def total(self) -> float:
+        """The work on all keys."""
+        rest = ~self.frequent
+        return float(self._work[self.frequent].sum()) + self._rows(rest) * (1 + self._mean(rest))
+
+    def outstanding(self, most: int, work_share: float) -> Keys:
+        """The keys that were drawn most often, if often enough to stand out and to have such a share of the work."""
+        found = np.flatnonzero((self.hits >= OUTSTANDING_HITS) & (self.probed > 0))
+        # As if each were drawn once more everywhere: few draws may miss the rows that it meets.
+        new, old = (rows[:, found] + weights for rows, weights in zip(self.rows, self.weights, strict=True))
+        found = found[KeyCounts(self.keys[found], new, old).emitted >= work_share * self.total]
+        if len(found) > most:
+            found = found[np.argsort(-self.hits[found], kind="stable")[:most]]
+        return self.keys[found]
 
     def without(self, known: KeyCounts) -> Profile:
         """The work on all keys but the known ones."""
-        rest = ~among(self.keys, known.keys)
-        own = rest & self.frequent
-        keys, work = [self.keys[own]], [(self.rows * (1 + self.results))[own]]
-        for side, fresh in enumerate(self.fresh):
-            mine = self.side == side
-            left = fresh - self._by_stretch(known.keys, known.new[side])
-            left = left - self._by_stretch(self.keys[own & mine], self.rows[own & mine])
-            like = mine & rest & ~self.frequent
-            stretches = np.flatnonzero(left > 0) if like.any() else np.zeros(0, np.int64)
-            keys.append(stretches.astype(np.uint64) << self._shift)
-            mean = np.average(self.results[like], weights=self.rows[like]) if len(stretches) else 0.0
-            work.append(left[stretches] * (1 + mean))
-        every = np.concatenate(keys)
-        order = np.argsort(every, kind="stable")
-        return Profile(every[order], np.concatenate(work)[order])
+        left, rare = ~_marked(self.keys, known.keys), ~_marked(self.rare, known.keys)
+        own, rest = left & self.frequent, left & ~self.frequent
+        if self.fresh is None:
+            keys = np.concatenate([self.rare, self.keys[rest]])
+            rows = self._by_stretch(
+                keys, np.concatenate([np.where(rare, self.rare_rows, 0.0), self.probed[rest]])
+            )
+        else:
+            keys = np.concatenate([known.keys, self.keys[own]])
+            others = self._by_stretch(keys, np.concatenate([known.probed, self.probed[own]]))
+            rows = np.maximum(self.fresh - others, 0.0)
+        filled = np.flatnonzero(rows)
+        keys = np.concatenate([self.keys[own], filled.astype(np.uint64) << self._shift])
+        work = np.concatenate([self._work[own], rows[filled] * (1 + self._mean(rest))])
+        order = np.argsort(keys, kind="stable")
+        return Profile(keys[order], work[order])
 
-    def _by_stretch(self, keys: Keys, rows: npt.NDArray[Any]) -> Work:
-        found = np.bincount((keys >> self._shift).view(np.int64), rows, self.fresh.shape[1])
-        return found.astype(np.float64)
+    def _mean(self, rest: npt.NDArray[np.bool_]) -> float:
+        """The results of a fresh row of the rare keys and these."""
+        return (
+            self.mean
+            if self.mean is not None
+            else float(self.emitted[rest].sum()) / max(1.0, self._rows(rest))
+        )
+
+    def _rows(self, rest: npt.NDArray[np.bool_]) -> float:
+        return float(self.probed[rest].sum()) + float(self.rare_rows.sum())
+
+    def _by_stretch(self, keys: Keys, rows: Work) -> Work:
+        return np.bincount((keys >> self._shift).view(np.int64), rows, 1 << self.bits).astype(np.float64)
+
+    @property
+    def live(self) -> Work:
+        """The rows of each key."""
+        live: Work = self.rows[0].sum(axis=0) + self.rows[1].sum(axis=0)
+        return live
+
+    @property
+    def _work(self) -> Work:
+        return self.probed + self.emitted
 
     @property
     def _shift(self) -> np.uint64:
-        return np.uint64(65 - self.fresh.shape[1].bit_length())
+        return np.uint64(64 - self.bits)
 
 
 def count_keys(stored: Sequence[Stored], keys: Keys, keys_of: KeysOf) -> KeyCounts:
@@ -171,75 +221,96 @@ def count_keys(stored: Sequence[Stored], keys: Keys, keys_of: KeysOf) -> KeyCoun
     return KeyCounts(keys, new, old)
 
 
-def sample_work(stored: Sequence[Stored], samples: int, tasks: int, keys_of: KeysOf) -> Sample:
-    """Sample the work on all keys of the batch, from about `samples` fresh rows of each input."""
-    most = FREQUENT_LOOKED_UP * tasks
-    drawn = [
-        _look_up(side, mine, [other for other in stored if other is not mine], samples, most, keys_of)
-        for side, mine in enumerate(stored)
-    ]
-    keys, side, rows, results, met, frequent = (np.concatenate(parts) for parts in zip(*drawn, strict=True))
+def sample_work(
+    stored: Sequence[Stored], samples: int, old_samples: int, tasks: int, keys_of: KeysOf
+) -> Sample:
+    """Sample the work on all keys of the batch, from so many fresh and old rows of each input, about."""
+    drawn = [_draw(one.new, samples, keys_of) for one in stored]
+    drawn += [_draw(one.old, old_samples, keys_of) for one in stored]
+    counts, weights = [len(rows) for rows, _ in drawn], np.array([[weight] for _, weight in drawn])
+    keys = np.concatenate([rows for rows, _ in drawn])
+    # Those of each run ascend, so they only need to be merged.
     order = np.argsort(keys, kind="stable")
+    keys, source = keys[order], np.repeat(np.arange(len(drawn), dtype=np.int8), counts)[order]
+    again = keys[1:] == keys[:-1]
+    several = np.zeros(len(keys), np.bool_)
+    several[1:] |= again
+    several[:-1] |= again
+    few = len(keys) - np.count_nonzero(again) <= FEW_KEYS * tasks
+    if few:
+        several[:] = True
+    inputs = len(stored)
+    once = np.flatnonzero(~several & (source < inputs))
+    found, hits = _hits(keys[several], source[several], len(drawn))
+    rows = hits * weights
+    estimated = KeyCounts(found, rows[:inputs], rows[inputs:])
+    emitted = estimated.emitted
+    frequent = (hits[:inputs].max(axis=0) >= FREQUENT_HITS) | few
+    rare, rare_rows = keys[once], weights[source[once], 0]
+    mean = None
+    if len(rare) and np.count_nonzero(emitted[~frequent]) < MET_BY_CHANCE:
+        mean = _mean_results(stored, rare, rare_rows, source[once], keys_of)
     bits = (STRETCHES_PER_TASK * tasks - 1).bit_length()
-    fresh = np.stack([_fresh_rows(one.new, bits, keys_of) for one in stored])
-    return Sample(keys[order], side[order], rows[order], results[order], met[order], frequent[order], fresh)
-
-
-def _look_up(
-    side: int, mine: Stored, others: Sequence[Stored], samples: int, most: int, keys_of: KeysOf
-) -> tuple[npt.NDArray[Any], ...]:
-    """Sample one input: the columns of `Sample`."""
-    keys, hits, weight = draw_rows(mine.new, samples, keys_of)
-    frequent = np.ones(len(keys), np.bool_)
-    if len(keys) > most + OTHERS_LOOKED_UP:
-        by_hits = np.argsort(-hits, kind="stable")
-        most = min(most, int(np.count_nonzero(hits > 1)))
-        rest = np.sort(by_hits[most:])
-        frequent[rest] = False
-        spread = rest[np.arange(OTHERS_LOOKED_UP) * len(rest) // OTHERS_LOOKED_UP]
-        chosen = np.sort(np.concatenate([by_hits[:most], spread]))
-        keys, hits, frequent = keys[chosen], hits[chosen], frequent[chosen]
-    found = [(_count(other.old, keys, keys_of), _count(other.new, keys, keys_of)) for other in others]
-    met = sum((old + new for old, new in found), np.zeros(len(keys), np.int64))
-    return (
-        keys,
-        np.full(len(keys), side),
-        hits * weight,
-        _combinations(found, len(keys)),
-        met.astype(np.float64),
+    return Sample(
+        found,
+        hits.sum(axis=0),
+        (estimated.new, estimated.old),
+        (weights[:inputs], weights[inputs:]),
+        estimated.probed,
+        emitted,
         frequent,
+        rare,
+        rare_rows,
+        mean,
+        None if few else _fresh_rows(stored, samples, bits, keys_of),
+        bits,
     )
 
 
-def _fresh_rows(runs: Sequence[Run], bits: int, keys_of: KeysOf) -> Counts:
-    """The rows in each of `1 << bits` stretches of the key space."""
-    stretches, shift = 1 << bits, np.uint64(64 - bits)
-    rows = np.zeros(stretches, np.int64)
-    small = []
-    for run in runs:
-        if run.rows > ROWS_PER_SEARCH * stretches:
-            begin = np.searchsorted(keys_of(run), np.arange(stretches, dtype=np.uint64) << shift)
-            rows += np.diff(begin, append=run.rows)
-        else:
-            small.append(keys_of(run))
-    if small:
-        rows += np.bincount((np.concatenate(small) >> shift).view(np.int64), minlength=stretches)
-    return rows
+def _hits(keys: Keys, source: npt.NDArray[Any], sources: int) -> tuple[Keys, Counts]:
+    """The distinct ones of ascending keys, and how often each comes from each source: a line for each source."""
+    first = _firsts(keys)
+    number = np.repeat(np.arange(len(first)), np.diff(first, append=len(keys)))
+    hits = np.bincount(number * sources + source, minlength=len(first) * sources)
+    return keys[first], hits.reshape(-1, sources).T
 
 
-def add_up(keys: Sequence[Keys], amounts: Sequence[Work]) -> tuple[Keys, Work]:
-    """Put lists of ascending keys together: the distinct keys, ascending, and the sum of the amounts of each."""
-    every = np.concatenate(keys)
-    order = np.argsort(every, kind="stable")
-    every = every[order]
-    first = _firsts(every)
-    if not len(first):
-        return every, np.zeros(0)
-    return every[first], np.add.reduceat(np.concatenate(amounts)[order], first)
+def _mean_results(
+    stored: Sequence[Stored], rare: Keys, rows: Work, source: npt.NDArray[Any], keys_of: KeysOf
+) -> float:
+    """The results of a fresh row of these keys, from some that are looked up. `source` has the input of each."""
+    results = 0.0
+    for place in range(len(stored)):
+        mine = np.flatnonzero(source == place)
+        count = min(LOOKED_UP, len(mine))
+        if not count:
+            continue
+        keys = rare[mine[np.arange(count) * len(mine) // count]]
+        others = (*stored[:place], *stored[place + 1 :])
+        found = [(_count(other.old, keys, keys_of), _count(other.new, keys, keys_of)) for other in others]
+        results += float(rows[mine].sum()) * float(_combinations(found, count).mean())
+    return results / float(rows.sum())
+
+
+def _fresh_rows(stored: Sequence[Stored], samples: int, bits: int, keys_of: KeysOf) -> Counts | None:
+    """The fresh rows in each of `1 << bits` stretches, where draws from many small runs would be too coarse."""
+    runs = [run for one in stored for run in one.new]
+    if len(runs) <= MANY_RUNS or sum(run.rows for run in runs) > ROWS_PER_DRAW * samples * len(stored):
+        return None
+    keys = np.concatenate([keys_of(run) for run in runs])
+    return np.bincount((keys >> np.uint64(64 - bits)).view(np.int64), minlength=1 << bits)
 
 
 def draw_rows(runs: Sequence[Run], samples: int, keys_of: KeysOf) -> tuple[Keys, Counts, float]:
-    """Draw at most `samples` rows: their distinct keys, ascending, how often each, and the rows that one stands for.
+    """Draw at most `samples` rows: their distinct keys, ascending, how often each, and the rows that one stands for."""
+    drawn, weight = _draw(runs, samples, keys_of)
+    keys = np.sort(drawn, kind="stable")
+    first = _firsts(keys)
+    return keys[first], np.diff(first, append=len(keys)), weight
+
+
+def _draw(runs: Sequence[Run], samples: int, keys_of: KeysOf) -> tuple[Keys, float]:
+    """Draw at most `samples` rows: their keys, run by run, and the rows that one stands for.
 
     One is drawn from each stretch of equal length over all runs, small ones included. Its place in the stretch moves by
     the golden ratio: a fixed place might hit the same position of every sorted run.
@@ -248,24 +319,38 @@ def draw_rows(runs: Sequence[Run], samples: int, keys_of: KeysOf) -> tuple[Keys,
     rows = int(ends[-1]) if len(runs) else 0
     count = min(rows, max(1, samples))
     if not count:
-        return np.zeros(0, np.uint64), np.zeros(0, np.int64), 0.0
-    numbers = np.arange(count)
-    places = ((numbers + numbers * _GOLDEN % 1) * (rows / count)).astype(np.int64)
-    cuts = np.searchsorted(places, [0, *ends]).tolist()
+        return np.zeros(0, np.uint64), 0.0
+    places = (_spread(count) * (rows / count)).astype(np.int64)
+    cuts = [0, *places.searchsorted(ends).tolist()]
     drawn = [
         keys_of(run)[places[low:high] - (end - run.rows)]
         for run, end, (low, high) in zip(runs, ends.tolist(), itertools.pairwise(cuts), strict=True)
         if low < high
     ]
-    # Those of each run ascend, so they only need to be merged.
-    keys = np.sort(np.concatenate(drawn), kind="stable")
-    first = _firsts(keys)
-    return keys[first], np.diff(first, append=count), rows / count
+    return np.concatenate(drawn), rows / count
+
+
+@functools.lru_cache(maxsize=8)
+def _spread(count: int) -> Work:
+    """A place in each of some stretches of length one."""
+    numbers = np.arange(count)
+    places: Work = numbers + numbers * _GOLDEN % 1
+    places.flags.writeable = False
+    return places
 
 
 def _firsts(keys: Keys) -> Counts:
     """Where each distinct key begins. `keys` ascend."""
     return np.flatnonzero(np.concatenate([np.ones(min(1, len(keys)), np.bool_), keys[1:] != keys[:-1]]))
+
+
+def _marked(keys: Keys, known: Keys) -> npt.NDArray[np.bool_]:
+    """The same as `among`, for distinct ascending keys that are far more than the known ones."""
+    marked = np.zeros(len(keys), np.bool_)
+    if len(keys):
+        at = np.minimum(np.searchsorted(keys, known), len(keys) - 1)
+        marked[at[keys[at] == known]] = True
+    return marked
 
 
 def among(keys: Keys, known: Keys) -> npt.NDArray[np.bool_]:
@@ -311,10 +396,13 @@ def _count(runs: Sequence[Run], keys: Keys, keys_of: KeysOf) -> Counts:
 
 def _add_rows(counts: Counts, keys: Keys, run: Run, keys_of: KeysOf) -> None:
     """Add the rows of each key in a run."""
-    low = np.searchsorted(keys, np.uint64(run.low))
-    high = np.searchsorted(keys, np.uint64(run.high), side="right")
-    within, stored = keys[low:high], keys_of(run)
-    counts[low:high] += np.searchsorted(stored, within, side="right") - np.searchsorted(stored, within)
+    stored, low, high = keys_of(run), 0, len(keys)
+    if run.low > int(keys[0]):
+        low = int(keys.searchsorted(np.uint64(run.low)))
+    if run.high < int(keys[-1]):
+        high = int(keys.searchsorted(np.uint64(run.high), side="right"))
+    within = keys[low:high]
+    counts[low:high] += stored.searchsorted(within, side="right") - stored.searchsorted(within)
 
 
 def _tally(rows: Keys, keys: Keys) -> Counts:

@@ -178,16 +178,18 @@ class _Labels:
     keys: Keys
 
     def of(self, keys: Keys) -> list[str]:
-        low, high = (np.searchsorted(self.keys, keys, side).tolist() for side in ("left", "right"))
-        return [self._first(self.order[a:b][::-1]) for a, b in zip(low, high, strict=True)]
-
-    def _first(self, places: Indices) -> str:
+        low, high = (np.searchsorted(self.keys, keys, side) for side in ("left", "right"))
+        sizes = high - low
+        which = np.repeat(np.arange(len(keys)), sizes)
+        places = self.order[np.arange(len(which)) + np.repeat(low - (np.cumsum(sizes) - sizes), sizes)]
         runs = np.searchsorted(self.begin, places, side="right") - 1
-        named = (
-            self.lists[run].labels[place]
-            for run, place in zip(runs.tolist(), (places - self.begin[runs]).tolist(), strict=True)
-        )
-        return next(filter(None, named), "")
+        found = [""] * len(keys)
+        # Runs follow each other, so the latest label stays.
+        for key, run, place in zip(
+            which.tolist(), runs.tolist(), (places - self.begin[runs]).tolist(), strict=True
+        ):
+            found[key] = self.lists[run].labels[place] or found[key]
+        return found
 
 
 def frequent(runs: Sequence[Run]) -> Frequent:

@@ -8,8 +8,8 @@ Differences from the paper, and why:
 
 - A change sends and stores nothing: every task can read every run, and the plan of a batch says who reads what. So
   shapes follow from the present batch, its fresh rows included.
-- Counts of suspected keys are exact (runs are sorted). A key is suspected if a run lists it, or if it is large in a
-  sample: a key that is new, or that has a few rows in each of many small runs, is in no list.
+- Counts of suspected keys are exact (runs are sorted). A key is suspected if runs list enough rows of it, or if it is
+  large in a sample: a key that is new, or that has a few rows in each of many small runs, is in no list.
 - Each task has several workers' worth of cells (`workers`), so that unequal cells can be balanced.
 - The ranges of light keys do not have equal width: they even out the load that the cells leave uneven.
 - A side that should be narrower than one part leaves its share to the other side (a key that one input has once).
@@ -59,11 +59,9 @@ from watersmeet.schemes.hypercube.census import (
     KeyCounts,
     Profile,
     Stored,
-    add_up,
     among,
     count_by_run,
     count_keys,
-    draw_rows,
     rows_of_parts,
     sample_work,
     turns_of,
@@ -99,19 +97,22 @@ from watersmeet.schemes.scheme import (
 # A key is heavy by its work from this many workers' shares on. The ranges of light keys even out smaller ones.
 WORK_WORKERS = 2
 
-# Listed keys that are counted exactly, for each worker: the heavy ones (at most two a worker), and the largest light
-# ones.
-COUNTED_PER_WORKER = 4
+# Keys that are counted exactly for each task, beside those that may be heavy: the ones drawn most often.
+COUNTED_PER_TASK = 4
+# Only those that may have this part of a task's work. Less than that evens out between the keys of a range.
+COUNTED_WORK = 1 / 64
+# At most as many searches of a key in a run for them: some 20 milliseconds where there are hundreds of tasks and runs.
+MOST_SEARCHES = 1 << 17
 
-# A key is counted exactly from this part of a worker's share on, of the sampled rows or of the sampled work. Half of
-# what makes it heavy by its rows, a quarter by its work: a sample may be off by as much.
+# A key is counted exactly from this part on of what makes it heavy, in the sample, which may be off by as much.
 SUSPECTED = 0.5
 
-# Rows of each input that are drawn for each task, to estimate the light work and to find hot keys. A worker's share of
-# the rows is 32 of them. With half as many, 48 tasks had busiest / mean up to 1.27 under Zipf 0.5, with these 1.2.
-SAMPLES_PER_TASK = 256
-# The same of older rows, which only have to show keys with a worker's share.
-OLD_SAMPLES_PER_WORKER = 16
+# Fresh rows of each input that are drawn for each task, to find hot keys and to estimate the light work. A worker's share
+# of the rows is 24 of them. With two thirds as many fresh and old ones, 48 tasks had busiest / mean up to 1.33 under Zipf
+# 0.5 in eight partitions, with these up to 1.23.
+SAMPLES_PER_TASK = 192
+# The same of older rows, for each worker.
+OLD_SAMPLES_PER_WORKER = 24
 # Where there are few tasks: half a millisecond of look-ups.
 LEAST_SAMPLES = 4096
 
@@ -325,22 +326,23 @@ def plan_cube(
     seen = [frequent([*one.old, *one.new]) for one in runs]
     were_heavy = {one.key: one for one in known.heavy} if ranges else {}
     all_rows = sum(one.rows for one in runs)
-    sample = sample_work(runs, samples, tasks, keys_of)
+    old_samples = max(LEAST_SAMPLES, OLD_SAMPLES_PER_WORKER * workers)
+    sample = sample_work(runs, samples, old_samples, tasks, keys_of)
     suspects = [
-        _listed(seen, COUNTED_PER_WORKER * workers),
-        sample.suspects(SUSPECTED * all_rows / workers, SUSPECTED / workers),
+        sample.suspects(SUSPECTED * all_rows / workers, SUSPECTED * WORK_WORKERS / workers),
+        sample.outstanding(
+            min(COUNTED_PER_TASK * tasks, MOST_SEARCHES // sum(map(len, runs))), COUNTED_WORK / tasks
+        ),
+        _listed(seen, SUSPECTED * all_rows / workers),
         np.array(list(were_heavy), np.uint64),
     ]
-    # Unless no key can have a worker's share of the rows without being listed.
-    if sum(one.most_hidden for one in seen) * workers > all_rows:
-        suspects.append(_frequent_before(runs, workers, SUSPECTED * all_rows / workers, keys_of))
     counts = count_keys(runs, np.unique(np.concatenate(suspects)), keys_of)
     sampled = sample.without(counts)
     work = counts.probed + counts.emitted
     whole = sampled.total + float(work.sum())
     # By the rows, as in the paper, and by the work of this batch: results follow the product of the rows.
     share = np.maximum(counts.total.sum(axis=0) / all_rows, work / whole / WORK_WORKERS)
-    mask = is_heavy(share, workers, among(counts.keys, np.sort(suspects[2])))
+    mask = is_heavy(share, workers, among(counts.keys, np.sort(suspects[-1])))
     light = _put_together(sampled, Profile(counts.keys[~mask], work[~mask]))
     lots = _lots(counts.where(mask), were_heavy, tasks, float(work[mask].sum()) / whole, all_rows)
     lots = _with_unequal_cells(lots, runs, keys_of)
@@ -368,22 +370,9 @@ def heavy_shapes(heavy: Sequence[HeavyKey]) -> list[tuple[int, Shape, tuple[int,
     return [(one.key, one.shape, one.tasks) for one in heavy]
 
 
-def _listed(seen: Sequence[Frequent], most: int) -> Keys:
-    """The keys that runs list; of more than `most`, those with the highest bounds."""
-    keys = np.unique(np.concatenate([one.keys for one in seen]))
-    if len(keys) <= most:
-        return keys
-    upper = sum((one.of(keys)[1] for one in seen), np.zeros(len(keys), np.int64))
-    return keys[np.argsort(-upper, kind="stable")[:most]]
-
-
-def _frequent_before(runs: Sequence[Stored], workers: int, rows: float, keys_of: KeysOf) -> Keys:
-    """The keys with about as many rows in earlier batches, from a sample of these rows."""
-    drawn = [draw_rows(one.old, OLD_SAMPLES_PER_WORKER * workers, keys_of) for one in runs]
-    keys, found = add_up(
-        [keys for keys, _, _ in drawn], [(hits * weight).astype(np.float64) for _, hits, weight in drawn]
-    )
-    return keys[found >= rows]
+def _listed(seen: Sequence[Frequent], rows: float) -> Keys:
+    """The keys of which the runs of one input list its part of so many rows, in equal parts."""
+    return np.concatenate([one.keys[one.listed >= rows / len(seen)] for one in seen])
 
 
 def _put_together(sampled: Profile, counted: Profile) -> Profile:
