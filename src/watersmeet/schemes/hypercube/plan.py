@@ -108,8 +108,8 @@ MOST_SEARCHES = 1 << 17
 SUSPECTED = 0.5
 
 # Fresh rows of each input that are drawn for each task, to find hot keys and to estimate the light work. A worker's share
-# of the rows is 24 of them. With two thirds as many fresh and old ones, 48 tasks had busiest / mean up to 1.33 under Zipf
-# 0.5 in eight partitions, with these up to 1.23.
+# of the rows is 24 of them. With two thirds as many fresh and old ones, 48 tasks had busiest / mean up to 1.30 under Zipf
+# 0.5 in eight partitions, with these up to 1.21.
 SAMPLES_PER_TASK = 192
 # The same of older rows, for each worker.
 OLD_SAMPLES_PER_WORKER = 24
