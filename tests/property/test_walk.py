@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from watersmeet.kernel import walk
 from watersmeet.kernel.emit import OutputColumn
-from watersmeet.kernel.keys import order_keys
+from watersmeet.kernel.keys import joined_keys, order_keys
 from watersmeet.kernel.match import Side
 from watersmeet.kernel.rows import Sorted
 from watersmeet.kernel.walk import Arranged, Edge, WalkJoin
@@ -63,28 +63,41 @@ def table(rows: list[tuple], first: int) -> pa.RecordBatch:
     return pa.RecordBatch.from_arrays([*columns, ids], names=["x0", "x1", "x2", "v", AT, "id"])
 
 
-def arrange(batch: pa.RecordBatch, columns: tuple[str, ...]) -> Sorted:
+def arrange(batch: pa.RecordBatch, columns: tuple[str, ...], suffix: tuple[str, ...]) -> Sorted:
     keys = walk.order_keys([batch.column(column) for column in columns])  # type: ignore[attr-defined]
+    if suffix:
+        keys = joined_keys(keys, walk.order_keys([batch.column(column) for column in suffix]))  # type: ignore[attr-defined]
     order = np.argsort(keys, kind="stable")
     return Sorted(keys[order], batch.take(pa.array(order)))
 
 
-def results(names, edges, conjuncts, drawn, within, bounds):
-    """Run every term of the delta rule, as the scheme would hand them out to one task."""
-    arranged = tuple(
-        Arranged(f"{name}.{number}", name, number)
+def arrangements(edges, then=lambda name, others: None):
+    """One for each edge of each input. `then` chooses the edge that it is sorted by next."""
+    return tuple(
+        Arranged(
+            f"{name}.{number}",
+            name,
+            number,
+            then(name, [at for at, other in enumerate(edges) if at != number and name in other.inputs]),
+        )
         for number, edge in enumerate(edges)
         for name in edge.inputs
     )
+
+
+def results(names, edges, conjuncts, drawn, within, bounds, arranged=None):
+    """Run every term of the delta rule, as the scheme would hand them out to one task."""
+    arranged = arranged or arrangements(edges)
     output = tuple(OutputColumn(name, "id", name) for name in names)
     join = WalkJoin(edges, arranged, conjuncts, output)
     stored: dict[str, tuple[list[Sorted], list[Sorted]]] = {}
     for one in arranged:
         columns, first = edges[one.edge].of(one.input), 0
+        suffix = () if one.then is None else edges[one.then].of(one.input)
         slices: list[list[Sorted]] = [[], []]
         for place, part in enumerate(drawn[one.input]):
             for rows in part:
-                slices[place].append(arrange(table(rows, first), columns))
+                slices[place].append(arrange(table(rows, first), columns, suffix))
                 first += len(rows)
         stored[one.name] = slices[0], slices[1]
     found: Counter = Counter()
@@ -132,6 +145,45 @@ def test_each_combination_with_a_fresh_row_comes_out_once(graph, bounds, data):
     assert results(names, edges, (), drawn, None, bounds) == owed(names, edges, drawn, lambda rows: True)
 
 
+@given(graphs(), limits, st.data(), st.booleans())
+def test_so_it_does_if_arrangements_are_sorted_by_a_second_key(graph, bounds, data, collide):
+    """Also if keys share half an order key."""
+    names, edges = graph
+    drawn = data.draw(inputs_for(names))
+    arranged = arrangements(edges, lambda _, others: data.draw(st.sampled_from([None, *others])))
+    edges = tuple(replace(edge, exact=edge.exact and not collide) for edge in edges)
+    with pytest.MonkeyPatch.context() as patch:
+        if collide:
+            patch.setattr(walk, "order_keys", lambda columns: order_keys(columns) << np.uint64(63))
+        found = results(names, edges, (), drawn, None, bounds, arranged)
+    assert found == owed(names, edges, drawn, lambda rows: True)
+
+
+def closing_triangle():
+    """i0 is found by its key to i1 and then by that to i2, and i2 likewise."""
+    return tuple(
+        replace(one, then=None if one.input == "i1" else 2) for one in arrangements(TRIANGLE) if one.edge != 2
+    )
+
+
+def test_keys_that_share_half_an_order_key_are_told_apart():
+    """An order key of one number is exact, but half of it is not."""
+    numbers = np.arange(300_000)
+    half = order_keys([pa.array(numbers)]) >> np.uint64(32)
+    by_half = np.argsort(half, kind="stable")
+    (same, *_) = np.flatnonzero(np.diff(half[by_half]) == 0)
+    one, other = (int(numbers[by_half[at]]) for at in (same, same + 1))
+    drawn = {
+        "i0": ([[(one, 0, 0, 0, 0)]], []),
+        "i1": ([[(other, 5, 0, 0, 0)]], []),
+        "i2": ([], [[(5, 0, 0, 0, 0), (one, 0, 0, 0, 0)]]),
+    }
+    arranged = closing_triangle()
+    assert not results(["i0", "i1", "i2"], TRIANGLE, (), drawn, None, Limits(), arranged)
+    drawn["i0"] = ([[(other, 0, 0, 0, 0)]], [])
+    assert results(["i0", "i1", "i2"], TRIANGLE, (), drawn, None, Limits(), arranged) == {(0, 0, 0): 1}
+
+
 @given(graphs(), limits, st.data(), st.integers(0, 5))
 def test_all_times_of_a_result_lie_within_the_window(graph, bounds, data, width):
     names, edges = graph
@@ -177,6 +229,11 @@ def test_keys_that_share_a_hash_are_told_apart(graph, bounds, data):
     assert found == owed(names, edges, drawn, lambda rows: True)
 
 
+TRIANGLE = (
+    Edge((("i0", ("x0",)), ("i1", ("x0",))), exact=True),
+    Edge((("i1", ("x1",)), ("i2", ("x0",))), exact=True),
+    Edge((("i2", ("x1",)), ("i0", ("x1",))), exact=True),
+)
 PATH = (
     Edge((("i0", ("x0",)), ("i1", ("x0",))), exact=True),
     Edge((("i1", ("x1",)), ("i2", ("x0",))), exact=True),
@@ -208,3 +265,28 @@ def test_the_input_with_the_fewest_rows_is_bound_first(monkeypatch):
     drawn = {"i0": ([many], []), "i1": ([], [[(1, 2, 0, 0, 0)]]), "i2": ([few], [])}
     assert sum(results(["i0", "i1", "i2"], PATH, (), drawn, None, Limits()).values()) == 50
     assert bound[0] == (["i1"], "i2")
+
+
+def test_the_last_input_of_a_cycle_is_found_by_both_its_keys(monkeypatch):
+    """Each row of i2 has 50 partners in i1, those 50 in i0, and one triangle closes: by one key 2,500 would be bound."""
+    bound = []
+    plain = walk._Walk._bound
+
+    def note(self, found, rest, one):
+        bound.append((one.arranged.input, int(one.counts.sum())))
+        return plain(self, found, rest, one)
+
+    monkeypatch.setattr(walk._Walk, "_bound", note)
+    i1 = [(number, 7, 0, 0, 0) for number in range(50)]
+    i0 = [(number, 100 + number + other, 0, 0, 0) for number in range(50) for other in range(50)]
+    drawn = {"i0": ([i0], []), "i1": ([i1], []), "i2": ([], [[(7, 100, 0, 0, 0)]])}
+    found = results(["i0", "i1", "i2"], TRIANGLE, (), drawn, None, Limits(), closing_triangle())
+    assert sum(found.values()) == 1
+    assert bound == [("i1", 50), ("i0", 1)]
+    # From i1 both others are found by one key each. When i0 is bound, i2 is sought again, by both.
+    bound.clear()
+    i2 = [(7, 100, 0, 0, 0), *((7, 900 + number, 0, 0, 0) for number in range(60))]
+    drawn = {"i0": ([i0], []), "i1": ([], [i1[:1]]), "i2": ([i2], [])}
+    found = results(["i0", "i1", "i2"], TRIANGLE, (), drawn, None, Limits(), closing_triangle())
+    assert sum(found.values()) == 1
+    assert bound == [("i0", 50), ("i2", 1)]

@@ -5,7 +5,10 @@ Inputs that all share a key are joined by it, as two are. Otherwise the join *wa
 An *edge* is a key that two or more inputs share: all classes of equal keys over the same inputs together, so that
 several keys between two inputs are one composite key. Of all edges only as many are used as connect the inputs, the ones
 over most inputs first, then those with most keys: every input is stored once for each of these edges that it is in, and
-from any input a walk along them reaches all others. The equalities of the other edges are conditions.
+from any input a walk along them reaches all others.
+
+The other edges close cycles. They have no arrangements of their own: the arrangements of their inputs are sorted by the
+edge that finds them and then by the one that closes a cycle, so that rows are found by both where both are known.
 
 Inputs that only a comparison or another condition joins get an edge without a key: all their rows meet, and the
 condition decides. Such an arrangement is in the order of arrival.
@@ -60,15 +63,17 @@ def compile_many(
         graph = graph.with_classes(graph.shared)
         compiled = compile_equality(predicate, graph.classes, graph.conjuncts, selected, schemas, ansi)
         return with_zone(compiled, graph.classes, zone)
-    links = choose_links(graph)
-    graph = graph.with_classes([one for link in links for one in link.classes])
-    return with_zone(_compile_walk(predicate, graph, links, selected, schemas, ansi), graph.classes, zone)
+    links, closing = choose_links(graph)
+    graph = graph.with_classes([one for link in (*links, *closing) for one in link.classes])
+    compiled = _compile_walk(predicate, graph, links, closing, selected, schemas, ansi)
+    return with_zone(compiled, graph.classes, zone)
 
 
 def _compile_walk(
     predicate: Predicate,
     graph: JoinGraph,
     links: Sequence[_Link],
+    closing: Sequence[_Link],
     selected: Sequence[Selected] | None,
     schemas: dict[str, Schema],
     ansi: bool,
@@ -88,11 +93,12 @@ def _compile_walk(
             tuple((name, tuple(keys[name][one].column for one in link.classes)) for name in link.inputs),
             exact=not link.classes or is_exact(link.classes),
         )
-        for link in links
+        for link in (*links, *closing)
     )
     arranged, inputs = [], []
     for name in graph.inputs:
         mine = [number for number, link in enumerate(links) if name in link.inputs]
+        closed = next((len(links) + at for at, link in enumerate(closing) if name in link.inputs), None)
         settled = tuple(keys[name].values())
         required = tuple(dict.fromkeys(key.column for key in settled))
         for place, number in enumerate(mine):
@@ -101,8 +107,12 @@ def _compile_walk(
             whole = input_spec(name, schemas[name], output, kernel, settled, required, order=order)
             stored = name if place == 0 else f"{name}.{place}"
             of = "" if place == 0 else name
-            inputs.append(replace(whole, name=stored, keys=by, hashed=None, of=of, required=required))
-            arranged.append(Arranged(stored, name, number))
+            then = closed if by else None
+            suffix = () if then is None else edges[then].of(name)
+            inputs.append(
+                replace(whole, name=stored, keys=by, hashed=None, of=of, required=required, suffix=suffix)
+            )
+            arranged.append(Arranged(stored, name, number, then))
     return Compiled(
         signature=facts.JoinSignature(
             inputs=tuple(inputs),
@@ -124,8 +134,11 @@ def _compile_walk(
     )
 
 
-def choose_links(graph: JoinGraph) -> list[_Link]:
-    """As few edges as connect all inputs. The graph is connected (predicate/graph.py checks it)."""
+def choose_links(graph: JoinGraph) -> tuple[list[_Link], list[_Link]]:
+    """As few edges as connect all inputs, and those that close cycles.
+
+    The graph is connected (predicate/graph.py checks it).
+    """
     together: dict[tuple[str, ...], list[KeyClass]] = {}
     for one in graph.classes:
         # Only Spark can hash a nested value, and only once for each row: such a key stays a condition.
@@ -141,11 +154,13 @@ def choose_links(graph: JoinGraph) -> list[_Link]:
         _Link(tuple(name for name in graph.inputs if name in read)) for read in conditions if len(read) > 1
     ]
     part_of = {name: {name} for name in graph.inputs}
-    chosen = []
+    chosen, closing = [], []
     for link in links:
         parts = {id(part_of[name]): part_of[name] for name in link.inputs}
         if len(parts) > 1:
             chosen.append(link)
             joined = set().union(*parts.values())
             part_of |= dict.fromkeys(joined, joined)
-    return chosen
+        elif link.classes:
+            closing.append(link)
+    return chosen, closing

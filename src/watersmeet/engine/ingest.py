@@ -24,7 +24,7 @@ import pyarrow as pa
 from watersmeet.engine.spec import Settings
 from watersmeet.engine.window import Times, time_marks, window_times
 from watersmeet.errors import UsageError
-from watersmeet.kernel.keys import Keys, drop_null_keys, mix, order_keys, sections_of, words
+from watersmeet.kernel.keys import Keys, drop_null_keys, joined_keys, mix, order_keys, sections_of, words
 from watersmeet.kernel.pages import page_orders, pages_of
 from watersmeet.kernel.rows import Sections, Sorted, coalesce, split, take_rows
 from watersmeet.log.runs import write_run
@@ -219,7 +219,8 @@ def cut_sections(rows: Sorted, places: Keys, layout: Layout) -> Sections:
 def _hashed(batch: pa.RecordBatch, spec: InputSpec) -> Keys:
     if spec.hashed:
         return mix(batch.column(spec.hashed).to_numpy().view(np.uint64))
-    return order_keys([batch.column(key) for key in spec.keys])
+    keys = order_keys([batch.column(key) for key in spec.keys])
+    return joined_keys(keys, order_keys([batch.column(key) for key in spec.suffix])) if spec.suffix else keys
 
 
 def _canonical(batch: pa.RecordBatch) -> pa.RecordBatch:

@@ -79,6 +79,16 @@ def look_up(keys: Keys, slices: Iterable[Keyed], *, fresh: bool = False) -> list
     return [Looked(s, fresh, matches_of(keys, s.keys)) for s in slices if len(s) and len(keys)]
 
 
+def look_up_ranges(first: Keys, last: Keys, slices: Iterable[Keyed]) -> list[Looked]:
+    """Where some slices have keys from each `first` to the `last` beside it. The ranges ascend and do not overlap."""
+    looked = []
+    for s in (s for s in slices if len(s) and len(first)):
+        start, end = np.searchsorted(s.keys, first), np.searchsorted(s.keys, last, side="right")
+        found = np.flatnonzero(end > start)
+        looked.append(Looked(s, False, Matches(found, start[found], (end - start)[found])))
+    return looked
+
+
 def found_in(looked: Iterable[Looked], keys: int) -> Mask:
     """Which of the keys are in some slice."""
     there = np.zeros(keys, np.bool_)

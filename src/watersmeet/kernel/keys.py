@@ -102,6 +102,21 @@ def order_keys(columns: Sequence[pa.Array]) -> Keys:
     return combined
 
 
+_HALF = np.uint64(32)
+_SUFFIX = np.uint64((1 << 32) - 1)
+
+
+def joined_keys(prefix: Keys, suffix: Keys) -> Keys:
+    """Order keys of which the first half is that of one key, and the second half that of another."""
+    return (prefix & ~_SUFFIX) | (suffix >> _HALF)
+
+
+def prefix_ranges(prefix: Keys) -> tuple[Keys, Keys]:
+    """The first and the last of the joined keys with each prefix."""
+    first = prefix & ~_SUFFIX
+    return first, first | _SUFFIX
+
+
 def mix(words: Keys) -> Keys:
     """A bijection of 64-bit words whose every output bit depends on every input bit."""
     mixed = words ^ (words >> np.uint64(30))

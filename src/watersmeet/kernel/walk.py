@@ -7,9 +7,11 @@ inputs before the start, old rows of those behind it. The kernel binds one input
 1. As soon as an input is bound, all arrangements that its rows can be looked up in are searched, for the distinct keys
    of all combinations so far. A combination without a partner in one of them is dropped before anything is expanded.
 2. Of the inputs that can be expanded now, the one that gives the fewest combinations comes next. The counts are exact,
-   so the order follows the data, piece by piece. An input that can be found by several keys (on a cycle) is expanded,
-   for each combination, by the key with the fewest candidates, and checked in the others: the idea of worst-case optimal
-   joins (Ngo et al. 2012).
+   so the order follows the data, piece by piece. An input that can be found by several keys is expanded, for each
+   combination, by the key with the fewest candidates, and checked in the others.
+   On a cycle, the last input is found by two keys at once: its arrangement is sorted by one and then by the other. So no
+   row is bound that does not close the cycle, which is the idea of worst-case optimal joins (Ngo et al. 2012). In a
+   clique of four or more inputs the third key is only compared.
 3. Its rows are gathered, bound as positions, and tested by all conditions whose inputs are bound; those that may raise
    wait for the last input.
 
@@ -40,8 +42,17 @@ from watersmeet.kernel.emit import (
     rows_together,
 )
 from watersmeet.kernel.evaluate import may_raise
-from watersmeet.kernel.gather import Looked, Part, gather, look_up, pieces_of_keys, row_bytes, views
-from watersmeet.kernel.keys import Indices, order_keys
+from watersmeet.kernel.gather import (
+    Looked,
+    Part,
+    gather,
+    look_up,
+    look_up_ranges,
+    pieces_of_keys,
+    row_bytes,
+    views,
+)
+from watersmeet.kernel.keys import Indices, joined_keys, order_keys, prefix_ranges
 from watersmeet.kernel.match import Matches, Side, expand, pieces
 from watersmeet.kernel.rows import Keyed
 from watersmeet.model.expression import Expression, columns_of, conjunction, inputs_of
@@ -73,11 +84,15 @@ class Edge:
 
 @dataclass(frozen=True, slots=True)
 class Arranged:
-    """A stored arrangement: its name among the stored inputs, the input whose rows it has, and the edge it is sorted by."""
+    """A stored arrangement: its name among the stored inputs, the input whose rows it has, and the edge it is sorted by.
+
+    `then` is the edge that it is sorted by next, if any: half of its order keys is of one, half of the other.
+    """
 
     name: str
     input: str
     edge: int
+    then: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,12 +173,16 @@ class WalkJoin:
 
 @dataclass(frozen=True, slots=True)
 class _Sought:
-    """What a lookup in one arrangement has found: where each key is, how often, and the key of each combination."""
+    """What a lookup in one arrangement has found: where each key is, how often, and the key of each combination.
+
+    `closed` if it was by both keys of the arrangement.
+    """
 
     arranged: Arranged
     looked: Sequence[Looked]
     rows: Indices
     of: Indices
+    closed: bool = False
 
     @property
     def counts(self) -> Indices:
@@ -210,10 +229,8 @@ class _Walk:
         if not len(found[newest].at):
             return
         for arranged in self.arranged.values():
-            if arranged.input in found or arranged.name in sought:
-                continue
-            if newest in join.edges[arranged.edge].inputs:
-                looked = self._look_up(arranged, newest, found[newest])
+            if self._finds_more(arranged, found, newest, sought.get(arranged.name)):
+                looked = self._look_up(arranged, found)
                 keep = np.flatnonzero(looked.counts)
                 if not len(keep):
                     return
@@ -232,22 +249,49 @@ class _Walk:
         keep = passing.pop(_NUMBER).at
         return passing, {name: one.at(keep) for name, one in sought.items()}
 
-    def _look_up(self, arranged: Arranged, newest: str, source: Picked) -> _Sought:
-        """Look up the keys of the rows that were bound last."""
-        columns, slices = self.join.edges[arranged.edge].of(newest), self.slices[arranged.name]
-        if not columns:
+    def _finds_more(self, arranged: Arranged, found: Candidates, newest: str, known: _Sought | None) -> bool:
+        """Whether the rows that were bound last find rows in an arrangement, or fewer than those known."""
+        if arranged.input in found:
+            return False
+        if known is None:
+            return newest in self.join.edges[arranged.edge].inputs
+        return (
+            not known.closed and arranged.then is not None and newest in self.join.edges[arranged.then].inputs
+        )
+
+    def _look_up(self, arranged: Arranged, found: Candidates) -> _Sought:
+        """Look up the keys of all combinations: by both keys of the arrangement if both are bound."""
+        slices = self.slices[arranged.name]
+        prefix = self._keys(arranged.edge, found)
+        assert prefix is not None
+        if not len(prefix):
             # Without a key all rows are found.
             whole = (Matches(*np.array([[0], [0], [len(s)]])) for s in slices)
             looked = [Looked(s, False, at) for s, at in zip(slices, whole, strict=True)]
+            combinations = len(next(iter(found.values())).at)
             return _Sought(
-                arranged, looked, np.array([sum(map(len, slices))]), np.zeros(len(source.at), np.int64)
+                arranged, looked, np.array([sum(map(len, slices))]), np.zeros(combinations, np.int64)
             )
-        keys, of = np.unique(order_keys([source.values(column) for column in columns]), return_inverse=True)
-        looked = look_up(keys, slices)
+        suffix = None if arranged.then is None else self._keys(arranged.then, found)
+        if arranged.then is None:
+            keys, of = np.unique(order_keys(prefix), return_inverse=True)
+            looked = look_up(keys, slices)
+        elif suffix is None:
+            keys, of = np.unique(prefix_ranges(order_keys(prefix))[0], return_inverse=True)
+            looked = look_up_ranges(*prefix_ranges(keys), slices)
+        else:
+            keys, of = np.unique(joined_keys(order_keys(prefix), order_keys(suffix)), return_inverse=True)
+            looked = look_up(keys, slices)
         rows = np.zeros(len(keys), np.int64)
         for one in looked:
             rows[one.at.found] += one.at.rows
-        return _Sought(arranged, looked, rows, of)
+        return _Sought(arranged, looked, rows, of, closed=suffix is not None)
+
+    def _keys(self, number: int, found: Candidates) -> list[pa.Array] | None:
+        """The key of an edge in each combination, if an input of the edge is bound."""
+        edge = self.join.edges[number]
+        bound = next((name for name in found if name in edge.inputs), None)
+        return None if bound is None else [found[bound].values(column) for column in edge.of(bound)]
 
     def _expanded(self, found: Candidates, sought: dict[str, _Sought]) -> Iterator[pa.RecordBatch]:
         """Bind the input with the fewest rows to bind, each combination by the key that has the fewest."""
@@ -292,4 +336,6 @@ class _Walk:
                     combined = picked_at(found, order[low:high][which])
                     combined[name] = Picked(part.rows, part.order[at])
                     others = {other: left.at(order[low:high][which]) for other, left in rest.items()}
-                    yield from self.go_on(combined, name, others, one.arranged.edge)
+                    # Half an order key is never exact.
+                    by = one.arranged.edge if one.arranged.then is None else None
+                    yield from self.go_on(combined, name, others, by)

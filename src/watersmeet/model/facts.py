@@ -237,7 +237,8 @@ class InputSpec:
     the keys, the one key's value, the row's place in the stream, or the page of a table. `time` is the arriving column
     of a window over time. `keeps_all` says that rows with a null key, or a key that is not in the table, are emitted.
     An *arrangement* stores the rows of the input `of` once more, sorted by another key; rows with a null in any of
-    `required` are in none of them.
+    `required` are in none of them. With a `suffix`, half of the order key is of the keys and half of the suffix, so
+    that rows are found by the keys alone or by both.
     """
 
     name: str
@@ -249,6 +250,7 @@ class InputSpec:
     keeps_all: bool = False
     of: str = ""
     required: tuple[str, ...] = ()
+    suffix: tuple[str, ...] = ()
 
     @property
     def input(self) -> str:
