@@ -19,6 +19,7 @@ from watersmeet.kernel.match import Side
 from watersmeet.kernel.rows import Sorted
 from watersmeet.kernel.walk import Arranged, Edge, WalkJoin
 from watersmeet.model.expression import Call, Column, Literal
+from watersmeet.model.facts import LOCATOR
 from watersmeet.model.limits import Limits
 from watersmeet.model.types import BIGINT, BOOLEAN
 from watersmeet.model.window import AT
@@ -63,26 +64,49 @@ def table(rows: list[tuple], first: int) -> pa.RecordBatch:
     return pa.RecordBatch.from_arrays([*columns, ids], names=["x0", "x1", "x2", "v", AT, "id"])
 
 
-def arrange(batch: pa.RecordBatch, columns: tuple[str, ...], suffix: tuple[str, ...]) -> Sorted:
+def keys_of(batch: pa.RecordBatch, columns: tuple[str, ...], suffix: tuple[str, ...]) -> np.ndarray:
     keys = walk.order_keys([batch.column(column) for column in columns])  # type: ignore[attr-defined]
     if suffix:
         keys = joined_keys(keys, walk.order_keys([batch.column(column) for column in suffix]))  # type: ignore[attr-defined]
+    return keys
+
+
+def arrange(batch: pa.RecordBatch, keys: np.ndarray) -> Sorted:
     order = np.argsort(keys, kind="stable")
     return Sorted(keys[order], batch.take(pa.array(order)))
 
 
-def arrangements(edges, then=lambda name, others: None):
-    """One for each edge of each input. `then` chooses the edge that it is sorted by next."""
-    return tuple(
-        Arranged(
-            f"{name}.{number}",
-            name,
-            number,
-            then(name, [at for at, other in enumerate(edges) if at != number and name in other.inputs]),
-        )
-        for number, edge in enumerate(edges)
-        for name in edge.inputs
-    )
+def arrangements(edges, then=lambda name, others: None, located=lambda name: False):
+    """One for each edge of each input. `then` chooses the edge that it is sorted by next, or -1 for all others.
+
+    `located` says which inputs have their columns only in the first arrangement.
+    """
+    found, first = [], {}
+    for number, edge in enumerate(edges):
+        for name in edge.inputs:
+            others = [at for at, other in enumerate(edges) if at != number and name in other.inputs]
+            chosen = then(name, others)
+            through = first.get(name) if located(name) else None
+            first.setdefault(name, f"{name}.{number}")
+            found.append(
+                Arranged(
+                    f"{name}.{number}",
+                    name,
+                    number,
+                    None if chosen == -1 else chosen,
+                    halves=chosen is not None and bool(others),
+                    through=through,
+                )
+            )
+    return tuple(found)
+
+
+def suffix_of(one, edges):
+    """The columns that an arrangement is sorted by next."""
+    if not one.halves:
+        return ()
+    then = [one.then] if one.then is not None else [n for n in range(len(edges)) if n != one.edge]
+    return tuple(c for n in then if one.input in edges[n].inputs for c in edges[n].of(one.input))
 
 
 def results(names, edges, conjuncts, drawn, within, bounds, arranged=None):
@@ -93,11 +117,17 @@ def results(names, edges, conjuncts, drawn, within, bounds, arranged=None):
     stored: dict[str, tuple[list[Sorted], list[Sorted]]] = {}
     for one in arranged:
         columns, first = edges[one.edge].of(one.input), 0
-        suffix = () if one.then is None else edges[one.then].of(one.input)
+        suffix = suffix_of(one, edges)
+        primary = next(other for other in arranged if other.name == (one.through or one.name))
         slices: list[list[Sorted]] = [[], []]
         for place, part in enumerate(drawn[one.input]):
             for rows in part:
-                slices[place].append(arrange(table(rows, first), columns, suffix))
+                batch = table(rows, first)
+                if one.through:
+                    there = keys_of(batch, edges[primary.edge].of(one.input), suffix_of(primary, edges))
+                    batch = pa.RecordBatch.from_pydict({LOCATOR: there.view(np.int64)})
+                by = keys_of(table(rows, first), columns, suffix)
+                slices[place].append(arrange(batch, by))
                 first += len(rows)
         stored[one.name] = slices[0], slices[1]
     found: Counter = Counter()
@@ -146,11 +176,15 @@ def test_each_combination_with_a_fresh_row_comes_out_once(graph, bounds, data):
 
 
 @given(graphs(), limits, st.data(), st.booleans())
-def test_so_it_does_if_arrangements_are_sorted_by_a_second_key(graph, bounds, data, collide):
+def test_so_it_does_if_arrangements_have_a_second_key_or_only_locate_their_rows(graph, bounds, data, collide):
     """Also if keys share half an order key."""
     names, edges = graph
     drawn = data.draw(inputs_for(names))
-    arranged = arrangements(edges, lambda _, others: data.draw(st.sampled_from([None, *others])))
+    arranged = arrangements(
+        edges,
+        lambda _, others: data.draw(st.sampled_from([None, -1, *others])),
+        lambda _: data.draw(st.booleans()),
+    )
     edges = tuple(replace(edge, exact=edge.exact and not collide) for edge in edges)
     with pytest.MonkeyPatch.context() as patch:
         if collide:
@@ -162,7 +196,9 @@ def test_so_it_does_if_arrangements_are_sorted_by_a_second_key(graph, bounds, da
 def closing_triangle():
     """i0 is found by its key to i1 and then by that to i2, and i2 likewise."""
     return tuple(
-        replace(one, then=None if one.input == "i1" else 2) for one in arrangements(TRIANGLE) if one.edge != 2
+        one if one.input == "i1" else replace(one, then=2, halves=True)
+        for one in arrangements(TRIANGLE)
+        if one.edge != 2
     )
 
 

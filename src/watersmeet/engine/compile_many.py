@@ -35,7 +35,7 @@ from watersmeet.engine.compile import (
 from watersmeet.kernel.walk import Arranged, Edge, WalkJoin
 from watersmeet.model import facts
 from watersmeet.model.expression import KeyClass, Predicate, Selected, inputs_of
-from watersmeet.model.types import Schema
+from watersmeet.model.types import BIGINT, Schema
 from watersmeet.predicate.graph import JoinGraph, check_connected, join_graph
 
 
@@ -101,18 +101,26 @@ def _compile_walk(
         closed = next((len(links) + at for at, link in enumerate(closing) if name in link.inputs), None)
         settled = tuple(keys[name].values())
         required = tuple(dict.fromkeys(key.column for key in settled))
+        # An arrangement without a key has nothing to locate rows by.
+        mine.sort(key=lambda number: not edges[number].of(name))
         for place, number in enumerate(mine):
             by = edges[number].of(name)
             order = facts.Order.HASH if by else facts.Order.ARRIVAL
-            whole = input_spec(name, schemas[name], output, kernel, settled, required, order=order)
+            spec = input_spec(name, schemas[name], output, kernel, settled, required, order=order)
             stored = name if place == 0 else f"{name}.{place}"
-            of = "" if place == 0 else name
-            then = closed if by else None
-            suffix = () if then is None else edges[then].of(name)
-            inputs.append(
-                replace(whole, name=stored, keys=by, hashed=None, of=of, required=required, suffix=suffix)
+            others = [other for other in mine if other != number and edges[other].of(name)]
+            then = closed if closed is not None or len(others) != 1 else others[0]
+            suffix = () if not by else _suffix(edges, name, then, others)
+            located = bool(place and by)
+            if located:
+                spec = replace(spec, stored=(facts.StoredColumn(facts.LOCATOR, str(BIGINT)),))
+            spec = replace(
+                spec, name=stored, keys=by, hashed=None, of=name if place else "", required=required
             )
-            arranged.append(Arranged(stored, name, number, then))
+            inputs.append(replace(spec, suffix=suffix, located=located))
+            arranged.append(
+                Arranged(stored, name, number, then if by else None, bool(suffix), name if located else None)
+            )
     return Compiled(
         signature=facts.JoinSignature(
             inputs=tuple(inputs),
@@ -131,6 +139,18 @@ def _compile_walk(
         hashed=(),
         spark_checks=bool(spark),
         guards=predicate.guards,
+    )
+
+
+def _suffix(edges: Sequence[Edge], name: str, then: int | None, others: Sequence[int]) -> tuple[str, ...]:
+    """The columns that an arrangement is sorted by next: those of the edge `then`, or of all other edges.
+
+    Rows that are located by their order key must differ in it, or too many would be read.
+    """
+    return (
+        edges[then].of(name)
+        if then is not None
+        else tuple(c for other in others for c in edges[other].of(name))
     )
 
 

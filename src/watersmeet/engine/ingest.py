@@ -29,7 +29,7 @@ from watersmeet.kernel.pages import page_orders, pages_of
 from watersmeet.kernel.rows import Sections, Sorted, coalesce, split, take_rows
 from watersmeet.log.runs import write_run
 from watersmeet.log.storage import Files
-from watersmeet.model.facts import Descriptor, InputSpec, Layout, Order, Run
+from watersmeet.model.facts import LOCATOR, Descriptor, InputSpec, Layout, Order, Run
 from watersmeet.model.pages import PageIndex
 from watersmeet.model.types import canonical_arrow
 from watersmeet.model.window import AT
@@ -77,7 +77,7 @@ def ingest_partition(
             if table is not None:
                 arrived = sort_by_page(held, spec, table.index, first)
             else:
-                arrived = sort_rows(held, spec, first, watermark)
+                arrived = sort_rows(held, spec, first, watermark, arrangements[0])
             rows = arrived.rows
             if place == 0:
                 null_rows += held.num_rows - len(rows) - arrived.late_rows - arrived.absent_rows
@@ -147,15 +147,22 @@ def sort_by_page(batch: pa.RecordBatch, spec: InputSpec, index: PageIndex, first
 
 
 def sort_rows(
-    batch: pa.RecordBatch, spec: InputSpec, first: int = 0, watermark: int | None = None
+    batch: pa.RecordBatch,
+    spec: InputSpec,
+    first: int = 0,
+    watermark: int | None = None,
+    primary: InputSpec | None = None,
 ) -> Arrived:
     """Sort the stored columns of the rows that are not late and have no null key or time.
 
-    `first` is the place of the first row in the stream.
+    `first` is the place of the first row in the stream. `primary` is the input's first arrangement.
     """
     key_columns = (spec.hashed,) if spec.hashed else spec.required or spec.keys
     batch = drop_null_keys(_canonical(batch), key_columns)
     batch, times, late_rows = _timed(batch, spec, watermark)
+    if spec.located:
+        assert primary is not None
+        batch = batch.append_column(LOCATOR, pa.array(_hashed(batch, primary).view(np.int64)))
     stored = batch.select([column.name for column in spec.stored])
     if spec.order == Order.ARRIVAL:
         places = np.arange(batch.num_rows, dtype=np.uint64)

@@ -14,8 +14,9 @@ import numpy as np
 import pyarrow as pa
 
 from watersmeet.kernel.keys import Indices, Keys, Mask
-from watersmeet.kernel.match import Matches, expand, keyed_rows, matches_of
+from watersmeet.kernel.match import Matches, expand, keyed_rows, matches_of, matches_of_prefixes
 from watersmeet.kernel.rows import Keyed, mean_row_bytes, take_rows
+from watersmeet.model.facts import LOCATOR
 from watersmeet.model.limits import Limits
 
 
@@ -79,14 +80,11 @@ def look_up(keys: Keys, slices: Iterable[Keyed], *, fresh: bool = False) -> list
     return [Looked(s, fresh, matches_of(keys, s.keys)) for s in slices if len(s) and len(keys)]
 
 
-def look_up_ranges(first: Keys, last: Keys, slices: Iterable[Keyed]) -> list[Looked]:
-    """Where some slices have keys from each `first` to the `last` beside it. The ranges ascend and do not overlap."""
-    looked = []
-    for s in (s for s in slices if len(s) and len(first)):
-        start, end = np.searchsorted(s.keys, first), np.searchsorted(s.keys, last, side="right")
-        found = np.flatnonzero(end > start)
-        looked.append(Looked(s, False, Matches(found, start[found], (end - start)[found])))
-    return looked
+def look_up_prefixes(prefixes: Keys, slices: Iterable[Keyed]) -> list[Looked]:
+    """Where some slices have keys that begin with these prefixes, which ascend without repetition."""
+    return [
+        Looked(s, False, matches_of_prefixes(prefixes, s.keys)) for s in slices if len(s) and len(prefixes)
+    ]
 
 
 def found_in(looked: Iterable[Looked], keys: int) -> Mask:
@@ -166,6 +164,30 @@ def gather(name: str, looked: Sequence[Looked], first: int, end: int, columns: S
         old=counts[:, 0],
         new=counts[:, 1],
     )
+
+
+def locate(
+    looked: Sequence[Looked], first: int, end: int, slices: Iterable[Keyed]
+) -> tuple[Indices, list[Looked]]:
+    """Follow the locators of the keys from `first` up to `end`.
+
+    A key and one of its locators are a pair. The pairs are distinct: rows of the same keys have the same locator, and
+    are found together. Returns the key of each pair, numbered from 0 and ascending, and where `slices` have its rows.
+    """
+    found = gather("", looked, first, end, [LOCATOR])
+    locators = found.rows.column(0).to_numpy().view(np.uint64)
+    order = np.lexsort((locators, found.owner))
+    key, locators = found.owner[order], locators[order]
+    distinct_ = np.append(True, (key[1:] != key[:-1]) | (locators[1:] != locators[:-1]))
+    key, locators = key[distinct_], locators[distinct_]
+    sought, of = np.unique(locators, return_inverse=True)
+    pairs = []
+    for one in look_up(sought, slices):
+        start, rows = np.zeros((2, len(sought)), np.int64)
+        start[one.at.found], rows[one.at.found] = one.at.start, one.at.rows
+        here = np.flatnonzero(rows[of])
+        pairs.append(Looked(one.slice, one.fresh, Matches(here, start[of[here]], rows[of[here]])))
+    return key, pairs
 
 
 def views(

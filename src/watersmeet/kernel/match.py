@@ -42,7 +42,7 @@ from watersmeet.kernel.emit import (
     rows_together,
 )
 from watersmeet.kernel.evaluate import same_value
-from watersmeet.kernel.keys import Indices, Keys, Mask, encode_floats, partners, shift
+from watersmeet.kernel.keys import Indices, Keys, Mask, encode_floats, partners, prefix_ranges, shift
 from watersmeet.kernel.rows import (
     Keyed,
     Merged,
@@ -338,6 +338,20 @@ def matches_of(left: Keys, right: Keys) -> Matches:
     return Matches(found, start, np.searchsorted(right, needles[same], side="right") - start)
 
 
+def matches_of_prefixes(prefixes: Keys, right: Keys) -> Matches:
+    """Where `right` has keys that begin with each prefix, which is half an order key. Both are sorted."""
+    if not len(prefixes) or not len(right):
+        none = np.zeros(0, np.int64)
+        return Matches(none, none, none)
+    likely = _likely(prefixes, right)
+    first, last = prefix_ranges(prefixes[likely])
+    start = np.searchsorted(right, first)
+    at = np.minimum(start, len(right) - 1)
+    same = np.flatnonzero((right[at] >= first) & (right[at] <= last))
+    found, start = likely[same], start[same]
+    return Matches(found, start, np.searchsorted(right, last[same], side="right") - start)
+
+
 # Looking at a table of the leading bits costs about a tenth of a binary search, filling it as much for each key
 # of the longer side: it pays up to this many times the shorter side (four times as fast at equal length).
 _TABLE_RATIO = 4
@@ -352,7 +366,8 @@ def _likely(left: Keys, right: Keys) -> Indices:
     """
     if len(right) > _TABLE_RATIO * len(left):
         return np.arange(len(left))
-    shift = np.uint64(64 - len(right).bit_length() - _TABLE_SLOT_BITS)
+    # No more than half of the bits: of a prefix the others are not known.
+    shift = np.uint64(max(32, 64 - len(right).bit_length() - _TABLE_SLOT_BITS))
     taken = np.zeros(1 << (64 - int(shift)), np.bool_)
     # Signed indices of their own size are used as they are: numpy would copy unsigned ones.
     taken[(right >> shift).view(np.int64)] = True

@@ -1,6 +1,7 @@
 """Join inputs along different keys: fresh rows are extended, input by input, through what is stored by each key.
 
-An input is stored once for each key that it is found by: an *arrangement*. For the fresh rows of one input, the *start*,
+An input is found by each of its keys: through an *arrangement*. The first holds its columns, the others only say where
+their rows are in the first. For the fresh rows of one input, the *start*,
 a share has the arrangements of all other inputs, with the rows that the delta rule owes (see multi.py): all rows of the
 inputs before the start, old rows of those behind it. The kernel binds one input after the other:
 
@@ -24,7 +25,7 @@ keeps exactly the rows with equal keys that pass the conditions. Sharing the wor
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -46,11 +47,13 @@ from watersmeet.kernel.gather import (
     Looked,
     Part,
     gather,
+    locate,
     look_up,
-    look_up_ranges,
+    look_up_prefixes,
     pieces_of_keys,
     row_bytes,
     views,
+    whole_part,
 )
 from watersmeet.kernel.keys import Indices, joined_keys, order_keys, prefix_ranges
 from watersmeet.kernel.match import Matches, Side, expand, pieces
@@ -86,13 +89,16 @@ class Edge:
 class Arranged:
     """A stored arrangement: its name among the stored inputs, the input whose rows it has, and the edge it is sorted by.
 
-    `then` is the edge that it is sorted by next, if any: half of its order keys is of one, half of the other.
+    `halves`: only half of its order keys is of that edge. The other half is of the edge `then`, or of several others. An
+    arrangement that is located `through` another one holds no columns, but where its rows are in that one.
     """
 
     name: str
     input: str
     edge: int
     then: int | None = None
+    halves: bool = False
+    through: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -273,12 +279,12 @@ class _Walk:
                 arranged, looked, np.array([sum(map(len, slices))]), np.zeros(combinations, np.int64)
             )
         suffix = None if arranged.then is None else self._keys(arranged.then, found)
-        if arranged.then is None:
+        if not arranged.halves:
             keys, of = np.unique(order_keys(prefix), return_inverse=True)
             looked = look_up(keys, slices)
         elif suffix is None:
             keys, of = np.unique(prefix_ranges(order_keys(prefix))[0], return_inverse=True)
-            looked = look_up_ranges(*prefix_ranges(keys), slices)
+            looked = look_up_prefixes(keys, slices)
         else:
             keys, of = np.unique(joined_keys(order_keys(prefix), order_keys(suffix)), return_inverse=True)
             looked = look_up(keys, slices)
@@ -318,16 +324,19 @@ class _Walk:
         looked, rows = [found_.only(used) for found_ in one.looked], one.rows[keys]
         order = np.argsort(of, kind="stable")
         of = of[order]
-        size = rows * row_bytes(self.slices[one.arranged.name], read)
+        size = rows * row_bytes(self.slices[one.arranged.through or one.arranged.name], read)
         for first, end in pieces_of_keys(rows, size, self.limits):
             low, high = np.searchsorted(of, [first, end])
-            parts: Iterator[Part]
-            if end - first == 1 and (
+            large = end - first == 1 and (
                 rows[first] > self.limits.piece_rows or size[first] > self.limits.piece_bytes
-            ):
+            )
+            parts: Iterable[Part]
+            if one.arranged.through is not None:
+                parts = self._located(one.arranged, looked, first, end, read, large)
+            elif large:
                 parts = (part for _, part in views(name, looked, first, {name: read}, self.limits))
             else:
-                parts = iter([gather(name, looked, first, end, read).owed(0, 1)])
+                parts = [gather(name, looked, first, end, read).owed(0, 1)]
             for part in parts:
                 of_part = of[low:high] - first
                 limit = rows_together(self.limits, part.rows, *(picked.rows for picked in found.values()))
@@ -337,5 +346,30 @@ class _Walk:
                     combined[name] = Picked(part.rows, part.order[at])
                     others = {other: left.at(order[low:high][which]) for other, left in rest.items()}
                     # Half an order key is never exact.
-                    by = one.arranged.edge if one.arranged.then is None else None
+                    by = None if one.arranged.halves or one.arranged.through else one.arranged.edge
                     yield from self.go_on(combined, name, others, by)
+
+    def _located(
+        self, arranged: Arranged, looked: Sequence[Looked], first: int, end: int, read: list[str], large: bool
+    ) -> Iterator[Part]:
+        """The rows of some keys, or of one key that is too large for a piece, through the arrangement that has them."""
+        assert arranged.through is not None
+        name, slices = arranged.input, self.slices[arranged.through]
+        key, pairs = locate(looked, first, end, slices)
+        if not large:
+            by_key = [replace(one, at=one.at._replace(found=key[one.at.found])) for one in pairs]
+            # An arrangement may still locate rows that another one has evicted.
+            if any(len(one.at.found) for one in by_key):
+                yield gather(name, by_key, 0, end - first, read).owed(0, 1)
+            return
+        rows = np.zeros(len(key), np.int64)
+        for one in pairs:
+            rows[one.at.found] += one.at.rows
+        size = rows * row_bytes(slices, read)
+        for low, high in pieces_of_keys(rows, size, self.limits):
+            if high - low == 1 and (
+                rows[low] > self.limits.piece_rows or size[low] > self.limits.piece_bytes
+            ):
+                yield from (part for _, part in views(name, pairs, low, {name: read}, self.limits))
+            elif rows[low:high].any():
+                yield whole_part(name, gather(name, pairs, low, high, read).rows)

@@ -228,6 +228,10 @@ class StoredColumn:
     type: str
 
 
+# The stored column that holds a row's order key in another arrangement.
+LOCATOR = "__wm_row"
+
+
 @dataclass(frozen=True, slots=True)
 class InputSpec:
     """The stored columns of one input, and the arriving columns that make its order key.
@@ -238,7 +242,8 @@ class InputSpec:
     of a window over time. `keeps_all` says that rows with a null key, or a key that is not in the table, are emitted.
     An *arrangement* stores the rows of the input `of` once more, sorted by another key; rows with a null in any of
     `required` are in none of them. With a `suffix`, half of the order key is of the keys and half of the suffix, so
-    that rows are found by the keys alone or by both.
+    that rows are found by the keys alone or by both. A `located` arrangement holds of each row only the order key that
+    it has in the first arrangement, in the column `LOCATOR`.
     """
 
     name: str
@@ -251,6 +256,7 @@ class InputSpec:
     of: str = ""
     required: tuple[str, ...] = ()
     suffix: tuple[str, ...] = ()
+    located: bool = False
 
     @property
     def input(self) -> str:
