@@ -17,7 +17,7 @@ from watersmeet.schemes.hypercube.allot import task_of
 from watersmeet.schemes.hypercube.census import Stored
 from watersmeet.schemes.hypercube.facts import CubePlan
 from watersmeet.schemes.hypercube.hot_keys import HotKeys, listing_floor, most_frequent
-from watersmeet.schemes.hypercube.plan import Hypercube, plan_cube
+from watersmeet.schemes.hypercube.plan import Hypercube, heavy_shapes, plan_cube
 from watersmeet.schemes.scheme import RowPart
 
 Keys = npt.NDArray[np.uint64]
@@ -118,6 +118,8 @@ class Stream:
 
     def moved_rows(self, before: CubePlan) -> int:
         """Rows of earlier batches that some task has under the plan, and had not under the one before."""
+        if (self.cube.ranges, heavy_shapes(self.cube.heavy)) == (before.ranges, heavy_shapes(before.heavy)):
+            return 0
         new = {run.path for run in self.fresh}
         return sum(
             int(np.count_nonzero(self.readers(run, self.cube) & ~self.readers(run, before)))

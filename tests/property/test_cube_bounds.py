@@ -26,7 +26,7 @@ from watersmeet.schemes.hypercube.hot_keys import hot_keys_of, workers_of
 
 MANY = settings(max_examples=max(100, settings().max_examples))
 # Each of them is a whole stream.
-FEW = settings(max_examples=settings().max_examples * 2 // 5)
+FEW = settings(max_examples=settings().max_examples // 4)
 NOTHING = np.zeros(0, np.uint64)
 
 # Rows that a task reads, in N / p + sqrt(8 OUT / p): the worst of some 10,000 draws was 2.5.
