@@ -62,6 +62,12 @@ def test_classes_that_are_not_used_as_keys_become_conditions():
     assert left_over(kept) == ["a.s = b.s"]
 
 
+def test_a_class_that_becomes_conditions_is_said_in_the_words_of_the_text():
+    # Both equal the double in double: as bigint the two may differ.
+    assert left_over(graph_of("a.l = b.d AND b.d = c.l").with_classes(())) == ["a.l = b.d", "b.d = c.l"]
+    assert left_over(graph_of("a.s = b.k AND b.k = c.s").with_classes(())) == ["a.s = b.k", "b.k = c.s"]
+
+
 @pytest.mark.parametrize(
     ("on", "names", "problem"),
     [

@@ -6,7 +6,8 @@ the texts still differ. So a side belongs to a class together with the type of i
 another type starts another class.
 
 A class has at most one side for each input. A second expression of the same input (`a.k = b.k AND a.j = b.k`) is not
-in the class; its equality stays among the conjuncts, as does every equality that the classes do not imply.
+in the class; its equality stays among the conjuncts, as does every equality that the classes do not imply. They are
+equalities of the text, never ones that follow from it: two integers that both equal a double in double may differ.
 
 Invariant: rows satisfy the predicate exactly if the sides of every class are equal and all conjuncts are true. Bands
 imply nothing that the conjuncts do not say.
@@ -15,7 +16,7 @@ imply nothing that the conjuncts do not say.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from watersmeet.errors import PredicateError
 from watersmeet.model.expression import (
@@ -34,13 +35,14 @@ from watersmeet.model.types import BOOLEAN, SqlType
 
 @dataclass(frozen=True, slots=True)
 class JoinGraph:
-    """`classes` in a fixed order, whatever the order of the text. `conjuncts` in the order of the text, then equalities
-    that no class implies.
+    """`classes` in a fixed order, whatever the order of the text. `pairs` are all equalities of the text, and `rest`
+    is everything else.
     """
 
     inputs: tuple[str, ...]
     classes: tuple[KeyClass, ...]
-    conjuncts: tuple[Expression, ...]
+    pairs: tuple[KeyPair, ...]
+    rest: tuple[Expression, ...]
     bands: tuple[Band, ...] = ()
 
     @property
@@ -48,11 +50,20 @@ class JoinGraph:
         """The classes that have a side of every input: rows can be found and shared out by all of them at once."""
         return tuple(one for one in self.classes if one.inputs == self.inputs)
 
+    @property
+    def conjuncts(self) -> tuple[Expression, ...]:
+        """What is to be tested beside the classes, in the order of the text; then the equalities that none implies."""
+        place_of = {(side, one.type): place for place, one in enumerate(self.classes) for side in one.sides}
+        left_over = []
+        for pair in self.pairs:
+            places = {place_of.get((side, pair.type)) for side in pair.sides}
+            if len(places) > 1 or None in places:
+                left_over.append(equality(*pair.sides))
+        return (*self.rest, *left_over)
+
     def with_classes(self, kept: Sequence[KeyClass]) -> JoinGraph:
         """The same join with some classes only; the equalities of the others become conjuncts."""
-        dropped = [one for one in self.classes if one not in kept]
-        added = [equality(one.sides[0], other) for one in dropped for other in one.sides[1:]]
-        return JoinGraph(self.inputs, tuple(kept), (*self.conjuncts, *added), self.bands)
+        return replace(self, classes=tuple(kept))
 
 
 def join_graph(predicate: Predicate) -> JoinGraph:
@@ -65,16 +76,9 @@ def join_graph(predicate: Predicate) -> JoinGraph:
     >>> [[side.sql for side in one.sides] for one in graph.shared], len(graph.conjuncts)
     ([['`a`.`k`', '`b`.`k`', '`c`.`k`']], 1)
     """
+    rest = conjuncts_of(predicate.residual) if predicate.residual is not None else []
     classes = _classes(predicate.keys, predicate.inputs)
-    implied = {(side, one.type): place for place, one in enumerate(classes) for side in one.sides}
-    left_over = [
-        equality(*pair.sides)
-        for pair in predicate.keys
-        if (place := implied.get((pair.sides[0], pair.type))) is None
-        or implied.get((pair.sides[1], pair.type)) != place
-    ]
-    conjuncts = conjuncts_of(predicate.residual) if predicate.residual is not None else []
-    return JoinGraph(predicate.inputs, classes, (*conjuncts, *left_over), predicate.bands)
+    return JoinGraph(predicate.inputs, classes, predicate.keys, tuple(rest), predicate.bands)
 
 
 def equality(one: KeySide, other: KeySide) -> Expression:
