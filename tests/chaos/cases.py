@@ -1,4 +1,4 @@
-"""The joins that chaos befalls: every strategy, window and table, with the rows of a life and the right answer.
+"""The joins that chaos befalls: every strategy, window and table, two inputs and more, with rows and the right answer.
 
 The answer is DuckDB's, over all rows of the life at once. It knows nothing of batches, runs or manifests; what a window
 takes is said in SQL too. Rows are small and keys few, so that a few dozen rows meet in many ways.
@@ -10,7 +10,7 @@ import itertools
 import random
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import pyarrow as pa
@@ -27,6 +27,8 @@ TABLE_SCHEMA = pa.schema({"k": pa.int64(), "y": pa.int64()})
 KEYS = 6
 TABLE_ROWS = 40
 DELAY_S = 5.0
+# Rows of a partition, by the number of inputs: the results of four grow with the fourth power.
+MOST_ROWS = {1: 8, 2: 8, 3: 6, 4: 4}
 
 # A window over time: a batch moves on by up to STRIDE, a row lies up to SPREAD around it, and some are too late.
 WIDTH, LATENESS, STRIDE, SPREAD = 6, 3, 4, 4
@@ -39,12 +41,13 @@ def _unequal(l: pa.RecordBatch, r: pa.RecordBatch) -> pa.Array:
 
 @dataclass(frozen=True)
 class Case:
-    """A join and its condition in DuckDB's words. `how` are arguments of `LocalJoin`."""
+    """A join and its condition in DuckDB's words. `how` are arguments of `LocalJoin`; `inputs` are its streams."""
 
     name: str
     on: Any
     sql: str
     how: Mapping[str, Any] = field(default_factory=dict)
+    inputs: str = "lr"
 
     @property
     def window(self) -> str | None:
@@ -68,13 +71,37 @@ _STRATEGIES = [
     Case("grid", "l.k < r.k OR l.x = r.x", "l.k < r.k OR l.x = r.x", {"strategy": "grid", "cells": 3}),
     Case("python", _unequal, "abs(l.k - r.k) > 1", {"cells": 2}),
 ]
-_WINDOWS: dict[str, dict[str, Any]] = {
-    "time": {"within": WIDTH, "time": {"l": "t", "r": "t"}, "lateness": LATENESS},
-    "rows": {"within": f"{WINDOW_ROWS} rows"},
-}
+
+
+def _many(name: str, inputs: str, on: str, **how: Any) -> Case:
+    return Case(name, on, on, how, inputs)
+
+
+_THREE = "l.k = m.k AND m.k = r.k"
+# On one key, and on different ones: then inputs in the middle are stored twice.
+_MANY = [
+    _many("hash-three", "lmr", _THREE, strategy="hash"),
+    _many("hypercube-three", "lmr", f"{_THREE} AND l.x <= r.x", strategy="hypercube"),
+    _many("path-three", "lmr", "l.k = m.k AND m.x = r.x"),
+    _many("path-four", "lmnr", "l.k = m.k AND m.x = n.x AND n.k = r.k AND l.x <= r.x"),
+    _many("cycle-three", "lmr", "l.k = m.k AND m.x = r.x AND r.k = l.x"),
+]
+
+
+def _windows(inputs: str) -> dict[str, dict[str, Any]]:
+    return {
+        "time": {"within": WIDTH, "time": dict.fromkeys(inputs, "t"), "lateness": LATENESS},
+        "rows": {"within": f"{WINDOW_ROWS} rows"},
+    }
+
+
 _TABLES = [
     Case(
-        f"table-{how}{'-wait' if delay else ''}", "s.k = t.k", "s.k = t.k", {"how": how, "max_delay_s": delay}
+        f"table-{how}{'-wait' if delay else ''}",
+        "s.k = t.k",
+        "s.k = t.k",
+        {"how": how, "max_delay_s": delay},
+        "s",
     )
     for how in ("inner", "left")
     for delay in (0.0, DELAY_S)
@@ -82,10 +109,11 @@ _TABLES = [
 
 STREAMS = [
     *_STRATEGIES,
+    *_MANY,
     *(
-        Case(f"{case.name}-{name}", case.on, case.sql, {**case.how, **window})
-        for case in _STRATEGIES
-        for name, window in _WINDOWS.items()
+        replace(case, name=f"{case.name}-{name}", how={**case.how, **window})
+        for case in [*_STRATEGIES, *_MANY]
+        for name, window in _windows(case.inputs).items()
     ),
 ]
 CASES = {case.name: case for case in [*STREAMS, *_TABLES]}
@@ -97,14 +125,15 @@ Batch = dict[str, list[list[Row]]]
 def make_batches(case: Case, seed: int, count: int) -> list[Batch]:
     """The rows of a life; the last batches of rows that may wait bring nothing, so that all are answered."""
     rng = random.Random(seed)
-    ids, numbers = itertools.count(), {side: itertools.count() for side in "lrs"}
+    ids, numbers = itertools.count(), {side: itertools.count() for side in case.inputs}
+    most = MOST_ROWS[len(case.inputs)]
     moment = 0
     batches = []
     for number in range(count):
         moment += rng.randint(0, STRIDE)
         idle = case.waits and number >= count - 3
         batch: Batch = {}
-        for side in ("s",) if case.has_table else ("l", "r"):
+        for side in case.inputs:
             partitions = 0 if idle or rng.random() < 0.1 else rng.randint(1, 2)
             batch[side] = [
                 [
@@ -116,7 +145,7 @@ def make_batches(case: Case, seed: int, count: int) -> list[Batch]:
                         next(numbers[side]),
                         number,
                     )
-                    for _ in range(rng.randint(0, 8))
+                    for _ in range(rng.randint(0, most))
                 ]
                 for _ in range(partitions)
             ]
@@ -159,23 +188,32 @@ def expected(case: Case, batches: list[Batch], seed: int) -> Counter[Row]:
 def _query(case: Case) -> str:
     if case.has_table:
         return f"SELECT s.id, t.y FROM s {case.how['how']} JOIN t ON {case.sql}"
+    wanted, streams = ", ".join(f"{side}.id" for side in case.inputs), ", ".join(case.inputs)
     if case.window is None:
-        return f"SELECT l.id, r.id FROM l JOIN r ON {case.sql}"
+        return f"SELECT {wanted} FROM {streams} WHERE {case.sql}"
     if case.window == "rows":
-        # Of a row that came in an earlier batch: one of the last of its input before the other row's batch.
-        near = f"""CASE WHEN l.b < r.b THEN l.n >= (SELECT count(*) FROM l m WHERE m.b < r.b) - {WINDOW_ROWS}
-                        WHEN r.b < l.b THEN r.n >= (SELECT count(*) FROM r m WHERE m.b < l.b) - {WINDOW_ROWS}
-                        ELSE true END"""
-        return f"SELECT l.id, r.id FROM l JOIN r ON ({case.sql}) AND {near}"
-    # The watermark before a batch: the input that is behind, less the lateness. A late row moves it not.
+        # The row came with the newest one, or is one of the last of its input before that batch.
+        newest = f"greatest({', '.join(f'{side}.b' for side in case.inputs)})"
+        near = " AND ".join(
+            f"({side}.b = {newest} OR "
+            f"{side}.n >= (SELECT count(*) FROM {side} i WHERE i.b < {newest}) - {WINDOW_ROWS})"
+            for side in case.inputs
+        )
+        return f"SELECT {wanted} FROM {streams} WHERE ({case.sql}) AND {near}"
+    # The watermark before a batch: the input that is behind, less the lateness. There is none until all have rows, and
+    # a late row does not move it.
+    before = [f"(SELECT max(t) FROM {side} WHERE {side}.b < batch.b)" for side in case.inputs]
+    batches = " UNION ".join(f"SELECT b FROM {side}" for side in case.inputs)
+    times = ", ".join(f"{side}.t" for side in case.inputs)
+    on_time = " AND ".join(
+        f"{side}.t >= (SELECT coalesce(min(t), {side}.t) FROM passed WHERE b = {side}.b)"
+        for side in case.inputs
+    )
     return f"""
-        WITH mark AS (
-            SELECT b, least((SELECT max(t) FROM l WHERE l.b < batch.b), (SELECT max(t) FROM r WHERE r.b < batch.b)) AS t,
-                   (SELECT count(*) FROM l WHERE l.b < batch.b) AS lefts,
-                   (SELECT count(*) FROM r WHERE r.b < batch.b) AS rights
-            FROM (SELECT b FROM l UNION SELECT b FROM r) batch
-        ),
-        passed AS (SELECT b, CASE WHEN lefts > 0 AND rights > 0 THEN t - {LATENESS} END AS t FROM mark)
-        SELECT l.id, r.id
-        FROM l JOIN passed pl ON pl.b = l.b JOIN r ON ({case.sql}) JOIN passed pr ON pr.b = r.b
-        WHERE abs(l.t - r.t) <= {WIDTH} AND coalesce(l.t >= pl.t, true) AND coalesce(r.t >= pr.t, true)"""
+        WITH passed AS (
+            SELECT b, CASE WHEN {" AND ".join(f"{one} IS NOT NULL" for one in before)}
+                           THEN least({", ".join(before)}) - {LATENESS} END AS t
+            FROM ({batches}) batch
+        )
+        SELECT {wanted} FROM {streams}
+        WHERE ({case.sql}) AND greatest({times}) - least({times}) <= {WIDTH} AND {on_time}"""

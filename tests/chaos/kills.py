@@ -186,12 +186,12 @@ def _cases_for(place: str) -> Callable[[Case], bool] | None:
 
 
 def run_replays(unit: Unit) -> Counter[str]:
-    """Batches that the sink has are replayed at another time, by joins whose rows wait: the replay must do the same.
+    """Batches that the sink has are replayed at another time: the replay must do the same.
 
-    A sink that is idempotent by batch keeps the rows of the first attempt, and the state those of the last.
+    So it is with joins whose rows wait, and with joins of many inputs. A sink that is idempotent by batch keeps the rows of the first attempt, and the state those of the last.
     """
     rng = unit.rng
-    life = unit.life(of=lambda case: case.waits)
+    life = unit.life(of=lambda case: case.waits or len(case.inputs) > 2)
     replays = 0
     for _ in range(5):
         place = rng.choice([SINK_WRITTEN, SINK_WRITTEN, SINK_BEFORE, "manifest-written", "result-emitted"])

@@ -172,7 +172,8 @@ class Life:
             inputs: dict[str, Any] = {"s": SCHEMA, "t": table(path, key="k", page_rows=4, in_place=False)}
             select = ["s.id AS a", "t.y AS b"]
         else:
-            inputs, select = {"l": SCHEMA, "r": SCHEMA}, ["l.id AS a", "r.id AS b"]
+            inputs = dict.fromkeys(self.case.inputs, SCHEMA)
+            select = [f"{side}.id AS {side}" for side in self.case.inputs]
         ready = False
         begins = self.furthest()
         join: LocalJoin = start(
