@@ -225,7 +225,7 @@ def test_a_failing_query_says_why(spark, folder):
         ('path = "left"', 'path = "left"\nwhere = "zz > 1"', r"\[inputs.l\]: .*zz.* cannot be resolved"),
         ('format = "parquet"\npath = "left"', 'format = "no-such"', r"\[inputs.l\]: .*no-such"),
         ("l.k = r.k", "l.k = r.zz", r"\[join\]: .*zz"),
-        ("[inputs.l]", '[inputs."my rows"]', r"\[join\]: the input name 'my rows' cannot be used in SQL"),
+        ("[inputs.l]", '[inputs."my rows"]', r"\[inputs\]: the input name 'my rows' cannot be used in SQL"),
         ('[sink]\nformat = "parquet"', '[sink]\nformat = "no-such"', r"\[sink\]: .*no-such"),
     ],
     ids=[

@@ -7,7 +7,7 @@ Nothing here depends on Spark. The drivers map their inputs to schemas and open 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 
 from watersmeet.engine.choose import (
@@ -22,16 +22,15 @@ from watersmeet.engine.choose import (
 from watersmeet.engine.compile import Compiled, compile_callable, compile_join
 from watersmeet.engine.compile_lookup import TableSide, columns_needed, compile_lookup
 from watersmeet.engine.compile_many import compile_many
+from watersmeet.engine.inputs import check_names, check_number, check_tables
 from watersmeet.engine.kept_table import TableSpec
 from watersmeet.engine.options import JoinOptions
 from watersmeet.engine.spec import JoinSpec, SessionSettings
 from watersmeet.engine.window import add_window
-from watersmeet.errors import UsageError
 from watersmeet.kernel.lookup import LookupJoin
 from watersmeet.kernel.theta import ThetaJoin
 from watersmeet.kernel.walk import WalkJoin
 from watersmeet.model.expression import Predicate, Selected
-from watersmeet.model.facts import MOST_INPUTS
 from watersmeet.model.types import Schema
 from watersmeet.predicate import is_fixed_zone, normal_zone, parse_predicate, parse_select, parse_window
 from watersmeet.schemes.table.facts import Reading, TableVersion
@@ -84,7 +83,9 @@ def build(
 ) -> BuiltJoin:
     """Build the join of these inputs. `instance` tells two operators of one query apart."""
     check_number(schemas)
+    check_names(schemas)
     if tables:
+        check_tables(schemas, list(tables))
         built = _build_lookup(options, schemas, settings, tables, streaming)
     else:
         built = _build_streams(options, parse(options, schemas, settings, streaming=streaming), settings)
@@ -100,19 +101,12 @@ def build(
     return replace(built, spec=spec)
 
 
-def check_number(inputs: Collection[str]) -> None:
-    if not 2 <= len(inputs) <= MOST_INPUTS:
-        raise UsageError(
-            f"a join takes 2 to {MOST_INPUTS} inputs by name, got {len(inputs)}: write for example "
-            'wm.join({"l": left, "r": right}, on="l.k = r.k")'
-        )
-
-
 def parse(
     options: JoinOptions, schemas: dict[str, Schema], settings: SessionSettings, *, streaming: bool = True
 ) -> ParsedJoin:
     """Parse and compile a join of streams or batches. It needs no state directory yet."""
     check_number(schemas)
+    check_names(schemas)
     options.check_streams()
     predicate, selected = _texts(options, schemas, settings)
     if predicate is not None:

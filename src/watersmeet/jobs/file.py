@@ -22,6 +22,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from watersmeet.engine.inputs import check_names, check_number, check_tables
 from watersmeet.engine.options import AUTO, INNER, JoinOptions
 from watersmeet.errors import ConfigError, UsageError
 from watersmeet.jobs.model import AvailableNow, Every, Job, Options, Sink, Source, TableSource, Trigger
@@ -124,6 +125,15 @@ class _Reader:
             raise ConfigError(
                 f"{self._file.name} needs two or more inputs, each in a table such as [inputs.o]"
             )
+        try:
+            check_number(found)
+            check_names(found)
+            # As `_input` tells a table from a stream.
+            check_tables(
+                found, [n for n, values in found.items() if isinstance(values, dict) and "key" in values]
+            )
+        except UsageError as error:
+            raise ConfigError(f"{self._file.name}: [inputs]: {error}") from error
         return tuple(self._input(name, values) for name, values in found.items())
 
     def _input(self, name: str, values: Any) -> Source | TableSource:

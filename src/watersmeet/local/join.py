@@ -18,6 +18,7 @@ import pyarrow as pa
 from watersmeet.engine.build import OpenedTable, build
 from watersmeet.engine.compile import ComputedKey
 from watersmeet.engine.fingerprint import warn_if_code_changed
+from watersmeet.engine.inputs import check_names, check_number, check_tables
 from watersmeet.engine.kept_table import PAGE_MEMORY, kept_while_rows_wait, version_of
 from watersmeet.engine.operator import Operator
 from watersmeet.engine.options import AUTO, INNER, JoinOptions
@@ -50,7 +51,7 @@ class TaskWork:
 
 @dataclass
 class LocalJoin:
-    """A streaming join of two inputs in this process, or of one and a table.
+    """A streaming join of two or more inputs in this process, or of one and a table.
 
     >>> import pyarrow as pa, tempfile
     >>> schema = pa.schema({"k": pa.int64(), "x": pa.int64()})
@@ -90,6 +91,7 @@ class LocalJoin:
     work: tuple[TaskWork, ...] = ()
 
     def __post_init__(self) -> None:
+        self._check_inputs()
         settings = self.settings or Settings(state=self.state, tasks=self.tasks)
         probe(settings.storage)
         tables = {
@@ -119,6 +121,16 @@ class LocalJoin:
         self._check_local()
         warn_if_code_changed(built.operator_spec, self.query)
         self.operator = Operator(built.operator_spec, self.clock)
+
+    def _check_inputs(self) -> None:
+        check_number(self.schemas)
+        check_names(self.schemas)
+        check_tables(self.schemas, [name for name, given in self.schemas.items() if isinstance(given, Table)])
+        for name, given in self.schemas.items():
+            if not isinstance(given, pa.Schema | Table):
+                raise UsageError(
+                    f"input {name} is a {type(given).__name__}: give its pyarrow.Schema, or a wm.table"
+                )
 
     def _open(self, given: Table, settings: Settings) -> OpenedTable:
         table = kept_while_rows_wait(given) if self.max_delay_s else given
@@ -180,7 +192,8 @@ class LocalJoin:
     def _batches(self, name: str, rows: Rows) -> Iterable[pa.RecordBatch]:
         if name not in self.schemas:
             raise UsageError(f"there is no input {name}; the inputs are {', '.join(self.schemas)}")
-        return _batches(rows, self._arrow[name])
+        schema = self._arrow[name]
+        return [_conform(name, part, schema) for part in _batches(rows)]
 
     def arriving(self, name: str, rows: Rows) -> list[pa.RecordBatch]:
         """Rows as the operator ingests them, for whoever drives it task by task.
@@ -270,9 +283,18 @@ def _compute(expression: Expression, rows: pa.RecordBatch, ansi: bool) -> pa.Arr
     return evaluate(expression, values, rows.num_rows, ansi=ansi)
 
 
-def _batches(rows: Rows, schema: pa.Schema) -> Iterable[pa.RecordBatch]:
+def _batches(rows: Rows) -> Iterable[pa.RecordBatch]:
     if isinstance(rows, pa.RecordBatch):
-        return [rows.select(schema.names).cast(schema)]
+        return [rows]
     if isinstance(rows, pa.Table):
-        return rows.select(schema.names).cast(schema).to_batches()
-    return [part for piece in rows for part in _batches(piece, schema)]
+        return rows.to_batches()
+    return [part for piece in rows for part in _batches(piece)]
+
+
+def _conform(name: str, rows: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
+    missing = [column for column in schema.names if column not in rows.schema.names]
+    if missing:
+        raise UsageError(
+            f"input {name}: the rows have no column {missing[0]}; the columns are {', '.join(schema.names)}"
+        )
+    return rows.select(schema.names).cast(schema)

@@ -19,7 +19,6 @@ from __future__ import annotations
 import functools
 import itertools
 import operator
-import re
 import time
 import uuid
 from collections.abc import Mapping
@@ -33,9 +32,10 @@ from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.types import StructField, StructType
 
 from watersmeet.config import read_session, session_lookup
-from watersmeet.engine.build import BuiltJoin, OpenedTable, ParsedJoin, build, check_number, parse
+from watersmeet.engine.build import BuiltJoin, OpenedTable, ParsedJoin, build, parse
 from watersmeet.engine.choose import choose_lookup
 from watersmeet.engine.fingerprint import warn_if_code_changed
+from watersmeet.engine.inputs import check_names, check_number, check_tables
 from watersmeet.engine.kept_table import kept_while_rows_wait
 from watersmeet.engine.options import JoinOptions
 from watersmeet.engine.spec import SessionSettings
@@ -55,9 +55,6 @@ from watersmeet.tables.prepare import prepare
 from watersmeet.tables.spec import Table
 
 Inputs = Mapping[str, DataFrame | Table]
-
-# An input's name is an alias in SQL and a folder in the state.
-_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
 
 @dataclass(frozen=True)
@@ -113,9 +110,8 @@ def join_query(text: str, inputs: Inputs | None, more: Inputs, options: JoinOpti
 
 def check_kinds(inputs: Inputs) -> None:
     """Refuse names that SQL cannot use, and what is neither a DataFrame nor a table."""
+    check_names(inputs)
     for name, frame in inputs.items():
-        if not isinstance(name, str) or not _NAME.fullmatch(name):
-            raise UsageError(f"the input name {name!r} cannot be used in SQL: use letters, digits and '_'")
         if not hasattr(frame, "mapInArrow") and not isinstance(frame, Table):
             raise UsageError(f"input {name} is a {type(frame).__name__}, not a Spark DataFrame or a wm.table")
 
@@ -129,12 +125,7 @@ def check_inputs(inputs: Inputs) -> list[str]:
     check_number(inputs)
     check_kinds(inputs)
     tables = [name for name, frame in inputs.items() if isinstance(frame, Table)]
-    if tables and len(inputs) > 2:
-        raise UsageError(
-            f"input {tables[0]} is a table, and this join has {len(inputs)} inputs: join it with one stream first"
-        )
-    if len(tables) > 1:
-        raise UsageError(f"inputs {' and '.join(tables)} are both tables: one of them must be a DataFrame")
+    check_tables(inputs, tables)
     streaming = {name: frame.isStreaming for name, frame in inputs.items() if not isinstance(frame, Table)}
     if len(set(streaming.values())) > 1:
         still, moving = (

@@ -1,0 +1,48 @@
+"""Check the inputs of a join by their names, before anything is opened: for the API, job files and the local driver."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Sequence
+
+from watersmeet.errors import UsageError
+from watersmeet.model.facts import MOST_INPUTS
+
+# Names stand unquoted in SQL. Without a dot no input has the name of another one's arrangement, such as `b.1`.
+_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+
+
+def check_number(inputs: Collection[str]) -> None:
+    """Refuse too few and too many inputs.
+
+    >>> check_number(["l", "r"])
+    """
+    if len(inputs) < 2:
+        raise UsageError(
+            f"a join takes 2 to {MOST_INPUTS} inputs by name, got {len(inputs)}: write for example "
+            'wm.join({"l": left, "r": right}, on="l.k = r.k")'
+        )
+    if len(inputs) > MOST_INPUTS:
+        raise UsageError(
+            f"a join takes 2 to {MOST_INPUTS} inputs by name, got {len(inputs)}: join some of them first, write the "
+            "result to a sink and read it as one input"
+        )
+
+
+def check_names(inputs: Collection[str]) -> None:
+    """Refuse names that SQL cannot use."""
+    for name in inputs:
+        if not isinstance(name, str) or not _NAME.fullmatch(name):
+            raise UsageError(f"the input name {name!r} cannot be used in SQL: use letters, digits and '_'")
+
+
+def check_tables(inputs: Collection[str], tables: Sequence[str]) -> None:
+    """Refuse a table beside more than one stream. `tables` are the names of those inputs that are tables."""
+    if tables and len(inputs) > 2:
+        raise UsageError(
+            f"input {tables[0]} is a table, and this join has {len(inputs)} inputs: join it with one stream first"
+        )
+    if len(tables) > 1:
+        raise UsageError(
+            f"inputs {' and '.join(tables)} are both tables: one of them must be a stream or a DataFrame"
+        )
