@@ -98,7 +98,7 @@ def test_what_is_no_schema_and_rows_of_another_schema_are_refused(tmp_path):
 def test_a_script_refuses_rows_of_a_stream_that_it_does_not_have(tmp_path):
     with StreamScript(Mock(), tmp_path, a="k int", b="k int", c="k int") as script:
         for rows in ([(1,)], Mock(spec=DataFrame)):
-            with pytest.raises(UsageError, match="there is no stream d; the streams are a, b, c"):
+            with pytest.raises(ValueError, match="there is no stream d; the streams are a, b, c"):
                 script.add(a=[], d=rows)
 
 

@@ -55,6 +55,9 @@ class StreamScript:
 
     def add(self, **rows: Sequence[Any] | DataFrame) -> StreamScript:
         """Add rows without waiting; they become part of the next micro-batch."""
+        for name in rows:
+            if name not in self.schemas:
+                raise ValueError(f"there is no stream {name}; the streams are {', '.join(self.schemas)}")
         for name, values in rows.items():
             if isinstance(values, DataFrame):
                 self._write(name, values)
