@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import datetime
+import itertools
 import random
+from decimal import Decimal
 
 import pytest
 from pyspark.sql import DataFrame, Row
@@ -114,11 +116,14 @@ def test_batches_of_three_inputs_are_joined(spark, tmp_path, how):
     assert_same_rows(joined.collect(), expected(spark, given, ON))
 
 
-def test_a_window_over_batches_of_three_inputs(spark, tmp_path):
+@pytest.mark.parametrize(
+    ("on", "strategy"), [(ON, "hypercube"), ("a.k = b.x AND b.k = c.x", "delta")], ids=["one key", "path"]
+)
+def test_a_window_over_batches_of_three_inputs(spark, tmp_path, on, strategy):
     given = batches(20)
     times = {"within": "20 seconds", "time": dict.fromkeys(NAMES, "at")}
-    own = wm.join(frames(spark, given), on=ON, state=str(tmp_path), strategy="hypercube", **times)
-    theirs = wm.join(frames(spark, given), on=ON, strategy="spark", **times).collect()
+    own = wm.join(frames(spark, given), on=on, state=str(tmp_path), strategy=strategy, **times)
+    theirs = wm.join(frames(spark, given), on=on, strategy="spark", **times).collect()
     assert theirs
     assert_same_rows(own.collect(), theirs)
 
@@ -161,6 +166,60 @@ def test_a_path_of_three_inputs_on_different_keys(spark, tmp_path):
     assert manifest.signature.names == ("a", "b", "b.1", "c")
     (status,) = wm.status(str(tmp_path / "state")).joins
     assert [one.name for one in status.inputs] == ["a", "b", "c"]
+
+
+@pytest.mark.parametrize(
+    ("on", "names"),
+    [
+        # '01' = 1 = '1', and yet the texts differ.
+        ("a.s = b.k AND b.k = c.s", ("a", "b", "c")),
+        ("a.s = b.k AND b.k = c.s AND a.s = c.s", ("a", "b", "c")),
+        # A cycle, whose last edge is a condition.
+        ("a.s = b.k AND b.s = c.k AND a.d = c.v", ("a", "a.1", "b", "c")),
+        # Only Spark compares nested values: they are a condition here.
+        ("a.k = b.k AND b.v = c.v AND a.p = c.p", ("a", "b", "b.1", "c")),
+    ],
+    ids=["one key in two types", "and in a third", "cycle over types", "nested values"],
+)
+def test_keys_of_different_types_are_equal_as_spark_compares_them(spark, tmp_path, on, names):
+    schema = "id long, k int, s string, d decimal(10,2), v double, p array<int>"
+    nan = float("nan")
+    rows = [
+        (number, k, s, Decimal(k), v, [k])
+        for number, (k, s, v) in enumerate(
+            itertools.product([1, 2, -1], ["1", "01", " 2", "-1"], [1.0, -0.0, nan])
+        )
+    ]
+    given = {name: rows[place::2] for place, name in enumerate(NAMES)}
+
+    def build(**streams: DataFrame) -> DataFrame:
+        return wm.join(
+            streams, on=on, state=str(tmp_path / "state"), select=["a.id", "b.id AS b", "c.id AS c"]
+        )
+
+    whole = [spark.createDataFrame(part, schema).alias(name) for name, part in given.items()]
+    wanted = whole[0].crossJoin(whole[1]).crossJoin(whole[2]).where(F.expr(on)).select("a.id", "b.id", "c.id")
+    with StreamScript(spark, tmp_path, **dict.fromkeys(NAMES, schema)) as script:
+        script.start(build)
+        script.batch(**{name: part[::2] for name, part in given.items()})
+        script.batch(**{name: part[1::2] for name, part in given.items()})
+        expected_rows = [tuple(row) for row in wanted.collect()]
+        assert expected_rows
+        assert_same_rows(map(tuple, script.results()), expected_rows)
+    assert newest(tmp_path / "state", "a-b-c").signature.names == names
+
+
+def test_what_explain_refuses(spark):
+    rates = {name: spark.readStream.format("rate").load() for name in NAMES}
+    with pytest.raises(UsageError, match="nothing joins c to a, b"):
+        wm.explain(rates, on="a.value = b.value", state="/nowhere")
+    with pytest.raises(UsageError, match="z is not an input"):
+        wm.explain(rates, on="a.value = b.value AND b.value = z.value", state="/nowhere")
+    for count in (1, 17):
+        many = {f"i{number}": rates["a"] for number in range(count)}
+        for ask in (wm.explain, wm.join):
+            with pytest.raises(UsageError, match=f"2 to 16 inputs by name, got {count}"):
+                ask(many, on="true", state="/nowhere")
 
 
 def test_a_query_is_the_same_join(spark, tmp_path):

@@ -239,7 +239,7 @@ def _with_window(condition: Column, signature: JoinSignature) -> Column:
     window = signature.window
     if window is None:
         return condition
-    times = [F.col(f"{spec.name}.{quoted(spec.time or '')}") for spec in signature.inputs]
+    times = [F.col(f"{spec.name}.{quoted(spec.time or '')}") for spec in signature.inputs if not spec.of]
     close = (_close(window, one, other) for one, other in itertools.combinations(times, 2))
     return functools.reduce(operator.and_, close, condition)
 
