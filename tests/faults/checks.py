@@ -16,8 +16,7 @@ from tests.faults.harness import (
     BAND,
     GRID,
     GRID_SHAPES,
-    SELECT,
-    SIDES,
+    PATH,
     TABLE,
     Point,
     Scene,
@@ -51,16 +50,19 @@ def expected_rows(scene: Scene) -> list[tuple[Any, ...]]:
     if scene.join is TABLE:
         places["r"] = str(scene.table)
     sides = ", ".join(f"{side} AS (FROM read_parquet('{place}'))" for side, place in places.items())
+    join = scene.join
+    wanted = ", ".join(join.select)
+    among = f"l {join.how.upper()} JOIN r ON" if len(join.inputs) == 2 else f"{', '.join(join.inputs)} WHERE"
     with duckdb.connect() as con:
-        query = f"WITH {sides} SELECT {', '.join(SELECT)} FROM l {scene.join.how.upper()} JOIN r ON {scene.join.on}"
-        return con.execute(query).fetchall()
+        return con.execute(f"WITH {sides} SELECT {wanted} FROM {among} {join.on}").fetchall()
 
 
 def shown_rows(scene: Scene) -> list[tuple[Any, ...]]:
     """The rows that a reader of the sink sees: those in the files that the sink's log names."""
     paths = [str(path) for path in _shown_files(scene.out / "_spark_metadata")]
+    columns = ", ".join(item.rpartition(" ")[2] for item in scene.join.select)
     with duckdb.connect() as con:
-        return con.execute("SELECT a, b, s FROM read_parquet($1)", [paths]).fetchall() if paths else []
+        return con.execute(f"SELECT {columns} FROM read_parquet($1)", [paths]).fetchall() if paths else []
 
 
 def _shown_files(log: Path) -> list[Path]:
@@ -93,7 +95,7 @@ def check_plans(scene: Scene) -> None:
 def check_state(scene: Scene) -> None:
     """The newest manifest holds each row that came once, in runs that are all there and undamaged.
 
-    With a table, rows that were answered are held no more.
+    An input on two keys is stored once for each. With a table, rows that were answered are held no more.
     """
     manifest = newest(scene)
     verify_runs(scene, manifest)
@@ -102,8 +104,11 @@ def check_state(scene: Scene) -> None:
         assert manifest.totals["l"].rows == arrived["l"]
         assert not waiting_rows(scene)
         return
-    assert {side: sum(run.rows for run in manifest.live if run.input == side) for side in SIDES} == arrived
-    assert {side: manifest.totals[side].rows for side in SIDES} == arrived
+    stored = {spec.name: arrived[spec.input] for spec in manifest.signature.inputs}
+    assert {name: sum(run.rows for run in manifest.live if run.input == name) for name in stored} == stored
+    assert {name: manifest.totals[name].rows for name in stored} == stored
+    if scene.join is PATH:
+        assert set(stored) == {"l", "m", "m.1", "n", "n.1", "r"}
 
 
 def verify_runs(scene: Scene, manifest: Manifest) -> None:
@@ -124,7 +129,8 @@ def orphans(scene: Scene) -> set[str]:
 
 
 def run_files(scene: Scene) -> set[str]:
-    return {f"{RUNS}/{side}/{info.name}" for side in SIDES for info in scene.files.entries(f"{RUNS}/{side}")}
+    names = newest(scene).signature.names
+    return {f"{RUNS}/{name}/{info.name}" for name in names for info in scene.files.entries(f"{RUNS}/{name}")}
 
 
 def drafts(scene: Scene, half: str) -> list[Path]:

@@ -1,7 +1,7 @@
 """What the fault tests share: inputs on disk, a query over them, and places to strike.
 
 A `Scene` is one folder with everything of one query: its inputs, state, checkpoint and sink. Inputs are one
-small file a side and batch, written from a seed; the sink is Spark's Parquet sink, which shows a batch once
+small file an input and batch, written from a seed; the sink is Spark's Parquet sink, which shows a batch once
 or not at all. The query takes one file of each input a batch, and ends when nothing is left. What must hold after is
 in checks.py.
 """
@@ -32,6 +32,8 @@ from watersmeet.schemes.table.facts import PagePlan
 from watersmeet.tables.spec import Table
 
 SIDES = ("l", "r")
+# Of joins of many inputs too, each with rows of its own.
+EVERY_INPUT = (*SIDES, "m", "n")
 SCHEMA = "k bigint, x bigint, s string, id bigint"
 SELECT = ["l.id AS a", "r.id AS b", "l.s AS s"]
 FAILPOINTS = "WATERSMEET_FAILPOINTS"
@@ -72,7 +74,8 @@ CLEANING = {"spark.watersmeet.graceSeconds": "0", "spark.sql.streaming.minBatche
 class Join:
     """A predicate and how it is joined. `kept` counts in SQL the rows of an input that the state must hold.
 
-    `sizes` are the rows of the first files of the two inputs; those after them have ROWS_A_FILE.
+    `sizes` are the rows of the first files of the two inputs; those after them have ROWS_A_FILE. `inputs` are in the
+    order in which they are given to the join.
     """
 
     name: str
@@ -84,10 +87,16 @@ class Join:
     how: str = "inner"
     # With a delay r is a table, and rows of l may wait so long for others that need the same page.
     max_delay_s: float | None = None
+    inputs: Sequence[str] = SIDES
 
     @property
     def streams(self) -> Sequence[str]:
-        return SIDES if self.max_delay_s is None else SIDES[:1]
+        return self.inputs if self.max_delay_s is None else SIDES[:1]
+
+    @property
+    def select(self) -> list[str]:
+        """Enough to tell every result from any other."""
+        return [*SELECT, *(f"{name}.id AS {name}" for name in self.inputs if name not in SIDES)]
 
 
 EQUALITY = Join("equality", "l.k = r.k AND l.x < r.x + 3")
@@ -106,7 +115,10 @@ GRID_SHAPES = [(2, 2), (2, 2), (1, 4), (4, 1), (2, 2)]
 # A batch has two rows for each page of eight: too few to be worth it, so they wait until they are due.
 TABLE = Join("table", "l.k = r.k AND l.x < r.x + 3", kept="count(*)", how="left", max_delay_s=4)
 TABLE_ROWS, PAGE_ROWS = 400, 8
-JOINS = {join.name: join for join in (EQUALITY, BAND, GRID, TABLE)}
+# On one key, and along a path of different keys: there m and n are stored twice.
+THREE = Join("three", "l.k = m.k AND m.k = r.k AND l.x < r.x", inputs=("l", "m", "r"))
+PATH = Join("path", "l.k = m.k AND m.id = n.id AND n.k = r.k AND l.x < r.x", inputs=("l", "m", "n", "r"))
+JOINS = {join.name: join for join in (EQUALITY, BAND, GRID, TABLE, THREE, PATH)}
 
 
 @dataclass(frozen=True)
@@ -192,8 +204,13 @@ class Scene:
     @property
     def files(self) -> LocalFiles:
         """The files of the one query whose state is here."""
-        (query,) = LocalFiles(self.state / "l-r").folders()
-        return LocalFiles(self.state / "l-r" / query)
+        (query,) = self.queries.folders()
+        return LocalFiles(self.queries.root / query)
+
+    @property
+    def queries(self) -> LocalFiles:
+        """The folder of the join, with one for each query."""
+        return LocalFiles(self.state / "-".join(self.join.inputs))
 
     def committed_batches(self) -> int:
         """How many batches Spark has committed."""
@@ -226,7 +243,7 @@ def feed(scene: Scene, batches: int) -> None:
 
 
 def _rows(seed: int, side: str, number: int, rows: int) -> pa.Table:
-    rng = np.random.default_rng([seed, SIDES.index(side), number])
+    rng = np.random.default_rng([seed, EVERY_INPUT.index(side), number])
     keys = pa.array(rng.integers(0, KEYS, rows), mask=rng.random(rows) < NULL_SHARE)
     x = rng.integers(0, 10, rows)
     texts = pa.array(["", "a", "ä", "bb"]).take(pa.array(rng.integers(0, 4, rows)))
@@ -249,7 +266,7 @@ def joined(spark: SparkSession, scene: Scene) -> DataFrame:
                 {**streams, "r": _table(scene)},
                 on=join.on,
                 how=join.how,
-                select=SELECT,
+                select=join.select,
                 state=str(scene.state),
                 tasks=scene.tasks,
                 max_delay=join.max_delay_s,
@@ -257,7 +274,7 @@ def joined(spark: SparkSession, scene: Scene) -> DataFrame:
     return wm.join(
         streams,
         on=join.on,
-        select=SELECT,
+        select=join.select,
         state=str(scene.state),
         tasks=scene.tasks,
         strategy=join.strategy,
@@ -325,7 +342,7 @@ def rows_to_keep(scene: Scene, side: str) -> int:
 
 def waiting_rows(scene: Scene) -> int:
     """Rows that wait for a page of the table, as the newest manifest has it."""
-    if not LocalFiles(scene.state / "l-r").folders() or not list_manifests(scene.files):
+    if not scene.queries.folders() or not list_manifests(scene.files):
         return 0
     pages = newest(scene).plan.scheme
     return pages.waiting_rows if isinstance(pages, PagePlan) else 0

@@ -7,7 +7,7 @@ import signal
 import pytest
 
 from tests.faults.checks import check, check_plans, check_traces
-from tests.faults.harness import BAND, GRID, POINTS, Point, Scene, feed
+from tests.faults.harness import BAND, GRID, PATH, POINTS, THREE, Point, Scene, feed
 from tests.faults.processes import driver
 
 pytestmark = [pytest.mark.faults, pytest.mark.timeout(600)]
@@ -25,6 +25,17 @@ def test_the_driver_is_killed_while_the_plan_changes(tmp_path, join):
     scene = Scene(tmp_path, join=join)
     _kill_and_restart(scene, point)
     check_plans(scene)
+
+
+@pytest.mark.parametrize("join", [THREE, PATH], ids=lambda join: join.name)
+@pytest.mark.parametrize(
+    "point",
+    [point for point in POINTS if point.name in ("run-half-written", "manifest-written")],
+    ids=lambda point: point.says,
+)
+def test_the_driver_of_many_inputs_is_killed(tmp_path, join, point):
+    """Runs of some inputs are written and of others not, or all are and the batch is not committed."""
+    _kill_and_restart(Scene(tmp_path, join=join), point)
 
 
 def _kill_and_restart(scene: Scene, point: Point) -> None:
