@@ -41,6 +41,30 @@ def test_tables_for_people(state):
     assert done.stderr == ""
 
 
+def test_inputs_of_a_path_are_shown_once_with_how_often_they_are_stored(tmp_path):
+    schema = pa.schema({"k": pa.int64(), "x": pa.int64(), "t": pa.int64()})
+    join = LocalJoin(
+        dict.fromkeys("abc", schema),
+        on="a.k = b.k AND b.x = c.x",
+        state=str(tmp_path),
+        within=5,
+        time=dict.fromkeys("abc", "t"),
+    )
+    rows = pa.table({"k": [1], "x": [2], "t": [7]})
+    join.batch(a=rows, b=rows, c=rows)
+    lines = invoke("status", tmp_path).stdout.splitlines()
+    assert "delta: new rows of any of 3 inputs are looked up in the others" in lines
+    assert [line.split()[:3] for line in lines if line[:2] in ("a ", "b ", "c ")] == [
+        ["a", "1", "1"],
+        ["b", "1", "2"],
+        ["c", "1", "1"],
+    ]
+    (heading,) = (line for line in lines if line.startswith("input "))
+    assert heading.split()[:5] == ["input", "rows", "times", "stored", "bytes"]
+    # The arrangement b.1 is not an input.
+    assert any(line.endswith("newest: a 7, b 7, c 7") for line in lines)
+
+
 def test_accepted_gaps_are_shown(tmp_path):
     accepted = Settings(state=str(tmp_path), tasks=2, accept_gap=(BatchSpan(0, 3),))
     join = LocalJoin(

@@ -174,13 +174,15 @@ def _table(join: JoinStatus) -> RenderableType:
 
     table = Table(box=box.SIMPLE_HEAD, padding=(0, 2, 0, 0), pad_edge=False, show_edge=False)
     table.add_column("input")
-    headings = ["rows", "bytes", "runs", "null keys dropped"]
+    repeated = any(one.arrangements > 1 for one in join.inputs)
+    headings = ["rows", *(["times stored"] if repeated else []), "bytes", "runs", "null keys dropped"]
     absent = any(one.absent_rows for one in join.inputs)
     headings += ["late", "evicted"] if join.window else ["absent"] if absent else []
     for heading in headings:
         table.add_column(heading, justify="right")
     for one in join.inputs:
-        figures = [count(one.rows), size(one.bytes), count(one.runs), count(one.null_rows)]
+        figures = [count(one.rows), *([count(one.arrangements)] if repeated else [])]
+        figures += [size(one.bytes), count(one.runs), count(one.null_rows)]
         if join.window:
             figures += [count(one.late_rows), count(one.evicted_rows)]
         elif absent:

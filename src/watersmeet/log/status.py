@@ -190,7 +190,12 @@ def _window(manifest: Manifest) -> WindowStatus | None:
         within=width_text(window),
         lateness=lateness_text(window) if over_time(window) else None,
         watermark=None if manifest.watermark is None else time_text(window, manifest.watermark),
-        newest={name: time_text(window, time) for name, time in manifest.newest.items()},
+        # Arrangements have the times of their input.
+        newest={
+            spec.name: time_text(window, manifest.newest[spec.name])
+            for spec in manifest.signature.inputs
+            if not spec.of and spec.name in manifest.newest
+        },
     )
 
 

@@ -94,4 +94,4 @@ class Delta(Scheme[DeltaPlan]):
 
     @classmethod
     def show(cls, plan: DeltaPlan, inputs: Sequence[str]) -> Shown:
-        return Shown(f"delta joins from {len(plan.order)} inputs through {len(inputs)} arrangements")
+        return Shown(f"delta: new rows of any of {len(plan.order)} inputs are looked up in the others")
