@@ -426,7 +426,7 @@ def test_of_a_split_cell_one_part_is_inherited_and_of_joined_ones_one_owner_stay
     cells = math.prod(had)
     # Every old cell under a number of its own.
     numbered = replace(before, tasks=tuple(range(cells)))
-    places = inherited(numbered, shape, cells)
+    places = inherited(numbered, numbered.owners, shape, cells)
     assert places.shape == shape
     stayed = places[places != NOBODY].tolist()
     assert len(stayed) == len(set(stayed)) == math.prod(map(min, shape, had))
@@ -436,11 +436,14 @@ def test_of_a_split_cell_one_part_is_inherited_and_of_joined_ones_one_owner_stay
             for at, old_at, of, old_of in zip(cell, np.unravel_index(place, had), shape, had, strict=True):
                 assert at * old_of // of == old_at or old_at * of // old_of == at
     owners = np.append(before.tasks, NOBODY)[places]
-    assert inherited(before, shape, tasks).tolist() == np.where(owners < tasks, owners, NOBODY).tolist()
+    assert (
+        inherited(before, before.owners, shape, tasks).tolist()
+        == np.where(owners < tasks, owners, NOBODY).tolist()
+    )
     if all(side >= old for side, old in zip(shape, had, strict=True)):
         filled = np.where(places == NOBODY, cells, places).reshape(-1)
         grown = replace(numbered, shape=shape, tasks=tuple(filled.tolist()))
-        assert inherited(grown, had, cells).reshape(-1).tolist() == list(numbered.tasks)
+        assert inherited(grown, grown.owners, had, cells).reshape(-1).tolist() == list(numbered.tasks)
 
 
 @st.composite

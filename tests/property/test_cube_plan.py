@@ -310,7 +310,9 @@ def test_the_cheapest_of_all_options_is_taken_though_not_all_are_counted(drawn):
         for lot, task in zip(lots, light_tasks, strict=True)
     ]
     kept = [
-        inherited(before[lot.key], lot.shape, tasks) if lot.key in before else _as_light(lot, task)
+        inherited(before[lot.key], before[lot.key].owners, lot.shape, tasks)
+        if lot.key in before
+        else _as_light(lot, task)
         for lot, task in zip(lots, light_tasks, strict=True)
     ]
     options = [allot_sticky(lots, kept, light, tuple(ranges))]

@@ -129,13 +129,12 @@ def task_of(keys: npt.NDArray[np.uint64], ranges: Sequence[KeyRange]) -> npt.NDA
     return np.searchsorted(ends, keys, side="right")
 
 
-def inherited(before: HeavyKey, shape: Shape, tasks: int) -> Owners:
-    """The owners after a change of shape: a split cell keeps one half, and of two joined cells one owner stays.
+def inherited(before: HeavyKey, owners: Owners, shape: Shape, tasks: int) -> Owners:
+    """The `owners` of a key after a change of shape: a split cell keeps one half, and of two joined cells one stays.
 
     The key's bits decide which one. If it were always the first, the same few tasks would end with all keys whose grids
     shrink.
     """
-    owners = before.owners
     if shape == before.shape and max(before.tasks) < tasks:
         return owners
     # Order keys are mixed, so their bits are as good as random. Each axis uses other bits.
@@ -165,10 +164,10 @@ def _fill(lots: Sequence[Lot], kept: Sequence[Owners], tasks: int) -> tuple[list
     work, one task would have room for all rows of such a key. The others follow, heaviest first, to the least loaded
     task: their work bounds their rows. Cells without work go to all tasks evenly.
     """
-    work, rows = ([lot.cell_work for lot in lots], [lot.cell_rows for lot in lots])
     load = _per_task(kept, _works(lots), tasks)
-    if not any(NOBODY in owners for owners in kept):
+    if not kept or NOBODY not in np.concatenate([owners.reshape(-1) for owners in kept]):
         return list(kept), load
+    work, rows = ([lot.cell_work for lot in lots], [lot.cell_rows for lot in lots])
     filled = [owners.copy() for owners in kept]
     free = [np.flatnonzero(owners == NOBODY) for owners in filled]
     for place in [place for place, cells in enumerate(free) if len(cells) and not work[place]]:

@@ -494,8 +494,10 @@ def _best(
         for lot, task in zip(every, light_tasks, strict=True)
     ]
     kept = [
-        inherited(were_heavy[lot.key], lot.shape, tasks) if lot.key in were_heavy else _as_light(lot, task)
-        for lot, task in zip(lots, light_tasks, strict=False)
+        inherited(were_heavy[lot.key], owners, lot.shape, tasks)
+        if lot.key in were_heavy
+        else _as_light(lot, task)
+        for lot, owners, task in zip(lots, had, light_tasks, strict=False)
     ]
 
     def moved(option: Allotment, most: float) -> list[int] | None:
