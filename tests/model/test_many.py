@@ -6,12 +6,14 @@ import itertools
 import tempfile
 from collections import Counter
 
+import numpy as np
 import pyarrow as pa
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from tests.life import TINY, ask_duckdb, difference, restarted, run_through, start
+import watersmeet as wm
+from tests.life import TINY, ask_duckdb, difference, newest, restarted, run_through, start
 from watersmeet import failpoints
 from watersmeet.errors import PredicateError, StateMismatch, UsageError
 from watersmeet.local.join import LocalJoin
@@ -217,3 +219,27 @@ def test_sixteen_inputs_join(tmp_path):
     rows = [(1, "", 7, 0)]
     join.batch(**{name: table(rows, 0) for name in names[:-1]})
     assert join.batch(i15=table(rows * 3, 5)).to_pylist() == [{"id": 0, "x": 7}] * 3
+
+
+@pytest.mark.parametrize(
+    ("on", "stored"),
+    [
+        ("a.k = b.k AND b.x = c.x", {"a": "kx", "b": "kx", "b.1": "", "c": "kx"}),
+        ("a.k = b.k AND b.x = c.x AND c.k = a.x", {"a": "kx", "a.1": "", "b": "kx", "c": "kx"}),
+        ("a.k = b.k AND b.x < c.x", {"a": "kx", "b": "kx", "c": "kx"}),
+        ("a.x < b.x AND b.x < c.x", {"a": "kx", "b": "kx", "c": "kx"}),
+    ],
+    ids=["path", "cycle", "key and comparison", "comparisons"],
+)
+def test_columns_are_stored_once_and_further_keys_take_16_bytes_a_row(tmp_path, on, stored):
+    schema, rows = pa.schema({"k": pa.int64(), "x": pa.int64()}), 500
+    join = LocalJoin(dict.fromkeys("abc", schema), on=on, state=str(tmp_path), tasks=2)
+    numbers = np.arange(rows)
+    join.batch(**{name: pa.table({"k": numbers, "x": numbers}, schema=schema) for name in "abc"})
+    (one,) = wm.status(str(tmp_path)).joins
+    runs = {run.input: run for run in newest(tmp_path).live}
+    assert {name: run.rows for name, run in runs.items()} == dict.fromkeys(stored, rows)
+    for name, columns in stored.items():
+        # The order key, and the columns or where the row is. The rest of a file is a fixed number of bytes.
+        assert runs[name].bytes < rows * 8 * (1 + (len(columns) or 1)) + 3000
+    assert [found.rows for found in one.inputs] == [rows] * 3

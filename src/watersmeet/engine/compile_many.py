@@ -11,7 +11,8 @@ The other edges close cycles. They have no arrangements of their own: the arrang
 edge that finds them and then by the one that closes a cycle, so that rows are found by both where both are known.
 
 Inputs that only a comparison or another condition joins get an edge without a key: all their rows meet, and the
-condition decides. Such an arrangement is in the order of arrival.
+condition decides. An input with a key is read by the arrangement of that key, any other is stored in the order of
+arrival.
 """
 
 from __future__ import annotations
@@ -101,17 +102,20 @@ def _compile_walk(
         closed = next((len(links) + at for at, link in enumerate(closing) if name in link.inputs), None)
         settled = tuple(keys[name].values())
         required = tuple(dict.fromkeys(key.column for key in settled))
-        # An arrangement without a key has nothing to locate rows by.
+        # Edges without a key read all rows, from the first arrangement.
         mine.sort(key=lambda number: not edges[number].of(name))
         for place, number in enumerate(mine):
             by = edges[number].of(name)
+            if place and not by:
+                arranged.append(Arranged(f"{name}*{place}", name, number, scanned=name))
+                continue
             order = facts.Order.HASH if by else facts.Order.ARRIVAL
             spec = input_spec(name, schemas[name], output, kernel, settled, required, order=order)
             stored = name if place == 0 else f"{name}.{place}"
             others = [other for other in mine if other != number and edges[other].of(name)]
             then = closed if closed is not None or len(others) != 1 else others[0]
             suffix = () if not by else _suffix(edges, name, then, others)
-            located = bool(place and by)
+            located = place > 0
             if located:
                 spec = replace(spec, stored=(facts.StoredColumn(facts.LOCATOR, str(BIGINT)),))
             spec = replace(

@@ -87,10 +87,11 @@ class Edge:
 
 @dataclass(frozen=True, slots=True)
 class Arranged:
-    """A stored arrangement: its name among the stored inputs, the input whose rows it has, and the edge it is sorted by.
+    """An arrangement: its name, the input whose rows it has, and the edge it is sorted by.
 
     `halves`: only half of its order keys is of that edge. The other half is of the edge `then`, or of several others. An
-    arrangement that is located `through` another one holds no columns, but where its rows are in that one.
+    arrangement that is located `through` another one holds no columns, but where its rows are in that one. For an edge
+    without a key all rows are read, in any order: if the input has an arrangement already, they are those of `scanned`.
     """
 
     name: str
@@ -99,6 +100,12 @@ class Arranged:
     then: int | None = None
     halves: bool = False
     through: str | None = None
+    scanned: str | None = None
+
+    @property
+    def stored(self) -> str:
+        """The name among the stored inputs."""
+        return self.scanned or self.name
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,15 +126,10 @@ class WalkJoin:
         With `within`, only combinations whose window times are all at most that far apart come out.
         """
         start, *others = sides
-        by_name = {one.name: one for one in self.arranged}
-        walk = _Walk(
-            self,
-            {side.name: by_name[side.name] for side in others},
-            {side.name: [s for s in (*side.history, *side.fresh) if len(s)] for side in others},
-            within,
-            limits,
-        )
-        origin = by_name[start.name].input
+        slices = {side.name: [s for s in (*side.history, *side.fresh) if len(s)] for side in others}
+        met = {one.name: one for one in self.arranged if one.stored in slices}
+        walk = _Walk(self, met, {name: slices[one.stored] for name, one in met.items()}, within, limits)
+        origin = next(one.input for one in self.arranged if one.name == start.name)
         read = self.read(origin, within)
         for piece in pieces(origin, start.fresh, limits):
             rows, at = piece.picked(np.arange(len(piece.keys)))
@@ -136,9 +138,12 @@ class WalkJoin:
 
     @property
     def arrangements(self) -> tuple[tuple[str, tuple[str, ...]], ...]:
-        """The names of the arrangements of each input."""
-        inputs = dict.fromkeys(one.input for one in self.arranged)
-        return tuple((name, tuple(one.name for one in self.arranged if one.input == name)) for name in inputs)
+        """The names of the stored arrangements of each input."""
+        stored: dict[str, list[str]] = {}
+        for one in self.arranged:
+            if not one.scanned:
+                stored.setdefault(one.input, []).append(one.name)
+        return tuple((name, tuple(names)) for name, names in stored.items())
 
     def read(self, name: str, within: int | None) -> list[str]:
         """The columns that are needed of an input."""
