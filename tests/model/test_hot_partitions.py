@@ -64,3 +64,21 @@ def test_so_are_several_keys_that_one_input_already_has_many_rows_of(tmp_path, t
     join.count(l=rows(with_hot_keys(rng, 0.06, keys=3)))
     join.count(r=rows(with_hot_keys(rng, 0.01, keys=3)))
     assert unevenness(join) <= MOST_UNEVEN
+
+
+@pytest.mark.parametrize("tasks", [2, 16, 48])
+def test_three_inputs_with_hot_keys_are_shared_out(tmp_path, tasks):
+    """Keys by Zipf's law with exponent 1, as `hash` would give 1.9, 13 and 40."""
+    rng = np.random.default_rng(1)
+    shares = 1 / np.arange(1, 100_001)
+    join = LocalJoin(
+        dict.fromkeys("abc", SCHEMA),
+        on="a.k = b.k AND b.k = c.k",
+        select=["a.k"],
+        state=str(tmp_path),
+        tasks=tasks,
+        strategy="hypercube",
+    )
+    for _ in range(4):
+        join.count(**{name: rows(rng.choice(100_000, 700, p=shares / shares.sum())) for name in "abc"})
+        assert unevenness(join) <= MOST_UNEVEN
