@@ -71,7 +71,7 @@ def status(
                        evicted_rows (have left the window),
                        absent_rows (dropped: no page of the table can hold
                        their key), arrangements (keys that the rows are
-                       stored by, once for each)
+                       found by)
       pending_rows     merging debt: rows (estimated) ...
       pending_parts    ... and parts of merges still to do
       written_ms       when the last batch was written, in Unix ms
@@ -175,7 +175,7 @@ def _table(join: JoinStatus) -> RenderableType:
     table = Table(box=box.SIMPLE_HEAD, padding=(0, 2, 0, 0), pad_edge=False, show_edge=False)
     table.add_column("input")
     repeated = any(one.arrangements > 1 for one in join.inputs)
-    headings = ["rows", *(["times stored"] if repeated else []), "bytes", "runs", "null keys dropped"]
+    headings = ["rows", *(["keys"] if repeated else []), "bytes", "runs", "null keys dropped"]
     absent = any(one.absent_rows for one in join.inputs)
     headings += ["late", "evicted"] if join.window else ["absent"] if absent else []
     for heading in headings:

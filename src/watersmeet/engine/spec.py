@@ -100,5 +100,5 @@ class JoinSpec:
     table: TableSpec | None = None
 
     def arrangements(self, name: str) -> list[InputSpec]:
-        """What is stored of an input: once, or once for each key that it is found by."""
+        """What is stored of an input: its rows, and for each further key where they are."""
         return [spec for spec in self.signature.inputs if spec.input == name]
