@@ -41,6 +41,11 @@ SPARK_SETTINGS = {
     "spark.sql.ansi.enabled": "true",
     # Timestamps in expected results are written in UTC, wherever the tests run.
     "spark.sql.session.timeZone": "UTC",
+    # Spark's default for local disks starts a shell for every file of a checkpoint: a third of a small batch. The tests
+    # of faults and those that start the command line keep the default.
+    "spark.sql.streaming.checkpointFileManagerClass": (
+        "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
+    ),
     # Tests look at the progress of every batch; the default forgets all but the last 100.
     "spark.sql.streaming.numRecentProgressUpdates": "100000",
     # A query that is stopped while it is busy must not hang the suite.
