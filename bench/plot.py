@@ -28,6 +28,9 @@ COLOURS = {
     "spark-static-adaptive": "#000000",
     "spark-static-hash": "#cc79a7",
     "spark-static-cached": "#999999",
+    "watersmeet-chained": "#56b4e9",
+    "spark-chained": "#d55e00",
+    "sources": "#999999",
 }
 
 

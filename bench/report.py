@@ -126,7 +126,9 @@ def check_equal(results: Results, us: str = OURS) -> Finding:
     wrong = [f"{r['competitor']} on {r['workload']}" for r in (*done, *failed) if not r.get("equal")]
     ours_on = [f"{r['workload']} ({int(r['want']['rows']):,} rows)" for r in done if r["competitor"] == us]
     peers = sorted({r["competitor"] for r in done} - {us})
-    equal = f"equal: ours on {', '.join(ours_on) or 'nothing'}; {', '.join(peers) or 'no peer'} too"
+    equal = f"equal: ours on {', '.join(ours_on) or 'nothing'}" + (
+        f"; {', '.join(peers)} too" if peers else ""
+    )
     measured = f"differ: {', '.join(wrong)}" if wrong else equal
     met = False if wrong else (True if ours_on else None)
     return Finding(
