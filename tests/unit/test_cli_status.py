@@ -41,7 +41,7 @@ def test_tables_for_people(state):
     assert done.stderr == ""
 
 
-def test_inputs_of_a_path_are_shown_once_with_how_often_they_are_stored(tmp_path):
+def test_inputs_of_a_path_are_shown_once_with_the_number_of_their_keys(tmp_path):
     schema = pa.schema({"k": pa.int64(), "x": pa.int64(), "t": pa.int64()})
     join = LocalJoin(
         dict.fromkeys("abc", schema),
@@ -60,7 +60,7 @@ def test_inputs_of_a_path_are_shown_once_with_how_often_they_are_stored(tmp_path
         ["c", "1", "1"],
     ]
     (heading,) = (line for line in lines if line.startswith("input "))
-    assert heading.split()[:5] == ["input", "rows", "times", "stored", "bytes"]
+    assert heading.split()[:4] == ["input", "rows", "keys", "bytes"]
     # The arrangement b.1 is not an input.
     assert any(line.endswith("newest: a 7, b 7, c 7") for line in lines)
 
