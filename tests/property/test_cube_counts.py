@@ -110,7 +110,6 @@ def test_bounds_hold_for_every_key_listed_or_not(runs, most):
             if key not in hot_keys_of(run).keys and min(keys) <= key <= max(keys)
         )
         assert upper[key] - lower[key] == slack
-        assert upper[key] - lower[key] <= found.most_hidden
 
 
 @MANY
@@ -227,7 +226,8 @@ def test_a_sample_sees_all_of_the_key_space_however_many_runs_there_are(runs, sa
     shelf = Shelf()
     values = np.arange(24_000)
     new = [shelf.store("l", n, order(values[n::runs]), 2) for n in range(runs)]
-    keys, hits, weight = draw_rows(new, samples, shelf.of)
+    drawn, weight = draw_rows(new, samples, shelf.of)
+    keys, hits = np.unique(drawn, return_counts=True)
     assert len(keys) == samples
     assert hits.sum() * weight == pytest.approx(24_000)
     tenths = np.bincount((keys >> np.uint64(32)).astype(np.int64) * 10 >> 32, minlength=10) * weight

@@ -1,9 +1,9 @@
 """Join inputs along different keys: fresh rows are extended, input by input, through what is stored by each key.
 
 An input is found by each of its keys: through an *arrangement*. The first holds its columns, the others only say where
-their rows are in the first. For the fresh rows of one input, the *start*,
-a share has the arrangements of all other inputs, with the rows that the delta rule owes (see multi.py): all rows of the
-inputs before the start, old rows of those behind it. The kernel binds one input after the other:
+their rows are in the first. For the fresh rows of one input, the *start*, a share has the arrangements of all other
+inputs, with the rows that the delta rule owes (see multi.py): all rows of the inputs before the start, old rows of those
+behind it. The kernel binds one input after the other:
 
 1. As soon as an input is bound, all arrangements that its rows can be looked up in are searched, for the distinct keys
    of all combinations so far. A combination without a partner in one of them is dropped before anything is expanded.

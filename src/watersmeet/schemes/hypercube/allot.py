@@ -2,9 +2,8 @@
 
 Cells go to the least loaded task, several in a row while it has room, so that a task reads few parts of a key. Cells
 with many rows and little work go by their rows instead. The light keys then even out the load: a task's hash range is
-as wide as its remaining room allows. A change must pay for
-the rows it moves: the rows that some task would read and did not read before must be less than the work that the
-busiest task saves in `PAYBACK_BATCHES` batches.
+as wide as its remaining room allows. A change must pay for the rows it moves: the rows that some task would read and did
+not read before must be less than the work that the busiest task saves in `PAYBACK_BATCHES` batches.
 """
 
 from __future__ import annotations

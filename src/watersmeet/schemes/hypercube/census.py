@@ -225,8 +225,8 @@ def sample_work(
     stored: Sequence[Stored], samples: int, old_samples: int, tasks: int, keys_of: KeysOf
 ) -> Sample:
     """Sample the work on all keys of the batch, from so many fresh and old rows of each input, about."""
-    drawn = [_draw(one.new, samples, keys_of) for one in stored]
-    drawn += [_draw(one.old, old_samples, keys_of) for one in stored]
+    drawn = [draw_rows(one.new, samples, keys_of) for one in stored]
+    drawn += [draw_rows(one.old, old_samples, keys_of) for one in stored]
     counts, weights = [len(rows) for rows, _ in drawn], np.array([[weight] for _, weight in drawn])
     keys = np.concatenate([rows for rows, _ in drawn])
     # Those of each run ascend, so they only need to be merged.
@@ -301,15 +301,7 @@ def _fresh_rows(stored: Sequence[Stored], samples: int, bits: int, keys_of: Keys
     return np.bincount((keys >> np.uint64(64 - bits)).view(np.int64), minlength=1 << bits)
 
 
-def draw_rows(runs: Sequence[Run], samples: int, keys_of: KeysOf) -> tuple[Keys, Counts, float]:
-    """Draw at most `samples` rows: their distinct keys, ascending, how often each, and the rows that one stands for."""
-    drawn, weight = _draw(runs, samples, keys_of)
-    keys = np.sort(drawn, kind="stable")
-    first = _firsts(keys)
-    return keys[first], np.diff(first, append=len(keys)), weight
-
-
-def _draw(runs: Sequence[Run], samples: int, keys_of: KeysOf) -> tuple[Keys, float]:
+def draw_rows(runs: Sequence[Run], samples: int, keys_of: KeysOf) -> tuple[Keys, float]:
     """Draw at most `samples` rows: their keys, run by run, and the rows that one stands for.
 
     One is drawn from each stretch of equal length over all runs, small ones included. Its place in the stretch moves by

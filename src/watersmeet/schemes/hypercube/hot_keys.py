@@ -158,11 +158,6 @@ class Frequent:
         lower, upper = self.of(np.array([key], np.uint64))
         return Bounds(int(lower[0]), int(upper[0]))
 
-    @property
-    def most_hidden(self) -> int:
-        """The most rows that any key may have in runs that do not list it."""
-        return int(self.begun.sums[-1])
-
     def labels(self, keys: Keys) -> list[str]:
         """Each key as text, from the latest run that names it, or an empty string."""
         return self._labels.of(keys)
