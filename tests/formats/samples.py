@@ -1,7 +1,8 @@
 """Small states of every kind of join, as some version of watersmeet writes them: what `tests/formats/<format>/` holds.
 
 Whoever raises `FORMAT` writes the samples of the format before once more, with the last code that wrote it, and never
-changes them again. Format 3 was written by commit e8a5a05, format 4 by 2710bec, format 5 by 423a5d5:
+changes them again. Format 3 was written by commit e8a5a05, format 4 by 2710bec, format 5 by 423a5d5, format 6 by
+0683225:
 
     git worktree add ../old e8a5a05
     PYTHONPATH=../old/src:. python -m tests.formats.samples tests/formats/3
@@ -33,6 +34,8 @@ TASKS = 2
 BEGAN_S = 1_700_000_000.0
 
 SCHEMA = pa.schema({"k": pa.int64(), "t": pa.int64(), "id": pa.int64()})
+# With a second key, for joins on different keys.
+WIDE = SCHEMA.append(pa.field("j", pa.int64()))
 PRICES = pa.schema({"k": pa.int64(), "price": pa.int64()})
 TABLE_KEYS = 12
 DELAY_S = 1000.0
@@ -50,10 +53,26 @@ class Sample:
     hot: int | None = None
     # Whether merges are under way, with receipts of their parts.
     merges: bool = False
+    # The first format whose code can write it.
+    since: int = 3
+
+    @property
+    def inputs(self) -> tuple[str, ...]:
+        return tuple(self.rows)
+
+    @property
+    def schema(self) -> pa.Schema:
+        return SCHEMA if self.inputs == ("l", "r") else WIDE
+
+    @property
+    def select(self) -> list[str]:
+        return [f"{name}.id AS {alias}" for name, alias in zip(self.inputs, "abcd", strict=False)]
 
 
 # Rows of a batch lie up to ten ticks apart, and batches ten: none is late.
 WINDOW = {"within": 15, "time": {"l": "t", "r": "t"}, "lateness": 20}
+THREE = {"a": (10,) * 5, "b": (10,) * 5, "c": (10,) * 5}
+PATH = "a.k = b.k AND b.j = c.k"
 SAMPLES = {
     "hash": Sample("l.k = r.k", {"strategy": "hash"}, merges=True),
     "hypercube": Sample(
@@ -69,6 +88,24 @@ SAMPLES = {
         "l.k <> r.k", {"strategy": "grid", "cells": 4}, rows={"l": (8, 2, 2, 9, 9), "r": (8, 40, 2, 9, 9)}
     ),
     "window": Sample("l.k = r.k", WINDOW, near="abs(l.t - r.t) <= 15", merges=True),
+    "three": Sample(
+        "a.k = b.k AND b.k = c.k",
+        hot=2,
+        rows={"a": (40, 4, 40, 9, 9), "b": (40, 40, 4, 9, 9), "c": (4, 9, 9, 9, 9)},
+        merges=True,
+        since=6,
+    ),
+    "path": Sample(PATH, rows=THREE, merges=True, since=6),
+    "path-window": Sample(
+        PATH,
+        WINDOW | {"time": {"a": "t", "b": "t", "c": "t"}},
+        near="greatest(a.t, b.t, c.t) - least(a.t, b.t, c.t) <= 15",
+        rows=THREE,
+        merges=True,
+        since=6,
+    ),
+    "triangle": Sample(f"{PATH} AND c.j = a.j", rows=THREE, merges=True, since=6),
+    "comparison": Sample("a.k = b.k AND b.j < c.k", rows=THREE, merges=True, since=6),
 }
 
 
@@ -79,15 +116,16 @@ def arriving(sample: Sample, side: str, batch: int) -> pa.Table:
     if sample.hot is not None:
         keys[:: sample.hot] = 7
     ids = 1000 * batch + np.arange(count)
-    return pa.table([keys, times, ids], schema=SCHEMA)
+    second = [rng.integers(0, 5, count)] if sample.schema is WIDE else []
+    return pa.table([keys, times, ids, *second], schema=sample.schema)
 
 
 def join_of(sample: Sample, state: Path, number: int, run: str) -> LocalJoin:
     how = {"tasks": TASKS, **sample.how}
     return LocalJoin(
-        {"l": SCHEMA, "r": SCHEMA},
+        dict.fromkeys(sample.inputs, sample.schema),
         on=sample.on,
-        select=["l.id AS a", "r.id AS b"],
+        select=sample.select,
         state=str(state),
         query=QUERY,
         run=run,
@@ -126,10 +164,14 @@ def lookup_of(state: Path, table: Path, number: int, run: str, now_s: float) -> 
 
 
 def write(folder: Path) -> None:
+    from watersmeet.model.facts import FORMAT
+
     for name, sample in SAMPLES.items():
+        if sample.since > FORMAT:
+            continue
         join = _small_parts(sample, folder / name)
         for batch in range(WRITTEN):
-            join.batch(**{side: arriving(sample, side, batch) for side in "lr"})
+            join.batch(**{side: arriving(sample, side, batch) for side in sample.inputs})
     with tempfile.TemporaryDirectory() as scratch:
         table = Path(scratch) / "prices.parquet"
         pq.write_table(prices(100), table)

@@ -7,6 +7,7 @@ from `OLDEST` on are read; a file is written again in the present format when it
     4   accepted gaps are named; claims of starts have a checksum and the first batch
     5   one plan and one statistics object, named by the scheme's kind; heavy keys with one side for each input
     6   manifests name a base and what differs from it; runs are columns; statistics may be in files of their own
+    7   plans of many inputs have the orders of their terms and how fresh rows are shared out
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ _SORTED_BY_VALUE = "value"
 
 def upgrade(kind: type, plain: dict[str, Any], version: int) -> dict[str, Any]:
     """Upgrade a fact of an older format to the present one."""
-    # Fields that format 6 added have defaults.
+    # Fields that formats 6 and 7 added have defaults.
     return _to_5(kind, plain) if version < 5 else plain
 
 

@@ -19,7 +19,7 @@ MOST_INPUTS = 16
 KEY_SPACE = 1 << 64
 
 # The format of manifests and runs. Raised when an older reader would misread them. Unknown formats are refused.
-FORMAT = 6
+FORMAT = 7
 
 
 class SchemePlan:
