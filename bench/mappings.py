@@ -30,7 +30,7 @@ from rich.table import Table
 from bench.report import Finding
 from papers.adaptive.operators import DYNAMIC, STATICMID, STATICOPT
 from watersmeet.engine.task import Tally, join_share
-from watersmeet.kernel import match, theta
+from watersmeet.kernel import band, equal, pieces, theta
 from watersmeet.kernel.rows import Keyed
 from watersmeet.local.join import LocalJoin
 from watersmeet.log.files import open_files
@@ -97,18 +97,22 @@ class Searches:
     @contextlib.contextmanager
     def counted(self) -> Iterator[None]:
         """Count the pairs of pieces that the kernels go through."""
-        real = match.owed_pieces
+        real = pieces.owed_pieces
 
-        def pieces(*args: Any, **how: Any) -> Iterator[Any]:
+        def counting(*args: Any, **how: Any) -> Iterator[Any]:
             for pair in real(*args, **how):
                 self.count += 1
                 yield pair
 
-        vars(match)["owed_pieces"] = vars(theta)["owed_pieces"] = pieces
+        def put(rule: Any) -> None:
+            for kernel in (band, equal, theta):
+                vars(kernel)["owed_pieces"] = rule
+
+        put(counting)
         try:
             yield
         finally:
-            vars(match)["owed_pieces"] = vars(theta)["owed_pieces"] = real
+            put(real)
 
 
 @dataclass

@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 import xxhash
 
-from watersmeet.kernel.match import BandFacing, BandJoin, close_pairs
+from watersmeet.kernel.band import BandFacing, BandJoin, close_pairs
 from watersmeet.kernel.rows import position
 from watersmeet.model.facts import Run
 from watersmeet.model.limits import DEFAULT_LIMITS

@@ -22,10 +22,11 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
+from watersmeet.kernel.band import BandFacing, BandJoin, close_pairs
 from watersmeet.kernel.emit import OutputColumn
 from watersmeet.kernel.evaluate import evaluate, supports
 from watersmeet.kernel.keys import words
-from watersmeet.kernel.match import BandJoin, Side, close_pairs, right_range
+from watersmeet.kernel.pieces import Side
 from watersmeet.kernel.rows import Sorted
 from watersmeet.model.expression import Expression, conjuncts_of
 from watersmeet.model.facts import KEY_SPACE, KeyRange
@@ -281,7 +282,7 @@ def test_tasks_that_share_the_left_words_find_every_pair_once(left, right, low, 
     edges = [0, *sorted(set(cuts)), KEY_SPACE]
     found: Counter[tuple[int, int]] = Counter()
     for start, stop in itertools.pairwise(edges):
-        range_ = right_range(KeyRange(start, stop), join)
+        range_ = BandFacing.of(join)(KeyRange(start, stop))
         here = [(int(x), k) for k, x in enumerate(left) if start <= x < stop]
         there = [(int(y), k) for k, y in enumerate(right) if range_.low <= y < range_.high]
         keys = [np.array([word for word, _ in rows], np.uint64) for rows in (here, there)]
@@ -299,7 +300,7 @@ def test_a_range_of_the_left_side_reaches_all_its_partners_among_floats(left, ri
     join = BandJoin(DOUBLE, low, high, None, ())
     lefts, rights = (np.sort(words(as_double(values))) for values in (left, right))
     for start, stop in [(0, 2**63), (2**63, 2**63 + 2**62), (2**63 + 2**62, KEY_SPACE)]:
-        range_ = right_range(KeyRange(start, stop), join)
+        range_ = BandFacing.of(join)(KeyRange(start, stop))
         mine = np.array([x for x in lefts.tolist() if start <= x < stop], np.uint64)
         for _, other in close_pairs(mine, rights, join, 1000):
             assert all(range_.low <= int(rights[j]) < range_.high for j in other)

@@ -11,11 +11,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from watersmeet.kernel import emit, match
+from watersmeet.kernel import emit, equal
+from watersmeet.kernel.band import BandJoin
+from watersmeet.kernel.bounds import coalesce, cut
 from watersmeet.kernel.emit import Emission, OutputColumn, Picked
+from watersmeet.kernel.equal import EquiJoin
 from watersmeet.kernel.keys import drop_null_keys, mix, order_keys
-from watersmeet.kernel.match import BandJoin, EquiJoin, Side
-from watersmeet.kernel.rows import Keyed, Sections, Sorted, coalesce, concatenate, cut, merge_sections
+from watersmeet.kernel.match import equal_pairs
+from watersmeet.kernel.pieces import Side, pieces
+from watersmeet.kernel.rows import Keyed, Sections, Sorted, concatenate, merge_sections
 from watersmeet.kernel.theta import ThetaJoin
 from watersmeet.model.expression import Call, Column
 from watersmeet.model.facts import KEY_SPACE, KeyRange
@@ -50,7 +54,7 @@ def runs_of(lists: list[list[int]]) -> list[Sorted]:
 @given(small_keys, small_keys, st.integers(1, 9))
 def test_equal_pairs_are_all_pairs_of_equal_keys_once(left, right, limit):
     left, right = sorted(left), sorted(right)
-    batches = list(match.equal_pairs(np.array(left, np.uint64), np.array(right, np.uint64), limit))
+    batches = list(equal_pairs(np.array(left, np.uint64), np.array(right, np.uint64), limit))
     found = Counter((int(i), int(j)) for one, other in batches for i, j in zip(one, other, strict=True))
     assert found == Counter((i, j) for i, x in enumerate(left) for j, y in enumerate(right) if x == y)
     assert all(len(one) <= limit for one, _ in batches)
@@ -219,7 +223,7 @@ def test_batches_of_a_block_are_bounded_by_their_widest_value(monkeypatch):
     limits = Limits(least_crossed_rows=10, output_bytes=50_000)
     left, right = texts(1, ["x"] * 500 + ["y" * 1_000]), texts(1, ["z"] * 400)
     join = EquiJoin((), None, (OutputColumn("l", "s", "a"), OutputColumn("r", "s", "b")))
-    monkeypatch.setattr(match, "expand", lambda found, start, rows, limit: iter([]))
+    monkeypatch.setattr(equal, "expand", lambda found, start, rows, limit: iter([]))
     batches = list(join.results((Side("l", [left], []), Side("r", [right], [])), None, limits))
     assert sum(b.num_rows for b in batches) == 501 * 400
     assert max(sum(len(v) for v in b.column(0).to_pylist()) for b in batches) <= 50_000
@@ -259,9 +263,9 @@ def test_history_of_one_key_is_met_at_once_if_it_fits_a_piece(piece, batches):
 def test_history_that_no_fresh_row_meets_is_not_touched(monkeypatch, fresh):
     """A heavy key that takes a rest has its history in every plan."""
     gathered = []
-    met_at_once = match._history_at_once
+    met_at_once = equal._history_at_once
     monkeypatch.setattr(
-        match,
+        equal,
         "_history_at_once",
         lambda side, limits: gathered.append(side.name) or met_at_once(side, limits),
     )
@@ -299,7 +303,7 @@ def test_a_side_longer_than_a_batch_is_tiled_in_equal_parts(monkeypatch):
 def test_a_heavy_key_is_not_paired_row_by_row(monkeypatch):
     """The one side's columns are the same memory in all batches of a block."""
     left, right = run_of([7] * 300), run_of([7] * 200, start=1000)
-    monkeypatch.setattr(match, "expand", lambda found, start, rows, limit: iter([]))
+    monkeypatch.setattr(equal, "expand", lambda found, start, rows, limit: iter([]))
     columns = (OutputColumn("l", "id", "a"), OutputColumn("r", "id", "b"))
     join, sides = EquiJoin((), None, columns), (Side("l", [left], []), Side("r", [], [right]))
     assert sum(b.num_rows for b in join.results(sides, None)) == 60_000
@@ -427,9 +431,9 @@ def test_one_huge_value_among_small_ones_does_not_make_a_huge_batch():
 
 def test_a_heavy_key_in_many_slices_is_gathered_in_bounded_pieces():
     slices_ = [texts(1, ["abcdefgh"] * 20) for _ in range(30)]
-    pieces = list(match.pieces("l", slices_, Limits(piece_bytes=1_000)))
-    assert sum(len(piece.keys) for piece in pieces) == 600
-    assert max(piece.rows.nbytes for piece in pieces) <= 1_000
+    found = list(pieces("l", slices_, Limits(piece_bytes=1_000)))
+    assert sum(len(piece.keys) for piece in found) == 600
+    assert max(piece.rows.nbytes for piece in found) <= 1_000
 
 
 def test_small_results_are_put_together_within_rows_and_bytes():

@@ -13,9 +13,10 @@ from hypothesis import strategies as st
 
 from watersmeet.kernel import multi
 from watersmeet.kernel.emit import OutputColumn
+from watersmeet.kernel.equal import EquiJoin
 from watersmeet.kernel.keys import order_keys
-from watersmeet.kernel.match import EquiJoin, Side
 from watersmeet.kernel.multi import MultiJoin
+from watersmeet.kernel.pieces import Side
 from watersmeet.kernel.rows import Sorted
 from watersmeet.model.expression import Call, Column
 from watersmeet.model.limits import DEFAULT_LIMITS, Limits

@@ -27,8 +27,8 @@ from tests.property import (
     test_kernel,
     test_pages_worth,
 )
-from watersmeet.kernel import match
-from watersmeet.kernel.match import KeyedRows, Side
+from watersmeet.kernel import pieces
+from watersmeet.kernel.pieces import KeyedRows, Side
 from watersmeet.kernel.rows import Keyed, MergedKeys
 from watersmeet.model.facts import Run
 from watersmeet.model.limits import Limits
@@ -147,7 +147,7 @@ def in_turn(lots: Any, kept: Any, tasks: int) -> tuple[list[np.ndarray], np.ndar
 
 def without_fresh_pairs(left: Side, right: Side, limits: Limits) -> Iterator[tuple[KeyedRows, KeyedRows]]:
     """The delta rule without fresh x fresh."""
-    left_fresh, right_fresh = (list(match.pieces(side.name, side.fresh, limits)) for side in (left, right))
+    left_fresh, right_fresh = (list(pieces.pieces(side.name, side.fresh, limits)) for side in (left, right))
     left_old, right_old = (
         [KeyedRows(side.name, s.keys, s.rows) for s in side.history if len(s)] for side in (left, right)
     )
@@ -287,7 +287,7 @@ MUTANTS = [
     ),
     Mutant(
         "the delta rule without two fresh rows",
-        {"watersmeet.kernel.match.owed_pieces": without_fresh_pairs},
+        {"watersmeet.kernel.equal.owed_pieces": without_fresh_pairs},
         (
             test_kernel.test_each_pair_with_a_fresh_row_meets_once,
             test_cube_pairs.test_each_pair_meets_once_under_any_sequence_of_plans,
@@ -295,7 +295,7 @@ MUTANTS = [
     ),
     Mutant(
         "merged sections without the order of their rows",
-        {"watersmeet.kernel.match.keyed_rows": rows_as_they_lie},
+        {"watersmeet.kernel.pieces.keyed_rows": rows_as_they_lie},
         (test_kernel.test_merged_sections_are_joined_as_one_sorted_slice,),
     ),
     Mutant(

@@ -19,12 +19,16 @@ from watersmeet.engine import ingest
 from watersmeet.engine.spec import Settings
 from watersmeet.errors import UsageError
 from watersmeet.kernel import emit
+from watersmeet.kernel.band import BandJoin
+from watersmeet.kernel.bounds import bounded, split
 from watersmeet.kernel.emit import OutputColumn
+from watersmeet.kernel.equal import EquiJoin
 from watersmeet.kernel.keys import order_keys, words
 from watersmeet.kernel.lookup import LookupJoin, open_page
-from watersmeet.kernel.match import BandJoin, EquiJoin, Side
 from watersmeet.kernel.pages import page_orders
-from watersmeet.kernel.rows import Sorted, bounded, row_bytes, split, take_rows, varies
+from watersmeet.kernel.pieces import Side
+from watersmeet.kernel.rows import Sorted, take_rows
+from watersmeet.kernel.sizes import row_bytes, varies
 from watersmeet.kernel.theta import ThetaJoin
 from watersmeet.kernel.vectors import vectors_of
 from watersmeet.local.join import LocalJoin

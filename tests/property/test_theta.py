@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from watersmeet.kernel.emit import OutputColumn
 from watersmeet.kernel.evaluate import supports
-from watersmeet.kernel.match import Side
+from watersmeet.kernel.pieces import Side
 from watersmeet.kernel.rows import Sorted
 from watersmeet.kernel.theta import ThetaJoin
 from watersmeet.model.expression import conjuncts_of

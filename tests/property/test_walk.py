@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from watersmeet.kernel import walk
 from watersmeet.kernel.emit import OutputColumn
 from watersmeet.kernel.keys import joined_keys, order_keys
-from watersmeet.kernel.match import Side
+from watersmeet.kernel.pieces import Side
 from watersmeet.kernel.rows import Sorted
 from watersmeet.kernel.walk import Arranged, Edge, WalkJoin
 from watersmeet.model.expression import Call, Column, Literal

@@ -6,10 +6,11 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from watersmeet.kernel import match
+from watersmeet.kernel import band
+from watersmeet.kernel.band import BandFacing, BandJoin, close_pairs
 from watersmeet.kernel.emit import OutputColumn
 from watersmeet.kernel.keys import partners, words
-from watersmeet.kernel.match import BandJoin, Side, close_pairs, right_range
+from watersmeet.kernel.pieces import Side
 from watersmeet.kernel.rows import Sorted
 from watersmeet.model.facts import KEY_SPACE, KeyRange
 from watersmeet.model.limits import DEFAULT_LIMITS, Limits
@@ -46,12 +47,12 @@ def pairs_of(
     ],
 )
 def test_the_other_side_of_a_range(left, low, high, expected):
-    assert right_range(KeyRange(*left), BandJoin(BIGINT, low, high, None, ())) == KeyRange(*expected)
+    assert BandFacing.of(BandJoin(BIGINT, low, high, None, ()))(KeyRange(*left)) == KeyRange(*expected)
 
 
 def test_the_other_side_of_a_range_of_floats_is_a_little_wider():
     first, last = (int(word) for word in words(pa.array([1.0, 2.0])))
-    found = right_range(KeyRange(first, last), BandJoin(DOUBLE, -0.5, 0.25, None, ()))
+    found = BandFacing.of(BandJoin(DOUBLE, -0.5, 0.25, None, ()))(KeyRange(first, last))
     assert found.low < int(words(pa.array([0.75]))[0]) < int(words(pa.array([2.5]))[0]) <= found.high
     assert found.low > int(words(pa.array([0.7499]))[0])
     assert found.high < int(words(pa.array([2.5001]))[0])
@@ -78,7 +79,7 @@ def test_the_ends_of_bigint_do_not_meet():
 
 def test_runs_that_cannot_meet_are_not_searched(monkeypatch):
     searched = []
-    monkeypatch.setattr(match, "partners", lambda *args: searched.append(args))
+    monkeypatch.setattr(band, "partners", lambda *args: searched.append(args))
     history = [run(*range(k * 100, k * 100 + 50)) for k in range(20)]
     assert pairs_of(Side("l", [run(5_060, 5_070)], []), Side("r", [], history), -5, 5) == []
     assert searched == []
@@ -86,9 +87,9 @@ def test_runs_that_cannot_meet_are_not_searched(monkeypatch):
 
 def test_only_needles_near_a_run_are_looked_up(monkeypatch):
     looked_up = []
-    real = match.partners
+    real = band.partners
     monkeypatch.setattr(
-        match, "partners", lambda keys, *rest: looked_up.append(len(keys)) or real(keys, *rest)
+        band, "partners", lambda keys, *rest: looked_up.append(len(keys)) or real(keys, *rest)
     )
     needles, hay = run(*range(0, 10_000, 10)), run(*range(5_000, 7_000))
     assert len(pairs_of(Side("l", [needles], []), Side("r", [], [hay]), 0, 0)) == 200
@@ -137,8 +138,8 @@ def test_a_narrow_band_over_spread_values_searches_few_needles():
     rng = np.random.default_rng(9)
     needles, hay = (np.sort(rng.integers(0, 1 << 40, 1_000).astype(np.uint64)) for _ in range(2))
     here, lower, _ = partners(needles, -3, 3, BIGINT)
-    assert len(match._likely_near(here, lower, -3, 3, hay)) < 200
+    assert len(band._likely_near(here, lower, -3, 3, hay)) < 200
     # A wide band, one with an open end, or a far longer side: the table would not pay.
-    assert len(match._likely_near(here, lower, -(1 << 39), 3, hay)) == 1_000
-    assert len(match._likely_near(here, None, None, 3, hay)) == 1_000
-    assert len(match._likely_near(slice(0, 10), lower[:10], -3, 3, hay)) == 10
+    assert len(band._likely_near(here, lower, -(1 << 39), 3, hay)) == 1_000
+    assert len(band._likely_near(here, None, None, 3, hay)) == 1_000
+    assert len(band._likely_near(slice(0, 10), lower[:10], -3, 3, hay)) == 10

@@ -59,7 +59,7 @@ def test_merges_listings_and_clean_up_keep_to_the_limits(tmp_path):
     live = life.newest(tmp_path).live
     merged = [run for run in live if "-m0" in run.path]
     assert merged, "two runs are enough for a merge"
-    # Pieces are cut between keys where that is good enough (kernel/rows.py).
+    # Pieces are cut between keys where that is good enough (kernel/bounds.py).
     assert max(run.rows for run in merged) <= 2 * SMALL.part_rows
     assert all(hot_keys_of(run).keys for run in live), "keys of a few rows are listed"
     on_disk = list((tmp_path / "join" / "local" / "manifests").iterdir())

@@ -14,7 +14,7 @@ import pytest
 import watersmeet as wm
 from tests import life
 from watersmeet.errors import CorruptFile, UsageError
-from watersmeet.kernel.match import BandFacing
+from watersmeet.kernel.band import BandFacing
 from watersmeet.local.join import LocalJoin
 from watersmeet.log.codec import from_plain, to_plain
 from watersmeet.model.facts import KEY_SPACE, KeyRange, RunStats, SchemePlan

@@ -9,7 +9,7 @@ import pytest
 from watersmeet.errors import ConditionError
 from watersmeet.kernel.emit import OutputColumn
 from watersmeet.kernel.evaluate import ArithmeticOverflow
-from watersmeet.kernel.match import Side
+from watersmeet.kernel.pieces import Side
 from watersmeet.kernel.rows import Sorted
 from watersmeet.kernel.theta import ThetaJoin
 from watersmeet.kernel.truth import pair_test

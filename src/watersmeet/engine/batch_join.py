@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from watersmeet.kernel.rows import all_row_bytes, cut_by_bytes
+from watersmeet.kernel.sizes import all_row_bytes, cut_by_bytes
 from watersmeet.log.clean import BATCH_FOLDER
 from watersmeet.log.codec import checksum
 from watersmeet.log.descriptors import Told

@@ -17,7 +17,7 @@ from typing import Any
 from watersmeet.engine.options import AUTO, JoinOptions
 from watersmeet.engine.spec import Join
 from watersmeet.errors import UsageError
-from watersmeet.kernel.match import BandFacing, BandJoin
+from watersmeet.kernel.band import BandFacing, BandJoin
 from watersmeet.kernel.walk import WalkJoin
 from watersmeet.model.facts import Order
 from watersmeet.schemes.delta import Delta

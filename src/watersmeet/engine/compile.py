@@ -22,11 +22,12 @@ from dataclasses import dataclass, replace
 from watersmeet.engine.fingerprint import fingerprint
 from watersmeet.engine.spec import Join
 from watersmeet.errors import PredicateError, UsageError
+from watersmeet.kernel.band import BandJoin
 from watersmeet.kernel.emit import OutputColumn
+from watersmeet.kernel.equal import EquiJoin
 from watersmeet.kernel.evaluate import may_raise, supports
 from watersmeet.kernel.keys import fits_word
 from watersmeet.kernel.lookup import LookupJoin
-from watersmeet.kernel.match import BandJoin, EquiJoin
 from watersmeet.kernel.multi import MultiJoin
 from watersmeet.kernel.theta import Condition, ThetaJoin
 from watersmeet.model import facts

@@ -24,9 +24,10 @@ import pyarrow as pa
 from watersmeet.engine.spec import Settings
 from watersmeet.engine.window import Times, time_marks, window_times
 from watersmeet.errors import UsageError
+from watersmeet.kernel.bounds import coalesce, split
 from watersmeet.kernel.keys import Keys, drop_null_keys, joined_keys, mix, order_keys, sections_of, words
 from watersmeet.kernel.pages import page_orders, pages_of
-from watersmeet.kernel.rows import Sections, Sorted, coalesce, split, take_rows
+from watersmeet.kernel.rows import Sections, Sorted, take_rows
 from watersmeet.log.runs import write_run
 from watersmeet.log.storage import Files
 from watersmeet.model.facts import LOCATOR, Descriptor, InputSpec, Layout, Order, Run

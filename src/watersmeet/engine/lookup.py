@@ -14,10 +14,11 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from watersmeet.engine.kept_table import KeptTable, Opened
+from watersmeet.kernel.bounds import bounded, cut
 from watersmeet.kernel.keys import Indices
 from watersmeet.kernel.lookup import LookupJoin, Page
 from watersmeet.kernel.pages import needed_pages, pages_of
-from watersmeet.kernel.rows import Sorted, bounded, cut, take_rows
+from watersmeet.kernel.rows import Sorted, take_rows
 from watersmeet.log.runs import RunReader
 from watersmeet.model.facts import KeyRange, Manifest
 from watersmeet.model.limits import Limits

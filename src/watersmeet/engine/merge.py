@@ -11,7 +11,8 @@ import numpy as np
 
 from watersmeet import failpoints
 from watersmeet.engine.window import from_floor, numbered, stored_times, time_marks
-from watersmeet.kernel.rows import Sections, Sorted, bounded, cut, grouped, put_together
+from watersmeet.kernel.bounds import bounded, cut, grouped
+from watersmeet.kernel.rows import Sections, Sorted, put_together
 from watersmeet.log.manifests import publish_receipt
 from watersmeet.log.runs import RunReader, attempt_id, write_run
 from watersmeet.log.seen import Seen

@@ -20,7 +20,7 @@ from watersmeet.engine.merge import merge_assigned
 from watersmeet.engine.spec import JoinSpec
 from watersmeet.engine.task import Tally
 from watersmeet.errors import CorruptFile, StateBehind, StateError
-from watersmeet.kernel.rows import coalesce
+from watersmeet.kernel.bounds import coalesce
 from watersmeet.log.clean import BATCH_FOLDER, Cleaner, mark_batch, remove_stale_batches
 from watersmeet.log.descriptors import (
     Notice,

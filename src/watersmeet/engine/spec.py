@@ -7,8 +7,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from watersmeet.engine.kept_table import TableSpec
+from watersmeet.kernel.band import BandJoin
+from watersmeet.kernel.equal import EquiJoin
 from watersmeet.kernel.lookup import LookupJoin
-from watersmeet.kernel.match import BandJoin, EquiJoin
 from watersmeet.kernel.multi import MultiJoin
 from watersmeet.kernel.theta import ThetaJoin
 from watersmeet.kernel.walk import WalkJoin

@@ -14,7 +14,7 @@ import pyarrow as pa
 from watersmeet.engine.spec import JoinSpec
 from watersmeet.engine.window import WindowReader, reader_for, tested_width
 from watersmeet.kernel.lookup import LookupJoin
-from watersmeet.kernel.match import Side
+from watersmeet.kernel.pieces import Side
 from watersmeet.kernel.rows import Keyed
 from watersmeet.log.runs import RunReader
 from watersmeet.model.facts import Manifest, Order, Run

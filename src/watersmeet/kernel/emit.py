@@ -27,15 +27,8 @@ import pyarrow.compute as pc
 
 from watersmeet.kernel.evaluate import same_value, surviving, take
 from watersmeet.kernel.keys import Indices, Mask
-from watersmeet.kernel.rows import (
-    all_row_bytes,
-    cut_by_bytes,
-    mean_row_bytes,
-    row_bytes,
-    take_rows,
-    take_values,
-    varies,
-)
+from watersmeet.kernel.rows import take_rows, take_values
+from watersmeet.kernel.sizes import all_row_bytes, cut_by_bytes, mean_row_bytes, row_bytes, varies
 from watersmeet.kernel.vectors import Vectors
 from watersmeet.model.expression import Column, Expression, columns_of
 from watersmeet.model.limits import DEFAULT_LIMITS, Limits

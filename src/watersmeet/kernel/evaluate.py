@@ -317,3 +317,8 @@ def same_value(one: pa.Array, other: pa.Array | pa.Scalar) -> pa.Array:
         wide = [column.cast(pa.float64()) for column in (one, other)]
         return _order_nan("=", pc.equal(*wide), *wide)
     return pc.equal(one, other)
+
+
+def all_same(column: pa.Array, value: pa.Scalar) -> bool:
+    """Whether all values of a key column equal one value."""
+    return bool(pc.all(pc.fill_null(same_value(column, value), False)).as_py())

@@ -14,8 +14,10 @@ import numpy as np
 import pyarrow as pa
 
 from watersmeet.kernel.keys import Indices, Keys, Mask
-from watersmeet.kernel.match import Matches, expand, keyed_rows, matches_of, matches_of_prefixes
-from watersmeet.kernel.rows import Keyed, mean_row_bytes, take_rows
+from watersmeet.kernel.match import Matches, expand, matches_of, matches_of_prefixes
+from watersmeet.kernel.pieces import keyed_rows
+from watersmeet.kernel.rows import Keyed, take_rows
+from watersmeet.kernel.sizes import mean_row_bytes
 from watersmeet.model.facts import LOCATOR
 from watersmeet.model.limits import Limits
 

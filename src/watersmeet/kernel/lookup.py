@@ -24,11 +24,13 @@ import numpy as np
 import pyarrow as pa
 
 from watersmeet.errors import TableError
+from watersmeet.kernel.bounds import grouped
 from watersmeet.kernel.emit import Emission, OutputColumn, Picked, needed, rows_together
 from watersmeet.kernel.keys import Indices, Keys, drop_null_keys
 from watersmeet.kernel.match import equal_pairs, expand
 from watersmeet.kernel.pages import find_outside, key_hashes, locate
-from watersmeet.kernel.rows import ORDER, Sorted, grouped, mean_row_bytes, merge_order, take_rows
+from watersmeet.kernel.rows import ORDER, Sorted, merge_order, take_rows
+from watersmeet.kernel.sizes import mean_row_bytes
 from watersmeet.model.expression import Expression
 from watersmeet.model.limits import DEFAULT_LIMITS, Limits
 from watersmeet.model.pages import HASH_BITS, HASH_SHIFT, PAGE_SHIFT, PageIndex

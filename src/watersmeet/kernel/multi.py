@@ -6,7 +6,7 @@ With the inputs in any one order, a batch owes for each input i
     fresh i   x   all rows of the inputs before i   x   old rows of the inputs after i
 
 and nothing else. A combination of rows comes out in the batch of its latest rows, in the term of the last input that
-has a fresh row in it: exactly once. With two inputs it is the rule of match.py.
+has a fresh row in it: exactly once. With two inputs it is the rule of pieces.py.
 
 Two steps keep the cost of a batch to its fresh rows and its results:
 
@@ -44,7 +44,7 @@ from watersmeet.kernel.emit import (
     rows_crossed,
     rows_together,
 )
-from watersmeet.kernel.evaluate import may_raise
+from watersmeet.kernel.evaluate import all_same, may_raise
 from watersmeet.kernel.gather import (
     Looked,
     Part,
@@ -57,7 +57,8 @@ from watersmeet.kernel.gather import (
     views,
 )
 from watersmeet.kernel.keys import Indices, Keys, Mask
-from watersmeet.kernel.match import Side, all_same, expand
+from watersmeet.kernel.match import expand
+from watersmeet.kernel.pieces import Side
 from watersmeet.model.expression import Expression, columns_of, conjunction, conjuncts_of, inputs_of
 from watersmeet.model.limits import DEFAULT_LIMITS, Limits
 from watersmeet.model.window import AT

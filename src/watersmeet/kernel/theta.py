@@ -1,6 +1,6 @@
 """Join by any condition: block by block over the pairs that a batch owes.
 
-The pairs are those of the delta rule (match.py), but nothing says which of them may match, so all are looked at: the
+The pairs are those of the delta rule (pieces.py), but nothing says which of them may match, so all are looked at: the
 cost of a batch follows its new rows times the history. Where the predicate has a band, a band join is faster.
 
 `truth.py` decides a block of pairs; where nothing is to be decided, `emit.cross` gives them all. A condition in
@@ -31,7 +31,8 @@ from watersmeet.kernel.emit import (
     rows_together,
 )
 from watersmeet.kernel.keys import Indices, Mask
-from watersmeet.kernel.match import KeyedRows, Side, expand, owed_pieces
+from watersmeet.kernel.match import expand
+from watersmeet.kernel.pieces import KeyedRows, Side, owed_pieces
 from watersmeet.kernel.rows import take_rows
 from watersmeet.kernel.truth import PairTest, pair_test, prepare, true_pairs
 from watersmeet.model.expression import Expression, Literal

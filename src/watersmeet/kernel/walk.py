@@ -56,7 +56,8 @@ from watersmeet.kernel.gather import (
     whole_part,
 )
 from watersmeet.kernel.keys import Indices, joined_keys, order_keys, prefix_ranges
-from watersmeet.kernel.match import Matches, Side, expand, pieces
+from watersmeet.kernel.match import Matches, expand
+from watersmeet.kernel.pieces import Side, pieces
 from watersmeet.kernel.rows import Keyed
 from watersmeet.model.expression import Expression, columns_of, conjunction, inputs_of
 from watersmeet.model.limits import DEFAULT_LIMITS, Limits

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Limits:
-    # --- What a kernel holds (kernel/match.py, kernel/theta.py) --------------------------------------------------
+    # --- What a kernel holds (kernel/pieces.py, kernel/equal.py, kernel/theta.py) --------------------------------
 
     # Fresh rows that are gathered into one sorted piece: large enough to amortise a pass over the history's
     # runs, small enough that a piece of wide rows (1 KB each) stays within some 500 MB for both inputs.
