@@ -28,7 +28,7 @@ PREFIX = "spark.watersmeet."
 _PLACES = (f"{PREFIX}state", "spark.sql.streaming.checkpointLocation")
 
 # Returns a setting of the session; None if it is not set.
-Lookup = Callable[[str], str | None]
+Conf = Callable[[str], str | None]
 
 _ANSI = "spark.sql.ansi.enabled"
 _CASE = "spark.sql.caseSensitive"
@@ -68,10 +68,10 @@ OPTIONS = {
 _LOG = logging.getLogger(__name__)
 
 
-def session_lookup(session: Any) -> Lookup:
+def session_conf(session: Any) -> Conf:
     """The settings of a Spark session, classic or Connect. One that the platform does not reveal counts as not set."""
 
-    def lookup(key: str) -> str | None:
+    def conf(key: str) -> str | None:
         try:
             # If asked with a default of ours, Spark would not return its own.
             found = session.conf.get(key) if key in SPARK_DEFAULTS else session.conf.get(key, None)
@@ -81,11 +81,11 @@ def session_lookup(session: Any) -> Lookup:
             return None
         return None if found is None else str(found)
 
-    return lookup
+    return conf
 
 
 def read_session(
-    lookup: Lookup,
+    conf: Conf,
     *,
     state: str | None,
     tasks: int | None,
@@ -94,74 +94,74 @@ def read_session(
 ) -> SessionSettings:
     """What a session says about a join; its arguments win."""
     return SessionSettings(
-        sql=read_sql_settings(lookup, options),
-        has_place=has_place(lookup, state),
-        operator=lambda: read_settings(lookup, state=state, tasks=tasks, options=options),
-        memory=lambda: read_memory(lookup, memory, options),
-        adapting=lambda: read_grid_policy(lookup, options),
+        sql=read_sql_settings(conf, options),
+        has_place=has_place(conf, state),
+        operator=lambda: read_settings(conf, state=state, tasks=tasks, options=options),
+        memory=lambda: read_memory(conf, memory, options),
+        adapting=lambda: read_grid_policy(conf, options),
     )
 
 
-def read_sql_settings(lookup: Lookup, options: Mapping[str, object] | None = None) -> SqlSettings:
+def read_sql_settings(conf: Conf, options: Mapping[str, object] | None = None) -> SqlSettings:
     """The settings that decide how Spark reads a predicate's text."""
-    lookup = _with_options(lookup, options or {})
+    conf = _with_options(conf, options or {})
     return SqlSettings(
-        ansi=_truth(_ANSI, lookup, default=SPARK_DEFAULTS[_ANSI] == "true"),
-        case_sensitive=_truth(_CASE, lookup, default=SPARK_DEFAULTS[_CASE] == "true"),
-        zone=lookup(_ZONE) or SPARK_DEFAULTS[_ZONE],
+        ansi=_truth(_ANSI, conf, default=SPARK_DEFAULTS[_ANSI] == "true"),
+        case_sensitive=_truth(_CASE, conf, default=SPARK_DEFAULTS[_CASE] == "true"),
+        zone=conf(_ZONE) or SPARK_DEFAULTS[_ZONE],
     )
 
 
 def read_settings(
-    lookup: Lookup, *, state: str | None, tasks: int | None, options: Mapping[str, object] | None = None
+    conf: Conf, *, state: str | None, tasks: int | None, options: Mapping[str, object] | None = None
 ) -> Settings:
     """All settings of one operator, from arguments and the session."""
-    lookup = _with_options(lookup, options or {})
+    conf = _with_options(conf, options or {})
     return Settings(
-        state=_state(lookup, state),
-        tasks=_tasks(lookup, tasks),
-        cache=lookup(PREFIX + "cache"),
-        cache_bytes=_size(PREFIX + "cacheBytes", lookup(PREFIX + "cacheBytes")),
-        fsync=_flag(lookup, "fsync", default=False),
-        state_mode=_mode(lookup),
-        retain_batches=_whole(_RETAIN, lookup, RETAIN_BATCHES),
-        run_bytes=_number(lookup, "runBytes", RUN_BYTES),
-        grace_s=float(_number(lookup, "graceSeconds", int(GRACE_S))),
-        accept_gap=_spans(lookup, "acceptGap"),
+        state=_state(conf, state),
+        tasks=_tasks(conf, tasks),
+        cache=conf(PREFIX + "cache"),
+        cache_bytes=_size(PREFIX + "cacheBytes", conf(PREFIX + "cacheBytes")),
+        fsync=_flag(conf, "fsync", default=False),
+        state_mode=_mode(conf),
+        retain_batches=_whole(_RETAIN, conf, RETAIN_BATCHES),
+        run_bytes=_number(conf, "runBytes", RUN_BYTES),
+        grace_s=float(_number(conf, "graceSeconds", int(GRACE_S))),
+        accept_gap=_spans(conf, "acceptGap"),
     )
 
 
-def read_grid_policy(lookup: Lookup, options: Mapping[str, object] | None = None) -> GridPolicy:
+def read_grid_policy(conf: Conf, options: Mapping[str, object] | None = None) -> GridPolicy:
     """The policy of a grid without a fixed mapping."""
-    lookup = _with_options(lookup, options or {})
-    capacity, most = _number(lookup, "gridCapacityBytes", 0), _number(lookup, "gridMaxCells", 0)
+    conf = _with_options(conf, options or {})
+    capacity, most = _number(conf, "gridCapacityBytes", 0), _number(conf, "gridMaxCells", 0)
     if bool(capacity) != bool(most):
         raise ConfigError(
             f"{PREFIX}gridCapacityBytes and {PREFIX}gridMaxCells go together: the grid grows when a cell is full, "
             "up to gridMaxCells cells"
         )
     return dynamic(
-        epsilon=_share(lookup, "gridEpsilon", 1.0),
-        min_rows=_number(lookup, "gridMinRows", 0),
+        epsilon=_share(conf, "gridEpsilon", 1.0),
+        min_rows=_number(conf, "gridMinRows", 0),
         capacity_bytes=capacity or None,
         max_cells=most,
     )
 
 
-def read_memory(lookup: Lookup, memory: int | str | None, options: Mapping[str, object] | None = None) -> int:
+def read_memory(conf: Conf, memory: int | str | None, options: Mapping[str, object] | None = None) -> int:
     """The memory of a task for a table, in bytes. A text such as `"64 MB"` is accepted."""
-    lookup = _with_options(lookup, options or {})
-    given = lookup(PREFIX + "memory") if memory is None else memory
+    conf = _with_options(conf, options or {})
+    given = conf(PREFIX + "memory") if memory is None else memory
     size = _size("memory", given)
     return PAGE_MEMORY if size is None else size
 
 
-def has_place(lookup: Lookup, state: str | None) -> bool:
+def has_place(conf: Conf, state: str | None) -> bool:
     """Whether a state directory is set."""
-    return any((state, *(lookup(key) for key in _PLACES)))
+    return any((state, *(conf(key) for key in _PLACES)))
 
 
-def _with_options(lookup: Lookup, options: Mapping[str, object]) -> Lookup:
+def _with_options(conf: Conf, options: Mapping[str, object]) -> Conf:
     """The session's settings, overridden by the caller's options."""
     for name in options:
         if name not in OPTIONS:
@@ -169,15 +169,15 @@ def _with_options(lookup: Lookup, options: Mapping[str, object]) -> Lookup:
             hint = f"; did you mean {near[0]}?" if near else f": use {', '.join(OPTIONS)}"
             raise ConfigError(f"unknown option {name}{hint}")
     given = {OPTIONS[name]: _text(value) for name, value in options.items()}
-    return lambda key: given[key] if key in given else lookup(key)
+    return lambda key: given[key] if key in given else conf(key)
 
 
 def _text(value: object) -> str:
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 
-def _state(lookup: Lookup, state: str | None) -> str:
-    found = state or next(filter(None, (lookup(key) for key in _PLACES)), None)
+def _state(conf: Conf, state: str | None) -> str:
+    found = state or next(filter(None, (conf(key) for key in _PLACES)), None)
     if not found:
         raise ConfigError(
             "the join needs a place for its state: pass state= (a directory or URI that every executor can reach), or "
@@ -186,28 +186,28 @@ def _state(lookup: Lookup, state: str | None) -> str:
     return str(found)
 
 
-def _tasks(lookup: Lookup, tasks: int | None) -> int:
-    if tasks is None and lookup(PREFIX + "tasks") is not None:
-        tasks = _number(lookup, "tasks", 0)
+def _tasks(conf: Conf, tasks: int | None) -> int:
+    if tasks is None and conf(PREFIX + "tasks") is not None:
+        tasks = _number(conf, "tasks", 0)
     if tasks is None:
-        tasks = _default_tasks(lookup)
+        tasks = _default_tasks(conf)
     if isinstance(tasks, bool) or not isinstance(tasks, int) or tasks < 1:
         raise ConfigError(f"tasks must be an integer of at least 1, not {tasks!r}")
     return tasks
 
 
-def _default_tasks(lookup: Lookup) -> int:
+def _default_tasks(conf: Conf) -> int:
     """The number of cores if the session reveals it, else Spark's shuffle partitions."""
-    local = re.fullmatch(r"local(?:\[(\d+|\*)(?:,\s*\d+)?\])?", lookup("spark.master") or "")
+    local = re.fullmatch(r"local(?:\[(\d+|\*)(?:,\s*\d+)?\])?", conf("spark.master") or "")
     if local:
         return (os.cpu_count() or 1) if local[1] == "*" else int(local[1] or 1)
-    parallelism = lookup("spark.default.parallelism")
+    parallelism = conf("spark.default.parallelism")
     if parallelism and parallelism.isdigit():
         return int(parallelism)
-    executors, cores = lookup("spark.executor.instances") or "", lookup("spark.executor.cores") or ""
+    executors, cores = conf("spark.executor.instances") or "", conf("spark.executor.cores") or ""
     if executors.isdigit() and cores.isdigit():
         return int(executors) * int(cores)
-    partitions = lookup(_PARTITIONS) or ""
+    partitions = conf(_PARTITIONS) or ""
     # Some platforms say "auto" here instead of a number.
     return int(partitions if partitions.isdigit() else SPARK_DEFAULTS[_PARTITIONS])
 
@@ -222,9 +222,9 @@ def _size(name: str, given: int | str | None) -> int | None:
     return int(found[1]) << {"": 0, "k": 10, "m": 20, "g": 30, "t": 40}[found[2]]
 
 
-def _mode(lookup: Lookup) -> int:
+def _mode(conf: Conf) -> int:
     """The mode of a new state directory. Its owner must be able to use it."""
-    text = lookup(PREFIX + "stateMode")
+    text = conf(PREFIX + "stateMode")
     if text is None:
         return STATE_MODE
     if not re.fullmatch(r"0?[0-2]?7[0-7][0-7]", text):
@@ -234,12 +234,12 @@ def _mode(lookup: Lookup) -> int:
     return int(text, 8)
 
 
-def _number(lookup: Lookup, name: str, default: int) -> int:
-    return _whole(PREFIX + name, lookup, default)
+def _number(conf: Conf, name: str, default: int) -> int:
+    return _whole(PREFIX + name, conf, default)
 
 
-def _whole(key: str, lookup: Lookup, default: int) -> int:
-    text = lookup(key)
+def _whole(key: str, conf: Conf, default: int) -> int:
+    text = conf(key)
     if text is None:
         return default
     if not text.isdigit():
@@ -247,8 +247,8 @@ def _whole(key: str, lookup: Lookup, default: int) -> int:
     return int(text)
 
 
-def _share(lookup: Lookup, name: str, default: float) -> float:
-    text = lookup(PREFIX + name)
+def _share(conf: Conf, name: str, default: float) -> float:
+    text = conf(PREFIX + name)
     try:
         share = default if text is None else float(text)
     except ValueError:
@@ -258,9 +258,9 @@ def _share(lookup: Lookup, name: str, default: float) -> float:
     return share
 
 
-def _spans(lookup: Lookup, name: str) -> tuple[BatchSpan, ...]:
+def _spans(conf: Conf, name: str) -> tuple[BatchSpan, ...]:
     """Parse batch numbers, such as `17`, `17-19` or `3,17-19`."""
-    text = lookup(PREFIX + name)
+    text = conf(PREFIX + name)
     if text is None or text.strip().lower() in ("", "false"):
         return ()
     found = [re.fullmatch(r"\s*(\d+)\s*(?:-\s*(\d+)\s*)?", part) for part in text.split(",")]
@@ -273,12 +273,12 @@ def _spans(lookup: Lookup, name: str) -> tuple[BatchSpan, ...]:
     return tuple(spans)
 
 
-def _flag(lookup: Lookup, name: str, *, default: bool) -> bool:
-    return _truth(PREFIX + name, lookup, default=default)
+def _flag(conf: Conf, name: str, *, default: bool) -> bool:
+    return _truth(PREFIX + name, conf, default=default)
 
 
-def _truth(key: str, lookup: Lookup, *, default: bool) -> bool:
-    text = lookup(key)
+def _truth(key: str, conf: Conf, *, default: bool) -> bool:
+    text = conf(key)
     if text is None:
         return default
     if text.lower() not in ("true", "false"):

@@ -154,7 +154,7 @@ def test_each_match_comes_out_once_and_rows_without_one_with_nulls(
         needed = needed_pages(table.index, pending.keys, pending.rows.select(list(table.names))).tolist()
         shuffle.shuffle(needed)
         schema = table.batch([], start=0).schema
-        limits = Limits(output_rows=7, group_pages=group)
+        limits = Limits(output_rows=7, joined_pages=group)
         batches = list(join.results(pending, (pages[number] for number in needed), schema, limits))
     found = Counter(pair for b in batches for pair in zip(*(c.to_pylist() for c in b.columns), strict=True))
     assert found == Counter(_owed(table, sought, left, residual))

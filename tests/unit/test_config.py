@@ -12,7 +12,7 @@ from watersmeet.config import (
     read_session,
     read_settings,
     read_sql_settings,
-    session_lookup,
+    session_conf,
 )
 from watersmeet.errors import ConfigError
 from watersmeet.model.facts import BatchSpan
@@ -199,7 +199,7 @@ class Session:
 
 
 def sql(session: Session, **options: object) -> SqlSettings:
-    return read_sql_settings(session_lookup(session), options)
+    return read_sql_settings(session_conf(session), options)
 
 
 @pytest.mark.parametrize("ansi", ["true", "false"])
@@ -213,7 +213,7 @@ def test_what_is_not_set_is_as_this_spark_has_it(ansi):
 def test_what_a_platform_refuses_to_tell_is_as_spark_documents_it():
     refusing = Session({}, {}, refused=("spark.",))
     assert sql(refusing) == SqlSettings(ansi=True, case_sensitive=False, zone="")
-    chosen = read_settings(session_lookup(refusing), state="/s", tasks=None)
+    chosen = read_settings(session_conf(refusing), state="/s", tasks=None)
     assert (chosen.tasks, chosen.retain_batches, chosen.fsync) == (200, 100, False)
 
 
@@ -222,25 +222,25 @@ def test_an_argument_says_what_a_platform_refuses_to_tell():
     told = sql(refusing, ansi=False, caseSensitive=True, timeZone="UTC")
     assert told == SqlSettings(ansi=False, case_sensitive=True, zone="UTC")
     options = {"minBatchesToRetain": 7, "fsync": True}
-    chosen = read_settings(session_lookup(refusing), state="/s", tasks=3, options=options)
+    chosen = read_settings(session_conf(refusing), state="/s", tasks=3, options=options)
     assert (chosen.tasks, chosen.retain_batches, chosen.fsync) == (3, 7, True)
 
 
 def test_a_setting_without_a_default_that_is_not_set_counts_as_absent():
-    lookup = session_lookup(Session({"spark.watersmeet.fsync": "true"}, {}))
-    assert lookup("spark.watersmeet.fsync") == "true"
-    assert lookup("spark.watersmeet.state") is None
-    assert lookup("spark.sql.shuffle.partitions") is None
+    conf = session_conf(Session({"spark.watersmeet.fsync": "true"}, {}))
+    assert conf("spark.watersmeet.fsync") == "true"
+    assert conf("spark.watersmeet.state") is None
+    assert conf("spark.sql.shuffle.partitions") is None
 
 
 def test_every_setting_of_ours_can_be_given_as_an_argument():
     asked: set[str] = set()
 
-    def lookup(key: str) -> None:
+    def conf(key: str) -> None:
         asked.add(key)
 
-    read_settings(lookup, state="/s", tasks=None)
-    read_sql_settings(lookup)
+    read_settings(conf, state="/s", tasks=None)
+    read_sql_settings(conf)
     arguments = {"spark.watersmeet.tasks"}
     own = {key for key in asked if key.startswith("spark.watersmeet.")}
     assert own <= {*OPTIONS.values(), *arguments}

@@ -236,6 +236,16 @@ def test_modules_import_each_other_in_no_circle():
         graph = {module: needed for module, needed in graph.items() if module not in free}
 
 
+def test_no_two_classes_have_the_same_name():
+    """A name means one thing in the whole package; so do the names inside a module that others read about."""
+    places: dict[str, list[str]] = {}
+    for path in sorted(PACKAGE.rglob("*.py")):
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.ClassDef):
+                places.setdefault(node.name, []).append(f"{path.relative_to(ROOT)}:{node.lineno}")
+    assert {name: found for name, found in places.items() if len(found) > 1} == {}
+
+
 def test_a_scheme_knows_no_other_one():
     rooms = {path.stem for path in (PACKAGE / "schemes").iterdir()} - SHARED_BY_SCHEMES
     rooms -= {"__init__", "__pycache__", "register"}

@@ -29,7 +29,7 @@ from watersmeet.schemes.grid.scheme import Grid
 from watersmeet.schemes.hash import Hash, HashPlan
 from watersmeet.schemes.hypercube.facts import Bounds, CubePlan, HeavyKey, boxes_of
 from watersmeet.schemes.hypercube.plan import Hypercube
-from watersmeet.schemes.range.facts import Box, RangePlan, SharedRange
+from watersmeet.schemes.range.facts import RangePlan, SharedRange, TaskBox
 from watersmeet.schemes.range.plan import Range
 from watersmeet.schemes.register import SCHEMES
 from watersmeet.schemes.scheme import BatchFacts, NewRun, Scheme, Share, Slice, share_of
@@ -180,8 +180,10 @@ FACING = BandFacing(SqlType("bigint"), -1, 1)
 SHARED = RangePlan(
     even_ranges(2),
     (
-        SharedRange(KeyRange(3, 4), 4, 2, (Box(0, 0, 4, 0, 1), Box(0, 0, 1, 1, 2), Box(1, 1, 4, 1, 2))),
-        SharedRange(KeyRange(HALF - 5, HALF + 5), 8, 1, (Box(0, 0, 3, 0, 1), Box(1, 3, 8, 0, 1))),
+        SharedRange(
+            KeyRange(3, 4), 4, 2, (TaskBox(0, 0, 4, 0, 1), TaskBox(0, 0, 1, 1, 2), TaskBox(1, 1, 4, 1, 2))
+        ),
+        SharedRange(KeyRange(HALF - 5, HALF + 5), 8, 1, (TaskBox(0, 0, 3, 0, 1), TaskBox(1, 3, 8, 0, 1))),
     ),
 )
 TABLE = TableScheme(0, 1 << 20)
@@ -252,7 +254,7 @@ def test_boxes_that_miss_or_repeat_a_cell_are_refused(monkeypatch, broken):
         Hypercube().check(CUBE, 2)
 
 
-def boxes(*of: Box) -> tuple[SharedRange, ...]:
+def boxes(*of: TaskBox) -> tuple[SharedRange, ...]:
     return (replace(SHARED.shared[0], boxes=of), SHARED.shared[1])
 
 
@@ -306,7 +308,7 @@ def test_a_range_plan_shows_how_many_values_are_hot():
     assert shown.summary == "range: 2 hot values shared by 2 tasks, planned balance 1.30 (busiest / mean)"
     one = Range.show(replace(SHARED, shared=SHARED.shared[:1]), ("l", "r"))
     assert one.summary.startswith("range: 1 hot value shared by 2 tasks")
-    void = SharedRange(KeyRange(40, 50), 1, 1, (Box(0, 0, 1, 0, 1),))
+    void = SharedRange(KeyRange(40, 50), 1, 1, (TaskBox(0, 0, 1, 0, 1),))
     assert Range.show(replace(SHARED, shared=(void,)), ("l", "r")).summary.startswith("range: no hot values,")
 
 

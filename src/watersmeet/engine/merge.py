@@ -11,7 +11,7 @@ import numpy as np
 
 from watersmeet import failpoints
 from watersmeet.engine.window import from_floor, numbered, stored_times, time_marks
-from watersmeet.kernel.bounds import bounded, cut, grouped
+from watersmeet.kernel.bounds import bounded, bundled, cut
 from watersmeet.kernel.rows import Sections, Sorted, put_together
 from watersmeet.log.manifests import publish_receipt
 from watersmeet.log.runs import RunReader, attempt_id, write_run
@@ -137,5 +137,5 @@ def _pieces(
     }
     for layer in itertools.zip_longest(*by_section.values()):
         pieces = [(number, rows) for number, rows in zip(by_section, layer, strict=True) if rows is not None]
-        for held in grouped(pieces, lambda _: 0, lambda piece: piece[1].nbytes, 0, _MOST_TOGETHER_BYTES):
+        for held in bundled(pieces, lambda _: 0, lambda piece: piece[1].nbytes, 0, _MOST_TOGETHER_BYTES):
             yield put_together(dict(held))

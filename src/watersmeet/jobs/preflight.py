@@ -11,7 +11,7 @@ from collections.abc import Mapping
 
 from pyspark.sql import DataFrame, SparkSession
 
-from watersmeet.config import read_settings, session_lookup
+from watersmeet.config import read_settings, session_conf
 from watersmeet.errors import WatersmeetError
 from watersmeet.jobs.checkpoint import Checkpoint, read_checkpoint
 from watersmeet.jobs.model import Job
@@ -54,7 +54,7 @@ def check_state(spark: SparkSession, job: Job, signature: JoinSignature, checkpo
     """Raise StateMissing, StateBehind, StateMismatch or CorruptFile if the query could not continue."""
     if checkpoint.query is None:
         return
-    settings = read_settings(session_lookup(spark), state=job.state, tasks=job.join.tasks)
+    settings = read_settings(session_conf(spark), state=job.state, tasks=job.join.tasks)
     files = open_files(settings.storage).under(job.join_name, checkpoint.query)
     # The run gets its id at the start. It is a new one, so no manifest can carry it.
     batch = BatchId(checkpoint.query, run="", number=checkpoint.next_batch)

@@ -20,7 +20,7 @@ from watersmeet.model.facts import KEY_SPACE, KeyRange
 Item = TypeVar("Item")
 
 
-def grouped(
+def bundled(
     items: Iterable[Item],
     rows_of: Callable[[Item], int],
     bytes_of: Callable[[Item], int],
@@ -59,7 +59,7 @@ def coalesce(
     Many small batches cost time on every border that they cross. One of at least `alone` rows is not copied.
     """
     filled = (batch for batch in batches if batch.num_rows)
-    for held in grouped(filled, lambda b: int(b.num_rows), lambda b: int(b.nbytes), rows, size, alone):
+    for held in bundled(filled, lambda b: int(b.num_rows), lambda b: int(b.nbytes), rows, size, alone):
         # Arrow would copy even a single batch.
         yield held[0] if len(held) == 1 else pa.concat_batches(held)
 

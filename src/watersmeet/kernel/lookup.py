@@ -2,7 +2,7 @@
 
 Source: Naeem, Dobbie, Weber 2010, Fig. 5, lines 4-10: a page in memory meets all pending rows, not only the one
 that it was read for. There, rows of the page probe a hash table of the stream. Here both sides are sorted by page
-and hash of the key, so that search, comparison and gathering are done for a group of pages together: a batch often
+and hash of the key, so that search, comparison and gathering are done for a bundle of pages together: a batch often
 has a handful of rows for each of thousands of pages.
 
 Every match comes out once: a stream row is located at one home page, and a row of the table is in one page. A page
@@ -10,7 +10,7 @@ that begins with the rest of an earlier page's last key is also compared with th
 tells keys apart: the rows of its own keys find nothing there, and those of the shared key find nothing here. Hashes
 have 28 bits, so `verify` must list all key columns.
 
-Memory: a group has at most `group_bytes` (model/limits.py) or one page, and results come out in bounded batches. The
+Memory: a bundle has at most `joined_bytes` (model/limits.py) or one page, and results come out in bounded batches. The
 pending rows are not bounded here: the caller cuts them.
 """
 
@@ -24,7 +24,7 @@ import numpy as np
 import pyarrow as pa
 
 from watersmeet.errors import TableError
-from watersmeet.kernel.bounds import grouped
+from watersmeet.kernel.bounds import bundled
 from watersmeet.kernel.emit import Emission, OutputColumn, Picked, needed, rows_together
 from watersmeet.kernel.keys import Indices, Keys, drop_null_keys
 from watersmeet.kernel.match import equal_pairs, expand
@@ -94,12 +94,14 @@ class LookupJoin:
         # Pending rows are often a slice of a large run: the size of its buffers says nothing of them.
         row_bytes = mean_row_bytes(rows)
         most_rows, most_bytes = limits.output_rows, limits.output_bytes
-        groups = grouped(pages, lambda _: 1, lambda page: page.bytes, limits.group_pages, limits.group_bytes)
-        for pages_here in groups:
-            group = _group_of(pages_here)
-            limit = max(1, min(most_rows, most_bytes // (row_bytes + group.row_bytes)))
-            for stream_at, table_at in _candidates(pending.keys, group, limit):
-                found = {stream: Picked(rows, stream_at), table: _gathered(group, table_at)}
+        bundles = bundled(
+            pages, lambda _: 1, lambda page: page.bytes, limits.joined_pages, limits.joined_bytes
+        )
+        for pages_here in bundles:
+            bundle = _bundle_of(pages_here)
+            limit = max(1, min(most_rows, most_bytes // (row_bytes + bundle.row_bytes)))
+            for stream_at, table_at in _candidates(pending.keys, bundle, limit):
+                found = {stream: Picked(rows, stream_at), table: _gathered(bundle, table_at)}
                 for batch in emission.results(found):
                     if self.left:
                         matched[batch.column(batch.num_columns - 1).to_numpy()] = True
@@ -190,7 +192,7 @@ def check_page(index: PageIndex, number: int, rows: pa.RecordBatch) -> None:
 
 
 @dataclass(frozen=True, slots=True)
-class _Group:
+class _PageBundle:
     """Pages one after the other: page i begins at row `starts[i]`, and the last entry is the number of rows."""
 
     pages: Sequence[Page]
@@ -199,28 +201,28 @@ class _Group:
     whole: bool
 
 
-def _group_of(pages: list[Page]) -> _Group:
+def _bundle_of(pages: list[Page]) -> _PageBundle:
     pages.sort(key=lambda page: page.number)
     starts = np.cumsum([0, *(len(page.keys) for page in pages)])
     size = sum(page.bytes for page in pages)
-    return _Group(pages, starts, size // max(1, int(starts[-1])) + 1, size <= _WHOLE_BYTES * len(pages))
+    return _PageBundle(pages, starts, size // max(1, int(starts[-1])) + 1, size <= _WHOLE_BYTES * len(pages))
 
 
-def _candidates(stream: Keys, group: _Group, limit: int) -> Iterator[tuple[Indices, Indices]]:
-    """Pairs of places, in the pending rows and in the group, with the same page and hash."""
-    bounds = _bounds(stream, group.pages)
-    waiting, rows = int(bounds[-1, 1] - bounds[0, 0]), int(group.starts[-1])
-    if rows >= max(_SEARCHED_ROWS * len(group.pages), _SEARCHED_TIMES * waiting):
-        yield from _searched(stream, bounds, group, limit)
+def _candidates(stream: Keys, bundle: _PageBundle, limit: int) -> Iterator[tuple[Indices, Indices]]:
+    """Pairs of places, in the pending rows and in the bundle, with the same page and hash."""
+    bounds = _bounds(stream, bundle.pages)
+    waiting, rows = int(bounds[-1, 1] - bounds[0, 0]), int(bundle.starts[-1])
+    if rows >= max(_SEARCHED_ROWS * len(bundle.pages), _SEARCHED_TIMES * waiting):
+        yield from _searched(stream, bounds, bundle, limit)
     else:
-        yield from _equal(stream, _placed(group.pages, [page.number for page in group.pages]), limit)
-    later = [place for place, page in enumerate(group.pages) if page.home != page.number]
+        yield from _equal(stream, _placed(bundle.pages, [page.number for page in bundle.pages]), limit)
+    later = [place for place, page in enumerate(bundle.pages) if page.home != page.number]
     if not later:
         return
-    rests = [group.pages[place] for place in later]
+    rests = [bundle.pages[place] for place in later]
     # A key may fill many pages, all with one home.
     keys, order = merge_order([_placed([page], [page.home]) for page in rests])
-    places = np.concatenate([np.arange(group.starts[place], group.starts[place + 1]) for place in later])
+    places = np.concatenate([np.arange(bundle.starts[place], bundle.starts[place + 1]) for place in later])
     for stream_at, at in _equal(stream, keys, limit):
         yield stream_at, places[order[at]]
 
@@ -233,13 +235,15 @@ def _bounds(stream: Keys, pages: Sequence[Page]) -> Indices:
     return np.stack([np.searchsorted(stream, first), np.searchsorted(stream, last, side="right")], axis=1)
 
 
-def _searched(stream: Keys, bounds: Indices, group: _Group, limit: int) -> Iterator[tuple[Indices, Indices]]:
+def _searched(
+    stream: Keys, bounds: Indices, bundle: _PageBundle, limit: int
+) -> Iterator[tuple[Indices, Indices]]:
     """The same pairs as `_equal` finds, page by page."""
     low, high = int(bounds[0, 0]), int(bounds[-1, 1])
     hashes = (stream[low:high] >> np.uint64(HASH_SHIFT)) & np.uint64((1 << HASH_BITS) - 1)
     start, end = np.zeros((2, high - low), np.int64)
     for page, offset, (begin, stop) in zip(
-        group.pages, group.starts[:-1].tolist(), (bounds - low).tolist(), strict=True
+        bundle.pages, bundle.starts[:-1].tolist(), (bounds - low).tolist(), strict=True
     ):
         sought = hashes[begin:stop]
         start[begin:stop] = page.keys.searchsorted(sought)
@@ -267,19 +271,19 @@ def _placed(pages: Sequence[Page], numbers: list[int]) -> Keys:
     return prefix | np.concatenate([page.keys for page in pages])
 
 
-def _gathered(group: _Group, at: Indices) -> Picked:
-    """The rows at some places of a group, out of a copy that holds them all."""
-    owner = np.searchsorted(group.starts, at, side="right") - 1
+def _gathered(bundle: _PageBundle, at: Indices) -> Picked:
+    """The rows at some places of a bundle, out of a copy that holds them all."""
+    owner = np.searchsorted(bundle.starts, at, side="right") - 1
     touched = np.unique(owner)
-    if group.whole:
-        lengths = np.diff(group.starts)[touched]
-        shift = np.zeros(len(group.pages), np.int64)
-        shift[touched] = group.starts[touched] - (np.cumsum(lengths) - lengths)
-        return Picked(_together([group.pages[page].rows for page in touched]), at - shift[owner])
+    if bundle.whole:
+        lengths = np.diff(bundle.starts)[touched]
+        shift = np.zeros(len(bundle.pages), np.int64)
+        shift[touched] = bundle.starts[touched] - (np.cumsum(lengths) - lengths)
+        return Picked(_together([bundle.pages[page].rows for page in touched]), at - shift[owner])
     wanted, now = np.unique(at, return_inverse=True)
-    bounds = [*np.searchsorted(wanted, group.starts[touched]).tolist(), len(wanted)]
+    bounds = [*np.searchsorted(wanted, bundle.starts[touched]).tolist(), len(wanted)]
     parts = [
-        take_rows(group.pages[page].rows, wanted[low:high] - group.starts[page])
+        take_rows(bundle.pages[page].rows, wanted[low:high] - bundle.starts[page])
         for page, (low, high) in zip(touched.tolist(), itertools.pairwise(bounds), strict=True)
     ]
     return Picked(_together(parts), now)

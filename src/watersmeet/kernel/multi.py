@@ -128,7 +128,7 @@ class MultiJoin:
 
     def _steps(
         self, order: Sequence[str], keys: dict[str, tuple[str, ...]], within: int | None, limits: Limits
-    ) -> list[Step]:
+    ) -> list[Binding]:
         left = conjuncts_of(self.residual) if self.residual is not None else []
         steps = []
         for place, name in enumerate(order):
@@ -146,7 +146,7 @@ class MultiJoin:
                 verify if place else (),
                 limits=limits,
             )
-            steps.append(Step(emission, within if place else None))
+            steps.append(Binding(emission, within if place else None))
         return steps
 
     def _blocks(
@@ -162,7 +162,7 @@ class MultiJoin:
         if not outer or not limit or not _one_value(parts, keys):
             return None
         output = [c if c.input == last.name else OutputColumn(_OTHERS, c.name, c.name) for c in self.output]
-        steps = [Step(Emission(outer if part is others[-1] else (), limits=limits)) for part in others]
+        steps = [Binding(Emission(outer if part is others[-1] else (), limits=limits)) for part in others]
         return (
             result
             for block in _bind(others, steps, np.zeros(1, np.int64), {}, limits.output_rows)
@@ -182,7 +182,7 @@ def _one_value(parts: Sequence[Part], keys: dict[str, tuple[str, ...]]) -> bool:
     )
 
 
-class Step(NamedTuple):
+class Binding(NamedTuple):
     """What is tested when an input is bound; the emission of the last step has the output."""
 
     emission: Emission
@@ -190,7 +190,7 @@ class Step(NamedTuple):
 
 
 def _bind(
-    parts: Sequence[Part], steps: Sequence[Step], keys: Indices, bound: Candidates, limit: int
+    parts: Sequence[Part], steps: Sequence[Binding], keys: Indices, bound: Candidates, limit: int
 ) -> Iterator[pa.RecordBatch]:
     """Bind the rows of the first part to combinations of those before it, then go on with the other parts.
 

@@ -20,7 +20,7 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 
-from watersmeet.kernel.bounds import grouped
+from watersmeet.kernel.bounds import bundled
 from watersmeet.kernel.emit import Candidates, Picked
 from watersmeet.kernel.keys import Indices, Keys
 from watersmeet.kernel.rows import Keyed, Merged, Places, merge_order, take_rows
@@ -98,7 +98,7 @@ class _Fresh:
 def pieces(name: str, slices: Sequence[Keyed], limits: Limits, *, sort: bool = True) -> Iterator[KeyedRows]:
     """Put small slices together into pieces of bounded size; a slice that is larger by itself stays a view."""
     filled, most_rows, most_bytes = filter(len, slices), limits.piece_rows, limits.piece_bytes
-    for held in grouped(filled, len, lambda s: s.nbytes, most_rows, most_bytes):
+    for held in bundled(filled, len, lambda s: s.nbytes, most_rows, most_bytes):
         if len(held) == 1:
             yield keyed_rows(name, held[0])
         elif sort:

@@ -45,10 +45,10 @@ class Limits:
 
     # --- Tables (kernel/lookup.py, engine/lookup.py, schemes/table) ----------------------------------------------
 
-    # Pages joined together: a page by itself costs three times as much. Larger groups gain nothing, and their pages
+    # Pages joined together: a page by itself costs three times as much. More of them gain nothing, and their pages
     # are all held at once.
-    group_pages: int = 64
-    group_bytes: int = 32 << 20
+    joined_pages: int = 64
+    joined_bytes: int = 32 << 20
     # In a database: a key is looked up by itself where its page has at least this many times as many rows as keys that
     # are sought in it. A page of 1,100 rows costs as much as 140 (SQLite) to 800 (PostgreSQL, rows not in order)
     # look-ups: in between, as it is not known how the rows lie.

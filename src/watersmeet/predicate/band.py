@@ -76,7 +76,7 @@ class _Moved:
 
 def find_bands(conjuncts: Sequence[Expression], scope: Scope, fixed_zone: bool) -> Iterator[Band]:
     """The best band between each two inputs, of conjuncts that must all hold."""
-    reader = _Reader(scope, fixed_zone)
+    reader = _BandReader(scope, fixed_zone)
     groups: dict[tuple[Expression, Expression], list[tuple[int, _Bound]]] = {}
     for place, conjunct in enumerate(conjuncts):
         for bound in reader.bounds(conjunct):
@@ -90,7 +90,7 @@ def find_bands(conjuncts: Sequence[Expression], scope: Scope, fixed_zone: bool) 
             yield max(between, key=lambda band: (band.two_sided, band.exact))
 
 
-class _Reader:
+class _BandReader:
     """Reads one conjunct at a time under the rules of a scope."""
 
     def __init__(self, scope: Scope, fixed_zone: bool):

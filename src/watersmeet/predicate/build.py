@@ -30,7 +30,7 @@ from watersmeet.model.expression import Call, Column, Expression, Literal, colum
 from watersmeet.model.types import BOOLEAN, STRING, VOID, Schema, SqlType, parse_type
 from watersmeet.predicate import functions
 from watersmeet.predicate.grammar import lexeme_of, position_of
-from watersmeet.predicate.lex import Lexeme, Part, did_you_mean
+from watersmeet.predicate.lex import Lexeme, NamePart, did_you_mean
 from watersmeet.predicate.literals import brief
 from watersmeet.predicate.properties import AMPLIFIERS, MOST_GROWTH, growth, reads_clock
 from watersmeet.predicate.type_rules import (
@@ -78,7 +78,7 @@ class Scope:
         first = next(known for known in self.schemas if known in (name, other_name))
         return (one, other) if first == name else (other, one)
 
-    def resolve(self, parts: tuple[Part, ...], text: str) -> Expression:
+    def resolve(self, parts: tuple[NamePart, ...], text: str) -> Expression:
         """The column that a dotted name means, with the fields behind it."""
         if len(parts) == 1:
             raise self._unqualified(parts[0], text)
@@ -91,10 +91,10 @@ class Scope:
             expression = self.field_of(expression, part, text)
         return expression
 
-    def input_named(self, part: Part, text: str) -> str:
+    def input_named(self, part: NamePart, text: str) -> str:
         return self._one_of(part, self.schemas, text, "an input", "the inputs are")
 
-    def field_of(self, struct: Expression, part: Part, text: str) -> Expression:
+    def field_of(self, struct: Expression, part: NamePart, text: str) -> Expression:
         """`struct.field`; a struct of unknown type keeps the field's name as written."""
         type_ = struct.type
         if type_ == UNKNOWN:
@@ -107,7 +107,7 @@ class Scope:
         found = self._one_of(part, fields, text, "a field of the struct", "it has")
         return Call("field", (struct, Literal(found, STRING)), fields[found])
 
-    def _one_of(self, part: Part, names: Iterable[str], text: str, what: str, listed: str) -> str:
+    def _one_of(self, part: NamePart, names: Iterable[str], text: str, what: str, listed: str) -> str:
         found = same_names(part.text, names, self.case_sensitive)
         if len(found) == 1:
             return found[0]
@@ -119,7 +119,7 @@ class Scope:
         hint = f"{did_you_mean(part.text, names)}{listed} {_listed(list(names))}"
         raise PredicateError(f"{brief(part.text)} is not {what}", text, part.start, hint)
 
-    def _unqualified(self, part: Part, text: str) -> PredicateError:
+    def _unqualified(self, part: NamePart, text: str) -> PredicateError:
         examples = {name: f"{name}.{next(iter(schema), 'column')}" for name, schema in self.schemas.items()}
         whole = same_names(part.text, self.schemas, self.case_sensitive)
         if whole:
@@ -399,7 +399,7 @@ class Builder:
 
     def field(self, node: exp.Expr) -> Expression:
         lexeme = lexeme_of(node.expression, self.lexemes)
-        part = Part(lexeme.text, lexeme.start)
+        part = NamePart(lexeme.text, lexeme.start)
         return self.scope.field_of(self.build(node.this), part, self.text)
 
 

@@ -82,7 +82,7 @@ _CLOSER: Final = {
 
 
 @dataclass(slots=True)
-class _Group:
+class _Level:
     """An open bracket, CASE or the whole text; `compared`, `between` and `term` are of its current clause."""
 
     kind: _Opened
@@ -106,11 +106,11 @@ class _Gate:
         self.wants_value = True
         self.prefixes = 0
         self.end = Lexeme(Kind.END, "", len(text.rstrip()), len(text))
-        self.groups = [_Group(_Opened.TEXT, self.end, 0)]
+        self.levels = [_Level(_Opened.TEXT, self.end, 0)]
 
     @property
-    def group(self) -> _Group:
-        return self.groups[-1]
+    def level(self) -> _Level:
+        return self.levels[-1]
 
     def run(self) -> None:
         while self.at < len(self.lexemes):
@@ -123,8 +123,8 @@ class _Gate:
                 self.after_value(lexeme)
         if self.wants_value:
             raise self.refused("the text ends too early: a value is missing", self.end)
-        if len(self.groups) > 1:
-            raise self.refused(f"this {self.group.opener.text} is never closed", self.group.opener)
+        if len(self.levels) > 1:
+            raise self.refused(f"this {self.level.opener.text} is never closed", self.level.opener)
         self.close_clause()
 
     def refused(self, problem: str, lexeme: Lexeme, hint: str = "") -> PredicateError:
@@ -154,14 +154,14 @@ class _Gate:
             self.open(_Opened.CALL, lexeme)
         elif lexeme.text == "(":
             self.open(_Opened.BRACKET, lexeme)
-        elif lexeme.text == ")" and self.group.kind is _Opened.CALL and self.lexemes[self.at - 2].text == "(":
+        elif lexeme.text == ")" and self.level.kind is _Opened.CALL and self.lexemes[self.at - 2].text == "(":
             self.close(lexeme)
         elif lexeme.text in ("NOT", "!", "-"):
             self.prefix(lexeme)
         elif lexeme.text == "CASE":
             self.open(_Opened.CASE, lexeme)
         elif lexeme.text == "WHEN" and self.lexemes[self.at - 2].text == "CASE":
-            self.group.stage = "WHEN"
+            self.level.stage = "WHEN"
         else:
             raise self.no_value(lexeme)
 
@@ -174,11 +174,11 @@ class _Gate:
 
     def prefix(self, lexeme: Lexeme) -> None:
         before = self.lexemes[self.at - 2].text if self.at > 1 else "("
-        starts = before in _BEFORE_NOT and self.group.compared is None
+        starts = before in _BEFORE_NOT and self.level.compared is None
         if lexeme.text != "-" and not starts:
             raise self.refused("NOT stands before a whole condition", lexeme, "put NOT (...) in brackets")
         self.prefixes += 1
-        self.check_depth(self.group.depth + self.prefixes, lexeme)
+        self.check_depth(self.level.depth + self.prefixes, lexeme)
 
     def check_depth(self, depth: int, lexeme: Lexeme) -> None:
         if depth > MAX_NESTING:
@@ -186,22 +186,22 @@ class _Gate:
             raise self.refused(problem, lexeme, "compute a part of it as a column before the join")
 
     def open(self, kind: _Opened, opener: Lexeme) -> None:
-        depth = self.group.depth + self.prefixes + 1
+        depth = self.level.depth + self.prefixes + 1
         self.check_depth(depth, opener)
-        self.groups.append(_Group(kind, opener, depth))
+        self.levels.append(_Level(kind, opener, depth))
         self.wants_value, self.prefixes = True, 0
 
     def close(self, lexeme: Lexeme) -> None:
-        if _CLOSER.get(self.group.kind) != lexeme.text:
+        if _CLOSER.get(self.level.kind) != lexeme.text:
             raise self.refused(f"this {lexeme.text} closes nothing", lexeme)
         self.close_clause()
-        self.groups.pop()
+        self.levels.pop()
         self.wants_value, self.prefixes = False, 0
 
     def close_clause(self) -> None:
-        if self.group.between:
-            raise self.refused("BETWEEN needs AND: x BETWEEN low AND high", self.group.between)
-        self.group.next_clause()
+        if self.level.between:
+            raise self.refused("BETWEEN needs AND: x BETWEEN low AND high", self.level.between)
+        self.level.next_clause()
 
     def after_value(self, lexeme: Lexeme) -> None:
         text = lexeme.text
@@ -222,23 +222,23 @@ class _Gate:
             self.punctuation(lexeme)
 
     def arithmetic(self, lexeme: Lexeme) -> None:
-        group, text = self.group, lexeme.text
+        level, text = self.level, lexeme.text
         if text in _TERMS:
             term = "||" if text == "||" else "+"
-            if group.term and group.term != term:
+            if level.term and level.term != term:
                 raise self.refused(f"|| and {text} need brackets to say which comes first", lexeme)
-            group.term = term
+            level.term = term
         self.wants_value = True
 
     def comparison(self, lexeme: Lexeme) -> None:
-        group = self.group
-        if group.compared:
-            problem = f"{group.compared.text} and {lexeme.text} need brackets to say which comes first"
+        level = self.level
+        if level.compared:
+            problem = f"{level.compared.text} and {lexeme.text} need brackets to say which comes first"
             raise self.refused(problem, lexeme, "write (a = b) = c, or a = b AND b = c")
-        group.compared, group.term = lexeme, ""
+        level.compared, level.term = lexeme, ""
         self.wants_value = True
         if lexeme.text == "BETWEEN":
-            group.between = lexeme
+            level.between = lexeme
         elif lexeme.text == "IN":
             self.in_list(lexeme)
         elif lexeme.text == "IS":
@@ -261,26 +261,26 @@ class _Gate:
             raise self.refused("IS needs NULL, TRUE, FALSE or DISTINCT FROM", lexeme)
 
     def connective(self, lexeme: Lexeme) -> None:
-        group = self.group
-        if lexeme.text == "AND" and group.between:
-            group.between, group.term = None, ""
+        level = self.level
+        if lexeme.text == "AND" and level.between:
+            level.between, level.term = None, ""
         else:
             self.close_clause()
         self.wants_value = True
 
     def punctuation(self, lexeme: Lexeme) -> None:
-        text, group = lexeme.text, self.group
+        text, level = lexeme.text, self.level
         if text == "[":
             self.open(_Opened.INDEX, lexeme)
         elif text == "." and self.peek().kind is Kind.FIELD:
             self.at += 1
-        elif text == "," and group.kind in (_Opened.CALL, _Opened.IN_LIST):
+        elif text == "," and level.kind in (_Opened.CALL, _Opened.IN_LIST):
             self.close_clause()
             self.wants_value = True
         elif text == ",":
             hint = "compare the columns one by one, joined by AND"
             raise self.refused("a list is not a value", lexeme, hint)
-        elif group.kind is _Opened.CASE and text in _CASE_ORDER[group.stage]:
+        elif level.kind is _Opened.CASE and text in _CASE_ORDER[level.stage]:
             self.case_word(lexeme)
         elif text in REFUSED_WORDS:
             raise self.because(REFUSED_WORDS[text], lexeme)
@@ -292,7 +292,7 @@ class _Gate:
         if lexeme.text == "END":
             self.close(lexeme)
         else:
-            self.group.stage = lexeme.text
+            self.level.stage = lexeme.text
             self.wants_value = True
 
 

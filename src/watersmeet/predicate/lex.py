@@ -189,7 +189,7 @@ Kind = Enum("Kind", "LITERAL TYPE NAME CALL FIELD WORD SYMBOL END")
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class NamePart:
     """One part of a dotted name."""
 
     text: str
@@ -197,7 +197,7 @@ class Part:
 
 
 # A literal, the type of a cast or the parts of a name.
-Value = Literal | SqlType | tuple[Part, ...] | None
+Value = Literal | SqlType | tuple[NamePart, ...] | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -293,11 +293,11 @@ class _Folder:
             self.add(Kind.FIELD, field.name, field.start)
 
     def name(self, first: Piece) -> None:
-        parts = [Part(first.name, first.start)]
+        parts = [NamePart(first.name, first.start)]
         while self.peek().text == "." and self.peek(1).is_name:
             self.take()
             part = self.take()
-            parts.append(Part(part.name, part.start))
+            parts.append(NamePart(part.name, part.start))
         if self.peek().text == "(":
             shown = brief(".".join(part.text for part in parts))
             raise self.refused(f"{shown} is not a function", first.start, "call a function by its plain name")
@@ -322,7 +322,7 @@ class _Folder:
         elif following.text == "(":
             self.add(Kind.CALL, piece.text.lower(), piece.start)
         else:
-            self.add_operand(Kind.NAME, piece, (Part(piece.text, piece.start),))
+            self.add_operand(Kind.NAME, piece, (NamePart(piece.text, piece.start),))
 
     def after_is(self) -> bool:
         before = [lexeme.text if lexeme.kind is Kind.WORD else "" for lexeme in self.done[-2:]]

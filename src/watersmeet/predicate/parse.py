@@ -21,7 +21,7 @@ from watersmeet.model.expression import Call, Column, Expression, Literal, Predi
 from watersmeet.model.types import Schema
 from watersmeet.predicate import grammar
 from watersmeet.predicate.build import Builder, Scope, make_scope
-from watersmeet.predicate.lex import Part, Piece, lexemes_of, pieces_of
+from watersmeet.predicate.lex import NamePart, Piece, lexemes_of, pieces_of
 from watersmeet.predicate.literals import brief
 from watersmeet.predicate.split import split
 from watersmeet.predicate.write import sql_of
@@ -135,7 +135,7 @@ def _of_pieces(pieces: list[Piece], text: str, scope: Scope) -> list[Selected]:
 def _star(pieces: list[Piece], text: str, scope: Scope) -> list[Selected]:
     if len(pieces) > 3:
         raise PredicateError("nothing may follow a star", text, pieces[3].start, "a star has no alias")
-    name = scope.input_named(Part(pieces[0].name, pieces[0].start), text)
+    name = scope.input_named(NamePart(pieces[0].name, pieces[0].start), text)
     columns = [Column(name, column, type_) for column, type_ in scope.schemas[name].items()]
     return [Selected(sql_of(column), column.name, column, (column,)) for column in columns]
 

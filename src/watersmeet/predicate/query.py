@@ -59,10 +59,10 @@ def read_query(
     >>> query.select
     ('a.x', 'b.x AS y')
     """
-    return _Reader(text, sources, ansi, case_sensitive).read()
+    return _QueryReader(text, sources, ansi, case_sensitive).read()
 
 
-class _Reader:
+class _QueryReader:
     """Reads the clauses of one text, from left to right."""
 
     def __init__(self, text: str, sources: Mapping[str, Schema], ansi: bool, case_sensitive: bool):

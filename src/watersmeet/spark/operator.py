@@ -31,7 +31,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.types import StructField, StructType
 
-from watersmeet.config import read_session, session_lookup
+from watersmeet.config import read_session, session_conf
 from watersmeet.engine.build import BuiltJoin, OpenedTable, ParsedJoin, build, parse
 from watersmeet.engine.choose import choose_lookup
 from watersmeet.engine.fingerprint import warn_if_code_changed
@@ -149,7 +149,7 @@ def parse_frames(frames: Mapping[str, DataFrame], options: JoinOptions) -> Parse
 
 def _settings(spark: SparkSession, options: JoinOptions) -> SessionSettings:
     return read_session(
-        session_lookup(spark),
+        session_conf(spark),
         state=options.state,
         tasks=options.tasks,
         memory=options.memory,

@@ -31,8 +31,8 @@ import numpy as np
 
 from watersmeet.model.facts import KEY_SPACE, KeyRange, Run
 from watersmeet.schemes.balance import ranges_between
-from watersmeet.schemes.range.facts import Box, RangePlan, SharedRange
-from watersmeet.schemes.range.grains import Counts, Grains, Side, Work
+from watersmeet.schemes.range.facts import RangePlan, SharedRange, TaskBox
+from watersmeet.schemes.range.grains import Counts, Grains, InputRuns, Work
 from watersmeet.schemes.scheme import Facing, KeysOf
 
 # A hot grain is cut if it has more than this part of a task's work. A bound beside a smaller one is off by less.
@@ -146,7 +146,7 @@ def _right_parts(grains: Grains, work: Work, facing: Work, mean: float) -> Count
 
 
 def cut_grains(
-    grains: Grains, left: Side, right: Side, facing: Facing, keys_of: KeysOf, tasks: int
+    grains: Grains, left: InputRuns, right: InputRuns, facing: Facing, keys_of: KeysOf, tasks: int
 ) -> RangePlan:
     """Choose what each task joins."""
     line = _Line.of(grains, tasks)
@@ -282,8 +282,8 @@ def _shared(
     line: _Line,
     bounds: Sequence[Bound],
     edges: Sequence[int],
-    left: Side,
-    right: Side,
+    left: InputRuns,
+    right: InputRuns,
     facing: Facing,
     keys_of: KeysOf,
 ) -> tuple[SharedRange, ...]:
@@ -321,10 +321,10 @@ def _voids(places: Sequence[int], bounds: Sequence[Bound], edges: Sequence[int])
     ends = [place for place, _ in bounds]
     for place in places:
         task = bisect.bisect_right(ends, place)
-        yield SharedRange(KeyRange(edges[place], edges[place + 1]), 1, 1, (Box(task, 0, 1, 0, 1),))
+        yield SharedRange(KeyRange(edges[place], edges[place + 1]), 1, 1, (TaskBox(task, 0, 1, 0, 1),))
 
 
-def boxes_between(task: int, begin: int, end: int) -> list[Box]:
+def boxes_between(task: int, begin: int, end: int) -> list[TaskBox]:
     """The cells from one number up to another, as at most three boxes. A number is a right part * PARTS + a left place.
 
     >>> [(box.left_low / PARTS, box.left_high / PARTS, box.right_low, box.right_high)
@@ -333,13 +333,13 @@ def boxes_between(task: int, begin: int, end: int) -> list[Box]:
     """
     (first, low), (last, high) = divmod(begin, PARTS), divmod(end, PARTS)
     if first == last:
-        return [Box(task, low, high, first, first + 1)] if low < high else []
+        return [TaskBox(task, low, high, first, first + 1)] if low < high else []
     boxes = []
     if low:
-        boxes.append(Box(task, low, PARTS, first, first + 1))
+        boxes.append(TaskBox(task, low, PARTS, first, first + 1))
         first += 1
     if first < last:
-        boxes.append(Box(task, 0, PARTS, first, last))
+        boxes.append(TaskBox(task, 0, PARTS, first, last))
     if high:
-        boxes.append(Box(task, 0, high, last, last + 1))
+        boxes.append(TaskBox(task, 0, high, last, last + 1))
     return boxes

@@ -17,7 +17,7 @@ from watersmeet.model.facts import KeyRange, SchemePlan
 
 
 @dataclass(frozen=True, slots=True)
-class Box:
+class TaskBox:
     """What `task` joins of a shared range: left and right parts, each from `low` up to, not including, `high`."""
 
     task: int
@@ -41,7 +41,7 @@ class SharedRange:
     range: KeyRange
     left_parts: int
     right_parts: int
-    boxes: tuple[Box, ...]
+    boxes: tuple[TaskBox, ...]
 
     @property
     def is_void(self) -> bool:

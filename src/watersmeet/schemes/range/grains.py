@@ -175,14 +175,16 @@ class Grains:
 
 
 @dataclass(frozen=True, slots=True)
-class Side:
+class InputRuns:
     """The runs of one input: history and fresh."""
 
     old: Sequence[Run]
     new: Sequence[Run]
 
 
-def count_grains(left: Side, right: Side, facing: Facing, keys_of: KeysOf, tasks: int) -> Grains | None:
+def count_grains(
+    left: InputRuns, right: InputRuns, facing: Facing, keys_of: KeysOf, tasks: int
+) -> Grains | None:
     """Find grains and count their work. None if no left row can have a pair in this batch."""
     left_new, right_new = Held.of(left.new, keys_of), Held.of(right.new, keys_of)
     # Stored rows are met only if the other input has fresh ones.

@@ -24,7 +24,7 @@ from watersmeet.model.figures import count
 from watersmeet.schemes.balance import ranges_between
 from watersmeet.schemes.range.cut import cut_grains
 from watersmeet.schemes.range.facts import RangePlan, SharedRange
-from watersmeet.schemes.range.grains import Side, count_grains
+from watersmeet.schemes.range.grains import InputRuns, count_grains
 from watersmeet.schemes.range.voids import set_voids_aside
 from watersmeet.schemes.scheme import (
     BatchFacts,
@@ -59,7 +59,7 @@ class Range(Scheme[RangePlan]):
 
     def plan(self, facts: BatchFacts) -> RangePlan:
         old, new = (by_input(runs, facts.inputs) for runs in (facts.reachable, facts.fresh))
-        left, right = (Side(old[name], new[name]) for name in facts.inputs)
+        left, right = (InputRuns(old[name], new[name]) for name in facts.inputs)
         return plan_ranges(left, right, self.facing, facts.keys_of, facts.tasks)
 
     def shares(self, plan: RangePlan, inputs: Sequence[str], task: int, tasks: int) -> Iterator[Share]:
@@ -111,7 +111,7 @@ def unshared(plan: RangePlan, task: int) -> list[KeyRange]:
     return [KeyRange(low, high) for low, high in zip(bounds[::2], bounds[1::2], strict=True) if low < high]
 
 
-def plan_ranges(left: Side, right: Side, facing: Facing, keys_of: KeysOf, tasks: int) -> RangePlan:
+def plan_ranges(left: InputRuns, right: InputRuns, facing: Facing, keys_of: KeysOf, tasks: int) -> RangePlan:
     """Plan a batch, from the history and the fresh runs of both inputs."""
     if tasks == 1:
         return RangePlan((KeyRange(0, KEY_SPACE),))

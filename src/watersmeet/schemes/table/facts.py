@@ -41,7 +41,7 @@ class Stretch:
 
 
 @dataclass(frozen=True, slots=True)
-class Arrival:
+class WaitingBatch:
     """The time at which a batch was planned, if its rows still wait."""
 
     batch: int
@@ -101,7 +101,7 @@ class PagePlan(SchemePlan):
     checked_ms: int = 0
     before: tuple[Stretch, ...] = ()
     after: tuple[Stretch, ...] = ()
-    arrivals: tuple[Arrival, ...] = ()
+    arrivals: tuple[WaitingBatch, ...] = ()
     pages_read: int = 0
     bytes_read: int = 0
     waiting_rows: int = 0

@@ -36,11 +36,11 @@ from watersmeet.schemes.scheme import (
 )
 from watersmeet.schemes.table.facts import (
     NEVER,
-    Arrival,
     PageCosts,
     PagePlan,
     Reading,
     TableVersion,
+    WaitingBatch,
     batches_of,
     stretches_of,
 )
@@ -153,7 +153,9 @@ class TableScheme(Scheme[PagePlan]):
             checked_ms=table.checked_ms,
             before=stretches_of(before) if waits else (),
             after=stretches_of(after) if waits else (),
-            arrivals=tuple(Arrival(number, at) for number, at in sorted(arrivals.items()) if number in still),
+            arrivals=tuple(
+                WaitingBatch(number, at) for number, at in sorted(arrivals.items()) if number in still
+            ),
             pages_read=len(inside),
             bytes_read=int(table.page_bytes[inside].sum()),
             waiting_rows=waiting,
