@@ -18,7 +18,9 @@ clicks = pa.table({"page": ["/a", "/b", "/c"], "at": [2, 1, 5]})
 on = "v.page = c.page AND c.at >= v.at"
 select = ["v.page", "c.at - v.at AS after"]
 
-spark = SparkSession.builder.master("local[2]").config("spark.ui.enabled", "false").getOrCreate()
+spark = wm.configure(
+    SparkSession.builder.master("local[2]").config("spark.ui.enabled", "false")
+).getOrCreate()
 wm.join({"v": spark.createDataFrame(views), "c": spark.createDataFrame(clicks)}, on=on, select=select).show()
 
 # The streaming operator, driven in this process: for tests and small data.

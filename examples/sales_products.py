@@ -21,7 +21,9 @@ products = pa.table({"id": np.arange(PRODUCTS), "price": rng.uniform(1, 1000, PR
 # A few products are sold most of the time (Zipf's law), and some are not in the table.
 sold = np.exp(rng.uniform(0, np.log(1.1 * PRODUCTS), 800)).astype(np.int64)
 sales = pa.table({"product": sold, "quantity": rng.integers(1, 10, 800, dtype=np.int32)})
-spark = SparkSession.builder.master("local[2]").config("spark.ui.enabled", "false").getOrCreate()
+spark = wm.configure(
+    SparkSession.builder.master("local[2]").config("spark.ui.enabled", "false")
+).getOrCreate()
 
 with tempfile.TemporaryDirectory() as folder:
     pq.write_table(products, f"{folder}/products.parquet", row_group_size=5_000)

@@ -1,6 +1,6 @@
 """Watersmeet joins streams on Apache Spark."""
 
-from watersmeet.api import explain, foreach_batch, join, sql, status
+from watersmeet.api import configure, explain, foreach_batch, join, session_settings, sql, status
 from watersmeet.errors import (
     ConfigError,
     CorruptFile,
@@ -31,9 +31,11 @@ __all__ = [
     "UsageError",
     "WatersmeetError",
     "__version__",
+    "configure",
     "explain",
     "foreach_batch",
     "join",
+    "session_settings",
     "sql",
     "status",
     "table",

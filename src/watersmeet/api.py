@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, cast
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
+    from pyspark.sql import DataFrame, SparkSession
 
     from watersmeet.kernel.theta import Condition
     from watersmeet.log.status import Status
@@ -35,16 +35,15 @@ def join(
     memory: int | str | None = None,
     options: Mapping[str, object] | None = None,
 ) -> DataFrame:
-    """Join DataFrames, streaming or batch: two on any predicate in Spark SQL, up to 16 on a key that all of them share;
-    or a DataFrame and a `wm.table`.
+    """Join up to 16 DataFrames, streaming or batch, on a predicate in Spark SQL; or a DataFrame and a `wm.table`.
 
     Args:
         inputs: the DataFrames by the names that `on` and `select` use for them, or one and a table.
         on: the predicate, such as `"l.k = r.k AND l.x < r.y + 3"` or `"abs(l.x - r.x) <= 5"`; `"true"` is a
-            cross join. Three or more inputs are joined on a key that all share, such as
-            `"a.k = b.k AND b.k = c.k"`, and on any further conditions. For two inputs also a Python function that
-            takes two record batches of equal length, the left and the right rows of candidate pairs, and returns
-            one boolean for each pair.
+            cross join of two. Three or more inputs may share a key, `"a.k = b.k AND b.k = c.k"`, or have different
+            ones, `"a.x = b.x AND b.y = c.y"`; some condition must join each of them to the others. For two inputs
+            also a Python function that takes two record batches of equal length, the left and the right rows of
+            candidate pairs, and returns one boolean for each pair.
         select: the output columns, such as `["l.id", "r.y - l.x AS gap"]`. Only the columns that these and the
             predicate need are read and stored. Without it each input is returned whole, as one struct column.
         state: a directory or URI for the durable state, reachable by every executor. Default: the setting
@@ -54,15 +53,15 @@ def join(
         strategy: for an equality `"hypercube"`: tasks divide the keys, and the pairs of each heavy key;
             `"hash"`: each task joins an equal share of the keys; `"biclique"`: each task stores a part of one
             input. `"range"`: each task joins a range of the values of a band or an inequality. `"grid"`: tasks
-            divide all pairs by a grid that reshapes itself, for any predicate. `"spark"`: Spark's own join, for
-            batch inputs only. `"auto"` chooses by the predicate; `wm.explain` says which one and why.
+            divide all pairs by a grid that reshapes itself, for any predicate. `"delta"`: tasks divide the new
+            rows, for three or more inputs on different keys. `"spark"`: Spark's own join, for batch inputs only. `"auto"` chooses by the predicate; `wm.explain` says which one and why.
             For a table `"hybrid"`, the default: read the pages that hold keys of the batch; `"mesh"`: read all
             pages in every batch; `"index"`: look up key by key.
         cells: for `"grid"`, the number of cells. Default: the tasks, or a power of two above them. A power of
             two is best.
         mapping: for `"grid"`, rows and columns of a grid that never changes, such as `(2, 4)`.
         groups: for `"biclique"`, the number of groups of keys. Default: half the tasks.
-        within: the largest difference between the times of two matching rows, such as `"10 minutes"`, a
+        within: the largest difference between the times of any two rows of a result, such as `"10 minutes"`, a
             `timedelta`, or a number if the times are numbers. Rows that can match nothing any more leave the
             state. Or, for streams, a number of rows such as `"100000 rows"`: each row is matched against the last
             100,000 rows of the other input from earlier batches, and all rows of its own batch.
@@ -214,6 +213,38 @@ def explain(
     if parsed.compiled.spark_checks and parsed.choice.name != SPARK:
         text += "; Spark then checks the predicate, because Arrow cannot evaluate a part of it exactly"
     return text
+
+
+def configure(builder: SparkSession.Builder) -> SparkSession.Builder:
+    """Add the session settings that make batches short. Settings that you have made anywhere stay as they are.
+
+    Call it last, just before `getOrCreate`: the master decides which settings fit. No setting changes a result.
+    docs/operations.md ("Faster batches") has each with its reason.
+
+    Example:
+        >>> import watersmeet as wm
+        >>> from pyspark.sql import SparkSession
+        >>> spark = wm.configure(SparkSession.builder.master("local[2]")).getOrCreate()     # doctest: +SKIP
+    """
+    from watersmeet.spark.settings import configure as configured
+
+    return configured(builder)
+
+
+def session_settings(*, local: bool = False) -> dict[str, str]:
+    """The settings that `wm.configure` makes, for platforms that take them from a file or a form.
+
+    Args:
+        local: whether driver, executors and checkpoints are on one machine. Two more settings help there.
+
+    Example:
+        >>> import watersmeet as wm
+        >>> wm.session_settings()["spark.sql.adaptive.streaming.stateless.enabled"]
+        'false'
+    """
+    from watersmeet.spark.settings import advised
+
+    return advised({}, one_machine=local)
 
 
 def foreach_batch(

@@ -22,7 +22,7 @@ def main() -> None:
         address=options.table,
         patience_s=options.patience,
     )
-    spark = new_session(options.master, options.folder / "scratch", **CLEANING)
+    spark = new_session(options.master, options.folder / "scratch", configured=options.configured, **CLEANING)
     jvm = spark.sparkContext._jvm
     assert jvm is not None
     _write_pids(options.folder / "pids", jvm=jvm.java.lang.ProcessHandle.current().pid())
@@ -44,6 +44,7 @@ def _parse() -> argparse.Namespace:
     parser.add_argument("--patience", type=float, default=60)
     parser.add_argument("--failpoints", default="")
     parser.add_argument("--after", type=int, default=0)
+    parser.add_argument("--configured", action="store_true", help="with the settings of wm.configure")
     return parser.parse_args()
 
 

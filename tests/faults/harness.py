@@ -367,7 +367,7 @@ def worker_environment(spark: SparkSession, failpoints: str) -> Iterator[None]:
         del environment[FAILPOINTS]
 
 
-def new_session(master: str, scratch: Path, **settings: str) -> SparkSession:
+def new_session(master: str, scratch: Path, *, configured: bool = False, **settings: str) -> SparkSession:
     """A session of our own; the settings of another one that still runs would silently win."""
     assert SparkSession.getActiveSession() is None, (
         "another Spark session runs in this process: stop it first"
@@ -375,7 +375,7 @@ def new_session(master: str, scratch: Path, **settings: str) -> SparkSession:
     builder = SparkSession.builder.master(master).appName("watersmeet faults")
     for key, value in {**SETTINGS, **settings, "spark.local.dir": str(scratch)}.items():
         builder = builder.config(key, value)
-    return builder.getOrCreate()
+    return (wm.configure(builder) if configured else builder).getOrCreate()
 
 
 def python_path() -> str:

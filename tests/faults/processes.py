@@ -72,9 +72,9 @@ class Driver:
 
 
 @contextmanager
-def driver(folder: Path, *arguments: str) -> Iterator[Driver]:
+def driver(folder: Path, *arguments: str, name: str = "driver") -> Iterator[Driver]:
     """Start a driver on the scene in `folder`; whatever is left of it in the end is killed."""
-    log = folder / "driver.log"
+    log = folder / f"{name}.log"
     command = [sys.executable, "-m", "tests.faults.driver", str(folder), *arguments]
     with log.open("wb") as sink:
         process = subprocess.Popen(

@@ -28,6 +28,7 @@ from pyspark.sql import SparkSession
 from watersmeet.errors import WatersmeetError
 from watersmeet.jobs.failure import plain_message
 from watersmeet.jobs.secrets import looks_secret
+from watersmeet.spark.settings import advised, found_settings
 
 # An idle JVM that was told to stop ends within a second.
 _JVM_EXIT_S = 10
@@ -67,17 +68,6 @@ class Session:
             self.gateway.proc.wait()
 
 
-# Switch off Arrow's checks of every value that Spark reads from a result: Spark checks nulls and bounds itself.
-_UNCHECKED = "-Darrow.enable_unsafe_memory_access=true -Darrow.enable_null_check_for_get=false"
-
-_FASTER = {
-    # Replanning between the two stages of a batch costs about 30 ms and gains nothing: the shuffle is tiny.
-    "spark.sql.adaptive.streaming.stateless.enabled": "false",
-    "spark.driver.extraJavaOptions": _UNCHECKED,
-    "spark.executor.extraJavaOptions": _UNCHECKED,
-}
-
-
 @contextlib.contextmanager
 def spark_session(
     name: str, settings: Mapping[str, str], log: Path, *, show_stdout: bool = False
@@ -103,7 +93,8 @@ def open_session(name: str, settings: Mapping[str, str], log: Path, *, show_stdo
     # py4j logs errors when the JVM ends first, which is expected.
     logging.getLogger("py4j").setLevel(logging.CRITICAL)
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
-    settings = {"spark.app.name": name, "spark.ui.showConsoleProgress": "false", **_FASTER, **settings}
+    settings = {"spark.app.name": name, "spark.ui.showConsoleProgress": "false", **settings}
+    settings |= advised({**found_settings(), **settings})
     if "spark.remote" in settings:
         return Session(SparkSession.builder.config(map=dict(settings)).getOrCreate())
     gateway = _launch(settings, log, show_stdout)
