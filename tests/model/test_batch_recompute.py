@@ -84,8 +84,8 @@ def test_an_execution_that_reads_other_rows_has_other_results(tmp_path, key):
         assert found == Counter((x, y) for k, x in left for m, y in ROWS if k == m)
 
 
-def digest_of(*batches: pa.RecordBatch) -> int:
-    digest = RowDigest()
+def digest_of(*batches: pa.RecordBatch, **how: int) -> int:
+    digest = RowDigest(**how)
     list(digest.watch(batches))
     return digest.total
 
@@ -118,11 +118,10 @@ def test_a_digest_is_that_of_all_columns_whatever_their_names(name):
 
 
 @pytest.mark.parametrize("piece_bytes", [20_000, 100_000])
-def test_a_digest_is_that_of_the_rows_however_large_they_are(monkeypatch, piece_bytes):
+def test_a_digest_is_that_of_the_rows_however_large_they_are(piece_bytes):
     """Rows larger than a piece, and than the memory that a piece is given."""
     lists = [list(range(number)) for number in (10_000, 0, 3, 100_000)]
     rows = pa.RecordBatch.from_pydict({"l": lists, "d": [{"p": [one]} for one in lists]})
     whole = digest_of(rows)
-    monkeypatch.setattr("watersmeet.engine.batch_join._PIECE_BYTES", piece_bytes)
-    assert digest_of(rows) == whole
-    assert digest_of(rows.slice(1)) != whole
+    assert digest_of(rows, piece_bytes=piece_bytes) == whole
+    assert digest_of(rows.slice(1), piece_bytes=piece_bytes) != whole

@@ -13,7 +13,7 @@ import xxhash
 from watersmeet.kernel.band import BandFacing, BandJoin, close_pairs
 from watersmeet.kernel.rows import position
 from watersmeet.model.facts import Run
-from watersmeet.model.limits import DEFAULT_LIMITS
+from watersmeet.model.limits import DEFAULT_LIMITS, Limits
 from watersmeet.model.types import SqlType
 from watersmeet.schemes.range.facts import RangePlan
 from watersmeet.schemes.range.plan import Range
@@ -50,6 +50,7 @@ class BandStream:
     tasks: int = 2
     partitions: int = 1
     window: int | None = None
+    limits: Limits = DEFAULT_LIMITS
     batch: int = 0
     plan: RangePlan | None = None
     stored: dict[str, Rows] = field(default_factory=dict)
@@ -82,7 +83,7 @@ class BandStream:
             reachable=tuple(self.old),
             fresh=tuple(self.fresh),
             keys_of=lambda run: self.stored[run.path].keys,
-            limits=DEFAULT_LIMITS,
+            limits=self.limits,
         )
         self.plan = self.scheme.plan(facts)
         self.scheme.check(self.plan, self.tasks)

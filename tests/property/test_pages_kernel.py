@@ -147,14 +147,17 @@ def test_each_match_comes_out_once_and_rows_without_one_with_nulls(
             patch.setattr(
                 pages_kernel, "order_keys", lambda columns: order_keys(columns) & np.uint64(1 << 63)
             )
-        patch.setattr(lookup, "_WHOLE_BYTES", whole)
-        patch.setattr(lookup, "_SEARCHED_ROWS", 0 if searched else 1 << 60)
-        patch.setattr(lookup, "_SEARCHED_TIMES", 0)
         pending, pages = table.pending(sought), table.open_pages()
         needed = needed_pages(table.index, pending.keys, pending.rows.select(list(table.names))).tolist()
         shuffle.shuffle(needed)
         schema = table.batch([], start=0).schema
-        limits = Limits(output_rows=7, joined_pages=group)
+        limits = Limits(
+            output_rows=7,
+            joined_pages=group,
+            whole_page_bytes=whole,
+            searched_page_rows=0 if searched else 1 << 60,
+            searched_page_times=0,
+        )
         batches = list(join.results(pending, (pages[number] for number in needed), schema, limits))
     found = Counter(pair for b in batches for pair in zip(*(c.to_pylist() for c in b.columns), strict=True))
     assert found == Counter(_owed(table, sought, left, residual))

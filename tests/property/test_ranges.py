@@ -18,6 +18,7 @@ from tests.property.test_cube_bounds import inputs
 from watersmeet.kernel.rows import Sorted
 from watersmeet.log.runs import _marks
 from watersmeet.model.facts import KEY_SPACE, Run
+from watersmeet.model.limits import Limits
 from watersmeet.schemes.balance import spread_of
 from watersmeet.schemes.range.plan import unshared
 
@@ -79,15 +80,13 @@ side = st.lists(values, max_size=40) | st.tuples(values, st.integers(0, 60)).map
 batch = st.tuples(side, side, st.integers(1, 9), st.integers(1, 5), st.booleans())
 
 
-@pytest.fixture
-def cut_anything(monkeypatch):
-    """Also what is hardly any work is shared, so that a few rows are enough."""
-    monkeypatch.setattr("watersmeet.schemes.range.cut.LEAST_CUT_WORK", 0)
+# Also what is hardly any work is shared, so that a few rows are enough.
+CUT_ANYTHING = Limits(least_cut_work=0)
 
 
 def check_pairs(band: tuple[int | None, int | None], window: int | None, script: list) -> int:
     """Live through a script. The number of tasks changes from batch to batch, as after a restart."""
-    stream, shared = BandStream(*band, window=window), 0
+    stream, shared = BandStream(*band, window=window, limits=CUT_ANYTHING), 0
     for left, right, tasks, partitions, merged in script:
         stream.tasks, stream.partitions = tasks, partitions
         plan = stream.add(left, right)
@@ -98,13 +97,11 @@ def check_pairs(band: tuple[int | None, int | None], window: int | None, script:
     return shared
 
 
-@pytest.mark.usefixtures("cut_anything")
 @given(st.sampled_from(BANDS), st.sampled_from([None, None, 0, 2]), st.lists(batch, min_size=1, max_size=4))
 def test_each_pair_is_in_one_share_of_one_task(band, window, script):
     check_pairs(band, window, script)
 
 
-@pytest.mark.usefixtures("cut_anything")
 @given(st.integers(0, 2**32), st.sampled_from(BANDS), st.sampled_from([2, 16, 48]))
 @settings(max_examples=30)
 def test_each_pair_is_in_one_share_of_one_task_where_values_are_hot(seed, band, tasks):
@@ -335,7 +332,7 @@ def test_hot_right_values_beside_few_left_rows_are_not_looked_up_by_one_task():
         assert unevenness(stream.work()) <= MOST_UNEVEN
 
 
-# A piece of work below LEAST_CUT_WORK (64 rows and pairs) is not cut, and rows without partners below LEAST_VOID_ROWS
+# A piece of work below `least_cut_work` (64 rows and pairs) is not cut, and rows without partners below LEAST_VOID_ROWS
 # (64) are not set aside. A task may have one at each end, and the left rows of a cut piece are looked up on both sides.
 # In a batch of some hundred rows, that is much: the worst of 4,500 drawn batches had 189 more, where the mean was 74.
 # No batch with a mean of 1,000 needed any.

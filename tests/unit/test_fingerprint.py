@@ -14,8 +14,10 @@ import pytest
 
 from watersmeet.engine import fingerprint as module
 from watersmeet.engine.fingerprint import changed_code, fingerprint, warn_if_code_changed
+from watersmeet.engine.spec import Settings
 from watersmeet.local.join import LocalJoin
 from watersmeet.model.facts import JoinSignature
+from watersmeet.model.limits import Limits
 
 LIMIT = 5
 
@@ -234,13 +236,19 @@ def test_the_queries_that_are_looked_at_are_bounded(tmp_path, caplog, monkeypatc
     caplog.set_level(logging.WARNING, "watersmeet")
     for number in range(3):
         joined(state, compiled(FIRST), query=f"q{number}").batch(l=pa.table({"k": [1]}))
-    spec = joined(state, changed, query="new").operator.spec
     listed = []
+    specs = {
+        most: joined(
+            state,
+            changed,
+            query="new",
+            settings=Settings(state=state, tasks=2, limits=Limits(most_queries=most)),
+        ).operator.spec
+        for most in (3, 2)
+    }
     monkeypatch.setattr(module, "list_manifests", lambda files: listed.append(files) or [])
-    monkeypatch.setattr(module, "MOST_QUERIES", 3)
-    warn_if_code_changed(spec)
+    warn_if_code_changed(specs[3])
     assert len(listed) == 3
-    monkeypatch.setattr(module, "MOST_QUERIES", 2)
-    warn_if_code_changed(spec)
+    warn_if_code_changed(specs[2])
     assert len(listed) == 3
     assert caplog.messages == []

@@ -237,7 +237,7 @@ def test_modules_import_each_other_in_no_circle():
 
 
 def test_no_two_classes_have_the_same_name():
-    """A name means one thing in the whole package; so do the names inside a module that others read about."""
+    """A name means one thing in the whole package."""
     places: dict[str, list[str]] = {}
     for path in sorted(PACKAGE.rglob("*.py")):
         for node in ast.walk(ast.parse(path.read_text())):

@@ -16,7 +16,7 @@ from watersmeet.kernel.lookup import LookupJoin, Page, check_page, open_page
 from watersmeet.kernel.pages import homes, key_hashes, needed_pages, page_orders
 from watersmeet.kernel.rows import ORDER, Sorted, take_rows
 from watersmeet.model.expression import Call, Column
-from watersmeet.model.pages import PageIndex, page_range
+from watersmeet.model.pages import PAGE_NUMBERS, PageIndex, page_range
 from watersmeet.model.types import BIGINT, BOOLEAN
 
 
@@ -74,11 +74,18 @@ def test_an_index_whose_parts_do_not_fit_is_refused(change, message):
         PageIndex(**(parts | change))
 
 
-def test_too_many_pages_for_an_order_key_are_refused(monkeypatch):
-    monkeypatch.setattr("watersmeet.kernel.pages.PAGE_NUMBERS", 2)
-    keys = pa.record_batch({"id": [1]})
+class Endless(PageIndex):
+    """An index that says it has as many pages as an order key has numbers for."""
+
+    def __len__(self) -> int:
+        return PAGE_NUMBERS
+
+
+def test_too_many_pages_for_an_order_key_are_refused():
+    index = index_of([1, 10], [8, 12])
+    endless = Endless(index.keys, index.first, index.last, index.rows, index.bytes)
     with pytest.raises(UsageError, match="take larger pages"):
-        page_orders(index_of([1, 10], [8, 12]), keys, np.zeros(1, np.uint64))
+        page_orders(endless, pa.record_batch({"id": [1]}), np.zeros(1, np.uint64))
 
 
 def test_the_rows_of_one_key_can_be_cut_by_their_salt():

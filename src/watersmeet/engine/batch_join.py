@@ -68,8 +68,9 @@ class RowDigest:
     `kernel/keys.py`.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, piece_bytes: int = _PIECE_BYTES) -> None:
         self.total = 0
+        self.piece_bytes = piece_bytes
 
     def watch(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         # Imported here because only batch joins need it.
@@ -78,23 +79,23 @@ class RowDigest:
         # A task has one core. DuckDB must not write to disk or fetch anything.
         settings = {
             "threads": "1",
-            "memory_limit": f"{_MEMORY_FACTOR * _PIECE_BYTES}B",
+            "memory_limit": f"{_MEMORY_FACTOR * self.piece_bytes}B",
             "temp_directory": "",
             "autoinstall_known_extensions": "false",
             "autoload_known_extensions": "false",
         }
         with duckdb.connect(":memory:", config=settings) as connection:
             for batch in batches:
-                self.total = (self.total + _digest(connection, batch)) % _MODULUS
+                self.total = (self.total + _digest(connection, batch, self.piece_bytes)) % _MODULUS
                 yield batch
 
 
-def _digest(connection: DuckDBPyConnection, batch: pa.RecordBatch) -> int:
+def _digest(connection: DuckDBPyConnection, batch: pa.RecordBatch, piece_bytes: int) -> int:
     sizes = all_row_bytes(batch)
     total = 0
-    for piece in cut_by_bytes(sizes, _PIECE_BYTES):
+    for piece in cut_by_bytes(sizes, piece_bytes):
         size = int(sizes[piece].sum())
-        if size > _PIECE_BYTES:
+        if size > piece_bytes:
             # One huge row.
             connection.execute(f"SET memory_limit = '{_MEMORY_FACTOR * size}B'")
         total += _sum_of_hashes(connection, batch.slice(piece.start, piece.stop - piece.start))

@@ -34,10 +34,6 @@ from watersmeet.model.facts import JoinSignature, Manifest
 
 _LOG = logging.getLogger(__name__)
 
-# Each query costs a listing and a read before a start, a tenth of a second on an object store. Folder names are random,
-# so a subset may miss the newest query, and an old one would warn for nothing.
-MOST_QUERIES = 20
-
 _PLAIN = (type(None), bool, int, float, complex, str, bytes, type(Ellipsis))
 
 
@@ -194,7 +190,9 @@ def warn_if_code_changed(spec: JoinSpec, query: str | None = None) -> None:
     if not spec.signature.code or not spec.streaming:
         return
     try:
-        manifest = _newest(open_files(spec.settings.storage).under(spec.name), query)
+        manifest = _newest(
+            open_files(spec.settings.storage).under(spec.name), query, spec.settings.limits.most_queries
+        )
     except (OSError, ValueError, WatersmeetError) as error:
         _LOG.debug("cannot tell whether the join condition has changed: %s", error)
         return
@@ -210,10 +208,10 @@ def warn_if_code_changed(spec: JoinSpec, query: str | None = None) -> None:
         )
 
 
-def _newest(root: Files, query: str | None) -> Manifest | None:
+def _newest(root: Files, query: str | None, most: int) -> Manifest | None:
     """The newest manifest of this query, or of any query if None."""
     queries = [query] if query is not None else _queries(root)
-    if len(queries) > MOST_QUERIES:
+    if len(queries) > most:
         _LOG.debug(
             "%s holds %d queries, too many to read: the code is not compared", root.place, len(queries)
         )

@@ -35,13 +35,6 @@ from watersmeet.model.expression import Expression
 from watersmeet.model.limits import DEFAULT_LIMITS, Limits
 from watersmeet.model.pages import HASH_BITS, HASH_SHIFT, PAGE_SHIFT, PageIndex
 
-# Where pages have this many rows, and this many times the rows that wait on them, each page is searched by itself: to
-# put a page's number before every hash would touch all rows.
-_SEARCHED_ROWS, _SEARCHED_TIMES = 512, 4
-
-# Up to this size a page is copied as a whole: to pick rows from it takes longer (some 60 microseconds).
-_WHOLE_BYTES = 512 << 10
-
 # The place of a pending row, given out with each match of a left join and taken off again.
 _PLACE = "__wm_place"
 
@@ -98,9 +91,9 @@ class LookupJoin:
             pages, lambda _: 1, lambda page: page.bytes, limits.joined_pages, limits.joined_bytes
         )
         for pages_here in bundles:
-            bundle = _bundle_of(pages_here)
+            bundle = _bundle_of(pages_here, limits)
             limit = max(1, min(most_rows, most_bytes // (row_bytes + bundle.row_bytes)))
-            for stream_at, table_at in _candidates(pending.keys, bundle, limit):
+            for stream_at, table_at in _candidates(pending.keys, bundle, limit, limits):
                 found = {stream: Picked(rows, stream_at), table: _gathered(bundle, table_at)}
                 for batch in emission.results(found):
                     if self.left:
@@ -201,18 +194,22 @@ class _PageBundle:
     whole: bool
 
 
-def _bundle_of(pages: list[Page]) -> _PageBundle:
+def _bundle_of(pages: list[Page], limits: Limits) -> _PageBundle:
     pages.sort(key=lambda page: page.number)
     starts = np.cumsum([0, *(len(page.keys) for page in pages)])
     size = sum(page.bytes for page in pages)
-    return _PageBundle(pages, starts, size // max(1, int(starts[-1])) + 1, size <= _WHOLE_BYTES * len(pages))
+    return _PageBundle(
+        pages, starts, size // max(1, int(starts[-1])) + 1, size <= limits.whole_page_bytes * len(pages)
+    )
 
 
-def _candidates(stream: Keys, bundle: _PageBundle, limit: int) -> Iterator[tuple[Indices, Indices]]:
+def _candidates(
+    stream: Keys, bundle: _PageBundle, limit: int, limits: Limits
+) -> Iterator[tuple[Indices, Indices]]:
     """Pairs of places, in the pending rows and in the bundle, with the same page and hash."""
     bounds = _bounds(stream, bundle.pages)
     waiting, rows = int(bounds[-1, 1] - bounds[0, 0]), int(bundle.starts[-1])
-    if rows >= max(_SEARCHED_ROWS * len(bundle.pages), _SEARCHED_TIMES * waiting):
+    if rows >= max(limits.searched_page_rows * len(bundle.pages), limits.searched_page_times * waiting):
         yield from _searched(stream, bounds, bundle, limit)
     else:
         yield from _equal(stream, _placed(bundle.pages, [page.number for page in bundle.pages]), limit)

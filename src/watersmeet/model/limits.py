@@ -49,6 +49,12 @@ class Limits:
     # are all held at once.
     joined_pages: int = 64
     joined_bytes: int = 32 << 20
+    # Where pages have this many rows, and this many times the rows that wait on them, each page is searched by itself:
+    # to put a page's number before every hash would touch all rows.
+    searched_page_rows: int = 512
+    searched_page_times: int = 4
+    # Up to this size a page is copied as a whole: to pick rows from it takes longer (some 60 microseconds).
+    whole_page_bytes: int = 512 << 10
     # In a database: a key is looked up by itself where its page has at least this many times as many rows as keys that
     # are sought in it. A page of 1,100 rows costs as much as 140 (SQLite) to 800 (PostgreSQL, rows not in order)
     # look-ups: in between, as it is not known how the rows lie.
@@ -60,6 +66,11 @@ class Limits:
     page_read_rows: int = 50
     # A page is not worth reading for fewer waiting rows. One: where waiting costs more than reading, no row waits.
     least_worth_rows: int = 1
+
+    # --- Bands (schemes/range/cut.py) ----------------------------------------------------------------------------
+
+    # Less work is not shared: reading a share costs about as much as this many rows and pairs, for every run.
+    least_cut_work: int = 64
 
     # --- Merges (plan/merges.py, engine/merge.py) ----------------------------------------------------------------
 
@@ -91,10 +102,14 @@ class Limits:
     # its name. 200 partitions send 3 MB.
     inline_descriptor_bytes: int = 16_384
 
-    # --- Upkeep (engine/operator.py) and what runs record (schemes/hypercube/hot_keys.py) -------------------------
+    # --- Upkeep (engine/operator.py, engine/fingerprint.py) and what runs record (schemes/hypercube/hot_keys.py) -------------------------
 
     # Listing all runs costs a round trip or two: often enough to bound garbage, seldom enough not to be felt.
     clean_every_batches: int = 16
+    # Queries of a state that are read before a start, to see whether the code has changed. Each costs a listing and a
+    # read, a tenth of a second on an object store. Folder names are random, so a subset may miss the newest query, and
+    # an old one would warn for nothing.
+    most_queries: int = 20
     # A run need not list keys of fewer rows: their pairs are soon given out. A key that has as many rows in each of
     # many small runs is found in a sample.
     least_listed_rows: int = 32

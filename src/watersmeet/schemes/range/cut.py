@@ -39,8 +39,6 @@ from watersmeet.schemes.scheme import Facing, KeysOf
 CUT_SHARE = 1 / 8
 # Other grains have many values, and their work is less sure: to cut them may gain less than another share costs.
 CUT_SHARE_OF_MANY = 1 / 4
-# And at least so much work: reading a share costs about as much as so many rows and pairs, for every run.
-LEAST_CUT_WORK = 64
 
 # The right rows are cut too if one left row has more than this part of a task's work.
 ROW_SHARE = 1 / 16
@@ -75,11 +73,11 @@ class _Line:
     mean: float
 
     @classmethod
-    def of(cls, grains: Grains, tasks: int) -> _Line:
+    def of(cls, grains: Grains, tasks: int, least_work: int) -> _Line:
         work = grains.work
         reached = np.concatenate([[0.0], np.cumsum(work)])
         mean = float(reached[-1]) / tasks
-        cuts = work > np.maximum(LEAST_CUT_WORK, np.where(grains.hot, CUT_SHARE, CUT_SHARE_OF_MANY) * mean)
+        cuts = work > np.maximum(least_work, np.where(grains.hot, CUT_SHARE, CUT_SHARE_OF_MANY) * mean)
         facing = (grains.reads_to - grains.reads_from).astype(np.float64)
         parts = np.where(cuts, _right_parts(grains, work, facing, mean), 1)
         return cls(
@@ -146,10 +144,16 @@ def _right_parts(grains: Grains, work: Work, facing: Work, mean: float) -> Count
 
 
 def cut_grains(
-    grains: Grains, left: InputRuns, right: InputRuns, facing: Facing, keys_of: KeysOf, tasks: int
+    grains: Grains,
+    left: InputRuns,
+    right: InputRuns,
+    facing: Facing,
+    keys_of: KeysOf,
+    tasks: int,
+    least_work: int,
 ) -> RangePlan:
-    """Choose what each task joins."""
-    line = _Line.of(grains, tasks)
+    """Choose what each task joins. A grain with less than `least_work` is not cut."""
+    line = _Line.of(grains, tasks, least_work)
     bounds = _bounds(line, tasks)
     loads = [line.load(*pair) for pair in itertools.pairwise([(0, 0.0), *bounds, (len(grains), 0.0)])]
     edges = [*grains.edges.tolist(), KEY_SPACE]

@@ -29,7 +29,6 @@ from watersmeet.schemes.range.voids import set_voids_aside
 from watersmeet.schemes.scheme import (
     BatchFacts,
     Facing,
-    KeysOf,
     RowPart,
     Scheme,
     SchemeRequest,
@@ -58,9 +57,16 @@ class Range(Scheme[RangePlan]):
         return cls(request.facing)
 
     def plan(self, facts: BatchFacts) -> RangePlan:
+        tasks, keys_of = facts.tasks, facts.keys_of
+        if tasks == 1:
+            return RangePlan((KeyRange(0, KEY_SPACE),))
         old, new = (by_input(runs, facts.inputs) for runs in (facts.reachable, facts.fresh))
         left, right = (InputRuns(old[name], new[name]) for name in facts.inputs)
-        return plan_ranges(left, right, self.facing, facts.keys_of, facts.tasks)
+        grains = count_grains(left, right, self.facing, keys_of, tasks)
+        if grains is None:
+            return RangePlan(ranges_between(itertools.repeat(0, tasks - 1)))
+        grains = set_voids_aside(grains, sum(run.rows for run in right.new), tasks)
+        return cut_grains(grains, left, right, self.facing, keys_of, tasks, facts.limits.least_cut_work)
 
     def shares(self, plan: RangePlan, inputs: Sequence[str], task: int, tasks: int) -> Iterator[Share]:
         left, right = inputs
@@ -109,17 +115,6 @@ def unshared(plan: RangePlan, task: int) -> list[KeyRange]:
     inside = [one.range for one in plan.shared if one.range.low < mine.high and mine.low < one.range.high]
     bounds = [mine.low, *(bound for range_ in inside for bound in (range_.low, range_.high)), mine.high]
     return [KeyRange(low, high) for low, high in zip(bounds[::2], bounds[1::2], strict=True) if low < high]
-
-
-def plan_ranges(left: InputRuns, right: InputRuns, facing: Facing, keys_of: KeysOf, tasks: int) -> RangePlan:
-    """Plan a batch, from the history and the fresh runs of both inputs."""
-    if tasks == 1:
-        return RangePlan((KeyRange(0, KEY_SPACE),))
-    grains = count_grains(left, right, facing, keys_of, tasks)
-    if grains is None:
-        return RangePlan(ranges_between(itertools.repeat(0, tasks - 1)))
-    grains = set_voids_aside(grains, sum(run.rows for run in right.new), tasks)
-    return cut_grains(grains, left, right, facing, keys_of, tasks)
 
 
 def _part(low: int, high: int, of: int) -> RowPart | None:
