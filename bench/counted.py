@@ -158,6 +158,10 @@ class CountedFiles:
     def storage(self) -> Storage:
         return self.inner.storage
 
+    @property
+    def remote(self) -> bool:
+        return True
+
     def make(self) -> None:
         self.inner.make()
 
@@ -216,6 +220,10 @@ class CountedFiles:
             if created:
                 self.recorder.agreed()
         return created
+
+    def leave(self, path: str, content: bytes) -> None:
+        self.inner.leave(path, content)
+        self.recorder.count("publish", PUT_REQUESTS, PUBLISH_TRIPS).fact_bytes += len(content)
 
     def exists(self, path: str) -> bool:
         self.recorder.looks_around()

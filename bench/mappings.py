@@ -29,13 +29,14 @@ from rich.table import Table
 
 from bench.report import Finding
 from papers.adaptive.operators import DYNAMIC, STATICMID, STATICOPT
-from watersmeet.engine.task import Tally, join_share
+from watersmeet.engine.task import join_share
 from watersmeet.kernel import band, equal, pieces, theta
 from watersmeet.kernel.rows import Keyed
 from watersmeet.local.join import LocalJoin
 from watersmeet.log.files import open_files
 from watersmeet.log.runs import RunReader
 from watersmeet.model.facts import BatchId, KeyRange, Manifest, Run
+from watersmeet.model.tally import Tally
 from watersmeet.schemes.grid.facts import GridPlan
 from watersmeet.schemes.grid.policy import GridPolicy, dynamic, static_mid, static_opt
 

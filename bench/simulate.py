@@ -25,13 +25,13 @@ from bench.counted import AGREE, INGEST, JOIN, PHASES, Executor, Recorder, Usage
 from bench.data import cache_dir
 from papers.shared.zipf import rank_shares
 from watersmeet.engine.spec import Settings
-from watersmeet.engine.task import Tally
 from watersmeet.local.join import LocalJoin
 from watersmeet.log.codec import decode_checked, encode_checked
 from watersmeet.log.descriptors import decode_told, encode_told
 from watersmeet.log.storage import Files
 from watersmeet.model.facts import BatchId
 from watersmeet.model.limits import Limits
+from watersmeet.model.tally import Tally
 
 SEED = 20_260_101
 SELECT = ("l.k", "l.id", "l.x", "r.id AS rid", "r.x AS y")

@@ -29,11 +29,11 @@ from papers.shared.queries import Inputs
 from papers.shared.reads import last_manifest
 from papers.shared.reproduction import Stopped
 from papers.shared.timed import NAME, STATE
-from watersmeet.engine.task import Tally
 from watersmeet.errors import WatersmeetError
 from watersmeet.local.join import LocalJoin, TaskWork
 from watersmeet.log.descriptors import Told
 from watersmeet.model.facts import BatchId
+from watersmeet.model.tally import Tally
 from watersmeet.schemes.hypercube.facts import CubePlan, Shape
 
 Figures = npt.NDArray[np.float64]
@@ -175,4 +175,4 @@ def _run_task(join: LocalJoin, batch: BatchId, task: int, descriptors: Sequence[
     tally, emitted, started = Tally(), 0, time.process_time()
     for result in join.operator.join(batch, task, descriptors, tally):
         emitted += result.num_rows
-    return TaskWork(tally.probed, emitted, time.process_time() - started)
+    return TaskWork(tally.probed_rows, emitted, time.process_time() - started)

@@ -14,7 +14,7 @@ import pyarrow as pa
 import pytest
 
 from tests import life
-from watersmeet.engine.task import Tally, join_share
+from watersmeet.engine.task import join_share
 from watersmeet.errors import CorruptFile
 from watersmeet.kernel.rows import MERGED_ROW_BYTES, Merged, Sections, Sorted, merge_sections, put_together
 from watersmeet.local.join import LocalJoin
@@ -25,6 +25,7 @@ from watersmeet.log.runs import RunReader, write_run
 from watersmeet.log.sections import SECTIONS
 from watersmeet.model.facts import FULL_RANGE, BatchId, KeyRange, Receipt, Run
 from watersmeet.model.limits import Limits
+from watersmeet.model.tally import Tally
 
 SIZES = (3, 0, 5, 4, 8)
 

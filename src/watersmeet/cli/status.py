@@ -18,6 +18,10 @@ if TYPE_CHECKING:
 # Raised when a key of the JSON changes its meaning or is removed. New keys may be added at any time.
 JSON_VERSION = 2
 
+# Tasks whose tallies are printed, and what their time is spent on.
+_SHOWN_TASKS = 8
+_PHASES = ("reading", "probing", "emitting", "merging")
+
 # Rows and changes of a plan that are printed; the JSON has all of them.
 _SHOWN_ROWS, _SHOWN_EVENTS = 10, 5
 
@@ -72,6 +76,14 @@ def status(
                        absent_rows (dropped: no page of the table can hold
                        their key), arrangements (keys that the rows are
                        found by)
+      tallies          the last tally of each task that has left one, by
+                       task: batch, task, looked_rows, emitted_rows,
+                       touched_bytes (parts of run files it opened),
+                       reading_ms, probing_ms, emitting_ms, merging_ms, and
+                       of delta joins the terms: start (the input whose new
+                       rows were looked up), fresh_rows, looked_rows,
+                       bound_rows (combinations made). They are advisory:
+                       some may be missing
       pending_rows     merging debt: rows (estimated) ...
       pending_parts    ... and parts of merges still to do
       written_ms       when the last batch was written, in Unix ms
@@ -114,6 +126,8 @@ def _print(found: Status) -> None:
         console.print(_table(join))
         if join.shown is not None and join.shown.rows:
             _print_plan(console, join.shown)
+        if join.tallies:
+            _print_tallies(console, join)
         say(console, _rest(join))
     for problem in found.damage:
         say_error(problem)
@@ -132,6 +146,34 @@ def _print_plan(console: Console, shown: Shown) -> None:
     say(console, ("latest changes" if lines else "no changes", "dim"))
     for line in latest_events(shown, lines, console.width, ascii_only=ascii_only):
         say(console, line)
+    console.print()
+
+
+def _print_tallies(console: Console, join: JoinStatus) -> None:
+    """Print the work of the busiest tasks, as far as they have left a tally."""
+    from rich import box
+    from rich.table import Table
+
+    from watersmeet.model.figures import count, size
+
+    table = Table(box=box.SIMPLE_HEAD, padding=(0, 2, 0, 0), pad_edge=False, show_edge=False)
+    for heading in ("task", "batch", "looked up", "emitted", "touched", *_PHASES):
+        table.add_column(heading, justify="right")
+    busiest = sorted(join.tallies, key=lambda one: (-one.looked_rows - one.emitted_rows, one.task))
+    for one in sorted(busiest[:_SHOWN_TASKS], key=lambda one: one.task):
+        spent = (one.reading_ms, one.probing_ms, one.emitting_ms, one.merging_ms)
+        table.add_row(
+            str(one.task),
+            str(one.batch),
+            count(one.looked_rows),
+            count(one.emitted_rows),
+            size(one.touched_bytes),
+            *(f"{ms:,.0f} ms" for ms in spent),
+        )
+    console.print()
+    console.print(table)
+    if len(join.tallies) > _SHOWN_TASKS:
+        say(console, f"the busiest {_SHOWN_TASKS} of {len(join.tallies)} tasks")
     console.print()
 
 

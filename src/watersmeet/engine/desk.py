@@ -17,7 +17,7 @@ from watersmeet.engine.ingest import Located
 from watersmeet.engine.kept_table import KeptTable, TableSpec, used_tables
 from watersmeet.engine.lookup import lookup_share
 from watersmeet.engine.spec import JoinSpec
-from watersmeet.engine.task import Tally, join_share
+from watersmeet.engine.task import join_share
 from watersmeet.errors import CorruptFile, StateInUse
 from watersmeet.kernel.lookup import LookupJoin
 from watersmeet.log.files import open_files
@@ -25,6 +25,7 @@ from watersmeet.log.parents import find_attempt
 from watersmeet.log.runs import RunReader
 from watersmeet.log.storage import Files
 from watersmeet.model.facts import BatchId, Manifest, Start
+from watersmeet.model.tally import Tally
 from watersmeet.schemes.table.facts import PagePlan, TableVersion
 from watersmeet.schemes.table.plan import TableFacts, checked_before, decisions_of, page_plan, table_before
 from watersmeet.tables.catalogue import drop_tables, reuse

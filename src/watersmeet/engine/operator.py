@@ -7,6 +7,7 @@ call can be repeated on any machine.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
@@ -18,7 +19,7 @@ from watersmeet.engine.desk import Desk, desk_for
 from watersmeet.engine.ingest import ingest_partition
 from watersmeet.engine.merge import merge_assigned
 from watersmeet.engine.spec import JoinSpec
-from watersmeet.engine.task import Tally
+from watersmeet.engine.task import timed
 from watersmeet.errors import CorruptFile, StateBehind, StateError
 from watersmeet.kernel.bounds import coalesce
 from watersmeet.log.clean import BATCH_FOLDER, Cleaner, mark_batch, remove_stale_batches
@@ -38,7 +39,9 @@ from watersmeet.log.runs import RunReader
 from watersmeet.log.seen import Seen
 from watersmeet.log.starts import check_current, claim_start, search_start
 from watersmeet.log.storage import Files
+from watersmeet.log.tallies import leave_tally, read_tallies, writers
 from watersmeet.model.facts import BatchId, Descriptor, Manifest, Receipt, Start
+from watersmeet.model.tally import Tally, TaskTally
 from watersmeet.model.window import over_time
 from watersmeet.plan.batch import check_arrived, plan_batch
 from watersmeet.plan.compatible import check_compatible
@@ -59,6 +62,9 @@ class _Kept:
     last: Manifest | None = None
     # A batch, and the watermark that decides which of its rows are late.
     judged: tuple[BatchId, int | None] | None = None
+    # The tallies of this process's tasks in the last batch that had one, and how long tasks have merged.
+    tallies: dict[int, TaskTally] = field(default_factory=dict)
+    merging_s: dict[int, float] = field(default_factory=dict)
 
 
 # Ordered by last use.
@@ -149,7 +155,9 @@ class Operator:
             kept.reader.forget_all_but(manifest.named_paths)
             kept.last = manifest
         tasks, limits = self.spec.settings.tasks, self.spec.settings.limits
+        started_s = time.perf_counter()
         merge_assigned(kept.files, kept.reader, kept.seen, manifest, self.spec.scheme, task, tasks, limits)
+        kept.merging_s[task] = time.perf_counter() - started_s
         every = limits.clean_every_batches
         if _clean_is_due(manifest, every) and task == _cleaning_task(manifest, tasks, every):
             self._clean(kept, manifest)
@@ -158,18 +166,43 @@ class Operator:
     def results(self, manifest: Manifest, task: int, tally: Tally | None = None) -> Iterator[pa.RecordBatch]:
         """Yield this task's share of the results of a batch that it has settled."""
         kept = _kept(self.spec, manifest.batch.query, self.clock)
-        found = kept.desk.results(self.spec, kept.reader, manifest, task, tally or Tally())
+        tally, started_s = tally or Tally(), time.perf_counter()
+        found = timed(kept.desk.results(self.spec, kept.reader, manifest, task, tally), tally)
         limits = self.spec.settings.limits
         most_rows, most_bytes = limits.output_rows, limits.output_bytes
         try:
             for result in coalesce(found, most_rows, most_bytes, alone=most_rows // 4):
                 yield result
+                tally.emitted_rows += result.num_rows
                 failpoints.reach("result-emitted")
         finally:
             if not self.spec.streaming:
                 # No later batch will need it.
                 kept.desk.close()
+        tally.emitting_s = time.perf_counter() - started_s - tally.reading_s - tally.probing_s
+        tally.merging_s = kept.merging_s.pop(task, 0.0)
+        if self.spec.streaming:
+            self._leave_tally(kept, manifest, tally.closed(manifest.batch.number, task))
         failpoints.reach("task-done")
+
+    def _leave_tally(self, kept: _Kept, manifest: Manifest, tally: TaskTally) -> None:
+        if any(known.batch != tally.batch for known in kept.tallies.values()):
+            kept.tallies.clear()
+        kept.tallies[tally.task] = tally
+        if tally.task in writers(tally.batch, self.spec.settings.tasks, remote=kept.files.remote):
+            leave_tally(kept.files, manifest.run_seq, tally)
+
+    def _tallies(self, kept: _Kept, parent: Manifest | None) -> tuple[TaskTally, ...]:
+        """What is known of the tasks of the batch before, at little cost: from memory, or from a few local files."""
+        if parent is None or not self.spec.streaming or not self.spec.scheme.weighs_tallies:
+            return ()
+        batch = parent.batch.number
+        mine = tuple(tally for tally in kept.tallies.values() if tally.batch == batch)
+        if mine or kept.files.remote:
+            return mine
+        return read_tallies(
+            kept.files, parent.run_seq, batch, sorted(writers(batch, self.spec.settings.tasks))
+        )
 
     def _clean(self, kept: _Kept, manifest: Manifest) -> None:
         settings = self.spec.settings
@@ -201,6 +234,7 @@ class Operator:
                 now_ms=int(self.clock() * 1000),
                 keys_of=kept.reader.keys,
                 outside=kept.desk.observe(self.spec, batch, start, parent, task),
+                tallies=self._tallies(kept, parent),
             )
 
         manifest = agree(

@@ -2,10 +2,13 @@
 
 The rows of a share are slices of the batch's runs, as the plan names them. History is read only if another input has new
 rows. Of a run only the needed sections, key range and columns are read. Neighbouring sections are one slice.
+
+What a task does is counted on the way (model/tally.py).
 """
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
@@ -16,17 +19,12 @@ from watersmeet.engine.window import WindowReader, reader_for, tested_width
 from watersmeet.kernel.lookup import LookupJoin
 from watersmeet.kernel.pieces import Side
 from watersmeet.kernel.rows import Keyed
+from watersmeet.kernel.walk import WalkJoin
 from watersmeet.log.runs import RunReader
 from watersmeet.model.facts import Manifest, Order, Run
+from watersmeet.model.tally import Tally, Work
 from watersmeet.plan.window import reachable_history
 from watersmeet.schemes.scheme import Share, Slice
-
-
-@dataclass
-class Tally:
-    """Counter of a task: the fresh rows that it looked up."""
-
-    probed: int = 0
 
 
 def join_share(
@@ -34,16 +32,37 @@ def join_share(
 ) -> Iterator[pa.RecordBatch]:
     """Yield all results of this task, in bounded batches."""
     assert not isinstance(spec.join, LookupJoin), "a table is joined by engine/lookup.py"
-    source = RunSource(reader_for(reader, manifest), manifest, reachable_history(manifest))
+    source = RunSource(reader_for(reader, manifest), manifest, reachable_history(manifest), tally)
     within = tested_width(manifest)
     names, tasks = manifest.signature.names, spec.settings.tasks
     for share in spec.scheme.shares(manifest.plan.scheme, names, task, tasks):
+        started_s = time.perf_counter()
         sides = source.sides(share)
+        tally.reading_s += time.perf_counter() - started_s
         if not all(any(map(len, (*side.fresh, *side.history))) for side in sides):
             # An input without rows: nothing is looked up.
             continue
-        tally.probed += sum(len(rows) for side in sides for rows in side.fresh)
-        yield from spec.join.results(sides, within, spec.settings.limits)
+        if isinstance(spec.join, WalkJoin):
+            # The other inputs of a term are looked up in.
+            fresh_rows, work = sum(map(len, sides[0].fresh)), Work()
+            yield from spec.join.results(sides, within, spec.settings.limits, work)
+            tally.add_walk(spec.join.input_of(sides[0].name), fresh_rows, work)
+        else:
+            fresh_rows = sum(len(rows) for side in sides for rows in side.fresh)
+            yield from spec.join.results(sides, within, spec.settings.limits)
+            tally.looked_rows += fresh_rows
+        tally.probed_rows += fresh_rows
+
+
+def timed(found: Iterator[pa.RecordBatch], tally: Tally) -> Iterator[pa.RecordBatch]:
+    """Pass results on, and count the time that finding them takes, without the time of reading."""
+    while True:
+        started_s, read_s = time.perf_counter(), tally.reading_s
+        result = next(found, None)
+        tally.probing_s += time.perf_counter() - started_s - (tally.reading_s - read_s)
+        if result is None:
+            return
+        yield result
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,6 +72,7 @@ class RunSource:
     reader: RunReader | WindowReader
     manifest: Manifest
     history: Sequence[Run]
+    tally: Tally
 
     def sides(self, share: Share) -> tuple[Side, ...]:
         return tuple(
@@ -80,6 +100,8 @@ class RunSource:
             if run.input != name or not wanted.range.overlaps(run):
                 continue
             for rows in self.reader.slices(run, wanted.range, columns, sections, sort=sort):
+                opened = run.bytes * len(rows) // max(1, run.rows)
+                self.tally.touched[run.path] = max(opened, self.tally.touched.get(run.path, 0))
                 if wanted.part is not None:
                     rows = rows.slice(*wanted.part.positions(run, len(rows)))
                 if wanted.deal is not None:

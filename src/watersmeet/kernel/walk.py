@@ -61,6 +61,7 @@ from watersmeet.kernel.pieces import Side, pieces
 from watersmeet.kernel.rows import Keyed
 from watersmeet.model.expression import Expression, columns_of, conjunction, inputs_of
 from watersmeet.model.limits import DEFAULT_LIMITS, Limits
+from watersmeet.model.tally import Work
 from watersmeet.model.window import AT
 
 # Numbers combinations while they are tested. No input has this name.
@@ -120,17 +121,24 @@ class WalkJoin:
     ansi: bool = True
 
     def results(
-        self, sides: tuple[Side, ...], within: int | None, limits: Limits = DEFAULT_LIMITS
+        self,
+        sides: tuple[Side, ...],
+        within: int | None,
+        limits: Limits = DEFAULT_LIMITS,
+        work: Work | None = None,
     ) -> Iterator[pa.RecordBatch]:
         """All results of one share: the fresh rows of the first side with all rows of the other sides.
 
-        With `within`, only combinations whose window times are all at most that far apart come out.
+        With `within`, only combinations whose window times are all at most that far apart come out. `work` counts what
+        is done.
         """
         start, *others = sides
         slices = {side.name: [s for s in (*side.history, *side.fresh) if len(s)] for side in others}
         met = {one.name: one for one in self.arranged if one.stored in slices}
-        walk = _Walk(self, met, {name: slices[one.stored] for name, one in met.items()}, within, limits)
-        origin = next(one.input for one in self.arranged if one.name == start.name)
+        walk = _Walk(
+            self, met, {name: slices[one.stored] for name, one in met.items()}, within, limits, work or Work()
+        )
+        origin = self.input_of(start.name)
         read = self.read(origin, within)
         for piece in pieces(origin, start.fresh, limits):
             rows, at = piece.picked(np.arange(len(piece.keys)))
@@ -145,6 +153,9 @@ class WalkJoin:
             if not one.scanned:
                 stored.setdefault(one.input, []).append(one.name)
         return tuple((name, tuple(names)) for name, names in stored.items())
+
+    def input_of(self, arrangement: str) -> str:
+        return next(one.input for one in self.arranged if one.name == arrangement)
 
     def read(self, name: str, within: int | None) -> list[str]:
         """The columns that are needed of an input."""
@@ -214,6 +225,7 @@ class _Walk:
     slices: Mapping[str, Sequence[Keyed]]
     within: int | None
     limits: Limits
+    work: Work
 
     def go_on(
         self, found: Candidates, newest: str, sought: dict[str, _Sought], by: int | None = None
@@ -274,6 +286,7 @@ class _Walk:
     def _look_up(self, arranged: Arranged, found: Candidates) -> _Sought:
         """Look up the keys of all combinations: by both keys of the arrangement if both are bound."""
         slices = self.slices[arranged.name]
+        self.work.looked_rows += len(next(iter(found.values())).at)
         prefix = self._keys(arranged.edge, found)
         assert prefix is not None
         if not len(prefix):
@@ -348,6 +361,7 @@ class _Walk:
                 limit = rows_together(self.limits, part.rows, *(picked.rows for picked in found.values()))
                 places = np.arange(high - low)
                 for which, at in expand(places, part.start[of_part], part.count[of_part], limit):
+                    self.work.bound_rows += len(which)
                     combined = picked_at(found, order[low:high][which])
                     combined[name] = Picked(part.rows, part.order[at])
                     others = {other: left.at(order[low:high][which]) for other, left in rest.items()}

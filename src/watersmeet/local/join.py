@@ -23,7 +23,6 @@ from watersmeet.engine.kept_table import PAGE_MEMORY, kept_while_rows_wait, vers
 from watersmeet.engine.operator import Operator
 from watersmeet.engine.options import AUTO, INNER, JoinOptions
 from watersmeet.engine.spec import SessionSettings, Settings, SqlSettings
-from watersmeet.engine.task import Tally
 from watersmeet.errors import PredicateError, UsageError
 from watersmeet.kernel.evaluate import arrow_type, evaluate, filter_mask, supports
 from watersmeet.kernel.theta import Condition
@@ -31,6 +30,7 @@ from watersmeet.log.files import open_files
 from watersmeet.log.probe import probe
 from watersmeet.model.expression import Call, Column, Expression, Selected, columns_of
 from watersmeet.model.facts import BatchId
+from watersmeet.model.tally import Tally
 from watersmeet.model.types import type_of_arrow
 from watersmeet.predicate.window import Length
 from watersmeet.schemes.grid.policy import GridPolicy, dynamic
@@ -42,11 +42,15 @@ Rows: TypeAlias = "pa.Table | pa.RecordBatch | Sequence[pa.RecordBatch]"
 
 @dataclass(frozen=True, slots=True)
 class TaskWork:
-    """The work of one task in a batch: fresh rows looked up, results emitted (before `select`), seconds."""
+    """The work of one task in a batch: fresh rows looked up, results emitted (before `select`), seconds.
+
+    Of a join of many inputs on different keys, `walked` is its work: rows looked up in all inputs and rows bound.
+    """
 
     probed: int
     emitted: int
     seconds: float
+    walked: int = 0
 
 
 @dataclass
@@ -177,7 +181,9 @@ class LocalJoin:
             for result in self.operator.join(batch, task, descriptors, tally):
                 emitted += result.num_rows
                 take(result)
-            work.append(TaskWork(tally.probed, emitted, time.perf_counter() - started))
+            seconds = time.perf_counter() - started
+            walked = sum(term.work for term in tally.terms.values())
+            work.append(TaskWork(tally.probed_rows, emitted, seconds, walked))
         self.work = tuple(work)
         self.number += 1
 

@@ -39,6 +39,7 @@ from watersmeet.log.names import (
     MANIFESTS,
     RECEIPTS,
     STATISTICS,
+    TALLIES,
     ManifestName,
     batch_file,
     is_draft,
@@ -52,6 +53,7 @@ from watersmeet.log.runs import RUNS
 from watersmeet.log.seen import Named, Seen
 from watersmeet.log.starts import STARTS, forget_starts_before, starts_before
 from watersmeet.log.storage import FileInfo, Files
+from watersmeet.log.tallies import remove_tallies
 from watersmeet.model.facts import Manifest, Start
 
 # Longer than any task that may still be writing. Spark's default task time-outs are below this.
@@ -116,6 +118,7 @@ class Cleaner:
         for _ in self._remove_batch_files(DESCRIPTORS, current, frozenset(), now_s - grace_s):
             failpoints.reach("clean-descriptor-removed")
         self._remove_receipts(current, now_s - grace_s)
+        remove_tallies(self._files, current.run_seq, current.batch.number)
         self._remove_drafts(now_s - grace_s)
         forget_starts_before(self._files, min((name.run_seq for name in kept), default=0), now_s)
         return Cleaned(len(outdated), len(removed), sum(info.bytes for info in removed))
@@ -255,5 +258,5 @@ def _is_stale(files: Files, before_s: float) -> bool:
 
 def _folders_in_order(files: Files) -> Iterator[str]:
     """Manifests first: a finished join has one, and it is the last file that is always written."""
-    yield from (MANIFESTS, STARTS, RECEIPTS, BASES, STATISTICS, DESCRIPTORS)
+    yield from (MANIFESTS, STARTS, RECEIPTS, BASES, STATISTICS, DESCRIPTORS, TALLIES)
     yield from (f"{RUNS}/{name}" for name in files.under(RUNS).folders())

@@ -78,6 +78,10 @@ class LocalFiles:
     def storage(self) -> Storage:
         return Storage(str(self.root), fsync=self.fsync, mode=self.mode)
 
+    @property
+    def remote(self) -> bool:
+        return False
+
     def under(self, *parts: str) -> LocalFiles:
         return replace(self, root=self.root.joinpath(*parts), top=self._top)
 
@@ -149,6 +153,12 @@ class LocalFiles:
             with contextlib.suppress(OSError):
                 draft.unlink()
         return True
+
+    def leave(self, path: str, content: bytes) -> None:
+        target = self.root / path
+        if not target.parent.is_dir():
+            self._make_folder(target.parent)
+        target.write_bytes(content)
 
     def exists(self, path: str) -> bool:
         with _reading(self.root / path):

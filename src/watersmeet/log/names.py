@@ -10,6 +10,7 @@ removed, and it is no error.
     statistics/000003-000000000017-CHECKSUM.arrow          batch_file
     descriptors/000003-000000000017-INPUT-00000-CHECKSUM.arrow   batch_file
     receipts/MERGE.00000.ATTEMPT.json                      receipt_part
+    tallies/000003-000000000017-00000.json                 tally_parts
     runs/INPUT/0000000017-LABEL-CHECKSUM.arrow             run_batch
     tables/FINGERPRINT, tables/frame-ID                    is_table_folder
     tables/FINGERPRINT/{table.json, pages-, part-, used-}  is_table_file
@@ -31,6 +32,7 @@ STATISTICS = "statistics"
 DESCRIPTORS = "descriptors"
 RECEIPTS = "receipts"
 RUNS = "runs"
+TALLIES = "tallies"
 
 # Test files of `log/probe.py`.
 PROBE = ".watersmeet-probe-"
@@ -43,6 +45,7 @@ _START = re.compile(r"[0-9]{6,}")
 _MANIFEST = re.compile(r"([0-9]{6,})-([0-9]{12,})-([\w.-]+)\.json")
 _BATCH_FILE = re.compile(rf"([0-9]{{6,}})-([0-9]{{12,}})-(?:[\w.-]+-)?{_HASH}\.arrow")
 _RECEIPT = re.compile(r"([\w-]+)\.([0-9]{5,})\.([\w-]+)\.json")
+_TALLY = re.compile(r"([0-9]{6,})-([0-9]{12,})-([0-9]{5,})\.json")
 _RUN = re.compile(rf"([0-9]{{10,}})-[\w.-]+-(?:{_HASH}|{_ID})\.arrow")
 _TABLE_FOLDER = re.compile(rf"{_HASH}|frame-[0-9a-f]+")
 _TABLE_FILE = re.compile(rf"table\.json|pages-{_HASH}\.arrow|part-[0-9]{{5,}}-{_HASH}\.arrows|used-[0-9a-f]+")
@@ -96,6 +99,12 @@ def receipt_part(name: str) -> tuple[str, int] | None:
     """The merge and the number of the part that a receipt is for."""
     found = _RECEIPT.fullmatch(name)
     return (found[1], int(found[2])) if found else None
+
+
+def tally_parts(name: str) -> tuple[int, int, int] | None:
+    """Run sequence, batch and task of a tally."""
+    found = _TALLY.fullmatch(name)
+    return (int(found[1]), int(found[2]), int(found[3])) if found else None
 
 
 def run_batch(name: str) -> int | None:

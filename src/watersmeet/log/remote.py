@@ -80,6 +80,10 @@ class RemoteFiles:
     def place(self) -> str:
         return hide(self.storage.uri).rstrip("/")
 
+    @property
+    def remote(self) -> bool:
+        return True
+
     def under(self, *parts: str) -> RemoteFiles:
         below = "/".join(parts)
         return RemoteFiles(
@@ -147,6 +151,9 @@ class RemoteFiles:
     def publish(self, path: str, content: bytes) -> bool:
         with self._scrubbed():
             return self.put_if_absent(self.prefix + path, content)
+
+    def leave(self, path: str, content: bytes) -> None:
+        self.publish(path, content)
 
     def exists(self, path: str) -> bool:
         with self._scrubbed():

@@ -4,7 +4,8 @@ The query may be running, so files may change meanwhile: a manifest that the que
 reading is not damage. Runs are checked by name and size only. The join verifies their checksums before it first uses
 them.
 
-Layout: STATE / join name / query id / {manifests, bases, statistics, descriptors, runs / input, receipts, starts}.
+Layout: STATE / join name / query id / {manifests, bases, statistics, descriptors, runs / input, receipts, starts,
+tallies}.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ from watersmeet.log.names import (
     MANIFESTS,
     RECEIPTS,
     STATISTICS,
+    TALLIES,
     ManifestName,
     is_join_folder,
 )
@@ -30,13 +32,15 @@ from watersmeet.log.runs import RUNS
 from watersmeet.log.seen import Seen
 from watersmeet.log.starts import STARTS
 from watersmeet.log.storage import FileInfo, Files
+from watersmeet.log.tallies import latest_tallies
 from watersmeet.model.facts import Elsewhere, InputTotals, Manifest, SchemePlan
+from watersmeet.model.tally import TaskTally
 from watersmeet.model.window import lateness_text, over_time, time_text, width_text
 from watersmeet.schemes.register import SCHEMES
 from watersmeet.schemes.scheme import Shown
 
 _FOLDERS = frozenset({MANIFESTS, RUNS, RECEIPTS})
-_SMALL_FILES = (MANIFESTS, BASES, STATISTICS, DESCRIPTORS, RECEIPTS, STARTS)
+_SMALL_FILES = (MANIFESTS, BASES, STATISTICS, DESCRIPTORS, RECEIPTS, STARTS, TALLIES)
 
 # Folder names shown if the directory is not a state.
 _SHOWN_FOLDERS = 5
@@ -80,7 +84,8 @@ class JoinStatus:
 
     `pending_rows` (an estimate) and `pending_parts` are the merging debt. `disk_bytes` counts every file, including
     unneeded ones that are not removed yet. `gaps` are batches whose rows may be missing because acceptGap named them.
-    `plan` is the scheme's plan for the last batch.
+    `plan` is the scheme's plan for the last batch. `tallies` are what is known of the tasks: the last tally of each, by
+    task. Where many tasks take turns (log/tallies.py) they are of different batches.
     """
 
     name: str
@@ -100,6 +105,7 @@ class JoinStatus:
     plan: SchemePlan | None = None
     window: WindowStatus | None = None
     gaps: tuple[str, ...] = ()
+    tallies: tuple[TaskTally, ...] = ()
 
     @property
     def shown(self) -> Shown | None:
@@ -179,6 +185,7 @@ def join_status(files: Files, name: str, query: str, *, now_s: float, verify: bo
         plan=newest.plan.scheme if newest else None,
         window=_window(newest) if newest else None,
         gaps=tuple(map(str, newest.gaps)) if newest else (),
+        tallies=latest_tallies(mine, newest.run_seq) if newest and verify else (),
     )
 
 

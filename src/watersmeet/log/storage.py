@@ -89,6 +89,11 @@ class Files(Protocol):
         """The settings that open this directory again, in any process."""
         ...
 
+    @property
+    def remote(self) -> bool:
+        """Whether a request for a file goes over a network to an object store."""
+        ...
+
     def make(self) -> None:
         """Make the directory if it is missing, for another writer."""
         ...
@@ -117,6 +122,10 @@ class Files(Protocol):
 
     def publish(self, path: str, content: bytes) -> bool:
         """Create the whole file unless it exists. Return True if this call created it."""
+        ...
+
+    def leave(self, path: str, content: bytes) -> None:
+        """Write a small file that may be lost: neither forced to the disk nor safe from half-written content."""
         ...
 
     def exists(self, path: str) -> bool: ...

@@ -19,6 +19,7 @@ from watersmeet.model.facts import (
     Run,
 )
 from watersmeet.model.limits import Limits
+from watersmeet.model.tally import TaskTally
 from watersmeet.plan.compatible import check_compatible
 from watersmeet.plan.merges import accept_receipts, apply_finished, plan_assignments, plan_merges
 from watersmeet.plan.window import WindowState, advance_window, check_watermarks, evict, reachable
@@ -40,10 +41,12 @@ def plan_batch(
     keys_of: KeysOf,
     limits: Limits,
     outside: Any = None,
+    tallies: tuple[TaskTally, ...] = (),
 ) -> Manifest:
     """Plan a batch. History is what the parent left live, with finished merges applied; fresh is what arrived.
 
-    `keys_of` gives the sorted order keys of a run, `outside` the scheme's further facts (see `BatchFacts`).
+    `keys_of` gives the sorted order keys of a run, `outside` the scheme's further facts (see `BatchFacts`),
+    `tallies` what is known of the tasks of the batch before.
     """
     if parent is not None:
         check_compatible(parent.signature, signature)
@@ -77,6 +80,7 @@ def plan_batch(
         limits=limits,
         windowed=signature.window is not None,
         outside=outside,
+        tallies=tallies,
     )
     assignments = plan_assignments(
         merges,

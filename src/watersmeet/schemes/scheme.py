@@ -38,6 +38,7 @@ from watersmeet.model.facts import (
     SchemePlan,
 )
 from watersmeet.model.limits import Limits
+from watersmeet.model.tally import TaskTally
 
 Keys = npt.NDArray[np.uint64]
 Indices = npt.NDArray[np.int64]
@@ -149,7 +150,8 @@ class BatchFacts:
 
     `before` is the parent's plan, by whichever scheme, and `batch_before` its batch. Of the `history` only `reachable`
     runs hold rows that a fresh row can meet; without a window the two are the same. `outside` is what the scheme's part
-    of the engine has seen of the world outside the inputs: the table, for the scheme of tables.
+    of the engine has seen of the world outside the inputs: the table, for the scheme of tables. `tallies` are those of
+    some tasks of the batch before, or of none: a plan may be better with them, but must be right without.
     """
 
     batch: int
@@ -165,6 +167,7 @@ class BatchFacts:
     limits: Limits
     windowed: bool = False
     outside: Any = None
+    tallies: tuple[TaskTally, ...] = ()
 
     def plan_before(self, kind: type[AnyPlan]) -> AnyPlan | None:
         """The parent's plan if it has this class, else None."""
@@ -241,6 +244,8 @@ class Scheme(ABC, Generic[AnyPlan]):
     arguments: ClassVar[tuple[str, ...]] = ()
     # The inputs that it can share out: two if its matrix has two sides.
     most_inputs: ClassVar[int] = 2
+    # Whether its plans use tallies: if not, none is read for them.
+    weighs_tallies: ClassVar[bool] = False
     # Whether runs are merged. False if no row stays for long.
     merges: ClassVar[bool] = True
 

@@ -1,0 +1,119 @@
+"""Tallies: what the tasks of a batch did, counted.
+
+A task counts while it works (`Tally`) and leaves what it found as a fact (`TaskTally`, log/tallies.py). Tallies are
+knowledge, never part of a result: the next plan weighs its decisions by them and the status shows them, and a batch is
+joined in the same way if all of them are lost.
+
+*Work* is what a walk through many inputs is measured by: the rows that it looked up and the rows that it bound. Unlike
+time it is the same on any machine and in any attempt.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+
+@dataclass(frozen=True, slots=True)
+class TermTally:
+    """The work of a task in the term of one input, in a join of many inputs on different keys.
+
+    `fresh_rows` of the input were walked. `looked_rows` counts each combination of rows once for every arrangement that
+    it was looked up in, and `bound_rows` the combinations that were made.
+    """
+
+    start: str
+    fresh_rows: int = 0
+    looked_rows: int = 0
+    bound_rows: int = 0
+
+    @property
+    def work(self) -> int:
+        return self.looked_rows + self.bound_rows
+
+    def plus(self, other: TermTally) -> TermTally:
+        return TermTally(
+            self.start,
+            self.fresh_rows + other.fresh_rows,
+            self.looked_rows + other.looked_rows,
+            self.bound_rows + other.bound_rows,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class TaskTally:
+    """What one task did in one batch.
+
+    `touched_bytes` are the parts of run files that it opened. `reading` is the time to open and verify runs, `probing`
+    that to find and build results, `emitting` that while results were taken, `merging` that of its merges.
+    """
+
+    batch: int
+    task: int
+    looked_rows: int
+    emitted_rows: int
+    touched_bytes: int
+    reading_ms: float = 0.0
+    probing_ms: float = 0.0
+    emitting_ms: float = 0.0
+    merging_ms: float = 0.0
+    terms: tuple[TermTally, ...] = ()
+
+
+@dataclass(slots=True)
+class Work:
+    """Counts the work of one walk."""
+
+    looked_rows: int = 0
+    bound_rows: int = 0
+
+
+@dataclass(slots=True)
+class Tally:
+    """Counts the work of one task in one batch. `probed_rows` are the fresh rows that were looked up."""
+
+    probed_rows: int = 0
+    looked_rows: int = 0
+    emitted_rows: int = 0
+    reading_s: float = 0.0
+    probing_s: float = 0.0
+    emitting_s: float = 0.0
+    merging_s: float = 0.0
+    # The parts of run files that were opened, by path: shares may open one of them again.
+    touched: dict[str, int] = field(default_factory=dict)
+    terms: dict[str, TermTally] = field(default_factory=dict)
+
+    def add_walk(self, start: str, fresh_rows: int, work: Work) -> None:
+        mine = TermTally(start, fresh_rows, work.looked_rows, work.bound_rows)
+        self.terms[start] = self.terms[start].plus(mine) if start in self.terms else mine
+        self.looked_rows += work.looked_rows
+
+    @property
+    def bound_rows(self) -> int:
+        return sum(term.bound_rows for term in self.terms.values())
+
+    def closed(self, batch: int, task: int) -> TaskTally:
+        """What was counted, as a fact."""
+
+        def ms(seconds: float) -> float:
+            return round(1000 * seconds, 1)
+
+        return TaskTally(
+            batch,
+            task,
+            self.looked_rows,
+            self.emitted_rows,
+            sum(self.touched.values()),
+            ms(self.reading_s),
+            ms(self.probing_s),
+            ms(self.emitting_s),
+            ms(self.merging_s),
+            tuple(self.terms.values()),
+        )
+
+
+def total_terms(tallies: tuple[TaskTally, ...]) -> dict[str, TermTally]:
+    """The work of all these tasks together, by term."""
+    found: dict[str, TermTally] = {}
+    for term in (term for tally in tallies for term in tally.terms):
+        found[term.start] = found[term.start].plus(term) if term.start in found else term
+    return found
