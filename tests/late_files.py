@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -64,6 +64,12 @@ class LateFiles:
     def delete(self, path: str) -> None:
         self._files.delete(path)
         self._changed(path)
+
+    def delete_many(self, paths: Sequence[str]) -> Iterator[Sequence[str]]:
+        for gone in self._files.delete_many(paths):
+            for path in gone:
+                self._changed(path)
+            yield gone
 
     def _changed(self, path: str) -> None:
         self._listings.changed_here(self._real(os.path.dirname(path)))

@@ -24,8 +24,9 @@ from tests.faults.harness import (
     rows_to_keep,
     waiting_rows,
 )
-from watersmeet.log.manifests import list_manifests, list_receipts, read_manifest, read_receipts
+from watersmeet.log.manifests import list_manifests, read_manifest
 from watersmeet.log.names import run_batch
+from watersmeet.log.receipts import list_receipts, read_receipts
 from watersmeet.log.runs import RUNS, RunReader
 from watersmeet.model.facts import FULL_RANGE, Manifest
 from watersmeet.schemes.grid.facts import GridPlan

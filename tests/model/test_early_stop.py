@@ -18,7 +18,8 @@ import pytest
 from tests import life
 from watersmeet.local.join import LocalJoin
 from watersmeet.log.codec import encode_checked
-from watersmeet.log.manifests import list_manifests, read_receipts
+from watersmeet.log.manifests import list_manifests
+from watersmeet.log.receipts import read_receipts
 from watersmeet.spark import tasks as spark_tasks
 
 TASKS = 4

@@ -9,10 +9,9 @@ import traceback
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from urllib.parse import quote
 
-import boto3
+import obstore
 import pyarrow as pa
 import pytest
-from moto.s3.responses import S3Response
 from typer.testing import CliRunner
 
 import watersmeet as wm
@@ -20,7 +19,9 @@ from tests import life
 from watersmeet.cli.main import app
 from watersmeet.errors import ConfigError, CorruptFile, WatersmeetError
 from watersmeet.local.join import LocalJoin
+from watersmeet.log import remote
 from watersmeet.log.files import open_files
+from watersmeet.log.objects import Objects
 from watersmeet.log.probe import probe
 from watersmeet.log.storage import Storage
 
@@ -167,14 +168,24 @@ def test_errors_of_other_libraries_lose_the_credentials(bucket, tmp_path, monkey
     uri = f"s3://{KEY}:hunter22@{place}/state?scheme=http&region=us-east-1&endpoint_override=127.0.0.1:9"
     files = open_files(Storage(uri, cache=str(tmp_path)))
 
+    def refuse(*_, **__):
+        raise OSError(f"When reading {uri}: no route, tried http://{KEY}:hunter22@127.0.0.1:9/ with hunter22")
+
     class Away:
         def __getattr__(self, name):
-            raise OSError(
-                f"When reading {uri}: no route, tried http://{KEY}:hunter22@127.0.0.1:9/ with hunter22"
-            )
+            refuse()
 
-    away = type(files)(files.storage, Away(), files.base, files.put_if_absent, files.cache)
-    for call in (lambda: away.read("x"), lambda: away.entries("x"), away.folders, lambda: away.map("x")):
+    for name in ("get", "put", "delete"):
+        monkeypatch.setattr(obstore, name, refuse)
+    away = type(files)(files.storage, Away(), files.base, files.objects, files.cache)
+    for call in (
+        lambda: away.read("x"),
+        lambda: away.entries("x"),
+        away.folders,
+        lambda: away.map("x"),
+        lambda: away.delete("x"),
+        lambda: away.publish("x", b""),
+    ):
         with pytest.raises((OSError, WatersmeetError)) as caught:
             call()
         assert "no route" in str(caught.value)
@@ -253,18 +264,21 @@ def test_a_store_that_the_driver_cannot_reach_is_left_to_the_tasks(bucket, tmp_p
     join(f"{bucket}/state", tmp_path)
 
 
-def test_an_object_that_is_removed_while_it_is_opened_is_missing(bucket, monkeypatch, tmp_path):
-    """Arrow asks for its size, and then for its bytes: in between another task may clean up."""
+def test_an_object_that_is_removed_while_it_is_fetched_is_missing(bucket, monkeypatch, tmp_path):
+    """Between two chunks of a run another task may clean up."""
     files = open_files(Storage(f"{bucket}/state", cache=str(tmp_path / "cache")))
-    files.publish("manifests/a", b"content")
-    real = S3Response.head_object
-    client = boto3.client("s3")
+    files.publish("runs/a", b"content")
+    monkeypatch.setattr(remote, "CHUNK_BYTES", 4)
+    real = Objects.get_first
 
-    def head_and_remove(*args, **kwargs):
-        answer = real(*args, **kwargs)
-        client.delete_object(Bucket=bucket.removeprefix("s3://"), Key="state/manifests/a")
-        return answer
+    def get_and_remove(objects: Objects, path: str, most: int) -> tuple[bytes, int]:
+        found = real(objects, path, most)
+        files.delete("runs/a")
+        return found
 
-    monkeypatch.setattr(S3Response, "head_object", head_and_remove)
-    with pytest.raises(FileNotFoundError):
-        files.read("manifests/a")
+    assert files.map("runs/a").to_pybytes() == b"content"
+    files.forget_copy("runs/a")
+    monkeypatch.setattr(Objects, "get_first", get_and_remove)
+    with pytest.raises(FileNotFoundError, match="runs/a"):
+        files.map("runs/a")
+    assert not files.has_copy("runs/a")

@@ -18,6 +18,7 @@ from watersmeet.errors import ConfigError, StateError
 from watersmeet.kernel.rows import Sorted
 from watersmeet.log import cache as cache_module
 from watersmeet.log.cache import Cache, CacheFull, open_cache
+from watersmeet.log.objects import Objects
 from watersmeet.log.remote import RemoteFiles
 from watersmeet.log.runs import RunReader, write_run
 from watersmeet.log.storage import Storage
@@ -27,18 +28,12 @@ ZEROS = "0" * 16
 
 
 def remote(tmp_path: Path, limit: int | None = None, cache: str = "cache") -> RemoteFiles:
-    """An object store without a server: a directory behind `pyarrow.fs`."""
+    """An object store without a server: a directory."""
     store = tmp_path / "store"
-
-    def put(path: str, content: bytes) -> bool:
-        target = store / path
-        target.parent.mkdir(parents=True, exist_ok=True)
-        new = not target.exists()
-        target.write_bytes(content)
-        return new
-
+    store.mkdir(exist_ok=True)
     copies = open_cache(str(tmp_path / cache), limit).under(ZEROS)
-    return RemoteFiles(Storage("s3://bucket/state"), fs.LocalFileSystem(), str(store), put, copies)
+    objects = Objects(f"file://{store}")
+    return RemoteFiles(Storage("s3://bucket/state"), fs.LocalFileSystem(), str(store), objects, copies)
 
 
 def copies(tmp_path: Path) -> list[str]:

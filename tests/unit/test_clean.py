@@ -2,24 +2,32 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import os
+import random
+import shutil
 import time
+from collections.abc import Iterator
 from dataclasses import replace
+from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
 from tests import life
-from tests.late_files import LateFiles
+from tests.late_files import LateFiles, Listings
 from tests.unit.log_helpers import commit, rows
+from watersmeet.errors import StateError
 from watersmeet.local.join import LocalJoin
 from watersmeet.log.clean import LOOKS, STALE_BATCH_S, Cleaner, mark_batch, remove_stale_batches
 from watersmeet.log.files import LocalFiles, open_files
-from watersmeet.log.manifests import list_manifests, publish_receipt, read_receipts
+from watersmeet.log.manifests import list_manifests, read_manifest
+from watersmeet.log.parents import find_parent
+from watersmeet.log.receipts import publish_receipt, read_receipts
 from watersmeet.log.runs import write_run
-from watersmeet.model.facts import BatchId, BatchSpan, Receipt, Run
+from watersmeet.model.facts import BatchId, BatchSpan, Manifest, Receipt, Run, Start
 from watersmeet.tables.catalogue import TABLES, drop_tables
 from watersmeet.tables.spec import table
 
@@ -232,3 +240,70 @@ def test_a_batch_join_that_is_computed_again_is_not_stale(tmp_path):
     mark_batch(files.under("batch-1"), time.time())
     assert remove_stale_batches(files, time.time()) == 0
     assert remove_stale_batches(files, time.time() + STALE_BATCH_S + 60) == 1
+
+
+# --- a crash in the middle ----------------------------------------------------------------------------------------------
+
+
+class Torn(LateFiles):
+    """Files of a process that dies while it removes some: of a request, any may be gone."""
+
+    def __init__(self, files: LocalFiles, seed: int, steps: int):
+        super().__init__(files, Listings(lambda: True))
+        self._rng = random.Random(seed)
+        self._left = self._rng.randrange(steps)
+
+    def delete_many(self, paths):
+        if self._left == 0 and paths:
+            for path in self._rng.sample(paths, self._rng.randrange(len(paths) + 1)):
+                self._files.delete(path)
+            raise KeyboardInterrupt
+        self._left -= bool(paths)
+        return self._files.delete_many(paths)
+
+
+def torn_clean_ups(files: LocalFiles, current: Manifest, scratch: Path, steps: int) -> Iterator[LocalFiles]:
+    """The same state after clean-ups that died in one of the first `steps` removals."""
+    for seed in range(16):
+        shutil.copytree(files.root, scratch / str(seed))
+        left = LocalFiles(scratch / str(seed))
+        with contextlib.suppress(KeyboardInterrupt):
+            Cleaner(Torn(left, seed, steps)).clean(current, retain=2, now_s=4e9)
+        yield left
+
+
+def test_a_clean_up_that_dies_anywhere_leaves_no_manifest_without_its_files(tmp_path):
+    limits = replace(life.TINY, inline_descriptor_bytes=0, least_base_runs=2, inline_values=0)
+    schema = pa.schema({"k": pa.int64(), "x": pa.int64()})
+    settings = {"limits": limits, "retain_batches": 100}
+    join = life.start(schema, tmp_path / "state", select=["l.x"], settings=settings, strategy="hypercube")
+    for number in range(6):
+        some = pa.table({"k": [1, 1, number], "x": [0, 1, 2]}, schema=schema)
+        join.batch(l=some, r=some)
+    files = life.files_of(tmp_path / "state")
+    dead = 0
+    for left in torn_clean_ups(files, life.newest(files), tmp_path / "torn", steps=6):
+        manifests = [read_manifest(left, name) for name in list_manifests(left)]
+        dead += len(manifests) < 6
+        for manifest in manifests:
+            assert all(left.exists(path) for path in manifest.named_paths)
+    assert dead > 8
+
+
+def test_a_clean_up_that_dies_does_not_revive_a_start_that_was_rolled_back(files, tmp_path):
+    """Start a did batches 0 to 5. The checkpoint was rolled back to 2, and start b did all since."""
+    for number in range(6):
+        commit(files, number, "run-a")
+    for number in range(2, 12):
+        current = commit(files, number, "run-b")
+    refused = 0
+    for left in torn_clean_ups(files, current, tmp_path / "torn", steps=2):
+        for number in range(3, 12):
+            batch = BatchId("q", "run-c", number)
+            try:
+                parent = find_parent(left, batch, Start(2, "run-c", number))
+            except StateError:
+                refused += 1
+            else:
+                assert parent is not None and parent.batch == BatchId("q", "run-b", number - 1)
+    assert refused > 8

@@ -17,7 +17,8 @@ from watersmeet.local.join import LocalJoin
 from watersmeet.log import names
 from watersmeet.log.clean import Cleaner
 from watersmeet.log.files import LocalFiles, open_files
-from watersmeet.log.manifests import list_manifests, list_receipts, publish_receipt, read_receipt
+from watersmeet.log.manifests import list_manifests
+from watersmeet.log.receipts import list_receipts, publish_receipt, read_receipt
 from watersmeet.log.runs import write_run
 from watersmeet.model.facts import Receipt
 from watersmeet.tables.catalogue import TABLES, drop_tables

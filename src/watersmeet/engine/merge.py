@@ -13,7 +13,7 @@ from watersmeet import failpoints
 from watersmeet.engine.window import from_floor, numbered, stored_times, time_marks
 from watersmeet.kernel.bounds import bounded, bundled, cut
 from watersmeet.kernel.rows import Sections, Sorted, put_together
-from watersmeet.log.manifests import publish_receipt
+from watersmeet.log.receipts import publish_receipt
 from watersmeet.log.runs import RunReader, attempt_id, write_run
 from watersmeet.log.seen import Seen
 from watersmeet.log.statistics import complete_runs
@@ -40,16 +40,21 @@ def merge_assigned(
 ) -> int:
     """Merge this task's parts and return the number of rows written."""
     merges = {merge.id: merge for merge in manifest.merges}
+    mine = [job for job in manifest.plan.assignments if job.task == task]
+    reader.expect(lambda: [run for job in mine for run in _sources(manifest, merges[job.merge], job)])
     written = 0
-    for job in manifest.plan.assignments:
-        if job.task == task:
-            receipt = _merge_part(
-                files, reader, seen, manifest, scheme, merges[job.merge], job, tasks, limits
-            )
-            failpoints.reach("merge-written")
-            publish_receipt(files, receipt, attempt_id())
-            written += sum(run.rows for run in receipt.output)
+    for job in mine:
+        receipt = _merge_part(files, reader, seen, manifest, scheme, merges[job.merge], job, tasks, limits)
+        failpoints.reach("merge-written")
+        publish_receipt(files, receipt, attempt_id())
+        written += sum(run.rows for run in receipt.output)
     return written
+
+
+def _sources(manifest: Manifest, merge: Merge, job: Assignment) -> list[Run]:
+    """The runs that a part of a merge reads."""
+    part, merged = merge.parts[job.part].range, set(merge.runs)
+    return [run for run in manifest.history if run.path in merged and part.overlaps(run)]
 
 
 def _merge_part(
@@ -65,8 +70,7 @@ def _merge_part(
 ) -> Receipt:
     columns = manifest.signature.columns(merge.input)
     part = merge.parts[job.part].range
-    merged = set(merge.runs)
-    sources = [run for run in manifest.history if run.path in merged and part.overlaps(run)]
+    sources = _sources(manifest, merge, job)
     found = [reader.read(run, part, columns) for run in sources]
     read_rows = _rows(found)
     windowed = manifest.signature.window is not None

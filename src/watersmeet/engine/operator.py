@@ -33,14 +33,15 @@ from watersmeet.log.descriptors import (
     start_of,
 )
 from watersmeet.log.files import open_files
-from watersmeet.log.manifests import agree, read_receipts
+from watersmeet.log.manifests import agree
 from watersmeet.log.parents import check_not_overtaken, find_parent
+from watersmeet.log.receipts import read_receipts
 from watersmeet.log.runs import RunReader
 from watersmeet.log.seen import Seen
 from watersmeet.log.starts import check_current, claim_start, search_start
 from watersmeet.log.storage import Files
 from watersmeet.log.tallies import leave_tally, read_tallies, writers
-from watersmeet.model.facts import BatchId, Descriptor, Manifest, Receipt, Start
+from watersmeet.model.facts import BatchId, Descriptor, Manifest, Receipt, Run, Start
 from watersmeet.model.tally import Tally, TaskTally
 from watersmeet.model.window import over_time
 from watersmeet.plan.batch import check_arrived, plan_batch
@@ -220,6 +221,7 @@ class Operator:
                 check_current(kept.files, start)
                 check_not_overtaken(kept.files, batch, start, self.spec.built_ms)
             descriptors = self._descriptors(kept, start, told)
+            kept.reader.expect(lambda: _runs(parent, descriptors))
             return plan_batch(
                 batch,
                 parent,
@@ -319,6 +321,12 @@ class Operator:
                 found = claim_start(kept.files, batch.run, batch.number, highest)
             kept.starts[batch.run] = found
         return kept.starts[batch.run]
+
+
+def _runs(parent: Manifest | None, descriptors: Sequence[Descriptor]) -> list[Run]:
+    """The runs whose keys a planner may look at."""
+    fresh = [run for descriptor in descriptors for run in descriptor.runs]
+    return [*(parent.live if parent else ()), *fresh]
 
 
 def _pending_receipts(files: Files, parent: Manifest | None) -> list[Receipt]:

@@ -9,7 +9,7 @@ What a task does is counted on the way (model/tally.py).
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 import pyarrow as pa
@@ -35,7 +35,9 @@ def join_share(
     source = RunSource(reader_for(reader, manifest), manifest, reachable_history(manifest), tally)
     within = tested_width(manifest)
     names, tasks = manifest.signature.names, spec.settings.tasks
-    for share in spec.scheme.shares(manifest.plan.scheme, names, task, tasks):
+    shares = list(spec.scheme.shares(manifest.plan.scheme, names, task, tasks))
+    reader.expect(lambda: source.runs(shares))
+    for share in shares:
         started_s = time.perf_counter()
         sides = source.sides(share)
         tally.reading_s += time.perf_counter() - started_s
@@ -74,6 +76,17 @@ class RunSource:
     history: Sequence[Run]
     tally: Tally
 
+    def runs(self, shares: Iterable[Share]) -> Iterator[Run]:
+        """The runs that some shares read from."""
+        for share in shares:
+            for one in share:
+                for runs, wanted in (
+                    (self.manifest.fresh, one.fresh),
+                    (self._history(one.input), one.history),
+                ):
+                    if wanted is not None:
+                        yield from self._wanted(runs, one.input, wanted)
+
     def sides(self, share: Share) -> tuple[Side, ...]:
         return tuple(
             Side(
@@ -96,9 +109,7 @@ class RunSource:
         # By arrival all pairs are compared, so neighbouring sections need not be merged.
         sort = self.manifest.signature.order(name) != Order.ARRIVAL
         sections = None if wanted.sections is None else [range(s.low, s.high) for s in wanted.sections]
-        for run in runs:
-            if run.input != name or not wanted.range.overlaps(run):
-                continue
+        for run in self._wanted(runs, name, wanted):
             for rows in self.reader.slices(run, wanted.range, columns, sections, sort=sort):
                 opened = run.bytes * len(rows) // max(1, run.rows)
                 self.tally.touched[run.path] = max(opened, self.tally.touched.get(run.path, 0))
@@ -110,3 +121,6 @@ class RunSource:
                     yield from rows.without(wanted.without)
                 else:
                     yield rows
+
+    def _wanted(self, runs: Sequence[Run], name: str, wanted: Slice) -> Iterator[Run]:
+        return (run for run in runs if run.input == name and wanted.range.overlaps(run))

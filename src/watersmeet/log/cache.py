@@ -27,10 +27,11 @@ import os
 import shutil
 import stat
 import tempfile
+import threading
 import time
 import uuid
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import pyarrow as pa
@@ -177,6 +178,8 @@ class _Room:
     # Bytes that may be added before the next listing; negative before the first.
     left: int = -1
     is_checked: bool = False
+    # Several threads of a task fetch at a time.
+    turn: threading.RLock = field(default_factory=threading.RLock)
 
     def check(self) -> None:
         """Make the directory, or check that it is private: once, since nobody else can change that afterwards."""
@@ -193,25 +196,28 @@ class _Room:
 
     def make(self, need: int) -> None:
         """Make room for `need` bytes: list the copies if it is time to, and drop the excess."""
-        if need > self.left:
-            copies = self._copies()
-            used = sum(size for _, size, _ in copies)
-            limit = self._limit(used)
-            if used + need > limit:
-                used -= _drop(copies, used + need - int(limit * _KEPT_SHARE))
-            self.left = max(need, (limit - used) // _SHARERS)
-        self.left -= need
+        with self.turn:
+            if need > self.left:
+                copies = self._copies()
+                used = sum(size for _, size, _ in copies)
+                limit = self._limit(used)
+                if used + need > limit:
+                    used -= _drop(copies, used + need - int(limit * _KEPT_SHARE))
+                self.left = max(need, (limit - used) // _SHARERS)
+            self.left -= need
 
     def drop(self, need: int) -> None:
         """Drop copies on a full disk: what is needed, and at least a quarter of them."""
-        copies = self._copies()
-        used = sum(size for _, size, _ in copies)
-        _drop(copies, max(need, int(used * (1 - _KEPT_SHARE))))
-        self.left = -1
+        with self.turn:
+            copies = self._copies()
+            used = sum(size for _, size, _ in copies)
+            _drop(copies, max(need, int(used * (1 - _KEPT_SHARE))))
+            self.left = -1
 
     def drop_all(self) -> None:
-        _drop(self._copies(), None)
-        self.left = -1
+        with self.turn:
+            _drop(self._copies(), None)
+            self.left = -1
 
     def _limit(self, used: int) -> int:
         if self.limit is not None:

@@ -2,8 +2,16 @@
 
 A file is removed only if no retained manifest and no receipt names it *and* it is older than the grace period *and*
 its batch is older than the current one. Age alone would remove the runs of a slow task. Reachability alone would remove
-runs that a task has written but not described yet. Manifests go first, then runs: a crash in between leaves orphans for
-the next time, never a manifest with a missing run. A file whose name is not one of ours (`log/names.py`) stays.
+runs that a task has written but not described yet. A file whose name is not one of ours (`log/names.py`) stays.
+
+*Order.* Manifests go first, then all else: a crash in between leaves orphans for the next time, never a manifest with a
+missing run. The manifests of an old start go before those of later ones: otherwise a rollback, after a crash, to a batch
+that is no longer kept could find a manifest of a start that was rolled back itself, and build on it without an error.
+The manifests of one start go in any order, and so does all else: a rollback finds the one that it needs or none. Within
+these steps an object store removes a thousand files in a request, of which a crash may leave any.
+
+*Listings.* All folders are listed first, and at once. A file that appears later is not removed, whatever it is. A run
+whose receipt appears later is younger than the grace period.
 
 Bases and statistics are removed in the same way. A published descriptor serves the batch that it belongs to: once that
 batch has a manifest, no task plans it again in this start, and another start publishes its own. The names of all three
@@ -24,7 +32,7 @@ LOOKS of all folders is an old one.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import xxhash
@@ -32,7 +40,7 @@ import xxhash
 from watersmeet import failpoints
 from watersmeet.errors import CorruptFile
 from watersmeet.log.bases import name_of, paths_in_base
-from watersmeet.log.manifests import list_manifests, list_receipts, named_by, read_receipt
+from watersmeet.log.manifests import manifests_among, named_by_each
 from watersmeet.log.names import (
     BASES,
     DESCRIPTORS,
@@ -49,6 +57,7 @@ from watersmeet.log.names import (
     start_number,
 )
 from watersmeet.log.parents import choose_parent
+from watersmeet.log.receipts import read_receipt, receipts_among
 from watersmeet.log.runs import RUNS
 from watersmeet.log.seen import Named, Seen
 from watersmeet.log.starts import STARTS, forget_starts_before, starts_before
@@ -96,36 +105,47 @@ class Cleaner:
         self._receipts: dict[str, tuple[str, ...]] = {}
 
     def clean(self, current: Manifest, *, retain: int, now_s: float, grace_s: float = GRACE_S) -> Cleaned:
-        oldest = current.batch.number - retain
-        names = self._manifests(current, oldest)
+        oldest, before_s = current.batch.number - retain, now_s - grace_s
+        run_folders = [f"{RUNS}/{spec.name}" for spec in current.signature.inputs]
+        folders = [*_DRAFTS, TALLIES, *run_folders]
+        listed = dict(zip(folders, self._files.each(self._files.entries, folders), strict=True))
+        names = self._manifests(current, oldest, manifests_among(listed[MANIFESTS]))
         # Batches may have skipped the join: the state that the oldest one would build on can be much older.
         parent = choose_parent(names, oldest + 1)
-        outdated = {name for name in names if name.batch < oldest and name != parent}
-        for name in sorted(outdated):
-            self._files.delete(name.path)
-            failpoints.reach("clean-manifest-removed")
-            self._named.pop(name, None)
+        outdated = [name for name in names if name.batch < oldest and name != parent]
+        for _, group in itertools.groupby(outdated, key=lambda name: name.run_seq):
+            for _ in self._files.delete_many([name.path for name in group]):
+                failpoints.reach("clean-manifest-removed")
         failpoints.reach("clean-half-done")
-        kept = [name for name in names if name not in outdated]
-        reachable = self._reachable(kept)
-        removed = []
+        kept = sorted({*names}.difference(outdated))
+        reachable = self._reachable(kept, receipts_among(listed[RECEIPTS]))
+        runs: list[FileInfo] = []
         if reachable is not None:
-            removed = self._remove_runs(current, reachable, now_s - grace_s)
-            for _ in self._remove_batch_files(BASES, current, reachable, now_s - grace_s):
+            named = reachable | current.named_paths
+            for folder in run_folders:
+                unnamed = _unnamed_runs(folder, listed[folder], current, named, before_s)
+                for _ in self._files.delete_many([f"{folder}/{info.name}" for info in unnamed]):
+                    failpoints.reach("clean-run-removed")
+                runs += unnamed
+            bases = _batch_files(BASES, listed, current, reachable, before_s)
+            for _ in self._files.delete_many(bases):
                 failpoints.reach("clean-base-removed")
-            for _ in self._remove_batch_files(STATISTICS, current, reachable, now_s - grace_s):
+            statistics = _batch_files(STATISTICS, listed, current, reachable, before_s)
+            for _ in self._files.delete_many(statistics):
                 failpoints.reach("clean-statistic-removed")
-        for _ in self._remove_batch_files(DESCRIPTORS, current, frozenset(), now_s - grace_s):
+        for _ in self._files.delete_many(_batch_files(DESCRIPTORS, listed, current, frozenset(), before_s)):
             failpoints.reach("clean-descriptor-removed")
-        self._remove_receipts(current, now_s - grace_s)
-        remove_tallies(self._files, current.run_seq, current.batch.number)
-        self._remove_drafts(now_s - grace_s)
-        forget_starts_before(self._files, min((name.run_seq for name in kept), default=0), now_s)
-        return Cleaned(len(outdated), len(removed), sum(info.bytes for info in removed))
+        for _ in self._files.delete_many(_used_receipts(listed[RECEIPTS], current, before_s)):
+            failpoints.reach("clean-receipt-removed")
+        remove_tallies(self._files, current.run_seq, current.batch.number, listed[TALLIES])
+        for _ in self._files.delete_many(_abandoned_drafts(listed, before_s)):
+            failpoints.reach("clean-draft-removed")
+        oldest_start = min((name.run_seq for name in kept), default=0)
+        forget_starts_before(self._files, oldest_start, now_s, listed[STARTS])
+        return Cleaned(len(outdated), len(runs), sum(info.bytes for info in runs))
 
-    def _manifests(self, current: Manifest, oldest: int) -> list[ManifestName]:
+    def _manifests(self, current: Manifest, oldest: int, listed: list[ManifestName]) -> list[ManifestName]:
         """All manifests, those that the current one builds on by name: a late listing must not hide what they need."""
-        listed = list_manifests(self._files)
         found = {*listed, name_of(current)}
         number = current.batch.number - 1
         mine = Start(current.run_seq, current.batch.run, None)
@@ -140,21 +160,22 @@ class Cleaner:
                 number -= 1
         return sorted(found)
 
-    def _reachable(self, names: list[ManifestName]) -> frozenset[str] | None:
+    def _reachable(self, names: list[ManifestName], receipts: list[str]) -> frozenset[str] | None:
         """The files that a retained manifest or a receipt names; None if a manifest or a base is damaged.
 
         A damaged manifest of an older batch need not stop the query, but then no file is known to be garbage.
         """
         try:
-            self._named = {
-                name: self._named.get(name) or named_by(self._files, name, self._seen) for name in names
-            }
+            unknown = [name for name in names if name not in self._named]
+            known = self._named | named_by_each(self._files, unknown, self._seen)
+            self._named = {name: known[name] for name in names}
             based = self._kept_of_bases()
         except CorruptFile:
             return None
-        listed = list_receipts(self._files)
-        # If a part has two receipts, either may be the one found after a crash.
-        self._receipts = {name: self._outputs(name) for name in listed}
+        # If a part has two receipts, either may be the one found after a crash. A damaged one is read again.
+        unread = [name for name in receipts if not self._receipts.get(name)]
+        read = dict(zip(unread, self._files.each(self._outputs, unread), strict=True))
+        self._receipts = {name: read[name] if name in read else self._receipts[name] for name in receipts}
         return frozenset(based).union(
             *(named.paths for named in self._named.values()), *self._receipts.values()
         )
@@ -165,7 +186,10 @@ class Cleaner:
         for named in self._named.values():
             if named.base is not None:
                 removed[named.base] = removed.get(named.base, named.removed) & named.removed
-        self._bases = {path: self._bases.get(path) or paths_in_base(self._files, path) for path in removed}
+        unread = [path for path in removed if path not in self._bases]
+        read = self._files.each(lambda path: paths_in_base(self._files, path), unread)
+        known = self._bases | dict(zip(unread, read, strict=True))
+        self._bases = {path: known[path] for path in removed}
         kept = set(removed)
         for path, gone in removed.items():
             for place, paths in enumerate(self._bases[path]):
@@ -174,54 +198,62 @@ class Cleaner:
         return kept
 
     def _outputs(self, name: str) -> tuple[str, ...]:
-        """The runs of a receipt. A damaged one is read again: it names nothing, as its part is merged again."""
-        if known := self._receipts.get(name):
-            return known
+        """The runs of a receipt. A damaged one names nothing, as its part is merged again."""
         receipt = read_receipt(self._files, name)
         return tuple(run.path for run in receipt.output) if receipt else ()
 
-    def _remove_runs(self, current: Manifest, reachable: frozenset[str], before_s: float) -> list[FileInfo]:
-        removed = []
-        reachable |= current.named_paths
-        for spec in current.signature.inputs:
-            for info in self._files.entries(f"{RUNS}/{spec.name}"):
-                path = f"{RUNS}/{spec.name}/{info.name}"
-                batch = run_batch(info.name)
-                old = info.modified_s < before_s and batch is not None and batch < current.batch.number
-                if old and path not in reachable:
-                    self._files.delete(path)
-                    failpoints.reach("clean-run-removed")
-                    removed.append(info)
-        return removed
 
-    def _remove_batch_files(
-        self, folder: str, current: Manifest, reachable: frozenset[str], before_s: float
-    ) -> Iterator[str]:
-        """Remove bases, statistics or descriptors of earlier batches, but for those of a later start. Yield each."""
-        for info in self._files.entries(folder):
-            found = batch_file(info.name)
-            if found is None or info.modified_s >= before_s or f"{folder}/{info.name}" in reachable:
-                continue
-            run_seq, batch = found
-            if run_seq <= current.run_seq and batch < current.batch.number:
-                self._files.delete(f"{folder}/{info.name}")
-                yield info.name
+def _unnamed_runs(
+    folder: str, infos: Sequence[FileInfo], current: Manifest, named: frozenset[str], before_s: float
+) -> list[FileInfo]:
+    """Old runs of earlier batches that nothing names."""
+    return [
+        info
+        for info in infos
+        if info.modified_s < before_s
+        and (batch := run_batch(info.name)) is not None
+        and batch < current.batch.number
+        and f"{folder}/{info.name}" not in named
+    ]
 
-    def _remove_receipts(self, current: Manifest, before_s: float) -> None:
-        wanted = {merge.id for merge in current.merges}
-        for info in self._files.entries(RECEIPTS):
-            part = receipt_part(info.name)
-            if part and part[0] not in wanted and info.modified_s < before_s:
-                self._files.delete(f"{RECEIPTS}/{info.name}")
-                failpoints.reach("clean-receipt-removed")
 
-    def _remove_drafts(self, before_s: float) -> None:
-        """Remove half-written manifests, receipts and starts of dead processes."""
-        for folder, kind in _DRAFTS.items():
-            for info in self._files.entries(folder):
-                if is_draft(info.name, kind) and info.modified_s < before_s:
-                    self._files.delete(f"{folder}/{info.name}")
-                    failpoints.reach("clean-draft-removed")
+def _batch_files(
+    folder: str,
+    listed: Mapping[str, Sequence[FileInfo]],
+    current: Manifest,
+    named: frozenset[str],
+    before_s: float,
+) -> list[str]:
+    """Old bases, statistics or descriptors of earlier batches that nothing names, but for those of a later start."""
+    return [
+        f"{folder}/{info.name}"
+        for info in listed[folder]
+        if info.modified_s < before_s
+        and (found := batch_file(info.name)) is not None
+        and found[0] <= current.run_seq
+        and found[1] < current.batch.number
+        and f"{folder}/{info.name}" not in named
+    ]
+
+
+def _used_receipts(infos: Sequence[FileInfo], current: Manifest, before_s: float) -> list[str]:
+    """Old receipts of merges that are done or dropped."""
+    wanted = {merge.id for merge in current.merges}
+    return [
+        f"{RECEIPTS}/{info.name}"
+        for info in infos
+        if info.modified_s < before_s and (part := receipt_part(info.name)) and part[0] not in wanted
+    ]
+
+
+def _abandoned_drafts(listed: Mapping[str, Sequence[FileInfo]], before_s: float) -> list[str]:
+    """Half-written manifests, receipts, starts and others of dead processes."""
+    return [
+        f"{folder}/{info.name}"
+        for folder, kind in _DRAFTS.items()
+        for info in listed[folder]
+        if info.modified_s < before_s and is_draft(info.name, kind)
+    ]
 
 
 def remove_stale_batches(files: Files, now_s: float, asking: str = "") -> int:

@@ -254,6 +254,17 @@ def load(files: Files, path: str, where: str, advice: str) -> bytes:
     return content
 
 
+def load_many(files: Files, paths: Iterable[str], what: str, advice: str) -> dict[str, bytes]:
+    """The verified content of some files that `store` has written."""
+    place = files.place
+
+    def one(path: str) -> bytes:
+        return load(files, path, f"{what} {path} in {place}", advice)
+
+    wanted = list(dict.fromkeys(paths))
+    return dict(zip(wanted, files.each(one, wanted), strict=True))
+
+
 def _arrays(kind: type, facts: Sequence[Any]) -> dict[str, pa.Array]:
     found: dict[str, pa.Array] = {}
     for field, values in _taken(kind, facts):

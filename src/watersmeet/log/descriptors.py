@@ -31,10 +31,9 @@ import xxhash
 from watersmeet import failpoints
 from watersmeet.errors import CorruptFile
 from watersmeet.log.codec import decode_checked, encode_checked, from_plain, to_plain
-from watersmeet.log.columns import STATS_COLUMNS, count_values, from_files, store, to_file
+from watersmeet.log.columns import STATS_COLUMNS, count_values, from_files, load_many, store, to_file
 from watersmeet.log.names import DESCRIPTORS, batch_stem
 from watersmeet.log.seen import Seen
-from watersmeet.log.statistics import read_many
 from watersmeet.log.storage import Files
 from watersmeet.model.facts import BatchId, Descriptor, Run, Start
 
@@ -133,7 +132,7 @@ def read_descriptors(files: Files, told: Sequence[Told], seen: Seen | None = Non
             seen.arrived = {run.path: row for row, run in enumerate(runs)}, stats
 
     paths = [one.path for one in told if isinstance(one, Notice)]
-    contents = read_many(paths, files, "descriptor", _ADVICE)
+    contents = load_many(files, paths, "descriptor", _ADVICE)
     place = files.place
     where = {f"descriptor {path} in {place}": content for path, content in contents.items()}
     decoded = from_files(Run, where, keep=keep)

@@ -32,8 +32,6 @@ from watersmeet.log.bases import (
 )
 from watersmeet.log.codec import (
     close_checked,
-    decode_checked,
-    encode_checked,
     from_plain,
     known_only,
     open_checked,
@@ -41,11 +39,11 @@ from watersmeet.log.codec import (
 )
 from watersmeet.log.columns import from_columns, to_columns
 from watersmeet.log.formats import upgrade
-from watersmeet.log.names import MANIFESTS, RECEIPTS, RUNS, ManifestName, manifest_parts, receipt_part
+from watersmeet.log.names import MANIFESTS, RUNS, ManifestName, manifest_parts
 from watersmeet.log.seen import BaseRef, Decoded, Named, Seen
 from watersmeet.log.statistics import Places, complete, forget_statistics
-from watersmeet.log.storage import Files
-from watersmeet.model.facts import BatchId, Elsewhere, Manifest, Merge, MergePart, Receipt, Run, Start
+from watersmeet.log.storage import FileInfo, Files
+from watersmeet.model.facts import BatchId, Elsewhere, Manifest, Merge, MergePart, Run, Start
 from watersmeet.model.limits import DEFAULT_LIMITS, Limits
 
 # The first format with bases.
@@ -54,7 +52,12 @@ _WITH_BASES = 6
 
 def list_manifests(files: Files) -> list[ManifestName]:
     """All published manifests, ascending by run sequence, then batch."""
-    found = (manifest_parts(info.name) for info in files.entries(MANIFESTS))
+    return manifests_among(files.entries(MANIFESTS))
+
+
+def manifests_among(infos: Iterable[FileInfo]) -> list[ManifestName]:
+    """The published manifests of a listing, ascending."""
+    found = (manifest_parts(info.name) for info in infos)
     return sorted(ManifestName(*parts) for parts in found if parts)
 
 
@@ -362,24 +365,29 @@ def _path(input_name: str, batch: int, label: str, checksum: str) -> str:
 # --- What a manifest keeps alive ------------------------------------------------------------------------------------
 
 
-def named_by(files: Files, name: ManifestName, seen: Seen) -> Named:
-    """The files that a manifest keeps alive, without reading its base."""
-    found = seen.named.get(name)
-    if found is None:
-        try:
-            content = files.read(name.path)
-        except FileNotFoundError:
-            raise CorruptFile(f"{_where(files, name)} is missing") from None
-        version, plain = open_checked(content, _where(files, name))
-        if version < _WITH_BASES:
-            old = from_plain(Manifest, upgrade(Manifest, plain, version))
-            found = _named(None, (), (*old.live, *_outputs(old.merges)))
-        else:
-            with known_only(version, _where(files, name)):
-                base, removed, *tables, _ = _parts(plain)
-            found = _named(base, removed, itertools.chain.from_iterable(tables))
-        seen.named.put(name, found)
-    return found
+def named_by_each(files: Files, names: Sequence[ManifestName], seen: Seen) -> dict[ManifestName, Named]:
+    """The files that each of some manifests keeps alive, without reading bases."""
+    unseen = [name for name in names if seen.named.get(name) is None]
+    # Each is reduced to names as soon as it is read: a hundred manifests in memory may be a hundred megabytes.
+    read = dict(zip(unseen, files.each(lambda name: _named_by(files, name), unseen), strict=True))
+    found = {name: read.get(name) or seen.named.get(name) for name in names}
+    for name, named in read.items():
+        seen.named.put(name, named)
+    return {name: named for name, named in found.items() if named is not None}
+
+
+def _named_by(files: Files, name: ManifestName) -> Named:
+    try:
+        content = files.read(name.path)
+    except FileNotFoundError:
+        raise CorruptFile(f"{_where(files, name)} is missing") from None
+    version, plain = open_checked(content, _where(files, name))
+    if version < _WITH_BASES:
+        old = from_plain(Manifest, upgrade(Manifest, plain, version))
+        return _named(None, (), (*old.live, *_outputs(old.merges)))
+    with known_only(version, _where(files, name)):
+        base, removed, *tables, _ = _parts(plain)
+    return _named(base, removed, itertools.chain.from_iterable(tables))
 
 
 def _named(base: BaseRef | None, removed: Iterable[int], runs: Iterable[Run]) -> Named:
@@ -388,35 +396,3 @@ def _named(base: BaseRef | None, removed: Iterable[int], runs: Iterable[Run]) ->
         None if base is None else base.path,
         frozenset(removed),
     )
-
-
-# --- Receipts -------------------------------------------------------------------------------------------------------
-
-
-def publish_receipt(files: Files, receipt: Receipt, attempt: str) -> None:
-    files.publish(f"{RECEIPTS}/{receipt.merge}.{receipt.part:05d}.{attempt}.json", encode_checked(receipt))
-    failpoints.reach("receipt-written")
-
-
-def read_receipts(files: Files, wanted: Callable[[str, int], bool]) -> list[Receipt]:
-    """The receipts of wanted parts: one for each part, the first by name."""
-    found: dict[tuple[str, int], Receipt] = {}
-    for name in list_receipts(files):
-        key = receipt_part(name)
-        if key and key not in found and wanted(*key) and (receipt := read_receipt(files, name)):
-            found[key] = receipt
-    return list(found.values())
-
-
-def read_receipt(files: Files, name: str) -> Receipt | None:
-    """Read a receipt; None if it is damaged or was just removed. Its part is then merged again, which does no harm."""
-    path = f"{RECEIPTS}/{name}"
-    try:
-        return decode_checked(Receipt, files.read(path), f"receipt {path} in {files.place}")
-    except (CorruptFile, FileNotFoundError):
-        return None
-
-
-def list_receipts(files: Files) -> list[str]:
-    """The names of all receipts, without drafts of dead processes and without foreign files."""
-    return [info.name for info in files.entries(RECEIPTS) if receipt_part(info.name)]

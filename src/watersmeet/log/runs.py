@@ -19,7 +19,7 @@ same description.
 from __future__ import annotations
 
 import uuid
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -121,7 +121,18 @@ class RunReader:
     def __init__(self, files: Files, limits: Limits = DEFAULT_LIMITS):
         self._files = files
         self._open: dict[str, _Mapped] = {}
+        # Runs that will be read soon, and fetched runs that were not read yet.
+        self._expected: Callable[[], Iterable[Run]] | None = None
+        self._fetched: dict[str, pa.Buffer] = {}
         self._merged = _KeptKeys(limits.merged_bytes)
+
+    def expect(self, runs: Callable[[], Iterable[Run]]) -> None:
+        """Say which runs are read from now on. The first of them that is not on this machine makes all be fetched.
+
+        One by one they would take a request each, and a batch of many partitions has hundreds. A run that was expected
+        and is not read costs its bytes; one that was not expected is fetched alone.
+        """
+        self._expected = runs
 
     def read(
         self, run: Run, range_: KeyRange, columns: tuple[str, ...], sections: Sequence[range] | None = None
@@ -178,6 +189,8 @@ class RunReader:
         alive = frozenset(paths)
         for path in [p for p in self._open if p not in alive or not self._files.has_copy(p)]:
             del self._open[path]
+        self._expected = None
+        self._fetched.clear()
         self._merged.forget_all_but(alive)
 
     def _verified(self, run: Run, sections: Sequence[range] | None) -> _Mapped:
@@ -219,12 +232,39 @@ class RunReader:
         return _Mapped(run, content)
 
     def _map(self, path: str) -> pa.Buffer:
+        if self._expected is not None and not self._files.has_copy(path):
+            self._fetch_expected(path)
+        content = self._fetched.pop(path, None)
+        if content is not None:
+            return content
         try:
             return self._files.map(path)
         except CacheFull:
             # Dropped copies take up space as long as they are mapped here. Those in use stay.
             self._open.clear()
+            self._fetched.clear()
         return self._files.map(path)
+
+    def _fetch_expected(self, path: str) -> None:
+        """Fetch all expected runs that are not on this machine, if `path` is among them, and keep them mapped: a small
+        cache may have dropped the first copy by the time that the last one is made."""
+        assert self._expected is not None
+        paths = list(dict.fromkeys(run.path for run in self._expected()))
+        if path not in paths:
+            return
+        self._expected = None
+        missing = [one for one in paths if one not in self._open and not self._files.has_copy(one)]
+        contents = self._files.each(self._map_if_possible, missing)
+        self._fetched.update(
+            {one: content for one, content in zip(missing, contents, strict=True) if content is not None}
+        )
+
+    def _map_if_possible(self, path: str) -> pa.Buffer | None:
+        """A run's bytes; None if it is missing or has no room. If it is read after all, that is reported then."""
+        try:
+            return self._files.map(path)
+        except (FileNotFoundError, CacheFull):
+            return None
 
 
 class _Mapped:

@@ -24,7 +24,7 @@ from watersmeet.errors import CorruptFile, StateInUse
 from watersmeet.log.codec import decode_checked, encode_checked
 from watersmeet.log.manifests import list_manifests
 from watersmeet.log.names import ManifestName, start_number
-from watersmeet.log.storage import Files
+from watersmeet.log.storage import FileInfo, Files
 from watersmeet.model.facts import Start
 
 STARTS = "starts"
@@ -126,15 +126,19 @@ def check_current(files: Files, start: Start) -> None:
         )
 
 
-def forget_starts_before(files: Files, number: int, now_s: float) -> None:
+def forget_starts_before(
+    files: Files, number: int, now_s: float, listed: Sequence[FileInfo] | None = None
+) -> None:
     """Remove old claims of starts that no retained manifest belongs to."""
-    for info in files.entries(STARTS):
+    gone = []
+    for info in files.entries(STARTS) if listed is None else listed:
         claimed = start_number(info.name)
         if claimed is not None and claimed < number:
             aged = info.modified_s < now_s - KEPT_CLAIM_S
             if aged or claimed < number - KEPT_CLAIMS:
-                files.delete(f"{STARTS}/{info.name}")
-                failpoints.reach("clean-start-removed")
+                gone.append(f"{STARTS}/{info.name}")
+    for _ in files.delete_many(gone):
+        failpoints.reach("clean-start-removed")
 
 
 def starts_before(files: Files, number: int, names: Sequence[ManifestName]) -> Iterator[Start]:

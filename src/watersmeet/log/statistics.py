@@ -15,16 +15,14 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
-import time
 from collections import Counter
-from collections.abc import Iterable, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Sequence
 from dataclasses import replace
 
 import pyarrow as pa
 
 from watersmeet import failpoints
-from watersmeet.log.columns import count_values, file_of, from_file, load, store, to_file
+from watersmeet.log.columns import count_values, file_of, from_file, load_many, store, to_file
 from watersmeet.log.names import STATISTICS, batch_stem
 from watersmeet.log.seen import Seen
 from watersmeet.log.storage import Files
@@ -32,37 +30,12 @@ from watersmeet.model.facts import Elsewhere, Manifest, Merge, Run, RunStats
 
 _ADVICE = "Restore the file from a copy, roll the checkpoint back to an earlier batch, or start with a new checkpoint"
 
-# Requests under way at a time: an object store takes some 20 ms for each. The first ones show whether that is needed: a
-# local file takes less time than a thread.
-_READERS = 32
-_FEW = 4
-_QUICK_S = 0.002
-
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Described:
     """What a file of statistics holds of a run."""
 
     stats: RunStats | None
-
-
-def read_many(read: Iterable[str], files: Files, what: str, advice: str) -> dict[str, bytes]:
-    """The verified content of some files that `store` has written."""
-
-    place = files.place
-
-    def one(path: str) -> bytes:
-        return load(files, path, f"{what} {path} in {place}", advice)
-
-    paths = list(dict.fromkeys(read))
-    began_s = time.perf_counter()
-    found = {path: one(path) for path in paths[:_FEW]}
-    if len(paths) <= _FEW:
-        return found
-    if time.perf_counter() - began_s < _FEW * _QUICK_S:
-        return found | {path: one(path) for path in paths[_FEW:]}
-    with ThreadPoolExecutor(_READERS) as pool:
-        return found | dict(zip(paths[_FEW:], pool.map(one, paths[_FEW:]), strict=True))
 
 
 def complete(files: Files, seen: Seen, manifest: Manifest) -> Manifest:
@@ -82,7 +55,7 @@ def complete_runs(files: Files, seen: Seen, runs: Sequence[Run]) -> list[Run]:
     """The runs with their statistics."""
     wanted = {run.path: run.stats for run in runs if isinstance(run.stats, Elsewhere)}
     missing = [place.file for place in wanted.values() if place.file not in seen.statistics]
-    for path, content in read_many(missing, files, "file of statistics", _ADVICE).items():
+    for path, content in load_many(files, missing, "file of statistics", _ADVICE).items():
         described, _ = from_file(Described, content, f"file of statistics {path} in {files.place}")
         seen.statistics[path] = [one.stats for one in described]
     seen.places.update(wanted)

@@ -11,9 +11,9 @@ from a local copy of a remote file.
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Protocol, TypeVar
 
 import pyarrow as pa
 
@@ -22,6 +22,9 @@ from watersmeet.errors import ConfigError
 from watersmeet.log.codec import checksum
 from watersmeet.log.sections import frame_of
 from watersmeet.model.facts import Frame
+
+T = TypeVar("T")
+R = TypeVar("R")
 
 # The mode of a new state directory: it holds rows, so it is private by default.
 STATE_MODE = 0o700
@@ -138,6 +141,19 @@ class Files(Protocol):
 
     def delete(self, path: str) -> None:
         """Remove a file, if it exists."""
+        ...
+
+    def delete_many(self, paths: Sequence[str]) -> Iterator[Sequence[str]]:
+        """Remove files, in any order, and yield those that are gone after each request. Nothing is removed unless the
+        iterator is used up."""
+        ...
+
+    def each(self, action: Callable[[T], R], items: Sequence[T]) -> list[R]:
+        """The results of an action for each item, in order: several at a time where each has to wait for the storage.
+
+        The action must be right in any order and in several threads. If one fails, the first error is raised after
+        those that have begun are done.
+        """
         ...
 
     def delete_folder(self, name: str) -> None:

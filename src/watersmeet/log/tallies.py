@@ -15,12 +15,12 @@ a rule.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from watersmeet.errors import CorruptFile, StateError
 from watersmeet.log.codec import decode_checked, encode_checked
 from watersmeet.log.names import TALLIES, batch_stem, tally_parts
-from watersmeet.log.storage import Files
+from watersmeet.log.storage import FileInfo, Files
 from watersmeet.model.tally import TaskTally
 
 # Tasks that write a tally in a batch: enough that a mean of them is good, few enough that writing and reading them takes
@@ -81,14 +81,15 @@ def _read(files: Files, path: str) -> TaskTally | None:
         return None
 
 
-def remove_tallies(files: Files, run_seq: int, batch: int) -> int:
+def remove_tallies(
+    files: Files, run_seq: int, batch: int, listed: Sequence[FileInfo] | None = None
+) -> int:
     """Remove the tallies of batches that are long over, but for those of a later start."""
-    removed = 0
-    for info in files.entries(TALLIES):
+    gone = []
+    for info in files.entries(TALLIES) if listed is None else listed:
         found = tally_parts(info.name)
         if found is None or found[0] > run_seq:
             continue
         if found[0] < run_seq or found[1] < batch - KEPT_BATCHES:
-            files.delete(f"{TALLIES}/{info.name}")
-            removed += 1
-    return removed
+            gone.append(f"{TALLIES}/{info.name}")
+    return sum(len(removed) for removed in files.delete_many(gone))
