@@ -75,12 +75,13 @@ def save(path: Path, uses: Sequence[BatchUse]) -> None:
 
 
 def load(path: Path) -> list[BatchUse]:
-    def task(found: dict[str, Any]) -> TaskUse:
-        phases = {
-            phase: Usage(**(usage | {"calls": Counter(usage["calls"])}))
-            for phase, usage in found["phases"].items()
+    def usages(found: dict[str, Any]) -> dict[str, Usage]:
+        return {
+            phase: Usage(**(usage | {"calls": Counter(usage["calls"])})) for phase, usage in found.items()
         }
-        return TaskUse(found["executor"], phases, found["rows"])
+
+    def task(found: dict[str, Any]) -> TaskUse:
+        return TaskUse(found["executor"], usages(found["phases"]), found["rows"], usages(found["to_agree"]))
 
     return [
         BatchUse(**(use | {stage: [task(one) for one in use[stage]] for stage in ("ingest", "join")}))

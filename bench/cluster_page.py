@@ -26,6 +26,7 @@ from bench.costs import (
 from bench.counted import CLEAN, PHASES, Usage
 from bench.report import markdown_table
 from bench.simulate import BATCHES, CLEAN_EVERY, COUNTED, RETAINED, SEED, WORKLOADS, BatchUse, Cluster
+from watersmeet.log.remote import AT_ONCE
 
 MB = 1_000_000
 # Rows of a batch, and how many of them one simulated row stands for.
@@ -34,7 +35,6 @@ SMALLEST = min(SIZES)
 # More tasks than executors, on one workload and size.
 CLUSTERS = (Cluster(), Cluster(tasks=128, partitions=128), Cluster(tasks=256, partitions=200))
 SCALED_WORKLOAD, SCALED_ROWS = "even keys", 2_000_000
-AT_ONCE = 16
 
 
 @dataclass(frozen=True, slots=True)
@@ -212,8 +212,7 @@ def what_if_rows(found: Found, model: Model) -> list[list[str]]:
     for trial in [trial for trial in found if trial.cluster == CLUSTERS[0]]:
         uses = model.whole(found, trial)
         own = with_own_rows_only(uses, trial.cluster.tasks)
-        parallel = replace(storage, at_once=AT_ONCE)
-        variants = ((uses, storage), (own, storage), (uses, parallel), (own, parallel))
+        variants = ((uses, replace(storage, at_once=False)), (uses, storage), (own, storage))
         results = [
             mean_times(part, CLEAN_EVERY - RETAINED, one, model.spark, trial.cluster)
             for part, one in variants
@@ -223,7 +222,7 @@ def what_if_rows(found: Found, model: Model) -> list[list[str]]:
                 trial.workload,
                 short(trial.rows),
                 *(seconds(total(one)) for one in results),
-                largest(results[-1]),
+                largest({segment: value for segment, value in results[-1].items() if segment != SPARK}),
             ]
         )
     return rows
@@ -273,18 +272,11 @@ def section(found: Found, model: Model, date: str, picture: str) -> str:
         "runs fetched",
     )  # fmt: skip
     help_ = (
-        f"What would help on the {objects.name}: seconds of a batch as it is; if a task fetched only its own range of "
-        f"every new run; if {AT_ONCE} requests of a task were under way at once; with both, and the largest part then."
+        f"What helps on the {objects.name}: seconds of a batch if a task had one request under way at a time; as it is, "
+        f"with {AT_ONCE}; if it also fetched only its own range of every new run, and the largest part of our own time "
+        "then."
     )
-    help_head = (
-        "join",
-        "rows",
-        "as it is",
-        "own range",
-        f"{AT_ONCE} at once",
-        "both",
-        "then the largest part",
-    )
+    help_head = ("join", "rows", "one at a time", "as it is", "own range", "then the largest part")
     parts = [
         _setting(model, date),
         f"![seconds of a batch by what it waits for]({picture})",

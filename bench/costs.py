@@ -3,20 +3,27 @@
 CPU time of our Python is measured. Times of storage and of Spark are parameters: storage as its documentation and other
 people's measurements have it, Spark as docs/benchmarks.md has it on two cores.
 
-A batch takes Spark's own time, then the slowest executor of the ingest stage, then that of the join stage. Nothing of a
-task overlaps: it reads and computes in turn, as the operator does. So what is reported is the chain of tasks that a
-batch waits for, cut by phase.
+A batch takes Spark's own time, then the slowest executor of the ingest stage, then that of the join stage. A task has
+several requests under way where the operator does, and otherwise does one thing at a time: it does not join while it
+fetches. So what is reported is the chain of tasks that a batch waits for, cut by phase.
+
+Where descriptors are published, task 0 plans and the others look for its manifest now and then (`log/descriptors.py`).
+A task that begins with task 0 agrees at its first look after the manifest is there, or plans itself when its turn comes.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from statistics import median
 
-from bench.counted import CLEAN, INGEST, JOIN, MERGE, NEW, PHASES, Usage
+from bench.counted import AGREE, CLEAN, INGEST, JOIN, MERGE, NEW, PHASES, Usage
 from bench.simulate import BatchUse, Cluster, TaskUse
 from watersmeet.engine.spec import RETAIN_BATCHES
+from watersmeet.log.descriptors import Notice, patience_s
+from watersmeet.log.manifests import waits
+from watersmeet.log.remote import AT_ONCE
 from watersmeet.model.limits import DEFAULT_LIMITS
 
 SPARK, JVM = "Spark", "JVM"
@@ -29,7 +36,7 @@ _BY_ROWS = (INGEST, JOIN, MERGE)
 class Storage:
     """Shared storage: seconds of a request (or a round trip), bytes a second of one stream and of all together.
 
-    `at_once` is how many requests of a task are under way at the same time: one, as the operator is written.
+    Not `at_once` is the time if a task had one request under way at a time.
     """
 
     name: str
@@ -37,14 +44,17 @@ class Storage:
     stream_bytes_s: float
     total_bytes_s: float
     is_file_server: bool = False
-    at_once: int = 1
+    at_once: bool = True
 
     def seconds(self, usage: Usage, executors: int) -> float:
         """Waiting for storage, while all executors do the same."""
-        waits = usage.trips if self.is_file_server else usage.requests
-        moved = usage.run_bytes_read + usage.run_bytes_written + usage.fact_bytes
-        speed = min(self.stream_bytes_s * self.at_once, self.total_bytes_s / executors)
-        return waits * self.request_s / self.at_once + moved / speed
+        shared_s = usage.moved_bytes * executors / self.total_bytes_s
+        if self.is_file_server:
+            return usage.trips * self.request_s + max(usage.moved_bytes / self.stream_bytes_s, shared_s)
+        waits, stream = usage.waits, usage.stream_bytes
+        if not self.at_once:
+            waits, stream = usage.requests, usage.moved_bytes
+        return waits * self.request_s + max(stream / self.stream_bytes_s, shared_s)
 
 
 # A file server over a fast network, and Amazon S3 from a machine in its region (20 ms to the first byte, 100 MB/s a
@@ -83,12 +93,42 @@ def task_times(use: TaskUse, storage: Storage, spark: SparkCosts, cluster: Clust
 def stage_times(uses: Sequence[TaskUse], storage: Storage, spark: SparkCosts, cluster: Cluster) -> Times:
     """The segments of the chain of tasks that ends last: each executor takes its next task when a core is free."""
     slots: dict[int, list[Times]] = {}
-    for use in uses:
+    planned_s = plan_seconds(uses, storage, cluster)
+    for number, use in enumerate(uses):
         mine = slots.setdefault(use.executor, [{} for _ in range(cluster.cores)])
         first = min(mine, key=total)
-        for segment, seconds in task_times(use, storage, spark, cluster).items():
+        times = task_times(use, storage, spark, cluster)
+        if planned_s and not use.to_agree and not first:
+            times[AGREE] += seconds_to_agree(number, len(uses), planned_s)
+        for segment, seconds in times.items():
             first[segment] = first.get(segment, 0.0) + seconds
     return max((slot for mine in slots.values() for slot in mine), key=total)
+
+
+def plan_seconds(uses: Sequence[TaskUse], storage: Storage, cluster: Cluster) -> float:
+    """How long the task takes to publish the manifest that the others wait for; 0 if each plans itself."""
+    executors = min(cluster.executors, cluster.tasks)
+    return sum(
+        usage.cpu_s + storage.seconds(usage, executors) for use in uses for usage in use.to_agree.values()
+    )
+
+
+# Any published descriptor makes a task wait for its turn.
+_TOLD = (Notice("l", 0, 1, 0, 0, 0, 0, "", ""),)
+
+
+def seconds_to_agree(task: int, tasks: int, planned_s: float) -> float:
+    """How long a task that begins with task 0 looks for a manifest that is published after `planned_s`.
+
+    >>> [seconds_to_agree(1, 64, planned_s) for planned_s in (0.05, 0.2, 0.4, 2.0)]
+    [0.1, 0.3, 0.5, 2.5]
+    """
+    looked_s = 0.0
+    for pause_s in waits(patience_s(task, tasks, _TOLD)):
+        looked_s += pause_s
+        if looked_s >= planned_s:
+            return round(looked_s, 3)
+    return round(looked_s + planned_s, 3)
 
 
 def batch_times(use: BatchUse, storage: Storage, spark: SparkCosts, cluster: Cluster) -> Times:
@@ -110,8 +150,11 @@ def clean_seconds(uses: Sequence[BatchUse], removed_batches: int, storage: Stora
         return 0.0
     last, usage = uses[-1], cleaning[-1]
     share = DEFAULT_LIMITS.clean_every_batches / removed_batches
+    rounds = math.ceil(RETAIN_BATCHES / AT_ONCE)
     manifests = Usage(
-        requests=2 * RETAIN_BATCHES,
+        requests=RETAIN_BATCHES,
+        waits=rounds,
+        stream_bytes=last.manifest_bytes * rounds,
         trips=3 * RETAIN_BATCHES,
         fact_bytes=last.manifest_bytes * RETAIN_BATCHES,
         cpu_s=last.manifest_cpu_s * RETAIN_BATCHES,
@@ -166,7 +209,9 @@ def with_own_rows_only(uses: Sequence[BatchUse], tasks: int) -> list[BatchUse]:
         if NEW not in task.phases:
             return task
         usage = task.phases[NEW]
-        own = replace(usage, run_bytes_read=usage.run_bytes_read // tasks, requests=usage.calls["fetch"])
+        own = replace(
+            usage, run_bytes_read=usage.run_bytes_read // tasks, stream_bytes=usage.stream_bytes / tasks
+        )
         return replace(task, phases=task.phases | {NEW: own})
 
     return [replace(use, join=[*map(of, use.join)]) for use in uses]

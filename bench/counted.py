@@ -5,6 +5,10 @@ own set of run files that it need not fetch again. All of them share one local d
 
 On a cluster all tasks of a stage begin at the same time, and here they run one after the other. So the manifest of the
 batch is hidden from a task that `races` until the task has tried to publish it: it plans, as all tasks do in the race.
+(Where descriptors are published, only task 0 plans, and the others wait for its manifest: `bench/costs.py`.)
+
+Requests that the operator has under way together (`Files.each`) are waited for together: `waits` counts how often a task
+waits for a request, and `stream_bytes` the bytes of the longest stream of each such group.
 
 Phases follow from what a task does with its files:
 
@@ -23,8 +27,9 @@ import contextlib
 import math
 import time
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
+from typing import TypeVar
 from unittest.mock import patch
 
 import pyarrow as pa
@@ -32,20 +37,23 @@ import pyarrow as pa
 from watersmeet.engine import operator as engine
 from watersmeet.log.files import open_files
 from watersmeet.log.names import MANIFESTS
+from watersmeet.log.remote import AT_ONCE, CHUNK_BYTES
 from watersmeet.log.storage import FileInfo, Files, Storage, StoredFile
 
 INGEST, AGREE, NEW, HISTORY, JOIN, MERGE, CLEAN = PHASES = (
     "ingest", "agree", "new rows", "history", "join", "merge", "clean-up",
 )  # fmt: skip
 
-# Requests of one operation of log/remote.py, counted with an S3 server on loopback. A read asks for the size first. A
-# removal looks first and then puts a marker of the folder. Arrow reads 1,000 names at a time.
-READ_REQUESTS, MISSING_REQUESTS, PUT_REQUESTS, DELETE_REQUESTS = 2, 1, 1, 3
-EXISTS_REQUESTS, ABSENT_REQUESTS, LISTED_NAMES = 1, 2, 1_000
-FETCH_BYTES = 8 << 20
+# Requests of one operation of log/remote.py, counted with an S3 server on loopback. Arrow lists 1,000 names at a time,
+# and looks for a folder where a file is absent.
+READ_REQUESTS, PUT_REQUESTS, EXISTS_REQUESTS, ABSENT_REQUESTS = 1, 1, 1, 2
+LISTED_NAMES = REMOVED_NAMES = 1_000
 # Round trips to a file server, from the calls of log/files.py: open, read, close; create, write, close, rename or link
 # and unlink. A listing asks for the attributes of about a hundred names at a time.
 READ_TRIPS, WRITE_TRIPS, PUBLISH_TRIPS, NAME_TRIPS, TRIP_NAMES = 3, 4, 5, 1, 100
+
+T = TypeVar("T")
+R = TypeVar("R")
 
 
 @dataclass
@@ -54,6 +62,8 @@ class Usage:
 
     calls: Counter[str] = field(default_factory=Counter)
     requests: int = 0
+    waits: float = 0.0
+    stream_bytes: float = 0.0
     trips: int = 0
     run_bytes_read: int = 0
     run_bytes_written: int = 0
@@ -64,12 +74,18 @@ class Usage:
         return Usage(
             self.calls + other.calls,
             self.requests + other.requests,
+            self.waits + other.waits,
+            self.stream_bytes + other.stream_bytes,
             self.trips + other.trips,
             self.run_bytes_read + other.run_bytes_read,
             self.run_bytes_written + other.run_bytes_written,
             self.fact_bytes + other.fact_bytes,
             self.cpu_s + other.cpu_s,
         )
+
+    @property
+    def moved_bytes(self) -> int:
+        return self.run_bytes_read + self.run_bytes_written + self.fact_bytes
 
 
 @dataclass
@@ -93,10 +109,14 @@ class Recorder:
         self.tried = False
         # Runs that the task looked into in order to plan, whether it held them or not.
         self.planned: set[str] = set()
+        # What the task did until it had the manifest.
+        self.to_agree: dict[str, Usage] = {}
         self._since = 0.0
+        # The part of a request that the task waits for: less than one if others are under way beside it.
+        self._share = 1.0
 
     def begin(self, phase: str, batch: int) -> None:
-        self.usage, self.planned = {}, set()
+        self.usage, self.planned, self.to_agree = {}, set(), {}
         self.phase, self.batch, self.tried, self.races = phase, batch, False, True
         self._since = time.process_time()
 
@@ -112,12 +132,25 @@ class Recorder:
     def of(self, phase: str) -> Usage:
         return self.usage.setdefault(phase, Usage())
 
-    def count(self, call: str, requests: int, trips: int, phase: str | None = None) -> Usage:
+    def count(
+        self, call: str, requests: int, trips: int, moved_bytes: int = 0, phase: str | None = None
+    ) -> Usage:
         usage = self.of(phase or self.phase)
         usage.calls[call] += 1
         usage.requests += requests
+        usage.waits += requests * self._share
+        usage.stream_bytes += moved_bytes * self._share
         usage.trips += trips
         return usage
+
+    @contextlib.contextmanager
+    def together(self, items: int) -> Iterator[None]:
+        """Count the requests of so many items as under way together, at most AT_ONCE of them."""
+        self._share = math.ceil(items / AT_ONCE) / max(1, items)
+        try:
+            yield
+        finally:
+            self._share = 1.0
 
     @property
     def hides_manifest(self) -> bool:
@@ -134,6 +167,7 @@ class Recorder:
     def agreed(self) -> None:
         if self.phase == AGREE:
             self.enter(MERGE)
+            self.to_agree = {phase: usage + Usage() for phase, usage in self.usage.items()}
 
     def looks_around(self) -> None:
         """A listing or a removal after the merges is clean-up."""
@@ -177,9 +211,9 @@ class CountedFiles:
                 raise FileNotFoundError(path)
             content = self.inner.read(path)
         except FileNotFoundError:
-            self.recorder.count("read", MISSING_REQUESTS, NAME_TRIPS)
+            self.recorder.count("read", READ_REQUESTS, NAME_TRIPS)
             raise
-        self.recorder.count("read", READ_REQUESTS, READ_TRIPS).fact_bytes += len(content)
+        self.recorder.count("read", READ_REQUESTS, READ_TRIPS, len(content)).fact_bytes += len(content)
         if mine:
             self.recorder.agreed()
         return content
@@ -193,7 +227,7 @@ class CountedFiles:
             phase = self.recorder.phase
             if phase in (AGREE, JOIN):
                 phase = NEW if self.recorder.is_fresh(path) else HISTORY
-            usage = self.recorder.count("fetch", 1 + math.ceil(size / FETCH_BYTES), READ_TRIPS, phase)
+            usage = self.recorder.count("fetch", math.ceil(size / CHUNK_BYTES), READ_TRIPS, size, phase)
             usage.run_bytes_read += size
             self.executor.held.add(self.prefix + path)
         return content
@@ -207,14 +241,15 @@ class CountedFiles:
 
     def write(self, stem: str, schema: pa.Schema, batches: Sequence[pa.RecordBatch]) -> StoredFile:
         stored = self.inner.write(stem, schema, batches)
-        usage = self.recorder.count("write", PUT_REQUESTS, WRITE_TRIPS)
-        usage.run_bytes_written += stored.bytes * self.recorder.scale
+        size = stored.bytes * self.recorder.scale
+        self.recorder.count("write", PUT_REQUESTS, WRITE_TRIPS, size).run_bytes_written += size
         self.executor.held.add(self.prefix + stored.path)
         return stored
 
     def publish(self, path: str, content: bytes) -> bool:
         created = self.inner.publish(path, content)
-        self.recorder.count("publish", PUT_REQUESTS, PUBLISH_TRIPS).fact_bytes += len(content)
+        size = len(content)
+        self.recorder.count("publish", PUT_REQUESTS, PUBLISH_TRIPS, size).fact_bytes += size
         if self.recorder.is_manifest(path):
             self.recorder.tried = True
             if created:
@@ -223,7 +258,8 @@ class CountedFiles:
 
     def leave(self, path: str, content: bytes) -> None:
         self.inner.leave(path, content)
-        self.recorder.count("publish", PUT_REQUESTS, PUBLISH_TRIPS).fact_bytes += len(content)
+        size = len(content)
+        self.recorder.count("publish", PUT_REQUESTS, PUBLISH_TRIPS, size).fact_bytes += size
 
     def exists(self, path: str) -> bool:
         self.recorder.looks_around()
@@ -243,14 +279,27 @@ class CountedFiles:
         return self.inner.folders()
 
     def delete(self, path: str) -> None:
+        for _ in self.delete_many([path]):
+            pass
+
+    def delete_many(self, paths: Sequence[str]) -> Iterator[Sequence[str]]:
         self.recorder.looks_around()
-        self.executor.held.discard(self.prefix + path)
-        self.recorder.count("delete", DELETE_REQUESTS, NAME_TRIPS)
-        self.inner.delete(path)
+        for start in range(0, len(paths), REMOVED_NAMES):
+            gone = paths[start : start + REMOVED_NAMES]
+            self.executor.held.difference_update(self.prefix + path for path in gone)
+            usage = self.recorder.count("delete", 1, NAME_TRIPS * len(gone))
+            usage.calls["removed"] += len(gone)
+            for path in gone:
+                self.inner.delete(path)
+            yield gone
+
+    def each(self, action: Callable[[T], R], items: Sequence[T]) -> list[R]:
+        with self.recorder.together(len(items)):
+            return [action(item) for item in items]
 
     def delete_folder(self, name: str) -> None:
         self.recorder.looks_around()
-        self.recorder.count("delete", DELETE_REQUESTS, NAME_TRIPS)
+        self.recorder.count("delete", 1, NAME_TRIPS)
         self.inner.delete_folder(name)
 
 

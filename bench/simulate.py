@@ -26,8 +26,11 @@ from bench.data import cache_dir
 from papers.shared.zipf import rank_shares
 from watersmeet.engine.spec import Settings
 from watersmeet.local.join import LocalJoin
-from watersmeet.log.codec import decode_checked, encode_checked
-from watersmeet.log.descriptors import decode_told, encode_told
+from watersmeet.log.bases import name_of
+from watersmeet.log.descriptors import decode_told, encode_told, patience_s
+from watersmeet.log.files import open_files
+from watersmeet.log.manifests import named_by_each
+from watersmeet.log.seen import Seen
 from watersmeet.log.storage import Files
 from watersmeet.model.facts import BatchId
 from watersmeet.model.limits import Limits
@@ -100,17 +103,19 @@ class TaskUse:
     executor: int
     phases: dict[str, Usage]
     rows: int
+    # Of a task that planned while others waited for it: what it did until the manifest was there.
+    to_agree: dict[str, Usage] = field(default_factory=dict)
 
 
 @dataclass
 class BatchUse:
     ingest: list[TaskUse] = field(default_factory=list)
     join: list[TaskUse] = field(default_factory=list)
-    # JSON that goes through Spark's shuffle to one join task, and runs and bytes of the manifest.
+    # Bytes that go through Spark's shuffle to one join task, and runs and bytes of the manifest as it is stored.
     shuffled_bytes: int = 0
     live_runs: int = 0
     manifest_bytes: int = 0
-    # CPU of one task to read a manifest: a cleaner that comes to a new executor reads all of them.
+    # CPU to read what a manifest names: a cleaner that comes to a new executor reads all of them.
     manifest_cpu_s: float = 0.0
 
 
@@ -189,10 +194,11 @@ def _batch(
     # As on a cluster, where all tasks begin together: no task joins before all have agreed.
     for task, executor in enumerate(placed):
         recorder.begin(AGREE, number)
-        recorder.races = task % (cluster.tasks // PLANNERS or 1) == 0
         told = [decode_told(content) for content in sent]
+        waiting = patience_s(1, cluster.tasks, told) > 0
+        recorder.races = task == 0 if waiting else task % (cluster.tasks // PLANNERS or 1) == 0
         with running_on(executor, recorder):
-            if not recorder.races:
+            if not recorder.races and not waiting:
                 spec = join.operator.spec
                 files = files_of(executor, recorder, spec.settings.storage)
                 raced.fetch(files.under(spec.name, join.query))
@@ -201,24 +207,28 @@ def _batch(
         phases = recorder.end()
         if recorder.races:
             raced.add(phases[AGREE], planned)
-        else:
+        elif not waiting:
             phases[AGREE] = raced.typical
-        settled.append((manifest, phases))
-    for task, (executor, (manifest, before)) in enumerate(zip(placed, settled, strict=True)):
+        settled.append((manifest, phases, recorder.to_agree if waiting and recorder.races else {}))
+    for task, (executor, (manifest, before, to_agree)) in enumerate(zip(placed, settled, strict=True)):
         recorder.begin(JOIN, number)
         with running_on(executor, recorder):
             found = sum(result.num_rows for result in join.operator.results(manifest, task, Tally()))
-        use.join.append(TaskUse(executor.number, _together(before, recorder.end()), found * recorder.scale))
+        phases = _together(before, recorder.end())
+        use.join.append(TaskUse(executor.number, phases, found * recorder.scale, to_agree))
     use.live_runs = len(manifest.history) + len(manifest.fresh)
-    content = encode_checked(manifest)
+    spec = join.operator.spec
+    log = open_files(spec.settings.storage).under(spec.name, join.query)
+    stored = name_of(manifest)
+    use.manifest_bytes = len(log.read(stored.path))
     started = time.process_time()
-    decode_checked(type(manifest), content, "a manifest")
-    use.manifest_bytes, use.manifest_cpu_s = len(content), time.process_time() - started
+    named_by_each(log, [stored], Seen())
+    use.manifest_cpu_s = time.process_time() - started
     return use
 
 
 class _Raced:
-    """What the tasks that planned did. The others would have done the same at the same time."""
+    """What the tasks that planned did, if all of them do. The others would have done the same at the same time."""
 
     def __init__(self) -> None:
         self._usages: list[Usage] = []

@@ -518,7 +518,7 @@ def test_a_merge_and_a_clean_up_are_seen_as_such():
     assert sum(calls(uses[1].join, MERGE, "publish")) > 0, "a receipt"
     cleaning = [number for number, use in enumerate(uses) if sum(calls(use.join, CLEAN, "delete"))]
     assert cleaning == [CLEAN_EVERY]
-    assert sum(calls(uses[CLEAN_EVERY].join, CLEAN, "delete")) > 16 * (CLEAN_EVERY - 2)
+    assert sum(calls(uses[CLEAN_EVERY].join, CLEAN, "removed")) > 16 * (CLEAN_EVERY - 2)
 
 
 def test_a_scaled_run_has_the_files_of_the_whole_one():
@@ -552,7 +552,7 @@ def test_a_batch_waits_for_the_slowest_executor_of_each_stage():
         # Two cores: the third task of executor 0 begins when the first ends.
         use_of(0, join={"cpu_s": 1.0}),
         use_of(0, join={"cpu_s": 5.0}),
-        use_of(0, join={"cpu_s": 2.0}, new_rows={"requests": 100, "run_bytes_read": 100_000_000}),
+        use_of(0, join={"cpu_s": 2.0}, new_rows={"waits": 100, "stream_bytes": 100_000_000}),
         use_of(1, join={"cpu_s": 1.0}, merge={"cpu_s": 4.5}),
     ]
     spark = SparkCosts(batch_s=0.5, launch_s=0.0, row_s=0.001, result_s=0.0)
@@ -567,6 +567,35 @@ def test_a_batch_waits_for_the_slowest_executor_of_each_stage():
         0.0,
     )
     assert total(times) == pytest.approx(10.5)
+
+
+def test_requests_that_are_under_way_together_are_waited_for_together():
+    from bench.costs import OBJECT_STORE
+    from bench.counted import Recorder
+
+    recorder = Recorder()
+    with recorder.together(40):
+        for _ in range(40):
+            usage = recorder.count("read", 1, 3, 1_000_000)
+    recorder.count("publish", 1, 5, 1_000_000)
+    assert usage.requests == 41
+    assert usage.waits == pytest.approx(3 + 1), "forty at most sixteen at a time, and one"
+    assert OBJECT_STORE.seconds(usage, 1) == pytest.approx(4 * 0.02 + 4 * 0.01)
+    assert replace(OBJECT_STORE, at_once=False).seconds(usage, 1) == pytest.approx(41 * 0.02)
+
+
+def test_tasks_that_wait_for_the_planner_agree_at_their_first_look_after_it():
+    """A second task of the same core begins when the manifest is there."""
+    from bench.costs import OBJECT_STORE, SparkCosts, stage_times
+    from bench.simulate import TaskUse
+
+    planner = use_of(0, agree={"cpu_s": 0.2}, join={"cpu_s": 0.1})
+    planner = TaskUse(0, planner.phases, 0, {"agree": planner.phases["agree"]})
+    others = [use_of(1, agree={"cpu_s": 0.01}, join={"cpu_s": 1.0}) for _ in range(2)]
+    one_core = small_cluster(cores=1)
+    times = stage_times([planner, *others], OBJECT_STORE, SparkCosts(), one_core)
+    assert times["agree"] == pytest.approx(0.3 + 0.01 + 0.01), "looks after 0.1 and 0.3 s"
+    assert times["join"] == pytest.approx(2.0)
 
 
 def test_a_file_server_is_shared_by_all_executors():
@@ -584,13 +613,13 @@ def test_a_clean_up_is_that_of_sixteen_batches_and_spread_over_them():
 
     quiet = BatchUse([use_of(0, ingest={})], [use_of(0, join={})])
     busy = BatchUse(
-        [use_of(0, ingest={})], [use_of(0, join={}, **{"clean-up": {"requests": 100}})], manifest_cpu_s=0.01
+        [use_of(0, ingest={})], [use_of(0, join={}, **{"clean-up": {"waits": 100}})], manifest_cpu_s=0.01
     )
     uses = [quiet, busy]
-    # 100 requests for 8 batches are 200 for 16; 100 manifests are 200 requests and a second of CPU.
-    assert clean_seconds(uses, 8, OBJECT_STORE) == pytest.approx(200 * 0.02 + 200 * 0.02 + 1.0)
+    # 100 waits for 8 batches are 200 for 16; 100 manifests, 16 at a time, are 7 waits and a second of CPU.
+    assert clean_seconds(uses, 8, OBJECT_STORE) == pytest.approx(200 * 0.02 + 7 * 0.02 + 1.0)
     times = mean_times(uses, 8, OBJECT_STORE, SparkCosts(), small_cluster())
-    assert times["clean-up"] == pytest.approx(9.0 / 16)
+    assert times["clean-up"] == pytest.approx(5.14 / 16)
     assert clean_seconds([quiet], 8, OBJECT_STORE) == 0
 
 

@@ -81,9 +81,7 @@ def _read(files: Files, path: str) -> TaskTally | None:
         return None
 
 
-def remove_tallies(
-    files: Files, run_seq: int, batch: int, listed: Sequence[FileInfo] | None = None
-) -> int:
+def remove_tallies(files: Files, run_seq: int, batch: int, listed: Sequence[FileInfo] | None = None) -> int:
     """Remove the tallies of batches that are long over, but for those of a later start."""
     gone = []
     for info in files.entries(TALLIES) if listed is None else listed:
