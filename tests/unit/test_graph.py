@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from watersmeet.engine.compile_many import choose_links
 from watersmeet.errors import PredicateError
 from watersmeet.model.types import BIGINT, INT, STRING, SqlType
 from watersmeet.predicate import parse_predicate
@@ -85,3 +86,11 @@ def test_an_input_that_nothing_joins_is_named(on, names, problem):
 @pytest.mark.parametrize("on", ["a.k = b.k AND b.x < c.x", "a.k + b.k = c.k", "a.k = b.k AND b.s = c.s"])
 def test_any_condition_over_several_inputs_joins_them(on):
     check_connected(graph_of(on), on)
+
+
+def test_a_key_of_two_inputs_is_walked_before_one_that_many_share():
+    """As in query 5 of TPC-H: lineitems find their order and supplier, not all customers of the supplier's nation."""
+    on = "c.l = o.l AND l.k = o.k AND l.x = s.x AND c.s = s.s AND s.s = n.s"
+    links, closing = choose_links(graph_of(on, "colsn"))
+    assert {link.inputs for link in links} == {("c", "o"), ("o", "l"), ("l", "s"), ("c", "s", "n")}
+    assert not closing

@@ -4,8 +4,9 @@ Inputs that all share a key are joined by it, as two are. Otherwise the join *wa
 
 An *edge* is a key that two or more inputs share: all classes of equal keys over the same inputs together, so that
 several keys between two inputs are one composite key. Of all edges only as many are used as connect the inputs, the ones
-over most inputs first, then those with most keys. Every input has an arrangement for each of these edges that it is in,
-and from any input a walk along them reaches all others. The first arrangement holds the rows, sorted by half an order
+over fewest inputs first, then those with most keys: a key that many inputs share, such as a country, tends to have many
+rows for each value. Every input has an arrangement for each of these edges that it is in, and from any input a walk along
+them reaches all others. The first arrangement holds the rows, sorted by half an order
 key of its edge and half of the others; the others hold their own order key and the one of the first.
 
 The other edges close cycles. They have no arrangements of their own: the arrangements of their inputs are sorted by the
@@ -170,7 +171,7 @@ def choose_links(graph: JoinGraph) -> tuple[list[_Link], list[_Link]]:
         if not one.type.nested:
             together.setdefault(one.inputs, []).append(one)
     links = [_Link(inputs, tuple(classes)) for inputs, classes in together.items()]
-    links.sort(key=lambda link: (-len(link.inputs), -len(link.classes), sides_of(link.classes)))
+    links.sort(key=lambda link: (len(link.inputs), -len(link.classes), sides_of(link.classes)))
     conditions = sorted(
         (inputs_of(part) for part in graph.with_classes(()).conjuncts),
         key=lambda read: (len(read), sorted(read)),
