@@ -82,6 +82,18 @@ class GraphWorkload:
     def batch_rows(self) -> int:
         return self.rows // self.batches
 
+    @property
+    def new_rows(self) -> list[int]:
+        """The rows that each batch brings, of all inputs together."""
+        return [len(self.streams) * self.batch_rows] * self.batches
+
+    @property
+    def pairs(self) -> int:
+        """How many results the first two inputs alone have, by their keys; even keys only."""
+        first, second = (dict(one.columns) for one in self.relations[:2])
+        shared = [first[column] for column in first.keys() & second.keys()]
+        return self.rows**2 // int(np.prod(shared))
+
     def schema(self, name: str) -> str:
         (one,) = (one for one in self.relations if one.name == name)
         return ", ".join(f"{column} bigint" for column in ("id", *(column for column, _ in one.columns)))
@@ -150,6 +162,8 @@ STAR_5 = GraphWorkload("star-5", 300_000, 20, 8, *_star(300_000))
 # 50 edges for each of 4,000 nodes: 80 paths of two edges for each triangle.
 TRIANGLE = GraphWorkload("triangle", 200_000, 20, 10, *_triangle(4_000))
 TEN = GraphWorkload("ten", 20_000, 20, 4, *_one_key("abcdefghij", 20_000))
+# As many results in a batch as keep 48 tasks busy: the product of three skewed inputs grows with the cube of the rows.
+ZIPF_THREE = GraphWorkload("zipf-three", 2_800, 4, 0, *_one_key("abc", 100_000), alpha=1.0)
 GRAPH_CHECKS = tuple(
     replace(workload, name=f"{workload.name}-check", rows=rows, batches=8, heap_gb=4)
     for workload, rows in (
@@ -159,7 +173,7 @@ GRAPH_CHECKS = tuple(
         (replace(TRIANGLE, relations=_triangle(400)[0]), 8_000),
     )
 )
-GRAPHS = (THREE_500K, THREE_2M, PATH_4, STAR_5, TRIANGLE, TEN, *GRAPH_CHECKS)
+GRAPHS = (THREE_500K, THREE_2M, PATH_4, STAR_5, TRIANGLE, TEN, ZIPF_THREE, *GRAPH_CHECKS)
 
 _NAME = re.compile(r"\b(\w+)\.(\w+)\b")
 # Joins what is there so far with one more relation, by conditions over plain column names.

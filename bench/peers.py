@@ -185,39 +185,40 @@ def watersmeet_chained(given: Inputs[GraphWorkload]) -> DataFrame:
 
 def spark_chained(given: Inputs[GraphWorkload]) -> DataFrame:
     """Spark's own join, one after the other."""
-    return _spark_chain(given.workload, given.stream)
-
-
-def _spark_chain(workload: GraphWorkload, source: Callable[[str], DataFrame]) -> DataFrame:
-    return chained(workload, source, lambda left, right, on, _: left.join(right, F.expr(on)))
+    return chained(given.workload, given.stream, lambda left, right, on, _: left.join(right, F.expr(on)))
 
 
 def sources(given: Inputs[GraphWorkload]) -> DataFrame:
     """Only read all inputs: what Spark needs for so many sources."""
-    streams = [given.stream(name).select("id") for name in given.workload.inputs]
+    streams = [
+        given.stream(one.name).select(F.col(one.columns[0][0]).alias("k")) for one in given.workload.relations
+    ]
     return functools.reduce(DataFrame.unionAll, streams)
 
 
 def batch_join(given: Inputs[Any]) -> DataFrame:
-    """The truth for verification: Spark's batch join over all files at once."""
+    """The truth for verification, over all files at once: Spark's batch join, or DuckDB's.
+
+    DuckDB's for joins of many inputs, since Spark is a competitor there, and for a band: Spark would compare all pairs.
+    """
     if isinstance(given.workload, GraphWorkload):
-        return _spark_chain(given.workload, given.whole)
+        return _by_duckdb(given, given.workload.on)
     if isinstance(given.workload, Workload) and given.workload.reach:
-        return _batch_band(given)
+        reach = given.workload.reach
+        return _by_duckdb(given, f"l.k BETWEEN r.k - {reach} AND r.k + {reach}")
     return _join(given.workload, *(given.whole(name) for name in given.workload.inputs))
 
 
-def _batch_band(given: Inputs[Workload]) -> DataFrame:
-    """The same for a band, by DuckDB: Spark would compare all pairs."""
+def _by_duckdb(given: Inputs[Any], on: str) -> DataFrame:
     import duckdb
 
+    names = given.workload.inputs
     with duckdb.connect() as engine:
         engine.execute("SET memory_limit = '4GB'")
-        for side in ("l", "r"):
-            engine.execute(f"CREATE VIEW {side} AS FROM '{given.path(side)}/*.parquet'")
-        band = f"l.k BETWEEN r.k - {given.workload.reach} AND r.k + {given.workload.reach}"
+        for name in names:
+            engine.execute(f"CREATE VIEW {name} AS FROM '{given.path(name)}/*.parquet'")
         columns = ", ".join(given.workload.select)
-        found = engine.sql(f"SELECT {columns} FROM l JOIN r ON {band}").to_arrow_table()
+        found = engine.sql(f"SELECT {columns} FROM {', '.join(names)} WHERE {on}").to_arrow_table()
     return given.spark.createDataFrame(found)
 
 

@@ -34,9 +34,11 @@ from pyspark.sql import functions as F
 from pyspark.sql.streaming.query import StreamingQuery
 
 from bench.data import cache_dir, input_dir
+from bench.graphs import GraphWorkload
 from bench.memory import Sampler
 from bench.pages import pages_needed
 from bench.peers import COMPETITORS, JOIN, STATE_PACKAGE, Competitor, Inputs, batch_join
+from bench.stored import stored_by
 from bench.workloads import CORES, AnyWorkload, by_name
 
 POLL_SECONDS = 1.0
@@ -169,6 +171,7 @@ def _run_stream(given: Inputs[Any], competitor: Competitor, scratch: Path, befor
         "disk_bytes": state_bytes,
         "usage": sampler.as_dict(),
         "needed": pages_needed(given.state / JOIN),
+        "stored": stored_by(given.state / JOIN),
     }
 
 
@@ -192,7 +195,8 @@ def _cpu_s(batch: dict[str, Any], sampler: Sampler) -> float:
 def _expect_all_rows(batches: list[dict[str, Any]], workload: AnyWorkload) -> None:
     """A run that batched the input otherwise than planned must not be compared with others."""
     got = [b["input_rows"] for b in batches]
-    want = [len(workload.streams) * workload.batch_rows] * workload.batches
+    even = [len(workload.streams) * workload.batch_rows] * workload.batches
+    want = workload.new_rows if isinstance(workload, GraphWorkload) else even
     if got != want:
         raise RuntimeError(f"{workload.name}: batches of {got} rows instead of {want}")
 

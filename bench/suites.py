@@ -6,8 +6,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from bench import plot, skew, tables
-from bench.graphs import GRAPH_CHECKS, PATH_4, STAR_5, TEN, THREE_2M, THREE_500K, TRIANGLE
+from bench import graph_demands, plot, skew, tables
+from bench.graphs import GRAPH_CHECKS, PATH_4, STAR_5, TEN, THREE_2M, THREE_500K, TRIANGLE, ZIPF_THREE
 from bench.report import (
     ADAPTIVE,
     BICLIQUE,
@@ -32,13 +32,13 @@ from bench.report import (
     TUNED,
     Finding,
     Results,
-    at_most,
     check_equal,
     growth,
     memory,
     over_floor,
     times_faster,
 )
+from bench.tpch import Q5, Q5_CHECK
 from bench.workloads import (
     BALANCE,
     BALANCE_ONE_KEY,
@@ -181,24 +181,6 @@ TABLES = Suite(
 )
 
 
-def _graph_demands(results: Results) -> list[Finding]:
-    return [
-        check_equal(results),
-        times_faster(results, "three-500k", SPARK_CHAIN, 5.0),
-        times_faster(results, "three-2m", SPARK_CHAIN, 8.0),
-        growth(results, "three-2m", 1.2),
-        *(
-            finding
-            for name in ("path-4", "star-5", "triangle")
-            for finding in (
-                times_faster(results, name, SPARK_CHAIN, 5.0),
-                times_faster(results, name, CHAIN, 1.5),
-            )
-        ),
-        at_most(results, "ten", SOURCES, 1.3, OURS, "reading ten sources"),
-    ]
-
-
 _ALL_GRAPHS = (OURS, CHAIN, SPARK_CHAIN)
 
 # Spark's default for local disks forks a shell for every file of a checkpoint: that would hide the joins.
@@ -209,7 +191,7 @@ NO_SHELLS = (
 
 GRAPH = Suite(
     "graph",
-    {workload.name: _ALL_GRAPHS for workload in GRAPH_CHECKS},
+    {workload.name: _ALL_GRAPHS for workload in (*GRAPH_CHECKS, Q5_CHECK)},
     {
         THREE_500K.name: _ALL_GRAPHS,
         THREE_2M.name: (OURS, SPARK_CHAIN),
@@ -217,9 +199,10 @@ GRAPH = Suite(
         STAR_5.name: _ALL_GRAPHS,
         TRIANGLE.name: _ALL_GRAPHS,
         TEN.name: (OURS, SOURCES),
+        **{workload.name: (OURS, SPARK_CHAIN) for workload in Q5},
     },
-    _graph_demands,
-    unverified=(THREE_2M.name, TEN.name),
+    graph_demands.demands,
+    balanced={ZIPF_THREE.name: (CUBE, HASH)},
     settings=(NO_SHELLS,),
 )
 

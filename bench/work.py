@@ -22,23 +22,19 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import typer
 
-from bench.data import SIDES, cache_dir, input_dir, stream_file
+from bench.data import cache_dir, input_dir, stream_file
+from bench.graphs import GraphWorkload
 from bench.report import STRATEGIES
-from bench.workloads import BALANCE_TASKS, Workload, by_name
+from bench.workloads import BALANCE_TASKS, TableWorkload, Workload, by_name
 from watersmeet.local.join import LocalJoin
-
-# One column: what a result holds does not change who gives it out.
-SELECT = ("l.k",)
 
 
 def count_results(batches: list[dict[str, pa.Table]], keys: int) -> int:
-    """From the keys alone: rows of the left input times rows of the right one, key by key."""
-    rows = {
-        side: sum(np.bincount(batch[side]["k"].to_numpy(), minlength=keys) for batch in batches)
-        for side in SIDES
-    }
-    left, right = rows.values()
-    return int(np.dot(left, right))
+    """From the keys alone: the rows of all inputs multiplied, key by key."""
+    combinations = np.ones(keys, np.int64)
+    for name in batches[0]:
+        combinations *= sum(np.bincount(batch[name]["k"].to_numpy(), minlength=keys) for batch in batches)
+    return int(combinations.sum())
 
 
 def run_tasks(
@@ -50,11 +46,12 @@ def run_tasks(
     partitions: int = 1,
 ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
     """Rows looked up and results given out, by batch and task."""
-    schemas = {side: batches[0][side].schema for side in SIDES}
+    schemas = {name: rows.schema for name, rows in batches[0].items()}
     join = LocalJoin(
         schemas,
         on=on,
-        select=SELECT,
+        # One column: what a result holds does not change who gives it out.
+        select=[f"{next(iter(schemas))}.k"],
         state=str(state),
         tasks=tasks,
         strategy=strategy,
@@ -88,17 +85,18 @@ def figures(probed: npt.NDArray[np.int64], emitted: npt.NDArray[np.int64]) -> di
     }
 
 
-def measure(competitor: str, workload: Workload, scratch: Path) -> dict[str, Any]:
+def measure(competitor: str, workload: Workload | GraphWorkload, scratch: Path) -> dict[str, Any]:
     files = input_dir(workload)
     batches = [
-        {side: pq.read_table(stream_file(files, side, number)) for side in SIDES}
+        {name: pq.read_table(stream_file(files, name, number)) for name in workload.inputs}
         for number in range(workload.batches)
     ]
-    want, found = count_results(batches, workload.keys), {}
+    keys = workload.keys if isinstance(workload, Workload) else dict(workload.relations[0].columns)["k"]
+    want, found = count_results(batches, keys), {}
     for done, tasks in enumerate(BALANCE_TASKS):
         print(json.dumps({"batch": done, "of": len(BALANCE_TASKS)}), flush=True)
         found[str(tasks)] = figures(
-            *run_tasks(batches, STRATEGIES[competitor], tasks, scratch / f"tasks-{tasks}")
+            *run_tasks(batches, STRATEGIES[competitor], tasks, scratch / f"tasks-{tasks}", workload.on)
         )
     return {"results": want, "balance": found}
 
@@ -110,7 +108,7 @@ def main(
 ) -> None:
     """Count what each task does, and write how evenly it is spread as JSON."""
     work = by_name(workload)
-    if not isinstance(work, Workload):
+    if isinstance(work, TableWorkload):
         raise typer.BadParameter(f"{workload} has a table")
     (cache_dir() / "scratch").mkdir(parents=True, exist_ok=True)
     scratch = Path(tempfile.mkdtemp(prefix=f"{competitor}-{workload}-", dir=cache_dir() / "scratch"))

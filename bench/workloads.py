@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from typing import ClassVar, TypeAlias
 
 from bench.graphs import GRAPHS, GraphWorkload
+from bench.tpch import Q5, Q5_CHECK
 from papers.shared.zipf import rank_shares
 
 SEED = 20_260_101
@@ -166,7 +167,7 @@ _EVERY: tuple[AnyWorkload, ...] = (
     *(ZIPF_1, ZIPF_1_LARGE, ZIPF_15, ZIPF_2, SKEW_CHECK, ONE_KEY),
     *(*BALANCE.values(), BALANCE_ONE_KEY),
     *(TABLE_4M, TABLE_4M_SORTED, TABLE_SMALL, TABLE_CHECK),
-    *GRAPHS,
+    *(*GRAPHS, *Q5, Q5_CHECK),
 )
 ALL = {workload.name: workload for workload in _EVERY}
 

@@ -9,6 +9,7 @@ import os
 import shutil
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 from watersmeet.errors import UsageError, WatersmeetError
@@ -28,8 +29,11 @@ def find_generator() -> str:
     return found
 
 
-def tables(folder: Path, scale: float) -> Path:
-    """The directory of the tables of one scale factor; they are generated unless they are there."""
+def tables(folder: Path, scale: float, names: Sequence[str] = TABLES) -> Path:
+    """The directory of the tables of one scale factor; they are generated unless they are there.
+
+    Callers that need other tables than the papers give a folder of their own.
+    """
     home = folder / f"tpch-{scale:g}"
     if home.exists():
         return home
@@ -38,7 +42,7 @@ def tables(folder: Path, scale: float) -> Path:
     shutil.rmtree(draft, ignore_errors=True)
     draft.mkdir(parents=True)
     command = [find_generator(), "parquet", "--quiet", "--scale-factor", f"{scale:g}"]
-    command += ["--tables", ",".join(TABLES), "--output-dir", str(draft)]
+    command += ["--tables", ",".join(names), "--output-dir", str(draft)]
     try:
         done = subprocess.run(command, capture_output=True, text=True, check=False)
         if done.returncode != 0:

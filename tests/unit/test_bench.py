@@ -712,3 +712,78 @@ def test_a_mapping_that_reads_less_must_take_less_time(rows, ms, predicate, met)
     }
     found = [{"predicate": predicate, "tasks": 16, "ratio": 8, "operators": operators}]
     assert [finding.met for finding in mappings.find(found)] == met
+
+
+def graph_run(live_bytes: int, answers: int | None = None) -> list[dict]:
+    """A timed run of the triangle with this much live state, of 1,000 bytes that are allowed, and its check."""
+    stored = {"live_bytes": live_bytes, "row_bytes": 840, "further_rows": 10}
+    run = timed_run("watersmeet", 1.0) | {"workload": "triangle", "stored": stored}
+    check = {
+        "workload": "triangle",
+        "competitor": "watersmeet",
+        "equal": True,
+        "want": {"rows": str(answers)},
+    }
+    return [run] if answers is None else [run, check]
+
+
+@pytest.mark.parametrize(
+    "runs, met",
+    [
+        ([], None),
+        (graph_run(1_000, 200_000), True),
+        (graph_run(1_020, 200_000), False),
+        (graph_run(1_000), None),
+        (graph_run(1_000, 250_000), False),
+    ],
+    ids=["not run", "at the limit", "above it", "answers not counted", "few intermediate results"],
+)
+def test_the_state_is_compared_with_the_rows_that_it_holds(runs, met):
+    from bench.graph_demands import INTERMEDIATE
+    from bench.graphs import TRIANGLE
+    from bench.report import Results
+    from bench.stored import state_bytes
+
+    assert state_bytes(Results(runs), TRIANGLE, INTERMEDIATE).met is met
+
+
+def test_no_intermediate_result_is_in_the_state(tmp_path):
+    """80 paths of two edges for each triangle; the verdict of the benchmark, from a join's own manifest."""
+    from bench.graphs import TRIANGLE
+    from bench.stored import OF_FRAMES, Stored, stored_by
+    from watersmeet.local.join import LocalJoin
+
+    small = replace(TRIANGLE, batches=2, rows=40_000)
+    batches = {name: list(small.batches_of(number)) for number, name in enumerate(small.inputs)}
+    join = LocalJoin({n: b[0].schema for n, b in batches.items()}, on=small.on, state=str(tmp_path))
+    for number in range(small.batches):
+        join.count(**{name: mine[number] for name, mine in batches.items()})
+    found = stored_by(tmp_path / "join")
+    assert found is not None
+    stored = Stored(**found)
+    assert stored.row_bytes == 3 * 40_000 * 32
+    assert 0 < stored.live_bytes <= OF_FRAMES * stored.allowed_bytes
+
+
+@pytest.mark.parametrize("emitted, worst, met", [(7, 1.25, True), (7, 1.26, False), (6, 1.0, False)])
+def test_three_inputs_are_shared_out_evenly_and_completely(emitted, worst, met):
+    from bench.graph_demands import even
+    from bench.report import CUBE, Results
+
+    found = {"48": {"run": 1.0, "worst_batch": worst, "emitted": emitted}}
+    run = {"workload": "zipf-three", "competitor": CUBE, "results": 7, "balance": found}
+    assert even(Results([run]), 48).met is met
+
+
+def test_the_relations_of_query_5_fit_together():
+    from bench.tpch import Q5_CHECK
+
+    small = replace(Q5_CHECK, scale=0.001)
+    rows = {name: pa.concat_tables(small.batches_of(n)) for n, name in enumerate(small.inputs)}
+    assert small.new_rows[0] == sum(len(next(small.batches_of(n))) for n in range(6))
+    assert sum(small.new_rows) == sum(map(len, rows.values()))
+    for one, other in (condition.split(" = ") for condition in small.conditions):
+        (name, key), (also, other_key) = one.split("."), other.split(".")
+        values = [set(rows[name][key].to_pylist()), set(rows[also][other_key].to_pylist())]
+        assert min(values, key=len) <= max(values, key=len)
+    assert rows["l"].equals(pa.concat_tables(small.batches_of(2)))
