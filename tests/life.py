@@ -7,6 +7,8 @@ A batch is given as partitions, by input: `{"l": [table, table], "r": []}`. Its 
 from __future__ import annotations
 
 import contextlib
+import functools
+import os
 import uuid
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
@@ -16,6 +18,7 @@ from typing import Any
 from unittest import mock
 
 import pyarrow as pa
+from hypothesis import HealthCheck, settings
 
 from watersmeet import failpoints
 from watersmeet.engine import operator as engine
@@ -53,6 +56,10 @@ TINY = Limits(
 
 # Before its claim is written a start is not known to anybody.
 UNCLAIMED = "start-half-written"
+
+
+# A life takes a tenth of a second and more, so fewer of them are drawn than of other examples. Every run draws others.
+LIVES = settings(suppress_health_check=[HealthCheck.too_slow], max_examples=settings().max_examples // 3)
 
 
 @dataclass
@@ -195,12 +202,23 @@ def multiset(*found: pa.Table | pa.RecordBatch) -> Counter[Row]:
 
 def ask_duckdb(query: str, **tables: pa.Table) -> Counter[Row]:
     """The rows that DuckDB gives for a query over these tables: an oracle that knows nothing of batches or runs."""
-    import duckdb
-
-    with duckdb.connect(config={"threads": 1}) as connection:
+    with oracle() as connection:
         for name, table in tables.items():
             connection.register(name, table)
         return Counter(connection.execute(query).fetchall())
+
+
+def oracle() -> Any:
+    """A connection to DuckDB, to be closed. To open a database takes 17 ms, a cursor on one that is open 0.3."""
+    return _database(os.getpid()).cursor()
+
+
+@functools.cache
+def _database(process: int) -> Any:
+    """One for each process: a forked one must not use that of its parent."""
+    import duckdb
+
+    return duckdb.connect(config={"threads": 1})
 
 
 def difference(found: Counter[Row], expected: Counter[Row]) -> str:

@@ -44,8 +44,9 @@ def make(state, tasks: int, partitions: int) -> LocalJoin:
     )
 
 
-@pytest.mark.parametrize("partitions", [4, 32, 200])
-@pytest.mark.parametrize("tasks", [2, 8, 16, 48])
+@pytest.mark.parametrize(
+    ("tasks", "partitions"), [(2, 4), (2, 200), (8, 32), (16, 4), (16, 200), (48, 4), (48, 32)]
+)
 def test_a_newly_hot_key_is_shared_out_in_its_first_batch(tmp_path, tasks, partitions):
     """2 % of the rows of each partition: too few rows for the list of a small one."""
     rng = np.random.default_rng(tasks)

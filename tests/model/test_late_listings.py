@@ -10,7 +10,7 @@ import random
 
 import pyarrow as pa
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from tests import life
@@ -25,7 +25,7 @@ from watersmeet.log.manifests import list_manifests
 SCHEMA = pa.schema({"k": pa.int64(), "x": pa.int64()})
 
 
-@settings(max_examples=settings().max_examples // 2, suppress_health_check=[HealthCheck.too_slow])
+@life.LIVES
 @given(scripts(), st.integers(0, 2**32), st.sampled_from([0.0, 0.3, 0.8]), st.booleans())
 def test_any_life_under_late_listings(script, seed, fresh_share, graceful):
     """Without a grace period, which must be longer than a listing can be late, receipts are listed in time."""

@@ -20,10 +20,10 @@ from decimal import Decimal
 from typing import Any
 
 import pyarrow as pa
-from hypothesis import HealthCheck, given, note, settings
+from hypothesis import given, note
 from hypothesis import strategies as st
 
-from tests.life import TINY, ask_duckdb, difference, multiset, restarted, run_batch, run_through, start
+from tests.life import LIVES, TINY, ask_duckdb, difference, multiset, restarted, run_batch, run_through, start
 from tests.model.test_many import PLACES
 from watersmeet.local.join import LocalJoin
 
@@ -255,16 +255,13 @@ def live(script: Script) -> None:
     assert not difference(sum(found, Counter()), expected(script, batches))
 
 
-slow = settings(suppress_health_check=[HealthCheck.too_slow], deadline=None)
-
-
-@settings(slow, max_examples=30)
+@LIVES
 @given(scripts())
 def test_any_life_over_any_graph_and_types_gives_what_one_big_join_gives(script):
     live(script)
 
 
-@settings(slow, max_examples=25)
+@LIVES
 @given(scripts(least=3, windows=("time", "rows")))
 def test_any_life_with_a_window_gives_what_its_rules_say(script):
     live(script)

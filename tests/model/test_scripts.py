@@ -8,16 +8,14 @@ from __future__ import annotations
 import numpy as np
 import pyarrow as pa
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.life import LIVES
 from tests.model.stream_scripts import CRASHES, KEYS, Step, equal_keys, live, scripts, steps_of, with_one_key
 from watersmeet.kernel.keys import mix, order_keys
 from watersmeet.schemes.grid.policy import dynamic
 from watersmeet.schemes.hypercube.facts import CubePlan
-
-slow = settings(suppress_health_check=[HealthCheck.too_slow])
-fewer = settings(slow, max_examples=slow.max_examples * 2 // 5)
 
 # Ways to share out an equality; biclique with several units a side, and with a number that does not divide evenly.
 EQUALITIES = [
@@ -29,7 +27,7 @@ EQUALITIES = [
 ]
 
 
-@slow
+@LIVES
 @given(scripts(), st.sampled_from(EQUALITIES), st.booleans())
 def test_any_life_of_a_join_gives_what_one_big_join_gives(script, how, residual):
     kinds, steps, tasks = script
@@ -52,7 +50,7 @@ def skewed_scripts(draw):
     return kind, steps, draw(st.integers(1, 4))
 
 
-@fewer
+@LIVES
 @given(skewed_scripts(), st.sampled_from(EQUALITIES[1:]), st.booleans())
 def test_any_life_of_a_join_with_hot_keys(script, how, residual):
     kind, steps, tasks = script
@@ -60,7 +58,7 @@ def test_any_life_of_a_join_with_hot_keys(script, how, residual):
     live([kind], on, steps, tasks, **how)
 
 
-@fewer
+@LIVES
 @given(scripts(), st.sampled_from(EQUALITIES[1:]), st.integers(1, 3))
 def test_keys_that_share_a_hash(script, how, hashes):
     """Text and several keys are hashed; with so few hashes a heavy one stands for many keys."""
@@ -117,14 +115,14 @@ def theta_scripts(draw):
     return kind, on, steps, draw(st.integers(1, 3)), how
 
 
-@slow
+@LIVES
 @given(theta_scripts())
 def test_any_life_of_a_join_without_an_equality(script):
     kind, on, steps, tasks, how = script
     live([kind], on, steps, tasks, keeps_nulls=on in ANY, **how)
 
 
-@slow
+@LIVES
 @given(scripts(), st.integers(1, 7))
 def test_an_equality_on_the_grid(script, cells):
     kinds, steps, tasks = script

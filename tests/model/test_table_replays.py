@@ -55,7 +55,7 @@ STEP = st.tuples(
 )
 
 
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
+@settings(life.LIVES, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
 @given(st.lists(STEP, min_size=1, max_size=6), st.sampled_from(["inner", "left"]), st.booleans())
 def test_a_replay_emits_what_its_first_attempt_emitted(tmp_path_factory, steps, how, ends_delay):
     folder = tmp_path_factory.mktemp("replay")

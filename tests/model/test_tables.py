@@ -20,11 +20,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-import duckdb
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from tests import life
@@ -146,7 +145,7 @@ def _rows(rng: random.Random, keys: list[tuple], most: int) -> list[tuple]:
 TINY = replace(life.TINY, page_read_rows=3, rows_per_lookup=2)
 
 
-@settings(suppress_health_check=[HealthCheck.too_slow])
+@life.LIVES
 @pytest.mark.parametrize("place", [SORTED_COPY, IN_PLACE, SQLITE])
 @given(data=st.data(), residual=st.booleans())
 def test_every_row_is_answered_exactly_once(place, data, residual):
@@ -326,7 +325,7 @@ def normal(row: tuple) -> tuple:
 def expected(script: Script, asked: Asked, residual: bool) -> Iterator[tuple]:
     how = "LEFT" if script.left else "INNER"
     query = f"SELECT {', '.join(script.select)} FROM s {how} JOIN t ON {script.on(residual)}"
-    with duckdb.connect() as con:
+    with life.oracle() as con:
         for stream, content in asked:
             con.register("s", columns(stream, script.schema))
             con.register("t", columns(content, script.schema))

@@ -15,7 +15,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
-from hypothesis import HealthCheck, given, note, settings
+from hypothesis import given, note
 from hypothesis import strategies as st
 
 from tests import life
@@ -27,17 +27,16 @@ from watersmeet.schemes.hypercube.hot_keys import hot_keys_of
 
 # A budget so small that merges take several batches, and what they read expires meanwhile.
 TINY = replace(life.TINY, min_rewrite_rows=2, min_budget_rows=4)
-slow = settings(suppress_health_check=[HealthCheck.too_slow])
 
 
-@slow
+@life.LIVES
 @given(scripts())
 def test_any_life_of_a_windowed_join_gives_the_pairs_of_the_rows_that_are_not_late(script):
     with tempfile.TemporaryDirectory() as state:
         _live(script, state)
 
 
-@settings(slow, max_examples=30)
+@life.LIVES
 @given(scripts(kinds=("bigint", "timestamp")), st.lists(st.integers(0, 8), min_size=12, max_size=12))
 def test_another_lateness_rules_from_the_second_batch_on_and_calls_nobody_back(script, lateness):
     """A row that was evicted cannot be met again, so the watermark must not fall."""
@@ -56,7 +55,7 @@ lives = st.lists(
 )
 
 
-@settings(slow, max_examples=30)
+@life.LIVES
 @given(scripts(kinds=("bigint", ROWS)), lives)
 def test_a_window_goes_on_with_other_tasks_and_under_hash_or_hypercube(script, lives):
     """Every batch after a restart: merges that others began go on, and so do plans for other tasks."""
@@ -74,7 +73,7 @@ def same_key(l, r):
     return pc.equal(l["k"], r["k"])
 
 
-WIDTH, BATCH_ROWS, BATCHES = 600, 40, 70
+WIDTH, BATCH_ROWS, BATCHES = 600, 40, 50
 
 
 @pytest.mark.parametrize(

@@ -105,8 +105,10 @@ def _spans(mine: npt.NDArray[np.bool_]) -> list[tuple[tuple[int, int], ...]]:
     >>> _spans(np.array([[True, True, False], [True, True, True]]))
     [((0, 1), (0, 2)), ((1, 2), (0, 3))]
     """
+    if not mine.any():
+        return []
     if not mine.ndim:
-        return [()] if mine else []
+        return [()]
     found: list[tuple[tuple[int, int], ...]] = []
     open_: dict[tuple[tuple[int, int], ...], int] = {}
     for place in range(len(mine) + 1):
