@@ -11,6 +11,7 @@ import pytest
 from watersmeet import __version__
 from watersmeet.config import read_grid_policy, read_memory, read_settings, read_sql_settings
 from watersmeet.jobs.file import parse_job
+from watersmeet.schemes.register import SCHEMES
 
 ROOT = Path(__file__).parents[2]
 DOCUMENTS = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md"), *ROOT.glob("*/README.md")])
@@ -91,6 +92,22 @@ def settings_read() -> set[str]:
     read_memory(lookup, None)
     read_sql_settings(lookup)
     return asked
+
+
+def test_the_architecture_names_what_there_is():
+    """Every scheme, every folder and every layer; and the files that it leads a reader to exist."""
+    text = (ROOT / "docs" / "architecture.md").read_text()
+    package = ROOT / "src" / "watersmeet"
+    schemes = re.search(r"A scheme is one way of sharing a join: (.*)\. It is pure", text)
+    assert schemes and set(re.findall(r"`(\w+)`", schemes[1])) == set(SCHEMES)
+    folders = {path.name for path in package.iterdir() if (path / "__init__.py").exists()}
+    assert set(re.findall(r"^\| `(\w+)/` \|", text, re.MULTILINE)) == folders
+    layers = text.partition("## What may import what")[2].partition("```")[2].partition("```")[0]
+    modules = {path.stem for path in package.glob("*.py")} - {"__init__", "__main__"}
+    named = {name for line in layers.splitlines() for name in re.findall(r"\w+", line.partition("  ")[0])}
+    assert named | {"testing"} == folders | modules
+    for file in re.findall(r"[a-z_]+/[a-z_]+\.(?:py|md)", text):
+        assert any((at / file).exists() for at in (package, ROOT / "docs", ROOT / "tests")), file
 
 
 def test_operations_lists_the_settings_that_are_read():
