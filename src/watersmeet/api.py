@@ -54,7 +54,9 @@ def join(
             `"hash"`: each task joins an equal share of the keys; `"biclique"`: each task stores a part of one
             input. `"range"`: each task joins a range of the values of a band or an inequality. `"grid"`: tasks
             divide all pairs by a grid that reshapes itself, for any predicate. `"delta"`: tasks divide the new
-            rows, for three or more inputs on different keys. `"spark"`: Spark's own join, for batch inputs only. `"auto"` chooses by the predicate; `wm.explain` says which one and why.
+            rows and look them up in one input after the other, for inputs on different keys and values. `"spark"`:
+            Spark's own join, for batch inputs only. `"auto"` chooses by the predicate; `wm.explain` says which one
+            and why.
             For a table `"hybrid"`, the default: read the pages that hold keys of the batch; `"mesh"`: read all
             pages in every batch; `"index"`: look up key by key.
         cells: for `"grid"`, the number of cells. Default: the tasks, or a power of two above them. A power of
@@ -208,6 +210,8 @@ def explain(
         return f"{choice.name}: {choice.why}"
     parsed = parse_frames(cast("Mapping[str, DataFrame]", inputs), asked)
     text = f"{parsed.choice.name}: {parsed.choice.why}"
+    if parsed.found:
+        text += f"; found are {parsed.found}"
     if parsed.compiled.signature.window is not None:
         text += f"; {explain_window(parsed.compiled.signature.window)}"
     if parsed.compiled.spark_checks and parsed.choice.name != SPARK:

@@ -226,10 +226,15 @@ def test_sixteen_inputs_join(tmp_path):
     [
         ("a.k = b.k AND b.x = c.x", {"a": "kx", "b": "kx", "b.1": "", "c": "kx"}),
         ("a.k = b.k AND b.x = c.x AND c.k = a.x", {"a": "kx", "a.1": "", "b": "kx", "c": "kx"}),
-        ("a.k = b.k AND b.x < c.x", {"a": "kx", "b": "kx", "c": "kx"}),
+        ("a.k = b.k AND b.x < c.x", {"a": "kx", "b": "kx", "b.1": "", "c": "kx"}),
         ("a.x < b.x AND b.x < c.x", {"a": "kx", "b": "kx", "c": "kx"}),
+        (
+            "abs(a.x - b.x) <= 1 AND abs(b.k - c.k) <= 1",
+            {"a": "kx", "b": "kx", "b.1": "", "b.2": "", "c": "kx"},
+        ),
+        ("a.k = b.k AND b.x + c.x = c.k", {"a": "kx", "b": "kx", "c": "kx"}),
     ],
-    ids=["path", "cycle", "key and comparison", "comparisons"],
+    ids=["path", "cycle", "key and band", "one value", "two values", "key and condition"],
 )
 def test_columns_are_stored_once_and_further_keys_take_16_bytes_a_row(tmp_path, on, stored):
     schema, rows = pa.schema({"k": pa.int64(), "x": pa.int64()}), 500

@@ -45,7 +45,7 @@ def test_inputs_of_a_path_are_shown_once_with_the_number_of_their_keys(tmp_path)
     schema = pa.schema({"k": pa.int64(), "x": pa.int64(), "t": pa.int64()})
     join = LocalJoin(
         dict.fromkeys("abc", schema),
-        on="a.k = b.k AND b.x = c.x",
+        on="a.k = b.k AND abs(b.x - c.x) <= 1",
         state=str(tmp_path),
         within=5,
         time=dict.fromkeys("abc", "t"),
@@ -61,6 +61,7 @@ def test_inputs_of_a_path_are_shown_once_with_the_number_of_their_keys(tmp_path)
     ]
     (heading,) = (line for line in lines if line.startswith("input "))
     assert heading.split()[:4] == ["input", "rows", "keys", "bytes"]
+    assert "found: a by k; b by k, or by the value of x; c by the value of x" in lines
     # The arrangement b.1 is not an input.
     assert any(line.endswith("newest: a 7, b 7, c 7") for line in lines)
 
@@ -93,6 +94,7 @@ def test_json_has_the_documented_keys(state):
         "late_rows": 0,
         "evicted_rows": 0,
         "absent_rows": 0,
+        "found_by": ["k"],
         "arrangements": 1,
     }
     assert (found["version"], join["batch"], join["starts"], join["damage"]) == (2, 0, 1, [])

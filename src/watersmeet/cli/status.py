@@ -74,8 +74,9 @@ def status(
                        late_rows (dropped below the watermark),
                        evicted_rows (have left the window),
                        absent_rows (dropped: no page of the table can hold
-                       their key), arrangements (keys that the rows are
-                       found by)
+                       their key), arrangements (how often the rows are
+                       sorted, each by another key or value), found_by
+                       (these keys and values, in words)
       tallies          the last tally of each task that has left one, by
                        task: batch, task, looked_rows, emitted_rows,
                        touched_bytes (parts of run files it opened),
@@ -194,6 +195,9 @@ def _heading(join: JoinStatus) -> RenderableType:
         text.append(f"\n{join.shown.summary}")
     if join.window is not None:
         text.append(f"\n{_window(join.window)}")
+    if len(join.inputs) > 2:
+        ways = "; ".join(f"{one.name} by {', or by '.join(one.found_by)}" for one in join.inputs)
+        text.append(f"\nfound: {ways}")
     return text.append(f"\non {join.predicate}") if join.predicate else text
 
 
@@ -216,14 +220,14 @@ def _table(join: JoinStatus) -> RenderableType:
 
     table = Table(box=box.SIMPLE_HEAD, padding=(0, 2, 0, 0), pad_edge=False, show_edge=False)
     table.add_column("input")
-    repeated = any(one.arrangements > 1 for one in join.inputs)
+    repeated = any(len(one.found_by) > 1 for one in join.inputs)
     headings = ["rows", *(["keys"] if repeated else []), "bytes", "runs", "null keys dropped"]
     absent = any(one.absent_rows for one in join.inputs)
     headings += ["late", "evicted"] if join.window else ["absent"] if absent else []
     for heading in headings:
         table.add_column(heading, justify="right")
     for one in join.inputs:
-        figures = [count(one.rows), *([count(one.arrangements)] if repeated else [])]
+        figures = [count(one.rows), *([count(len(one.found_by))] if repeated else [])]
         figures += [size(one.bytes), count(one.runs), count(one.null_rows)]
         if join.window:
             figures += [count(one.late_rows), count(one.evicted_rows)]

@@ -21,7 +21,7 @@ from watersmeet.engine.choose import (
 )
 from watersmeet.engine.compile import Compiled, compile_callable, compile_join
 from watersmeet.engine.compile_lookup import TableSide, columns_needed, compile_lookup
-from watersmeet.engine.compile_many import compile_many
+from watersmeet.engine.compile_many import compile_many, compile_walk
 from watersmeet.engine.inputs import check_names, check_number, check_tables
 from watersmeet.engine.kept_table import TableSpec
 from watersmeet.engine.options import JoinOptions
@@ -31,8 +31,10 @@ from watersmeet.kernel.lookup import LookupJoin
 from watersmeet.kernel.theta import ThetaJoin
 from watersmeet.kernel.walk import WalkJoin
 from watersmeet.model.expression import Predicate, Selected
+from watersmeet.model.found import explain_found
 from watersmeet.model.types import Schema
 from watersmeet.predicate import is_fixed_zone, normal_zone, parse_predicate, parse_select, parse_window
+from watersmeet.schemes.delta import Delta
 from watersmeet.schemes.table.facts import Reading, TableVersion
 from watersmeet.tables.source import PreparedTable
 from watersmeet.tables.spec import Table
@@ -54,6 +56,11 @@ class ParsedJoin:
     compiled: Compiled
     selected: tuple[Selected, ...] | None
     choice: Choice
+
+    @property
+    def found(self) -> str:
+        """What each input is found by, in words, if the join walks from one to the other; otherwise empty."""
+        return explain_found(self.compiled.signature) if self.choice.name == Delta.name else ""
 
 
 @dataclass(frozen=True)
@@ -112,6 +119,8 @@ def parse(
     if predicate is not None:
         zone = normal_zone(settings.sql.zone)
         compile_text = compile_join if len(schemas) == 2 else compile_many
+        if options.strategy == Delta.name:
+            compile_text = compile_walk
         compiled = compile_text(predicate, selected, schemas, ansi=settings.sql.ansi, zone=zone)
     else:
         assert not isinstance(options.on, str)

@@ -64,7 +64,9 @@ def choose(
     """
     if requested not in strategies():
         raise UsageError(f"unknown strategy={requested!r}: use one of {', '.join(strategies())}")
-    if walks and requested in (AUTO, Delta.name) and (streaming or requested != AUTO):
+    if walks and requested == AUTO and not streaming:
+        return Choice(SPARK, "a batch keeps no state, and Spark joins one input after the other")
+    if walks and requested == AUTO:
         return Choice(
             Delta.name,
             "no key joins all inputs: new rows are looked up in one input after the other, by its keys",
@@ -79,8 +81,10 @@ def choose(
     elif requested not in (fitting := _fitting(order, inputs, walks)):
         scheme = SCHEMES[requested]
         needs = scheme.needs
-        if order in scheme.orders and requested != Delta.name:
-            needs = f"two inputs, and this join has {inputs}" if not walks else "a key that joins all inputs"
+        if inputs > scheme.most_inputs:
+            needs = f"two inputs, and this join has {inputs}"
+        elif walks:
+            needs = "a key that joins all inputs"
         use = " or ".join(f'"{name}"' for name in fitting)
         raise UsageError(f'strategy="{requested}" needs {needs}: use {use}')
     return Choice(requested, "you asked for it")

@@ -1,20 +1,25 @@
 """Compile a join of three or more inputs.
 
-Inputs that all share a key are joined by it, as two are. Otherwise the join *walks* along the edges of its graph.
+Inputs that all share a key are joined by it, as two are. Otherwise the join *walks* along the edges of its graph
+(predicate/links.py): keys, bands, and other conditions where neither joins an input. Every input has an arrangement for
+each key and each value that it is found by, and from any input a walk along the edges reaches all others.
 
-An *edge* is a key that two or more inputs share: all classes of equal keys over the same inputs together, so that
-several keys between two inputs are one composite key. Of all edges only as many are used as connect the inputs, the ones
-over fewest inputs first, then those with most keys: a key that many inputs share, such as a country, tends to have many
-rows for each value. Every input has an arrangement for each of these edges that it is in, and from any input a walk along
-them reaches all others. The first arrangement holds the rows, sorted by half an order
-key of its edge and half of the others; the others hold their own order key and the one of the first.
+    an input with keys            the first holds the rows, by half an order key of its edge and half of all others
+    one value, and no key         it is sorted by that value and holds the rows
+    several values, and no key    the rows are stored by a hash of all values, which only locators lead to
+    neither                       in the order of arrival: all rows are read, and the conditions decide
 
-The other edges close cycles. They have no arrangements of their own: the arrangements of their inputs are sorted by the
-edge that finds them and then by the one that closes a cycle, so that rows are found by both where both are known.
+All further arrangements hold their own order key, or the order word of a value, and the order key of the first. Rows of
+the same keys and values are together there: if the first were sorted by a value that few rows differ in, a locator would
+lead to too many rows.
 
-Inputs that only a comparison or another condition joins get an edge without a key: all their rows meet, and the
-condition decides. An input with a key is read by the arrangement of that key, any other is stored in the order of
-arrival.
+Edges that close cycles have no arrangements of their own. The arrangements of their inputs are sorted by the edge that
+finds them and then by the one that closes a cycle, so that rows are found by both where both are known. A band that leads
+to a value which is arranged for another band narrows the search in the same way. An exact band decides its condition by
+the order words of its values, as in a join of two inputs: it is not tested again, and a difference that leaves its type
+is no error.
+
+An input that only another condition joins is read by the arrangement that it has.
 """
 
 from __future__ import annotations
@@ -24,6 +29,8 @@ from dataclasses import dataclass, replace
 
 from watersmeet.engine.compile import (
     Compiled,
+    Keyed,
+    SettledKey,
     arriving_columns,
     check_names,
     compile_equality,
@@ -35,19 +42,14 @@ from watersmeet.engine.compile import (
     sides_of,
     with_zone,
 )
-from watersmeet.kernel.walk import Arranged, Edge, WalkJoin
+from watersmeet.kernel.edges import Arranged, Edge
+from watersmeet.kernel.near import BandBounds
+from watersmeet.kernel.walk import WalkJoin
 from watersmeet.model import facts
-from watersmeet.model.expression import KeyClass, Predicate, Selected, inputs_of
+from watersmeet.model.expression import Band, KeyClass, KeyPair, Predicate, Selected
 from watersmeet.model.types import BIGINT, Schema
 from watersmeet.predicate.graph import JoinGraph, check_connected, join_graph
-
-
-@dataclass(frozen=True, slots=True)
-class _Link:
-    """Inputs that an edge joins, and the classes that it is made of; none for an edge without a key."""
-
-    inputs: tuple[str, ...]
-    classes: tuple[KeyClass, ...] = ()
+from watersmeet.predicate.links import Link, Links, choose_links
 
 
 def compile_many(
@@ -59,81 +61,52 @@ def compile_many(
     zone: str = "",
 ) -> Compiled:
     """Compile a join of three or more inputs by text. `zone` is as in `compile_join`."""
-    check_names(schemas)
     graph = join_graph(predicate)
-    check_connected(graph, predicate.text)
     if graph.shared:
+        check_names(schemas)
         graph = graph.with_classes(graph.shared)
         compiled = compile_equality(predicate, graph.classes, graph.conjuncts, selected, schemas, ansi)
         return with_zone(compiled, graph.classes, zone)
-    links, closing = choose_links(graph)
-    graph = graph.with_classes([one for link in (*links, *closing) for one in link.classes])
-    compiled = _compile_walk(predicate, graph, links, closing, selected, schemas, ansi)
-    return with_zone(compiled, graph.classes, zone)
+    return compile_walk(predicate, selected, schemas, ansi=ansi, zone=zone)
 
 
-def _compile_walk(
+def compile_walk(
     predicate: Predicate,
-    graph: JoinGraph,
-    links: Sequence[_Link],
-    closing: Sequence[_Link],
     selected: Sequence[Selected] | None,
     schemas: dict[str, Schema],
+    *,
     ansi: bool,
+    zone: str = "",
 ) -> Compiled:
+    """Compile a join of two or more inputs that walks along its edges, even if all inputs share a key."""
+    check_names(schemas)
+    graph = join_graph(predicate)
+    check_connected(graph, predicate.text)
+    links = choose_links(graph)
+    graph = graph.with_classes(links.classes).with_bands(links.bands)
     kernel, spark = share_residual(graph.conjuncts)
     output = output_columns(graph.inputs, predicate.columns if spark else (), selected, schemas)
-    keys = {
-        name: {
-            one: settle_key(name, number, one, one.side(name))
-            for number, one in enumerate(graph.classes)
-            if name in one.inputs
-        }
-        for name in graph.inputs
-    }
-    edges = tuple(
-        Edge(
-            tuple((name, tuple(keys[name][one].column for one in link.classes)) for name in link.inputs),
-            exact=not link.classes or is_exact(link.classes),
-        )
-        for link in (*links, *closing)
-    )
+    keys = {name: _settled(graph, name) for name in graph.inputs}
+    edges = tuple(_edge(link, keys) for link in (*links.chosen, *links.closing))
+    compared: list[Keyed] = [*graph.classes, *map(_pair, graph.bands)]
     arranged, inputs = [], []
     for name in graph.inputs:
-        mine = [number for number, link in enumerate(links) if name in link.inputs]
-        closed = next((len(links) + at for at, link in enumerate(closing) if name in link.inputs), None)
         settled = tuple(keys[name].values())
         required = tuple(dict.fromkeys(key.column for key in settled))
-        # Edges without a key read all rows, from the first arrangement.
-        mine.sort(key=lambda number: not edges[number].of(name))
-        for place, number in enumerate(mine):
-            by = edges[number].of(name)
-            if place and not by:
-                arranged.append(Arranged(f"{name}*{place}", name, number, scanned=name))
-                continue
-            order = facts.Order.HASH if by else facts.Order.ARRIVAL
-            spec = input_spec(name, schemas[name], output, kernel, settled, required, order=order)
-            stored = name if place == 0 else f"{name}.{place}"
-            others = [other for other in mine if other != number and edges[other].of(name)]
-            then = closed if closed is not None or len(others) != 1 else others[0]
-            suffix = () if not by else _suffix(edges, name, then, others)
-            located = place > 0
-            if located:
-                spec = replace(spec, stored=(facts.StoredColumn(facts.LOCATOR, str(BIGINT)),))
-            spec = replace(
-                spec, name=stored, keys=by, hashed=None, of=name if place else "", required=required
-            )
-            inputs.append(replace(spec, suffix=suffix, located=located))
-            arranged.append(
-                Arranged(stored, name, number, then if by else None, bool(suffix), name if located else None)
-            )
-    return Compiled(
+        stored_rows = input_spec(
+            name, schemas[name], output, kernel, settled, required, order=facts.Order.ARRIVAL
+        )
+        for one in _arrangements(name, links, edges):
+            arranged.append(one.arranged)
+            if one.arranged.scanned is None:
+                inputs.append(one.spec(replace(stored_rows, required=required)))
+    compiled = Compiled(
         signature=facts.JoinSignature(
             inputs=tuple(inputs),
             predicate=predicate.canonical,
-            key_types=tuple(str(one.type) for one in graph.classes),
+            key_types=tuple(str(one.type) for one in compared),
             compared="walk",
-            sides=sides_of(graph.classes),
+            sides=sides_of(compared),
         ),
         join=WalkJoin(edges, tuple(arranged), tuple(kernel), output, ansi),
         arriving={
@@ -141,52 +114,116 @@ def _compile_walk(
             for spec in inputs
             if not spec.of
         },
-        computed=tuple(key.computed for mine in keys.values() for key in mine.values() if key.computed),
+        computed=tuple(
+            dict.fromkeys(key.computed for mine in keys.values() for key in mine.values() if key.computed)
+        ),
         hashed=(),
         spark_checks=bool(spark),
         guards=predicate.guards,
     )
+    return with_zone(compiled, compared, zone)
 
 
-def _suffix(edges: Sequence[Edge], name: str, then: int | None, others: Sequence[int]) -> tuple[str, ...]:
-    """The columns that an arrangement is sorted by next: those of the edge `then`, or of all other edges.
-
-    Rows that are located by their order key must differ in it, or too many would be read.
-    """
-    return (
-        edges[then].of(name)
-        if then is not None
-        else tuple(c for other in others for c in edges[other].of(name))
-    )
+def _pair(band: Band) -> KeyPair:
+    return KeyPair((band.left, band.right), band.type)
 
 
-def choose_links(graph: JoinGraph) -> tuple[list[_Link], list[_Link]]:
-    """As few edges as connect all inputs, and those that close cycles.
+def _settled(graph: JoinGraph, name: str) -> dict[KeyClass | Band, SettledKey]:
+    """The column of an input for each class and band that it is in. The same value is the same column."""
+    found: dict[KeyClass | Band, SettledKey] = {}
+    values: dict[tuple[str, str], SettledKey] = {}
+    parts: list[KeyClass | Band] = [*graph.classes, *graph.bands]
+    for number, one in enumerate(parts):
+        pair: Keyed = _pair(one) if isinstance(one, Band) else one
+        if name in pair.inputs:
+            side = pair.side(name)
+            key = settle_key(name, number, pair, side)
+            found[one] = values.setdefault((side.sql, str(pair.type)), key) if isinstance(one, Band) else key
+    return found
 
-    The graph is connected (predicate/graph.py checks it).
-    """
-    together: dict[tuple[str, ...], list[KeyClass]] = {}
-    for one in graph.classes:
-        # Only Spark can hash a nested value, and only once for each row: such a key stays a condition.
-        if not one.type.nested:
-            together.setdefault(one.inputs, []).append(one)
-    links = [_Link(inputs, tuple(classes)) for inputs, classes in together.items()]
-    links.sort(key=lambda link: (len(link.inputs), -len(link.classes), sides_of(link.classes)))
-    conditions = sorted(
-        (inputs_of(part) for part in graph.with_classes(()).conjuncts),
-        key=lambda read: (len(read), sorted(read)),
-    )
-    links += [
-        _Link(tuple(name for name in graph.inputs if name in read)) for read in conditions if len(read) > 1
+
+def _edge(link: Link, keys: dict[str, dict[KeyClass | Band, SettledKey]]) -> Edge:
+    parts = link.classes if link.band is None else (link.band,)
+    columns = tuple((name, tuple(keys[name][part].column for part in parts)) for name in link.inputs)
+    if link.band is not None:
+        return Edge(columns, link.band.exact, BandBounds(link.band.type, link.band.low, link.band.high))
+    return Edge(columns, not link.classes or is_exact(link.classes))
+
+
+@dataclass(frozen=True, slots=True)
+class _Stored:
+    """An arrangement as the kernel finds rows in it, and what it is sorted by."""
+
+    arranged: Arranged
+    order: facts.Order
+    keys: tuple[str, ...] = ()
+    suffix: tuple[str, ...] = ()
+
+    def spec(self, rows: facts.InputSpec) -> facts.InputSpec:
+        """What is stored, if the first arrangement holds these rows."""
+        name, located = self.arranged.name, self.arranged.through is not None
+        return replace(
+            rows,
+            name=name,
+            stored=(facts.StoredColumn(facts.LOCATOR, str(BIGINT)),) if located else rows.stored,
+            keys=self.keys,
+            hashed=None,
+            order=self.order,
+            of=rows.name if located else "",
+            suffix=self.suffix,
+            located=located,
+        )
+
+
+def _arrangements(name: str, links: Links, edges: Sequence[Edge]) -> list[_Stored]:
+    """The arrangements of one input, the one that holds its rows first."""
+    chosen = range(len(links.chosen))
+    mine = [number for number in chosen if name in links.arranged[number]]
+    keyed = [number for number in mine if links.chosen[number].classes]
+    # Keys that it is not found by close a cycle: those of closing links, and those that need no arrangement here.
+    closing = [
+        number
+        for number, edge in enumerate(edges)
+        if name in edge.inputs and number not in mine and edge.of(name) and edge.band is None
     ]
-    part_of = {name: {name} for name in graph.inputs}
-    chosen, closing = [], []
-    for link in links:
-        parts = {id(part_of[name]): part_of[name] for name in link.inputs}
-        if len(parts) > 1:
-            chosen.append(link)
-            joined = set().union(*parts.values())
-            part_of |= dict.fromkeys(joined, joined)
-        elif link.classes:
-            closing.append(link)
-    return chosen, closing
+    near: dict[str, list[int]] = {}
+    for number in mine:
+        if edges[number].band is not None:
+            (column,) = edges[number].of(name)
+            near.setdefault(column, []).append(number)
+    values = {
+        column: [*found, *(n for n in range(len(chosen), len(edges)) if _is_band_of(edges[n], name, column))]
+        for column, found in near.items()
+    }
+    stored: list[_Stored] = []
+
+    def through() -> tuple[str, str | None]:
+        return (name, None) if not stored else (f"{name}.{len(stored)}", name)
+
+    for number in keyed:
+        others = [other for other in keyed if other != number]
+        then = closing[0] if closing else others[0] if len(others) == 1 and not values else None
+        suffix = (
+            edges[then].of(name)
+            if then is not None
+            else (*(column for other in others for column in edges[other].of(name)), *values)
+        )
+        as_, via = through()
+        one = Arranged(as_, name, number, then, bool(suffix), via)
+        stored.append(_Stored(one, facts.Order.HASH, edges[number].of(name), suffix))
+    if not keyed and len(values) > 1:
+        stored.append(_Stored(Arranged(name, name, None), facts.Order.HASH, suffix=tuple(values)))
+    for column, (number, *also) in values.items():
+        as_, via = through()
+        one = Arranged(as_, name, number, through=via, also=tuple(also))
+        stored.append(_Stored(one, facts.Order.VALUE, (column,)))
+    for number in mine:
+        if not edges[number].of(name):
+            scanned = name if stored else None
+            as_ = name if scanned is None else f"{name}*{len(stored)}"
+            stored.append(_Stored(Arranged(as_, name, number, scanned=scanned), facts.Order.ARRIVAL))
+    return stored
+
+
+def _is_band_of(edge: Edge, name: str, column: str) -> bool:
+    return edge.band is not None and name in edge.inputs and edge.of(name) == (column,)

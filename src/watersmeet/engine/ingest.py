@@ -227,6 +227,8 @@ def cut_sections(rows: Sorted, places: Keys, layout: Layout) -> Sections:
 def _hashed(batch: pa.RecordBatch, spec: InputSpec) -> Keys:
     if spec.hashed:
         return mix(batch.column(spec.hashed).to_numpy().view(np.uint64))
+    if not spec.keys:
+        return order_keys([batch.column(key) for key in spec.suffix])
     keys = order_keys([batch.column(key) for key in spec.keys])
     return joined_keys(keys, order_keys([batch.column(key) for key in spec.suffix])) if spec.suffix else keys
 

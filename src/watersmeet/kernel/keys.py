@@ -285,6 +285,30 @@ def partners(
     return here, None if low is None else shift(inside, low), None if high is None else shift(inside, high)
 
 
+def reach(words: Keys, low: int | float | None, high: int | float | None, kind: SqlType) -> tuple[Keys, Keys]:
+    """The first and the last partner of each word in `low <= partner - word <= high`; the words are in any order.
+
+    As `partners`. A word without a partner gets an interval that ends before it begins.
+
+    >>> [bounds.tolist() for bounds in reach(np.array([2, 9], np.uint64), -7, -3, SqlType("int"))]
+    [[1, 2], [0, 6]]
+    """
+    if isinstance(low, float) or isinstance(high, float):
+        return (
+            np.zeros_like(words) if low is None else _float_bound(words, float(low), -1.0, kind),
+            np.full_like(words, _LAST) if high is None else _float_bound(words, float(high), 1.0, kind),
+        )
+    lower = np.zeros_like(words) if low is None else shift(words, low)
+    upper = np.full_like(words, _LAST) if high is None else shift(words, high)
+    # A lower bound beyond the last word, or an upper one below the first, leaves nothing.
+    nowhere = np.zeros(len(words), np.bool_)
+    if low is not None and low > 0:
+        nowhere |= np.full(len(words), True) if low > _LAST else words > np.uint64(_LAST - low)
+    if high is not None and high < 0:
+        nowhere |= np.full(len(words), True) if high < -_LAST else words < np.uint64(-high)
+    return np.where(nowhere, np.uint64(1), lower), np.where(nowhere, np.uint64(0), upper)
+
+
 def _float_bound(words: Keys, offset: float, outwards: float, kind: SqlType) -> Keys:
     """`value + offset`, moved outwards; NaN stays NaN, as in `x <= NaN + 1`.
 

@@ -1,7 +1,7 @@
 """Join inputs along different keys: fresh rows are extended, input by input, through what is stored by each key.
 
 An input is found by each of its keys: through an *arrangement*. The first holds its columns, the others only say where
-their rows are in the first. For the fresh rows of one input, the *start*, a share has the arrangements of all other
+their rows are in the first. A band leads to an arrangement that is sorted by value (near.py). For the fresh rows of one input, the *start*, a share has the arrangements of all other
 inputs, with the rows that the delta rule owes (see multi.py): all rows of the inputs before the start, old rows of those
 behind it. The kernel binds one input after the other:
 
@@ -12,7 +12,8 @@ behind it. The kernel binds one input after the other:
    combination, by the key with the fewest candidates, and checked in the others.
    On a cycle, the last input is found by two keys at once: its arrangement is sorted by one and then by the other. So no
    row is bound that does not close the cycle, which is the idea of worst-case optimal joins (Ngo et al. 2012). In a
-   clique of four or more inputs the third key is only compared.
+   clique of four or more inputs the third key is only compared. Bands that lead to the same value of an input narrow
+   its interval in the same way, each as soon as its other input is bound.
 3. Its rows are gathered, bound as positions, and tested by all conditions whose inputs are bound; those that may raise
    wait for the last input.
 
@@ -25,12 +26,14 @@ keeps exactly the rows with equal keys that pass the conditions. Sharing the wor
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
 import pyarrow as pa
 
+from watersmeet.kernel.edges import Arranged, Edge
 from watersmeet.kernel.emit import (
     Candidates,
     Emission,
@@ -55,8 +58,17 @@ from watersmeet.kernel.gather import (
     views,
     whole_part,
 )
-from watersmeet.kernel.keys import Indices, joined_keys, order_keys, prefix_ranges
+from watersmeet.kernel.keys import Indices, joined_keys, order_keys, prefix_ranges, words
 from watersmeet.kernel.match import Matches, expand
+from watersmeet.kernel.near import (
+    Intervals,
+    Primary,
+    distinct_locators,
+    fetched,
+    look_up_near,
+    parts_near,
+    stretches_of,
+)
 from watersmeet.kernel.pieces import Side, pieces
 from watersmeet.kernel.rows import Keyed
 from watersmeet.model.expression import Expression, columns_of, conjunction, inputs_of
@@ -70,49 +82,8 @@ _NO_ROWS = pa.RecordBatch.from_pydict({})
 
 
 @dataclass(frozen=True, slots=True)
-class Edge:
-    """Inputs that are equal in a key: the key's columns in each of them.
-
-    With an `exact` order key equal order keys are equal keys; otherwise the columns are compared too.
-    """
-
-    columns: tuple[tuple[str, tuple[str, ...]], ...]
-    exact: bool
-
-    @property
-    def inputs(self) -> tuple[str, ...]:
-        return tuple(name for name, _ in self.columns)
-
-    def of(self, name: str) -> tuple[str, ...]:
-        return next(columns for input_, columns in self.columns if input_ == name)
-
-
-@dataclass(frozen=True, slots=True)
-class Arranged:
-    """An arrangement: its name, the input whose rows it has, and the edge it is sorted by.
-
-    `halves`: only half of its order keys is of that edge. The other half is of the edge `then`, or of several others. An
-    arrangement that is located `through` another one holds no columns, but where its rows are in that one. For an edge
-    without a key all rows are read, in any order: if the input has an arrangement already, they are those of `scanned`.
-    """
-
-    name: str
-    input: str
-    edge: int
-    then: int | None = None
-    halves: bool = False
-    through: str | None = None
-    scanned: str | None = None
-
-    @property
-    def stored(self) -> str:
-        """The name among the stored inputs."""
-        return self.scanned or self.name
-
-
-@dataclass(frozen=True, slots=True)
 class WalkJoin:
-    """Combinations of rows, one of each input, that are equal along all `edges` and for which all `conjuncts` are true."""
+    """Combinations of rows, one of each input, that agree along all `edges` and for which all `conjuncts` are true."""
 
     edges: tuple[Edge, ...]
     arranged: tuple[Arranged, ...]
@@ -182,15 +153,25 @@ class WalkJoin:
             if (last or due(part, (*bound, name))) and not (bound and due(part, bound))
         )
 
-    def equalities(self, bound: Sequence[str], name: str, found_by: int | None) -> tuple[Equality, ...]:
-        """The key columns to compare now that `name` is bound too, and was found by an edge."""
+    def equalities(self, bound: Sequence[str], name: str, found_by: Iterable[int]) -> tuple[Equality, ...]:
+        """The key columns to compare now that `name` is bound too, and was found by some edges."""
         return tuple(
             ((other, one), (name, also))
             for number, edge in enumerate(self.edges)
-            if name in edge.inputs and not (number == found_by and edge.exact)
+            if edge.band is None and name in edge.inputs and not (number in found_by and edge.exact)
             for other in [next((other for other in bound if other in edge.inputs), None)]
             if other is not None
             for one, also in zip(edge.of(other), edge.of(name), strict=True)
+        )
+
+    def bands(self, bound: Sequence[str], name: str, found_by: Iterable[int]) -> tuple[tuple[Edge, str], ...]:
+        """The bands to test now that `name` is bound too, and the other input of each. Those of `found_by` hold."""
+        return tuple(
+            (edge, other)
+            for number, edge in enumerate(self.edges)
+            if edge.band is not None and edge.exact and name in edge.inputs and number not in found_by
+            for other in bound
+            if other in edge.inputs
         )
 
 
@@ -198,14 +179,15 @@ class WalkJoin:
 class _Sought:
     """What a lookup in one arrangement has found: where each key is, how often, and the key of each combination.
 
-    `closed` if it was by both keys of the arrangement.
+    `by` are the edges that it was by. Instead of keys it is for intervals, `near`, if the arrangement is by value.
     """
 
     arranged: Arranged
     looked: Sequence[Looked]
     rows: Indices
     of: Indices
-    closed: bool = False
+    by: frozenset[int]
+    near: Intervals | None = None
 
     @property
     def counts(self) -> Indices:
@@ -228,9 +210,9 @@ class _Walk:
     work: Work
 
     def go_on(
-        self, found: Candidates, newest: str, sought: dict[str, _Sought], by: int | None = None
+        self, found: Candidates, newest: str, sought: dict[str, _Sought], by: frozenset[int] = frozenset()
     ) -> Iterator[pa.RecordBatch]:
-        """All results of some combinations, whose row of the input `newest` was bound last, found by edge `by`.
+        """All results of some combinations, whose row of the input `newest` was bound last, found exactly by edges `by`.
 
         `sought` has what was looked up before and is not bound yet.
         """
@@ -244,12 +226,11 @@ class _Walk:
             join.equalities(bound, newest, by),
             limits=self.limits,
         )
+        bands = join.bands(bound, newest, by)
         if last:
-            if self.within is not None:
-                found = close_to(found, newest, self.within)
-            yield from emission.results(found)
+            yield from emission.results(self._close(found, newest, bands))
             return
-        found, sought = self._tested(found, newest, sought, emission)
+        found, sought = self._tested(found, newest, sought, bands, emission)
         if not len(found[newest].at):
             return
         for arranged in self.arranged.values():
@@ -262,31 +243,50 @@ class _Walk:
                 sought = {name: one.at(keep) for name, one in (sought | {arranged.name: looked}).items()}
         yield from self._expanded(found, sought)
 
+    def _close(self, found: Candidates, newest: str, bands: Iterable[tuple[Edge, str]]) -> Candidates:
+        """The combinations whose row of the input `newest` is within the window, and within these bands."""
+        if self.within is not None:
+            found = close_to(found, newest, self.within)
+        for edge, other in bands:
+            inside = edge.near(found, other).hold(words(found[newest].values(*edge.of(newest))))
+            found = kept(found, np.flatnonzero(inside))
+        return found
+
     def _tested(
-        self, found: Candidates, newest: str, sought: dict[str, _Sought], emission: Emission
+        self,
+        found: Candidates,
+        newest: str,
+        sought: dict[str, _Sought],
+        bands: Iterable[tuple[Edge, str]],
+        emission: Emission,
     ) -> tuple[Candidates, dict[str, _Sought]]:
         """The combinations that pass, with what was looked up for them."""
         passing = found | {_NUMBER: Picked(_NO_ROWS, np.arange(len(found[newest].at)))}
-        if self.within is not None:
-            passing = close_to(passing, newest, self.within)
-        passing = emission.passing(passing)
+        passing = emission.passing(self._close(passing, newest, bands))
         keep = passing.pop(_NUMBER).at
         return passing, {name: one.at(keep) for name, one in sought.items()}
 
     def _finds_more(self, arranged: Arranged, found: Candidates, newest: str, known: _Sought | None) -> bool:
         """Whether the rows that were bound last find rows in an arrangement, or fewer than those known."""
-        if arranged.input in found:
+        edges = self.join.edges
+        if arranged.input in found or arranged.edge is None:
             return False
-        if known is None:
-            return newest in self.join.edges[arranged.edge].inputs
-        return (
-            not known.closed and arranged.then is not None and newest in self.join.edges[arranged.then].inputs
-        )
+        if edges[arranged.edge].band is not None:
+            # Each band leads there alone.
+            leading: tuple[int | None, ...] = (arranged.edge, *arranged.also)
+        else:
+            leading = (arranged.edge if known is None else arranged.then,)
+        used = frozenset() if known is None else known.by
+        return any(newest in edges[one].inputs for one in leading if one is not None and one not in used)
 
     def _look_up(self, arranged: Arranged, found: Candidates) -> _Sought:
         """Look up the keys of all combinations: by both keys of the arrangement if both are bound."""
         slices = self.slices[arranged.name]
         self.work.looked_rows += len(next(iter(found.values())).at)
+        assert arranged.edge is not None
+        if self.join.edges[arranged.edge].band is not None:
+            return self._look_up_near(arranged, found)
+        by = frozenset({arranged.edge})
         prefix = self._keys(arranged.edge, found)
         assert prefix is not None
         if not len(prefix):
@@ -295,7 +295,7 @@ class _Walk:
             looked = [Looked(s, False, at) for s, at in zip(slices, whole, strict=True)]
             combinations = len(next(iter(found.values())).at)
             return _Sought(
-                arranged, looked, np.array([sum(map(len, slices))]), np.zeros(combinations, np.int64)
+                arranged, looked, np.array([sum(map(len, slices))]), np.zeros(combinations, np.int64), by
             )
         suffix = None if arranged.then is None else self._keys(arranged.then, found)
         if not arranged.halves:
@@ -307,10 +307,25 @@ class _Walk:
         else:
             keys, of = np.unique(joined_keys(order_keys(prefix), order_keys(suffix)), return_inverse=True)
             looked = look_up(keys, slices)
-        rows = np.zeros(len(keys), np.int64)
-        for one in looked:
-            rows[one.at.found] += one.at.rows
-        return _Sought(arranged, looked, rows, of, closed=suffix is not None)
+        if suffix is not None and arranged.then is not None:
+            by |= {arranged.then}
+        return _Sought(arranged, looked, _rows_found(looked, len(keys)), of, by)
+
+    def _look_up_near(self, arranged: Arranged, found: Candidates) -> _Sought:
+        """Look up the values of all combinations: by all bands whose other input is bound, each narrowing the others."""
+        assert arranged.edge is not None
+        edges = self.join.edges
+        leading = [
+            (number, name)
+            for number in (arranged.edge, *arranged.also)
+            for name in edges[number].inputs
+            if name in found
+        ]
+        near = [edges[number].near(found, name) for number, name in leading]
+        sought, of = functools.reduce(Intervals.met, near).distinct()
+        looked = look_up_near(sought, self.slices[arranged.name])
+        by = frozenset(number for number, _ in leading)
+        return _Sought(arranged, looked, _rows_found(looked, len(sought.lower)), of, by, sought)
 
     def _keys(self, number: int, found: Candidates) -> list[pa.Array] | None:
         """The key of an edge in each combination, if an input of the edge is bound."""
@@ -343,31 +358,57 @@ class _Walk:
         looked, rows = [found_.only(used) for found_ in one.looked], one.rows[keys]
         order = np.argsort(of, kind="stable")
         of = of[order]
-        size = rows * row_bytes(self.slices[one.arranged.through or one.arranged.name], read)
+        # Half an order key is never exact. A value is compared again where rows are only located.
+        exact = one.near is not None or not (one.arranged.halves or one.arranged.through)
+        by = one.by if exact else frozenset()
+        for part, low, high, first in self._parts(one, looked, rows, of, keys, read):
+            of_part = of[low:high] - first
+            places = np.flatnonzero(part.count[of_part])
+            of_part = of_part[places]
+            limit = rows_together(self.limits, part.rows, *(picked.rows for picked in found.values()))
+            for which, at in expand(places, part.start[of_part], part.count[of_part], limit):
+                self.work.bound_rows += len(which)
+                combined = picked_at(found, order[low:high][which])
+                combined[name] = Picked(part.rows, part.order[at])
+                others = {other: left.at(order[low:high][which]) for other, left in rest.items()}
+                yield from self.go_on(combined, name, others, by)
+
+    def _parts(
+        self,
+        one: _Sought,
+        looked: Sequence[Looked],
+        rows: Indices,
+        of: Indices,
+        keys: Indices,
+        read: list[str],
+    ) -> Iterator[tuple[Part, int, int, int]]:
+        """The rows of some keys of an arrangement in parts, a piece of the keys at a time.
+
+        With each part: from where to where the combinations of its keys are in `of`, and the first of its keys.
+        """
+        name, through = one.arranged.input, one.arranged.through
+        if one.near is not None:
+            assert one.arranged.edge is not None
+            column = self.join.edges[one.arranged.edge].of(name)[0]
+            located = None if through is None else Primary(self.slices[through], column)
+            for part in parts_near(name, looked, one.near.at(keys), read, self.limits, located):
+                yield part, 0, len(of), 0
+            return
+        size = rows * row_bytes(self.slices[through or one.arranged.name], read)
         for first, end in pieces_of_keys(rows, size, self.limits):
-            low, high = np.searchsorted(of, [first, end])
+            low, high = (int(place) for place in np.searchsorted(of, [first, end]))
             large = end - first == 1 and (
                 rows[first] > self.limits.piece_rows or size[first] > self.limits.piece_bytes
             )
             parts: Iterable[Part]
-            if one.arranged.through is not None:
+            if through is not None:
                 parts = self._located(one.arranged, looked, first, end, read, large)
             elif large:
                 parts = (part for _, part in views(name, looked, first, {name: read}, self.limits))
             else:
                 parts = [gather(name, looked, first, end, read).owed(0, 1)]
             for part in parts:
-                of_part = of[low:high] - first
-                limit = rows_together(self.limits, part.rows, *(picked.rows for picked in found.values()))
-                places = np.arange(high - low)
-                for which, at in expand(places, part.start[of_part], part.count[of_part], limit):
-                    self.work.bound_rows += len(which)
-                    combined = picked_at(found, order[low:high][which])
-                    combined[name] = Picked(part.rows, part.order[at])
-                    others = {other: left.at(order[low:high][which]) for other, left in rest.items()}
-                    # Half an order key is never exact.
-                    by = None if one.arranged.halves or one.arranged.through else one.arranged.edge
-                    yield from self.go_on(combined, name, others, by)
+                yield part, low, high, first
 
     def _located(
         self, arranged: Arranged, looked: Sequence[Looked], first: int, end: int, read: list[str], large: bool
@@ -375,21 +416,22 @@ class _Walk:
         """The rows of some keys, or of one key that is too large for a piece, through the arrangement that has them."""
         assert arranged.through is not None
         name, slices = arranged.input, self.slices[arranged.through]
-        key, pairs = locate(looked, first, end, slices)
-        if not large:
-            by_key = [replace(one, at=one.at._replace(found=key[one.at.found])) for one in pairs]
-            # An arrangement may still locate rows that another one has evicted.
-            if any(len(one.at.found) for one in by_key):
-                yield gather(name, by_key, 0, end - first, read).owed(0, 1)
+        if large:
+            here = [stretches_of(one, first, end) for one in looked]
+            for locators in distinct_locators(here, self.limits.piece_rows):
+                yield from (
+                    whole_part(name, rows) for rows in fetched(name, locators, slices, read, self.limits)
+                )
             return
-        rows = np.zeros(len(key), np.int64)
-        for one in pairs:
-            rows[one.at.found] += one.at.rows
-        size = rows * row_bytes(slices, read)
-        for low, high in pieces_of_keys(rows, size, self.limits):
-            if high - low == 1 and (
-                rows[low] > self.limits.piece_rows or size[low] > self.limits.piece_bytes
-            ):
-                yield from (part for _, part in views(name, pairs, low, {name: read}, self.limits))
-            elif rows[low:high].any():
-                yield whole_part(name, gather(name, pairs, low, high, read).rows)
+        key, pairs = locate(looked, first, end, slices)
+        by_key = [replace(one, at=one.at._replace(found=key[one.at.found])) for one in pairs]
+        # An arrangement may still locate rows that another one has evicted.
+        if any(len(one.at.found) for one in by_key):
+            yield gather(name, by_key, 0, end - first, read).owed(0, 1)
+
+
+def _rows_found(looked: Iterable[Looked], keys: int) -> Indices:
+    rows = np.zeros(keys, np.int64)
+    for one in looked:
+        rows[one.at.found] += one.at.rows
+    return rows

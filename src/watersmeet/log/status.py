@@ -34,6 +34,7 @@ from watersmeet.log.starts import STARTS
 from watersmeet.log.storage import FileInfo, Files
 from watersmeet.log.tallies import latest_tallies
 from watersmeet.model.facts import Elsewhere, InputTotals, Manifest, SchemePlan
+from watersmeet.model.found import found_by
 from watersmeet.model.tally import TaskTally
 from watersmeet.model.window import lateness_text, over_time, time_text, width_text
 from watersmeet.schemes.register import SCHEMES
@@ -50,7 +51,8 @@ _SHOWN_FOLDERS = 5
 class InputStatus:
     """One input of a join: its live state, and its totals since the query began.
 
-    Rows count once, however many `arrangements` they are stored in; runs and bytes are those of all of them.
+    Rows count once, however many `arrangements` they are stored in; runs and bytes are those of all of them. `found_by`
+    says what they are found by, in words.
     """
 
     name: str
@@ -63,6 +65,7 @@ class InputStatus:
     evicted_rows: int = 0
     absent_rows: int = 0
     arrangements: int = 1
+    found_by: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -298,6 +301,7 @@ def _inputs(manifest: Manifest) -> tuple[InputStatus, ...]:
                 evicted_rows=totals.evicted_rows,
                 absent_rows=totals.absent_rows,
                 arrangements=len(stored),
+                found_by=found_by(manifest.signature, spec.name),
             )
         )
     return tuple(described)

@@ -242,7 +242,8 @@ class InputSpec:
     of a window over time. `keeps_all` says that rows with a null key, or a key that is not in the table, are emitted.
     An *arrangement* stores the rows of the input `of` once more, sorted by another key; rows with a null in any of
     `required` are in none of them. With a `suffix`, half of the order key is of the keys and half of the suffix, so
-    that rows are found by the keys alone or by both. A `located` arrangement holds of each row only the order key that
+    that rows are found by the keys alone or by both; without keys, all of it is of the suffix, and only locators lead
+    there. A `located` arrangement holds of each row only the order key that
     it has in the first arrangement, in the column `LOCATOR`.
     """
 

@@ -11,12 +11,17 @@ from dataclasses import replace
 
 from watersmeet.errors import StateMismatch
 from watersmeet.model.facts import InputSpec, JoinSignature
+from watersmeet.model.found import explain_found
 from watersmeet.model.window import Window, width_text
 from watersmeet.schemes.register import SCHEMES
+
+# `JoinSignature.compared` of a join of inputs that are found by different keys.
+_WALK = "walk"
 
 
 def check_compatible(old: JoinSignature, new: JoinSignature) -> None:
     """Raise StateMismatch that names the first difference that matters."""
+    _check_arrangements(old, new)
     old_names, new_names = [i.name for i in old.inputs], [i.name for i in new.inputs]
     if old_names != new_names:
         _refuse("its inputs were", old_names, new_names)
@@ -33,6 +38,22 @@ def check_compatible(old: JoinSignature, new: JoinSignature) -> None:
     _check_window(old, new)
     for before, after in zip(old.inputs, new.inputs, strict=True):
         _check_columns(before, after)
+
+
+def _check_arrangements(old: JoinSignature, new: JoinSignature) -> None:
+    """Refuse a state whose rows are sorted in another way than this version sorts them for the same join.
+
+    Up to format 6, an input that only an inequality joins was stored in the order of arrival.
+    """
+    same = old.predicate == new.predicate and old.compared == new.compared == _WALK
+    if same and [(one.name, one.order) for one in old.inputs] != [
+        (one.name, one.order) for one in new.inputs
+    ]:
+        raise StateMismatch(
+            f"another version of Watersmeet wrote this state and stored its inputs in another way. There each input is "
+            f"found as follows: {explain_found(old)}. Now: {explain_found(new)}. Start with a new checkpoint to begin "
+            "with fresh state, or continue with the version that wrote it"
+        )
 
 
 def _refuse_zone(old: str, new: str) -> None:
@@ -79,6 +100,10 @@ def _refuse_layout(old: JoinSignature, new: JoinSignature) -> None:
 def _check_columns(before: InputSpec, after: InputSpec) -> None:
     if before.keys != after.keys:
         _refuse(f"the keys of {after.name} were, in this order,", list(before.keys), list(after.keys))
+    if before.suffix != after.suffix:
+        _refuse(
+            f"the second keys of {after.name} were, in this order,", list(before.suffix), list(after.suffix)
+        )
     had = {column.name: column.type for column in before.stored}
     for column in after.stored:
         if column.name not in had:

@@ -10,7 +10,7 @@ in the class; its equality stays among the conjuncts, as does every equality tha
 equalities of the text, never ones that follow from it: two integers that both equal a double in double may differ.
 
 Invariant: rows satisfy the predicate exactly if the sides of every class are equal and all conjuncts are true. Bands
-imply nothing that the conjuncts do not say.
+imply nothing that the conjuncts do not say, until `with_bands` takes the conjuncts of some out.
 """
 
 from __future__ import annotations
@@ -64,6 +64,15 @@ class JoinGraph:
     def with_classes(self, kept: Sequence[KeyClass]) -> JoinGraph:
         """The same join with some classes only; the equalities of the others become conjuncts."""
         return replace(self, classes=tuple(kept))
+
+    def with_bands(self, kept: Sequence[Band]) -> JoinGraph:
+        """The same join with some bands only. What the exact ones among them decide is no conjunct any more."""
+        left = self.rest
+        for band in kept:
+            if band.exact:
+                undecided = conjuncts_of(band.residual) if band.residual is not None else []
+                left = tuple(part for part in left if part in undecided)
+        return replace(self, bands=tuple(kept), rest=left)
 
 
 def join_graph(predicate: Predicate) -> JoinGraph:

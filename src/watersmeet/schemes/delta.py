@@ -36,8 +36,8 @@ class Delta(Scheme[DeltaPlan]):
     name: ClassVar[str] = "delta"
     plan_type = DeltaPlan
 
-    orders = (Order.HASH, Order.ARRIVAL)
-    needs = "three or more inputs that no key joins all at once"
+    orders = (Order.HASH, Order.VALUE, Order.ARRIVAL)
+    needs = "a condition as text that joins all inputs"
     most_inputs = MOST_INPUTS
 
     # The arrangements of each input, in the order of the inputs.
