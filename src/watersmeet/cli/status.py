@@ -49,7 +49,8 @@ def status(
       name, query      the join's name and Spark's query id
       batch, starts    the last batch; the number of starts of the query
       predicate        the join condition, in canonical spelling
-      strategy         hash, hypercube, biclique, range, grid or table
+      strategy         hash, hypercube, biclique, range, grid, delta or
+                       table
       plan             the strategy's plan for the last batch, as it
                        is stored; its kind names the strategy. Of a grid:
                        epoch (changes of shape), groups, left and right
