@@ -15,6 +15,7 @@ import numpy.typing as npt
 
 from papers.hybrid import paper
 from papers.hybrid.cases import DISK_BYTE_S, SEED, Size
+from papers.hybrid.equations import CostConstants, fit_reads
 from papers.hybrid.machines import capacity_of, draw_rows, make_machine
 from papers.hybrid.model import (
     INDEX_PAGE_ROWS,
@@ -39,7 +40,6 @@ from papers.hybrid.results import (
 from papers.hybrid.runs import Run, read_together, run_slow, time_reads
 from papers.hybrid.sales import Zipf, arrivals
 from papers.shared.reproduction import Stopped, Watch
-from watersmeet.schemes.table.costs import CostConstants, fit_reads
 
 # The calibration has a quarter of the relation, and an eighth and a half of the memory: few and many rows for a page.
 _CALIBRATION_PART = 4

@@ -1,6 +1,6 @@
 """The cost model of section 4.4 with constants calibrated on this machine, and the page sizes that follow from it.
 
-The equations are those of `watersmeet.schemes.table.costs`. The rows that a read answers follow from the law of the keys
+The equations are those of `papers.hybrid.equations`. The rows that a read answers follow from the law of the keys
 (`page_size.py`), without the fitted k of equation 2.
 
 Calibrated on runs of their own, on another relation: reading a page, by itself; taking rows and the rest of a turn, by least
@@ -15,11 +15,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from papers.hybrid import paper
-from papers.hybrid.machines import STREAM
-from papers.hybrid.page_size import tune, zipf_input
-from papers.hybrid.pending import row_bytes
-from papers.hybrid.results import HYBRIDJOIN, INLJ, MESHJOIN, Prediction
-from watersmeet.schemes.table.costs import (
+from papers.hybrid.equations import (
     CostConstants,
     Sizes,
     average_input,
@@ -27,6 +23,10 @@ from watersmeet.schemes.table.costs import (
     loop_cost,
     service_rate,
 )
+from papers.hybrid.machines import STREAM
+from papers.hybrid.page_size import tune, zipf_input
+from papers.hybrid.pending import row_bytes
+from papers.hybrid.results import HYBRIDJOIN, INLJ, MESHJOIN, Prediction
 
 # A block of the file, which the database reads for a single row too.
 INDEX_PAGE_ROWS = 4096 // paper.ROW_BYTES

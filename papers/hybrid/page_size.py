@@ -1,6 +1,6 @@
 """The page size that serves a stream fastest, and the rows that a step of HYBRIDJOIN answers without a fitted k.
 
-Source: Naeem, Dobbie, Weber 2010, sections 4.4 and 4.5; the equations are in `watersmeet.schemes.table.costs`.
+Source: Naeem, Dobbie, Weber 2010, sections 4.4 and 4.5; the equations are in `papers.hybrid.equations`.
 
 `expected_input` takes the place of equation 2. It finds w from the share of the stream that each page gets, by walking
 through the steps of a full hash table with mean values. A page with the share p has its first waiting row some 1 / p
@@ -24,8 +24,8 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
+from papers.hybrid.equations import CostConstants, Sizes, memory_cost, service_rate
 from watersmeet.errors import UsageError
-from watersmeet.schemes.table.costs import CostConstants, Sizes, memory_cost, service_rate
 
 Shares = npt.NDArray[np.float64]
 # Rows that a step answers, from the rows of the hash table and those of a page.

@@ -16,6 +16,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from papers.hybrid.equations import CostConstants
 from papers.hybrid.machines import Tally, Watched, capacity_of, make_machine
 from papers.hybrid.model import Observed, equation_gain, predict
 from papers.hybrid.relation import Relation
@@ -23,7 +24,6 @@ from papers.hybrid.results import HYBRIDJOIN, INLJ, Service, Slow
 from papers.hybrid.steps import StepJoin
 from papers.shared.reproduction import Stopped
 from watersmeet.errors import WatersmeetError
-from watersmeet.schemes.table.costs import CostConstants
 
 # Rows that HYBRIDJOIN takes for each page while it is filled, in units of memory / pages: more than the 2 that a read answers
 # at most where rows wait on every page.

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 
 from watersmeet.schemes.grid.cells import cells_of
 from watersmeet.schemes.grid.facts import Amount, GridPlan, GridShape
-from watersmeet.schemes.grid.policy import advance, dynamic, ilf, start_grid
+from watersmeet.schemes.grid.policy import advance, dynamic, start_grid
 from watersmeet.schemes.grid.relocation import StoredSections, count_relocation, relocation_per_cell
 
 MANY = settings(max_examples=max(300, settings().max_examples))
@@ -43,10 +43,14 @@ def sizes_of(script) -> list[tuple[int, int]]:
     return arrivals
 
 
+def ilf(shape: GridShape, left: int, right: int) -> Fraction:
+    """The input-load factor: what one cell reads and stores."""
+    return Fraction(left, shape.rows) + Fraction(right, shape.cols)
+
+
 def best(cells: int, left: int, right: int) -> Fraction:
     """The least load of any mapping, by trying them all."""
-    shapes = (GridShape(1 << b, cells >> b) for b in range(cells.bit_length()))
-    return min(Fraction(left, s.rows) + Fraction(right, s.cols) for s in shapes)
+    return min(ilf(GridShape(1 << b, cells >> b), left, right) for b in range(cells.bit_length()))
 
 
 def ratio(plan: GridPlan) -> Fraction:

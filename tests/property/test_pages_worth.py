@@ -11,8 +11,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from papers.hybrid.equations import CostConstants, Sizes, average_input, service_rate
 from watersmeet.schemes.table import worth
-from watersmeet.schemes.table.costs import CostConstants, Sizes, average_input, service_rate
 from watersmeet.schemes.table.facts import PageCosts
 from watersmeet.schemes.table.pages import PageCounts
 from watersmeet.schemes.table.worth import Measured, Pace, Step, estimate_costs, pace_of

@@ -20,7 +20,6 @@ from watersmeet.schemes.grid.policy import (
     decompose,
     dynamic,
     fixed,
-    ilf,
     optimal_mapping,
     start_grid,
     static_mid,
@@ -259,7 +258,3 @@ def test_plans_and_events_survive_json():
 def test_what_is_refused(make, message):
     with pytest.raises(UsageError, match=message):
         make()
-
-
-def test_the_load_of_a_cell_is_the_input_load_factor():
-    assert float(ilf(GridShape(8, 8), 8, 64)) == 9

@@ -15,6 +15,7 @@ from papers.hybrid import paper
 from papers.hybrid.access import fig3
 from papers.hybrid.cases import FULL, QUICK
 from papers.hybrid.costs import fig10a, fig11
+from papers.hybrid.equations import CostConstants, fit_reads
 from papers.hybrid.figures import Hybrid
 from papers.hybrid.machines import draw_rows, make_machine
 from papers.hybrid.model import Observed, fit_constants, with_reads
@@ -41,7 +42,6 @@ from papers.hybrid.stream import fig8, fig9, hurst, spread_by_scale
 from papers.hybrid.tuning import fig6
 from papers.hybrid.waiting import fig10b
 from papers.shared.reproduction import Stopped
-from watersmeet.schemes.table.costs import CostConstants, fit_reads
 
 # Readings
 

@@ -6,13 +6,13 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
+from papers.hybrid.equations import CostConstants, Sizes, average_input, memory_cost, service_rate
 from papers.hybrid.joins import HybridJoin, MeshJoin
 from papers.hybrid.page_size import expected_input, tune, zipf_input, zipf_shares
 from watersmeet.errors import UsageError
 from watersmeet.kernel.emit import OutputColumn
 from watersmeet.kernel.lookup import LookupJoin
 from watersmeet.model.pages import PageIndex
-from watersmeet.schemes.table.costs import CostConstants, Sizes, average_input, memory_cost, service_rate
 
 CONSTANTS = CostConstants(
     seek_ns=1_000_000, byte_ns=5, probe_ns=100, output_ns=400, remove_ns=30, stream_ns=20, append_ns=50

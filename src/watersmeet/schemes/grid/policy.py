@@ -29,7 +29,6 @@ group read more of them (those of 4 among 20 read a quarter of the right input u
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from fractions import Fraction
 
 from watersmeet.errors import UsageError
 from watersmeet.schemes.grid.facts import (
@@ -97,15 +96,6 @@ def fixed(rows: int, cols: int) -> GridPolicy:
     if not (_is_power_of_two(rows) and _is_power_of_two(cols)):
         raise UsageError(f"mapping ({rows}, {cols}): both sides must be powers of two, such as (4, 8)")
     return GridPolicy(False, shape=GridShape(rows, cols))
-
-
-def ilf(shape: GridShape, left_size: int, right_size: int) -> Fraction:
-    """The input-load factor: the amount that one cell reads and stores, in the unit of the sizes.
-
-    >>> ilf(GridShape(8, 8), 1, 64), ilf(GridShape(1, 64), 1, 64)
-    (Fraction(65, 8), Fraction(2, 1))
-    """
-    return Fraction(left_size, shape.rows) + Fraction(right_size, shape.cols)
 
 
 def optimal_mapping(

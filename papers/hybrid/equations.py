@@ -1,4 +1,4 @@
-"""The costs of HYBRIDJOIN and MESHJOIN, and a page size near the best service rate.
+"""The paper's equations: the costs of HYBRIDJOIN and MESHJOIN, and their service rate.
 
 Source: Naeem, Dobbie, Weber 2010, section 4.4 and 4.5, equations 1 to 4, with the symbols of Table 1:
 

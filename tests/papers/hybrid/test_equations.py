@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from watersmeet.errors import UsageError
-from watersmeet.schemes.table.costs import (
+from papers.hybrid.equations import (
     CostConstants,
     Sizes,
     average_input,
@@ -13,6 +12,7 @@ from watersmeet.schemes.table.costs import (
     memory_cost,
     service_rate,
 )
+from watersmeet.errors import UsageError
 
 CONSTANTS = CostConstants(
     seek_ns=1_000_000, byte_ns=5, probe_ns=100, output_ns=400, remove_ns=30, stream_ns=20, append_ns=50
