@@ -33,7 +33,7 @@ SAMPLES_PER_TASK = 16
 # With few tasks a sample is cheap, and should still see a value with some per mille of the rows.
 LEAST_SAMPLES = 512
 
-# Hot values are found in a sample that is so many times as fine: a value with a third of a task's pairs may have less
+# Hot values are found in a sample that is this many times as fine: a value with a third of a task's pairs may have less
 # than a thousandth of the rows. Keys are drawn at little cost; what costs is to look them up.
 FINER = 8
 # Hot values are at most this part of the coarse sample, the most frequent ones: each is looked up.
@@ -42,14 +42,14 @@ HOT_PART = 1 / 4
 # Runs are put together up to this many rows: sorting them costs less than looking up in each of them.
 STACKED_ROWS = 32_768
 
-# Up to so many partners the number that one row has says little about the other rows of a wide grain: with one partner
+# Up to this many partners the number that one row has says little about the other rows of a wide grain: with one partner
 # on average, tasks would differ by a fifth.
 FEW_PARTNERS = 16
 # Rows with more partners do not tell how far the band reaches: one hot right row would count for all.
 MOST_TELLING = 128
 # Grains on each side over which the reach of the band is averaged.
 AVERAGED_GRAINS = 256
-# A grain is wide if its keys reach so many times as far as the band.
+# A grain is wide if its keys reach this many times as far as the band.
 WIDE = 4.0
 
 # Where one input has no rows, fewer rows of the other one are not set aside (voids.py): reading the shares around them
