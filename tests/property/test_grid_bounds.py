@@ -20,7 +20,7 @@ from watersmeet.schemes.grid.facts import Amount, GridPlan, GridShape
 from watersmeet.schemes.grid.policy import advance, dynamic, start_grid
 from watersmeet.schemes.grid.relocation import StoredSections, count_relocation, relocation_per_cell
 
-MANY = settings(max_examples=max(300, settings().max_examples))
+MANY = settings(max_examples=max(150, settings().max_examples))
 
 powers = st.integers(1, 10).map(lambda exponent: 1 << exponent)
 epsilons = st.one_of(st.just(1.0), st.sampled_from([0.05, 0.25, 0.5, 0.9]), st.floats(0.01, 1))

@@ -13,7 +13,7 @@ from watersmeet.schemes.grid.cells import CellShare, cells_of, cells_of_task, sh
 from watersmeet.schemes.grid.facts import Amount, GridPlan, GridShape
 from watersmeet.schemes.grid.policy import advance, dynamic, optimal_mapping, start_grid
 
-MANY = settings(max_examples=max(300, settings().max_examples))
+MANY = settings(max_examples=max(150, settings().max_examples))
 
 MAX_GROWTH = 2
 

@@ -16,7 +16,7 @@ from watersmeet.schemes.grid.cells import cells_of
 from watersmeet.schemes.grid.facts import GridGroup, GridPlan, GridShape
 from watersmeet.schemes.grid.policy import dynamic, start_grid
 
-MANY = settings(max_examples=max(300, settings().max_examples))
+MANY = settings(max_examples=max(100, settings().max_examples))
 
 
 class Scripted:

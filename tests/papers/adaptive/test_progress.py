@@ -13,7 +13,7 @@ from papers.adaptive.sim.grid import run_grid
 from papers.adaptive.sim.hash import run_hash
 from watersmeet.schemes.grid.policy import dynamic, start_grid, static_mid, static_opt
 
-MANY = settings(max_examples=max(300, settings().max_examples))
+MANY = settings(max_examples=max(100, settings().max_examples))
 
 # Far above what rounding to whole rows could blur.
 MIN_ROWS = 10_000
