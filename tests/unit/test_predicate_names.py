@@ -39,6 +39,10 @@ def test_unqualified_column() -> None:
     )
 
 
+def test_unqualified_and_misspelt_column() -> None:
+    assert message("l.k = r.k AND nam > 1").endswith("\ndid you mean name? write l.k or r.k")
+
+
 def test_refused_function_on_the_second_line() -> None:
     assert message("l.k = r.k\n  AND rand() > 0.5") == (
         "rand() is not allowed: it gives another value each time\n"

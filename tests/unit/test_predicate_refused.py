@@ -171,6 +171,8 @@ MALFORMED = {
     "unclosed bracket": ("(l.k = r.k", "never closed"),
     "unopened bracket": ("l.k = r.k)", "closes nothing"),
     "wrong bracket": ("abs(l.k] = r.k", "closes nothing"),
+    "unclosed call": ("abs(l.k = r.k", "this abs( is never closed"),
+    "two ampersands": ("l.k = r.k && l.flag", "write AND"),
     "unclosed index": ("l.arr[0 = 1", "never closed"),
     "unclosed case": ("CASE WHEN l.flag THEN 1", "never closed"),
     "case without when": ("CASE l.k END = 1", "END"),

@@ -125,12 +125,13 @@ class Scope:
         if whole:
             hint = f"name one of its columns: {examples[whole[0]]}"
             return PredicateError(f"{whole[0]} is a whole row", text, part.start, hint)
-        owners = [
-            f"{name}.{brief(part.text)}"
+        owned = [
+            f"{name}.{brief(column)}"
             for name, schema in self.schemas.items()
-            if same_names(part.text, schema, self.case_sensitive)
+            for column in same_names(part.text, schema, self.case_sensitive)
         ]
-        hint = f"write {' or '.join(owners or examples.values())}"
+        near = did_you_mean(part.text, [column for schema in self.schemas.values() for column in schema])
+        hint = f"{'' if owned else near}write {' or '.join(owned or examples.values())}"
         return PredicateError(f"{brief(part.text)} has no input before it", text, part.start, hint)
 
 

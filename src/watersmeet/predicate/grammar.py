@@ -124,7 +124,9 @@ class _Gate:
         if self.wants_value:
             raise self.refused("the text ends too early: a value is missing", self.end)
         if len(self.levels) > 1:
-            raise self.refused(f"this {self.level.opener.text} is never closed", self.level.opener)
+            opener = self.level.opener
+            bracket = "(" if self.level.kind is _Opened.CALL else ""
+            raise self.refused(f"this {opener.text}{bracket} is never closed", opener)
         self.close_clause()
 
     def refused(self, problem: str, lexeme: Lexeme, hint: str = "") -> PredicateError:

@@ -152,6 +152,8 @@ def _checked(text: object) -> str:
 
 def _bad_character(text: str, at: int) -> PredicateError:
     char = text[at]
+    if text.startswith("&&", at):
+        return PredicateError("&& is not allowed", text, at, "write AND")
     if char in _FORBIDDEN:
         problem, hint = _FORBIDDEN[char]
     elif char.isdigit() and char.isascii():
