@@ -16,20 +16,19 @@ from watersmeet.kernel.band import BandJoin
 from watersmeet.kernel.bounds import coalesce, cut
 from watersmeet.kernel.emit import Emission, OutputColumn, Picked
 from watersmeet.kernel.equal import EquiJoin
-from watersmeet.kernel.keys import drop_null_keys, mix, order_keys
+from watersmeet.kernel.keys import order_keys
 from watersmeet.kernel.match import equal_pairs
 from watersmeet.kernel.pieces import Side, pieces
-from watersmeet.kernel.rows import Keyed, Sections, Sorted, concatenate, merge_sections
+from watersmeet.kernel.rows import Sorted, concatenate
 from watersmeet.kernel.theta import ThetaJoin
 from watersmeet.model.expression import Call, Column
-from watersmeet.model.facts import KEY_SPACE, KeyRange
+from watersmeet.model.facts import KEY_SPACE
 from watersmeet.model.limits import DEFAULT_LIMITS, Limits
 from watersmeet.model.types import BIGINT, BOOLEAN
 from watersmeet.model.window import AT
 
 A, B = OutputColumn("l", "id", "a"), OutputColumn("r", "id", "b")
 small_keys = st.lists(st.integers(0, 12), max_size=40)
-wide_keys = st.lists(st.integers(-(2**63), 2**63 - 1), max_size=40)
 slices = st.lists(small_keys, max_size=4)
 
 
@@ -77,117 +76,6 @@ def test_each_pair_with_a_fresh_row_meets_once(old_left, new_left, old_right, ne
 
 # Neighbouring sections of a run as one slice
 
-SECTIONS = 5
-# A run: rows of a key in a section.
-cut_runs = st.lists(
-    st.lists(st.tuples(st.integers(0, 12), st.integers(0, SECTIONS - 1)), max_size=30), max_size=3
-)
-wanted_sections = st.sets(st.integers(0, SECTIONS - 1), min_size=1)
-
-
-def cut_run(rows: list[tuple[int, int]], start: int) -> Sections:
-    """Sections of rows that carry a unique id, each sorted by key."""
-    by_section = sorted(range(len(rows)), key=lambda place: (rows[place][1], rows[place][0]))
-    keys = np.array([rows[place][0] for place in by_section], np.uint64)
-    sizes = tuple(sum(section == number for _, section in rows) for number in range(SECTIONS))
-    ids = np.array([start + place for place in by_section], np.int64)
-    return Sections(keys, pa.record_batch({"id": ids}), sizes)
-
-
-def stretches_of(run: Sections, wanted: set[int], *, together: bool) -> list[tuple[int, int]]:
-    """Each wanted section with rows; or neighbours together."""
-    found: list[tuple[int, int]] = []
-    for number in sorted(wanted):
-        start, stop = run.starts[number : number + 2]
-        if together and found and found[-1][1] == start:
-            found[-1] = found[-1][0], stop
-        elif start < stop:
-            found.append((start, stop))
-    return found
-
-
-def sections_side(name: str, old: list, new: list, slices_of) -> Side:
-    starts = np.cumsum([0, *map(len, old + new)])
-    runs = [cut_run(rows, int(start)) for rows, start in zip(old + new, starts, strict=False)]
-    made = [slices_of(run) for run in runs]
-    fresh, history = made[len(old) :], made[: len(old)]
-    return Side(name, list(itertools.chain(*fresh)), list(itertools.chain(*history)))
-
-
-def owed_of_sections(old_left, new_left, old_right, new_right, wanted, match_) -> Counter:
-    def numbered(old, new):
-        flat = [(row, False) for run in old for row in run] + [(row, True) for run in new for row in run]
-        return [(i, key, fresh) for i, ((key, section), fresh) in enumerate(flat) if section in wanted]
-
-    return Counter(
-        (i, j)
-        for i, x, fresh_x in numbered(old_left, new_left)
-        for j, y, fresh_y in numbered(old_right, new_right)
-        if (fresh_x or fresh_y) and match_(x, y)
-    )
-
-
-def pairs_found(join, left: Side, right: Side, limits: Limits) -> Counter:
-    batches = list(join.results((left, right), None, limits))
-    return Counter(pair for b in batches for pair in zip(*(c.to_pylist() for c in b.columns), strict=True))
-
-
-@given(
-    *(cut_runs, cut_runs, cut_runs, cut_runs, wanted_sections),
-    st.integers(0, 13),
-    st.integers(0, 13),
-    st.integers(1, 50),
-    st.sampled_from([1, 5, DEFAULT_LIMITS.heavy_pairs]),
-)
-def test_merged_sections_are_joined_as_one_sorted_slice(
-    old_left, new_left, old_right, new_right, wanted, low, high, piece, block
-):
-    """With any of the sections, and of their keys; each pair of rows that is wanted comes out once."""
-    range_ = KeyRange(min(low, high), KEY_SPACE if high == 13 else max(low, high))
-
-    def merged(run: Sections) -> list[Keyed]:
-        found = stretches_of(run, wanted, together=False)
-        return [merge_sections(run.keys, found).over(run.rows).between(range_)] if found else []
-
-    arrivals = old_left, new_left, old_right, new_right
-    left = sections_side("l", old_left, new_left, merged)
-    right = sections_side("r", old_right, new_right, merged)
-    for slice_ in (*left.fresh, *left.history, *right.fresh, *right.history):
-        assert (np.diff(slice_.keys.astype(np.int64)) >= 0).all()
-    limits = Limits(piece_rows=piece, output_rows=7, heavy_pairs=block, least_crossed_rows=2)
-
-    def inside(key: int) -> bool:
-        return range_.low <= key < range_.high
-
-    assert pairs_found(EquiJoin((), None, (A, B)), left, right, limits) == owed_of_sections(
-        *arrivals, wanted, lambda x, y: x == y and inside(x)
-    )
-    band = BandJoin(BIGINT, -1, 2, None, (A, B))
-    assert pairs_found(band, left, right, limits) == owed_of_sections(
-        *arrivals, wanted, lambda x, y: -1 <= x - y <= 2 and inside(x) and inside(y)
-    )
-
-
-@given(cut_runs, cut_runs, cut_runs, cut_runs, wanted_sections, st.integers(1, 50))
-def test_neighbouring_sections_are_compared_as_they_lie(
-    old_left, new_left, old_right, new_right, wanted, piece
-):
-    """All pairs are compared, so nothing is sorted."""
-
-    def lying(run: Sections) -> list[Keyed]:
-        found = stretches_of(run, wanted, together=True)
-        return [Sorted(run.keys[start:stop], run.rows.slice(start, stop - start)) for start, stop in found]
-
-    left, right = (
-        sections_side("l", old_left, new_left, lying),
-        sections_side("r", old_right, new_right, lying),
-    )
-    limits = Limits(piece_rows=piece, output_rows=7, least_crossed_rows=2)
-    found = pairs_found(ThetaJoin(None, (A, B)), left, right, limits)
-    assert found == owed_of_sections(old_left, new_left, old_right, new_right, wanted, lambda x, y: True)
-
-
-# A hash of which only so much is left: different keys share an order key.
 keyed_texts = st.lists(st.tuples(st.sampled_from("aabc"), st.none() | st.text(max_size=9)), max_size=25)
 
 
@@ -340,51 +228,6 @@ def test_concatenate_keeps_every_row_and_sorts(lists):
     assert sorted(merged.rows.column("id").to_pylist()) == list(range(sum(map(len, lists))))
     assert np.all(merged.keys[:-1] <= merged.keys[1:])
     assert np.array_equal(order_keys([merged.rows.column("k")]), merged.keys)
-
-
-@given(wide_keys)
-def test_mix_is_a_bijection(values):
-    words = np.array(values, np.int64).view(np.uint64)
-    assert len(np.unique(mix(words))) == len(set(values))
-
-
-floats = st.floats(allow_nan=True, allow_infinity=True, width=32)
-
-
-@given(st.lists(floats, min_size=1, max_size=30))
-def test_floats_that_sql_calls_equal_share_an_order_key(values):
-    keys = order_keys([pa.array(values, pa.float64())])
-    narrow = order_keys([pa.array(values, pa.float32())])
-    assert np.array_equal(keys, narrow)
-    for x, a in zip(values, keys, strict=True):
-        for y, b in zip(values, keys, strict=True):
-            assert (a == b) == (x == y or (x != x and y != y))
-
-
-@given(st.lists(st.text(max_size=20), min_size=1, max_size=30), st.integers(0, 5))
-def test_hash_of_strings_depends_on_the_value_alone(values, offset):
-    column = pa.array(["padding"] * offset + values).slice(offset)
-    keys = order_keys([column])
-    assert np.array_equal(keys, order_keys([pa.array(values)]))
-    by_value: dict[str, int] = {}
-    for value, key in zip(values, keys, strict=True):
-        assert by_value.setdefault(value, int(key)) == int(key)
-    assert len(set(by_value.values())) == len(by_value)
-
-
-def test_hash_of_a_string_longer_than_a_chunk():
-    """Chunks of 1 MiB begin at other places of the long strings where shorter ones stand before them."""
-    long = "a" * (3 << 19)
-    values = [long, "b", "", long[1:] + "b", long]
-    hashes = order_keys([pa.array(values)])
-    assert hashes[0] == hashes[4]
-    assert len(set(hashes.tolist())) == 4
-    assert hashes[1:3].tolist() == order_keys([pa.array(["b", ""])]).tolist()
-
-
-def test_rows_with_a_null_in_any_key_are_dropped():
-    batch = pa.RecordBatch.from_pydict({"a": [1, None, 3], "b": [1, 2, None], "c": [None, 5, 6]})
-    assert drop_null_keys(batch, ["a", "b"]).to_pylist() == [{"a": 1, "b": 1, "c": None}]
 
 
 def test_rows_without_stored_columns_are_still_counted():

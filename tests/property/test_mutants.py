@@ -26,6 +26,7 @@ from tests.property import (
     test_grid_pairs,
     test_kernel,
     test_pages_worth,
+    test_section_pairs,
 )
 from watersmeet.kernel import pieces
 from watersmeet.kernel.pieces import KeyedRows, Side
@@ -296,12 +297,12 @@ MUTANTS = [
     Mutant(
         "merged sections without the order of their rows",
         {"watersmeet.kernel.pieces.keyed_rows": rows_as_they_lie},
-        (test_kernel.test_merged_sections_are_joined_as_one_sorted_slice,),
+        (test_section_pairs.test_merged_sections_are_joined_as_one_sorted_slice,),
     ),
     Mutant(
         "sections that are not merged",
-        {"tests.property.test_kernel.merge_sections": sections_unsorted},
-        (test_kernel.test_merged_sections_are_joined_as_one_sorted_slice,),
+        {"tests.property.test_section_pairs.merge_sections": sections_unsorted},
+        (test_section_pairs.test_merged_sections_are_joined_as_one_sorted_slice,),
     ),
     Mutant(
         "parts of a heavy key that overlap",
