@@ -52,6 +52,9 @@ TINY = Limits(
     inline_values=4,
     least_file_values=12,
     inline_descriptor_bytes=1200,
+    # Every term with a choice gets an order.
+    sampled_rows=4,
+    least_sampled_rows=1,
 )
 
 # Before its claim is written a start is not known to anybody.

@@ -42,7 +42,7 @@ from watersmeet.log.names import ManifestName
 from watersmeet.log.status import read_status
 from watersmeet.model.facts import FORMAT, Manifest, SchemePlan
 from watersmeet.schemes.biclique import BicliquePlan
-from watersmeet.schemes.delta import DeltaPlan
+from watersmeet.schemes.delta.scheme import DeltaPlan
 from watersmeet.schemes.grid.facts import GridPlan
 from watersmeet.schemes.hash import HashPlan
 from watersmeet.schemes.hypercube.facts import CubePlan

@@ -3,21 +3,23 @@
 Every input has columns of all families; their widths differ from input to input. A graph is drawn over these columns: a
 tree, with more edges that close cycles, composite keys, equalities over two types and comparisons. Batches crash and are
 replayed by zombies, the query goes back by some batches, and its number of tasks changes at restarts, as does the
-strategy where all inputs share a key.
+strategy where all inputs share a key. Terms get orders by their samples, or any that are drawn, possible or not.
 """
 
 from __future__ import annotations
 
+import contextlib
 import datetime
 import itertools
 import math
 import random
 import tempfile
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from decimal import Decimal
 from typing import Any
+from unittest import mock
 
 import pyarrow as pa
 from hypothesis import given, note, reject
@@ -27,6 +29,8 @@ from tests.life import LIVES, TINY, ask_duckdb, difference, multiset, restarted,
 from tests.model.test_many import PLACES
 from watersmeet.errors import PredicateError
 from watersmeet.local.join import LocalJoin
+from watersmeet.schemes.delta import scheme as delta
+from watersmeet.schemes.delta.orders import TermOrder
 
 NAMES = "abcdef"
 SMALL = replace(TINY, min_rewrite_rows=2, min_budget_rows=8)
@@ -85,6 +89,8 @@ class Script:
     spread: int
     window: str | None
     steps: list[tuple[int, str | None, bool, int]]
+    # Whether each term gets any order in each batch.
+    any_order: bool = False
 
 
 KINDS = ("key", "key", "two", "mixed", "mixed", "safe", "less", "band")
@@ -142,6 +148,7 @@ def scripts(
         draw(st.sampled_from(spreads if inputs < 5 else [2, 2, 3])),
         draw(st.sampled_from(windows)),
         draw(st.lists(step, min_size=2, max_size=5)),
+        draw(st.booleans()),
     )
 
 
@@ -258,6 +265,20 @@ SHARING = ("hash", "hypercube")
 
 def live(script: Script) -> None:
     """Run a script; a batch that is run again must give what it gave before."""
+    rng = random.Random(script.seed)
+
+    def any_order(graph: Any, was: TermOrder, inputs: Sequence[str], *_: Any) -> tuple[TermOrder, None]:
+        others = [name for name in inputs if name != was.start]
+        return TermOrder(was.start, tuple(rng.sample(others, len(others)))), None
+
+    with contextlib.ExitStack() as stack:
+        if script.any_order:
+            stack.enter_context(mock.patch.object(delta, "needs_foresight", return_value=True))
+            stack.enter_context(mock.patch.object(delta, "decide_order", any_order))
+        live_on(script)
+
+
+def live_on(script: Script) -> None:
     names = NAMES[: script.inputs]
     batches = batches_of(script)
     found: list[Counter] = []

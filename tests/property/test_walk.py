@@ -122,8 +122,8 @@ def arranged_by(one, edges, batch):
     return keys_of(batch, columns, suffix_of(one, edges))
 
 
-def results(names, edges, conjuncts, drawn, within, bounds, arranged=None):
-    """Run every term of the delta rule, as the scheme would hand them out to one task."""
+def results(names, edges, conjuncts, drawn, within, bounds, arranged=None, order=()):
+    """Run every term of the delta rule, as the scheme would hand them out to one task, all in this order, if given."""
     arranged = arranged or arrangements(edges)
     output = tuple(OutputColumn(name, "id", name) for name in names)
     join = WalkJoin(edges, arranged, conjuncts, output)
@@ -150,7 +150,8 @@ def results(names, edges, conjuncts, drawn, within, bounds, arranged=None):
             place = names.index(one.input)
             old, new = stored[one.name]
             if place != term:
-                sides.append(Side(one.name, new if place < term else (), old))
+                rank = order.index(one.input) if one.input in order else None
+                sides.append(Side(one.name, new if place < term else (), old, rank))
         batches = list(join.results(tuple(sides), within, bounds))
         assert all(0 < batch.num_rows <= bounds.output_rows for batch in batches)
         found += Counter(
@@ -202,6 +203,16 @@ def test_so_it_does_if_arrangements_have_a_second_key_or_only_locate_their_rows(
         if collide:
             patch.setattr(walk, "order_keys", lambda columns: order_keys(columns) << np.uint64(63))
         found = results(names, edges, (), drawn, None, bounds, arranged)
+    assert found == owed(names, edges, drawn, lambda rows: True)
+
+
+@given(graphs(), limits, st.data())
+def test_any_order_gives_the_same_results(graph, bounds, data):
+    """Also one that no walk can take, or that leaves inputs out: it is followed as far as it goes."""
+    names, edges = graph
+    drawn = data.draw(inputs_for(names))
+    order = data.draw(st.permutations(names))[: data.draw(st.integers(1, len(names)))]
+    found = results(names, edges, (), drawn, None, bounds, order=order)
     assert found == owed(names, edges, drawn, lambda rows: True)
 
 
@@ -313,6 +324,24 @@ def test_the_input_with_the_fewest_rows_is_bound_first(monkeypatch):
     drawn = {"i0": ([many], []), "i1": ([], [[(1, 2, 0, 0, 0)]]), "i2": ([few], [])}
     assert sum(results(["i0", "i1", "i2"], PATH, (), drawn, None, Limits()).values()) == 50
     assert bound[0] == (["i1"], "i2")
+
+
+def test_an_order_is_followed(monkeypatch):
+    """Although it binds more rows than the counts would."""
+    bound = []
+    plain = walk._Walk._bound
+
+    def note(self, found, rest, one):
+        bound.append(one.arranged.input)
+        return plain(self, found, rest, one)
+
+    monkeypatch.setattr(walk._Walk, "_bound", note)
+    many, few = [(1, 0, 0, 0, 0)] * 50, [(2, 0, 0, 0, 0)]
+    drawn = {"i0": ([many], []), "i1": ([], [[(1, 2, 0, 0, 0)]]), "i2": ([few], [])}
+    for order in (["i0", "i2"], ["i2", "i0"]):
+        bound.clear()
+        found = results(["i0", "i1", "i2"], PATH, (), drawn, None, Limits(), order=order)
+        assert sum(found.values()) == 50 and bound == order
 
 
 def test_the_last_input_of_a_cycle_is_found_by_both_its_keys(monkeypatch):

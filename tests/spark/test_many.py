@@ -14,7 +14,7 @@ from pyspark.sql import functions as F
 import watersmeet as wm
 from tests.spark.state_helpers import newest
 from watersmeet.errors import UsageError
-from watersmeet.schemes.delta import DeltaPlan
+from watersmeet.schemes.delta.scheme import DeltaPlan
 from watersmeet.schemes.hypercube.facts import CubePlan
 from watersmeet.testing import StreamScript, assert_same_rows
 

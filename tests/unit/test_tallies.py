@@ -118,6 +118,30 @@ def test_results_are_the_same_without_any_tally(tmp_path, on):
     assert life_of(tmp_path / "kept", lose=False) == life_of(tmp_path / "lost", lose=True)
 
 
+def test_a_plan_reads_few_tallies_and_none_of_an_object_store(tmp_path, monkeypatch):
+    read: list[str] = []
+    plain = LocalFiles.read
+
+    def note(self, path):
+        if path.startswith("tallies/"):
+            read.append(path)
+        return plain(self, path)
+
+    monkeypatch.setattr(LocalFiles, "read", note)
+    join = start(tmp_path, tasks=12)
+    run(join, range(1))
+    life.forget()
+    run(join, range(1, 2))
+    assert len(read) == WRITERS, "the first task to plan reads those of the batch before"
+    read.clear()
+    run(join, range(2, 3))
+    assert not read, "a process remembers its own"
+    monkeypatch.setattr(LocalFiles, "remote", True)
+    life.forget()
+    run(join, range(3, 4))
+    assert not read
+
+
 def test_old_tallies_are_removed(tmp_path):
     files = LocalFiles(tmp_path)
     for run_seq, batch in [(0, 90), (1, 10), (1, 99), (2, 0)]:

@@ -61,7 +61,11 @@ def status(
                        busiest task and on average), changes (the latest:
                        batch, label, shape before and after, moved_rows).
                        Of a biclique: units, groups. Of delta joins: order
-                       (of the inputs). Of a table:
+                       (of the inputs), terms (start, then: the inputs that
+                       its new rows go through, empty if exact counts
+                       decide, since: batch of the decision, predicted and
+                       measured: rows of work for a new row, sampled,
+                       held_until), changes (the latest). Of a table:
                        table (version, pages), reading, pages_read,
                        bytes_read, waiting_rows. A label is a value of your
                        data, unchanged: at most 40 characters, or "hash" and

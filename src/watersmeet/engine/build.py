@@ -34,7 +34,7 @@ from watersmeet.model.expression import Predicate, Selected
 from watersmeet.model.found import explain_found
 from watersmeet.model.types import Schema
 from watersmeet.predicate import is_fixed_zone, normal_zone, parse_predicate, parse_select, parse_window
-from watersmeet.schemes.delta import Delta
+from watersmeet.schemes.delta.scheme import Delta
 from watersmeet.schemes.table.facts import Reading, TableVersion
 from watersmeet.tables.source import PreparedTable
 from watersmeet.tables.spec import Table

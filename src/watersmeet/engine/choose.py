@@ -20,7 +20,7 @@ from watersmeet.errors import UsageError
 from watersmeet.kernel.band import BandFacing, BandJoin
 from watersmeet.kernel.walk import WalkJoin
 from watersmeet.model.facts import Order
-from watersmeet.schemes.delta import Delta
+from watersmeet.schemes.delta.scheme import Delta
 from watersmeet.schemes.grid.policy import GridPolicy
 from watersmeet.schemes.grid.scheme import Grid
 from watersmeet.schemes.hypercube.plan import Hypercube
@@ -137,6 +137,7 @@ def scheme_for(
             facing=BandFacing.of(join) if isinstance(join, BandJoin) else None,
             adapting=adapting,
             arrangements=join.arrangements if isinstance(join, WalkJoin) else None,
+            graph=join.graph if isinstance(join, WalkJoin) else None,
         )
     )
 

@@ -18,6 +18,7 @@ from watersmeet.engine.batch_join import RowDigest
 from watersmeet.engine.desk import Desk, desk_for
 from watersmeet.engine.ingest import ingest_partition
 from watersmeet.engine.merge import merge_assigned
+from watersmeet.engine.sample import fan_outs_in
 from watersmeet.engine.spec import JoinSpec
 from watersmeet.engine.task import timed
 from watersmeet.errors import CorruptFile, StateBehind, StateError
@@ -237,6 +238,7 @@ class Operator:
                 keys_of=kept.reader.keys,
                 outside=kept.desk.observe(self.spec, batch, start, parent, task),
                 tallies=self._tallies(kept, parent),
+                fan_outs_of=fan_outs_in(kept.reader, self.spec),
             )
 
         manifest = agree(

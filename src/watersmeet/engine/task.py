@@ -93,6 +93,7 @@ class RunSource:
                 one.input,
                 self._read(self.manifest.fresh, one.input, one.fresh),
                 self._read(self._history(one.input), one.input, one.history),
+                one.rank,
             )
             for one in share
         )

@@ -31,12 +31,14 @@ from watersmeet.model.limits import Limits
 class Side:
     """One input as a task sees it: slices of the batch's runs and of all older ones.
 
-    A kernel that compares all pairs (theta.py) does not look at keys: its slices need not be sorted.
+    A kernel that compares all pairs (theta.py) does not look at keys: its slices need not be sorted. `rank` is the place
+    in the order of a walk (walk.py), if the plan has one.
     """
 
     name: str
     fresh: Sequence[Keyed]
     history: Sequence[Keyed]
+    rank: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,14 +1,15 @@
 """Join inputs along different keys: fresh rows are extended, input by input, through what is stored by each key.
 
 An input is found by each of its keys: through an *arrangement*. The first holds its columns, the others only say where
-their rows are in the first. A band leads to an arrangement that is sorted by value (near.py). For the fresh rows of one input, the *start*, a share has the arrangements of all other
-inputs, with the rows that the delta rule owes (see multi.py): all rows of the inputs before the start, old rows of those
-behind it. The kernel binds one input after the other:
+their rows are in the first. A band leads to an arrangement that is sorted by value (near.py). For the fresh rows of one
+input, the *start*, a share has the arrangements of all other inputs, with the rows that the delta rule owes (see
+multi.py): all rows of the inputs before the start, old rows of those behind it. The kernel binds one input after the other:
 
 1. As soon as an input is bound, all arrangements that its rows can be looked up in are searched, for the distinct keys
    of all combinations so far. A combination without a partner in one of them is dropped before anything is expanded.
-2. Of the inputs that can be expanded now, the one that gives the fewest combinations comes next. The counts are exact,
-   so the order follows the data, piece by piece. An input that can be found by several keys is expanded, for each
+2. If the plan has an order for this term (schemes/delta/orders.py), the next input is bound. Otherwise, of the inputs
+   that can be expanded now, the one that gives the fewest combinations comes next. The counts are exact, so the order
+   follows the data, piece by piece, but does not see what lies behind an input. An input that can be found by several keys is expanded, for each
    combination, by the key with the fewest candidates, and checked in the others.
    On a cycle, the last input is found by two keys at once: its arrangement is sorted by one and then by the other. So no
    row is bound that does not close the cycle, which is the idea of worst-case optimal joins (Ngo et al. 2012). In a
@@ -74,6 +75,7 @@ from watersmeet.kernel.rows import Keyed
 from watersmeet.model.expression import Expression, columns_of, conjunction, inputs_of
 from watersmeet.model.limits import DEFAULT_LIMITS, Limits
 from watersmeet.model.tally import Work
+from watersmeet.model.walks import Arc, WalkGraph
 from watersmeet.model.window import AT
 
 # Numbers combinations while they are tested. No input has this name.
@@ -106,9 +108,10 @@ class WalkJoin:
         start, *others = sides
         slices = {side.name: [s for s in (*side.history, *side.fresh) if len(s)] for side in others}
         met = {one.name: one for one in self.arranged if one.stored in slices}
-        walk = _Walk(
-            self, met, {name: slices[one.stored] for name, one in met.items()}, within, limits, work or Work()
-        )
+        ranked = sorted((side for side in others if side.rank is not None), key=lambda side: side.rank or 0)
+        order = tuple(dict.fromkeys(self.input_of(side.name) for side in ranked))
+        slices_of = {name: slices[one.stored] for name, one in met.items()}
+        walk = _Walk(self, met, slices_of, within, limits, work or Work(), order)
         origin = self.input_of(start.name)
         read = self.read(origin, within)
         for piece in pieces(origin, start.fresh, limits):
@@ -124,6 +127,21 @@ class WalkJoin:
             if not one.scanned:
                 stored.setdefault(one.input, []).append(one.name)
         return tuple((name, tuple(names)) for name, names in stored.items())
+
+    @property
+    def graph(self) -> WalkGraph:
+        return WalkGraph(
+            tuple(edge.inputs for edge in self.edges),
+            tuple(
+                Arc(one.input, one.edge, one.then, one.also) for one in self.arranged if one.edge is not None
+            ),
+        )
+
+    def walking(self, slices: Mapping[str, Sequence[Keyed]], limits: Limits) -> _Walk:
+        """A walk through these rows, by stored arrangement, for whoever takes its steps one by one."""
+        met = {one.name: one for one in self.arranged if one.stored in slices}
+        slices_of = {name: slices[one.stored] for name, one in met.items()}
+        return _Walk(self, met, slices_of, None, limits, Work(), ())
 
     def input_of(self, arrangement: str) -> str:
         return next(one.input for one in self.arranged if one.name == arrangement)
@@ -176,7 +194,7 @@ class WalkJoin:
 
 
 @dataclass(frozen=True, slots=True)
-class _Sought:
+class Sought:
     """What a lookup in one arrangement has found: where each key is, how often, and the key of each combination.
 
     `by` are the edges that it was by. Instead of keys it is for intervals, `near`, if the arrangement is by value.
@@ -194,13 +212,13 @@ class _Sought:
         """The rows that each combination would meet."""
         return self.rows[self.of]
 
-    def at(self, keep: Indices) -> _Sought:
+    def at(self, keep: Indices) -> Sought:
         return replace(self, of=self.of[keep])
 
 
 @dataclass(frozen=True, slots=True)
 class _Walk:
-    """One share's way through the arrangements."""
+    """One share's way through the arrangements. The inputs are bound in this `order`, if there is one."""
 
     join: WalkJoin
     arranged: Mapping[str, Arranged]
@@ -208,9 +226,14 @@ class _Walk:
     within: int | None
     limits: Limits
     work: Work
+    order: tuple[str, ...]
+
+    def seek(self, arranged: Arranged, found: Candidates) -> Sought:
+        """What combinations find in one arrangement."""
+        return self._look_up(arranged, found)
 
     def go_on(
-        self, found: Candidates, newest: str, sought: dict[str, _Sought], by: frozenset[int] = frozenset()
+        self, found: Candidates, newest: str, sought: dict[str, Sought], by: frozenset[int] = frozenset()
     ) -> Iterator[pa.RecordBatch]:
         """All results of some combinations, whose row of the input `newest` was bound last, found exactly by edges `by`.
 
@@ -256,17 +279,17 @@ class _Walk:
         self,
         found: Candidates,
         newest: str,
-        sought: dict[str, _Sought],
+        sought: dict[str, Sought],
         bands: Iterable[tuple[Edge, str]],
         emission: Emission,
-    ) -> tuple[Candidates, dict[str, _Sought]]:
+    ) -> tuple[Candidates, dict[str, Sought]]:
         """The combinations that pass, with what was looked up for them."""
         passing = found | {_NUMBER: Picked(_NO_ROWS, np.arange(len(found[newest].at)))}
         passing = emission.passing(self._close(passing, newest, bands))
         keep = passing.pop(_NUMBER).at
         return passing, {name: one.at(keep) for name, one in sought.items()}
 
-    def _finds_more(self, arranged: Arranged, found: Candidates, newest: str, known: _Sought | None) -> bool:
+    def _finds_more(self, arranged: Arranged, found: Candidates, newest: str, known: Sought | None) -> bool:
         """Whether the rows that were bound last find rows in an arrangement, or fewer than those known."""
         edges = self.join.edges
         if arranged.input in found or arranged.edge is None:
@@ -279,7 +302,7 @@ class _Walk:
         used = frozenset() if known is None else known.by
         return any(newest in edges[one].inputs for one in leading if one is not None and one not in used)
 
-    def _look_up(self, arranged: Arranged, found: Candidates) -> _Sought:
+    def _look_up(self, arranged: Arranged, found: Candidates) -> Sought:
         """Look up the keys of all combinations: by both keys of the arrangement if both are bound."""
         slices = self.slices[arranged.name]
         self.work.looked_rows += len(next(iter(found.values())).at)
@@ -294,7 +317,7 @@ class _Walk:
             whole = (Matches(*np.array([[0], [0], [len(s)]])) for s in slices)
             looked = [Looked(s, False, at) for s, at in zip(slices, whole, strict=True)]
             combinations = len(next(iter(found.values())).at)
-            return _Sought(
+            return Sought(
                 arranged, looked, np.array([sum(map(len, slices))]), np.zeros(combinations, np.int64), by
             )
         suffix = None if arranged.then is None else self._keys(arranged.then, found)
@@ -309,9 +332,9 @@ class _Walk:
             looked = look_up(keys, slices)
         if suffix is not None and arranged.then is not None:
             by |= {arranged.then}
-        return _Sought(arranged, looked, _rows_found(looked, len(keys)), of, by)
+        return Sought(arranged, looked, _rows_found(looked, len(keys)), of, by)
 
-    def _look_up_near(self, arranged: Arranged, found: Candidates) -> _Sought:
+    def _look_up_near(self, arranged: Arranged, found: Candidates) -> Sought:
         """Look up the values of all combinations: by all bands whose other input is bound, each narrowing the others."""
         assert arranged.edge is not None
         edges = self.join.edges
@@ -325,7 +348,7 @@ class _Walk:
         sought, of = functools.reduce(Intervals.met, near).distinct()
         looked = look_up_near(sought, self.slices[arranged.name])
         by = frozenset(number for number, _ in leading)
-        return _Sought(arranged, looked, _rows_found(looked, len(sought.lower)), of, by, sought)
+        return Sought(arranged, looked, _rows_found(looked, len(sought.lower)), of, by, sought)
 
     def _keys(self, number: int, found: Candidates) -> list[pa.Array] | None:
         """The key of an edge in each combination, if an input of the edge is bound."""
@@ -333,13 +356,17 @@ class _Walk:
         bound = next((name for name in found if name in edge.inputs), None)
         return None if bound is None else [found[bound].values(column) for column in edge.of(bound)]
 
-    def _expanded(self, found: Candidates, sought: dict[str, _Sought]) -> Iterator[pa.RecordBatch]:
-        """Bind the input with the fewest rows to bind, each combination by the key that has the fewest."""
-        by_input: dict[str, list[_Sought]] = {}
+    def _expanded(self, found: Candidates, sought: dict[str, Sought]) -> Iterator[pa.RecordBatch]:
+        """Bind the next input: as ordered, or else the one with the fewest rows to bind.
+
+        Each combination is extended by the key that has the fewest rows.
+        """
+        by_input: dict[str, list[Sought]] = {}
         for one in sought.values():
             by_input.setdefault(one.arranged.input, []).append(one)
         counts = {name: np.stack([one.counts for one in ways]) for name, ways in by_input.items()}
-        chosen = min(counts, key=lambda name: int(counts[name].min(axis=0).sum()))
+        ordered = next((name for name in self.order if name in counts), None)
+        chosen = ordered or min(counts, key=lambda name: int(counts[name].min(axis=0).sum()))
         rest = {name: one for name, one in sought.items() if one.arranged.input != chosen}
         best = counts[chosen].argmin(axis=0)
         for way, one in enumerate(by_input[chosen]):
@@ -348,7 +375,7 @@ class _Walk:
                 others = {name: other.at(keep) for name, other in rest.items()}
                 yield from self._bound(kept(found, keep), others, one.at(keep))
 
-    def _bound(self, found: Candidates, rest: dict[str, _Sought], one: _Sought) -> Iterator[pa.RecordBatch]:
+    def _bound(self, found: Candidates, rest: dict[str, Sought], one: Sought) -> Iterator[pa.RecordBatch]:
         """Bind the rows of one arrangement to the combinations, a piece of its keys at a time."""
         name = one.arranged.input
         read = self.join.read(name, self.within)
@@ -375,7 +402,7 @@ class _Walk:
 
     def _parts(
         self,
-        one: _Sought,
+        one: Sought,
         looked: Sequence[Looked],
         rows: Indices,
         of: Indices,

@@ -89,6 +89,13 @@ class Limits:
     # What a batch may merge at least, so that small batches clear a debt left by a large one.
     min_budget_rows: int = 200_000
 
+    # --- Orders of walks (schemes/delta/scheme.py, kernel/fan_outs.py) ----------------------------------------------------
+
+    # Rows that are followed to estimate a fan-out. 512 find a mean within some 5%, unless very few rows make it.
+    sampled_rows: int = 512
+    # A term with fewer fresh rows is not sampled: the sample would be a large part of its work.
+    least_sampled_rows: int = 4096
+
     # --- The log (log/bases.py, log/statistics.py, log/descriptors.py) --------------------------------------------
 
     # A manifest that repeats fewer runs than this needs no base: they are some 10 KB of JSON, and a file more costs a

@@ -23,7 +23,7 @@ from watersmeet.model.tally import TaskTally
 from watersmeet.plan.compatible import check_compatible
 from watersmeet.plan.merges import accept_receipts, apply_finished, plan_assignments, plan_merges
 from watersmeet.plan.window import WindowState, advance_window, check_watermarks, evict, reachable
-from watersmeet.schemes.scheme import BatchFacts, KeysOf, Scheme
+from watersmeet.schemes.scheme import BatchFacts, FanOutsOf, KeysOf, Scheme
 
 
 def plan_batch(
@@ -42,11 +42,13 @@ def plan_batch(
     limits: Limits,
     outside: Any = None,
     tallies: tuple[TaskTally, ...] = (),
+    fan_outs_of: FanOutsOf | None = None,
 ) -> Manifest:
     """Plan a batch. History is what the parent left live, with finished merges applied; fresh is what arrived.
 
     `keys_of` gives the sorted order keys of a run, `outside` the scheme's further facts (see `BatchFacts`),
-    `tallies` what is known of the tasks of the batch before.
+    `tallies` what is known of the tasks of the batch before, `fan_outs_of` samples
+    walks.
     """
     if parent is not None:
         check_compatible(parent.signature, signature)
@@ -81,6 +83,7 @@ def plan_batch(
         windowed=signature.window is not None,
         outside=outside,
         tallies=tallies,
+        fan_outs_of=fan_outs_of,
     )
     assignments = plan_assignments(
         merges,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from watersmeet.model.facts import RunStats, SchemePlan
 from watersmeet.schemes.biclique import Biclique
-from watersmeet.schemes.delta import Delta
+from watersmeet.schemes.delta.scheme import Delta
 from watersmeet.schemes.grid.scheme import Grid
 from watersmeet.schemes.hash import Hash
 from watersmeet.schemes.hypercube.plan import Hypercube

@@ -39,12 +39,16 @@ from watersmeet.model.facts import (
 )
 from watersmeet.model.limits import Limits
 from watersmeet.model.tally import TaskTally
+from watersmeet.model.walks import FanOut, WalkGraph
 
 Keys = npt.NDArray[np.uint64]
 Indices = npt.NDArray[np.int64]
 
 # Returns the sorted order keys of a run that is not cut into sections.
 KeysOf = Callable[[Run], Keys]
+
+# Returns the fan-outs that a sample of an input's fresh rows finds in fresh and stored runs.
+FanOutsOf = Callable[[str, Sequence[Run], Sequence[Run]], Sequence[FanOut]]
 
 AnyPlan = TypeVar("AnyPlan", bound=SchemePlan)
 
@@ -112,11 +116,15 @@ class Slice:
 
 @dataclass(frozen=True, slots=True)
 class InputShare:
-    """The fresh and the stored rows of one input that a task joins; None means no rows."""
+    """The fresh and the stored rows of one input that a task joins; None means no rows.
+
+    Where inputs are joined one after the other, `rank` is the place of this one; None leaves the order to the kernel.
+    """
 
     input: str
     fresh: Slice | None
     history: Slice | None
+    rank: int | None = None
 
 
 # What a task joins at once: the share of each input, in the order of the signature.
@@ -151,7 +159,8 @@ class BatchFacts:
     `before` is the parent's plan, by whichever scheme, and `batch_before` its batch. Of the `history` only `reachable`
     runs hold rows that a fresh row can meet; without a window the two are the same. `outside` is what the scheme's part
     of the engine has seen of the world outside the inputs: the table, for the scheme of tables. `tallies` are those of
-    some tasks of the batch before, or of none: a plan may be better with them, but must be right without.
+    some tasks of the batch before, or of none: a plan may be better with them, but must be right without. `fan_outs_of`
+    samples walks, if the join is one.
     """
 
     batch: int
@@ -168,6 +177,7 @@ class BatchFacts:
     windowed: bool = False
     outside: Any = None
     tallies: tuple[TaskTally, ...] = ()
+    fan_outs_of: FanOutsOf | None = None
 
     def plan_before(self, kind: type[AnyPlan]) -> AnyPlan | None:
         """The parent's plan if it has this class, else None."""
@@ -192,7 +202,8 @@ class SchemeRequest:
     """The arguments of a scheme: the user's, and facts about the join.
 
     `facing` is set if runs are sorted by value. `adapting` is the policy of a grid without a fixed mapping.
-    `arrangements` names what is stored of each input, if inputs are stored by several keys.
+    `arrangements` names what is stored of each input, if inputs are stored by several keys, and `graph` says how they
+    are found from each other.
     """
 
     tasks: int
@@ -202,6 +213,7 @@ class SchemeRequest:
     facing: Facing | None = None
     adapting: Any = None
     arrangements: tuple[tuple[str, tuple[str, ...]], ...] | None = None
+    graph: WalkGraph | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,199 @@
+"""Every task extends its part of the fresh rows through all that is stored: for joins of many inputs on different keys.
+
+The inputs have an order. For each input with fresh rows there is a *term*: its fresh rows, all rows of the inputs before
+it and the old rows of those behind it (kernel/walk.py). The fresh rows of a term are dealt out to the tasks one by one,
+like cards, so the rows of a hot key go to all tasks alike. The other inputs are not shared out: every task can read
+everything, and reads only what its rows lead to.
+
+A term also has an order of its own, in which its rows are extended through the other inputs, where that needs foresight
+(schemes/delta/orders.py). It is decided for each batch, from a sample of the batch's own fresh rows, and the manifest names it:
+tasks and attempts of a batch walk alike. The tallies of the batch before say what the last decision came to.
+
+Balance is not guaranteed where single fresh rows have very many results: the results of a row stay with its task. And
+tasks look up the same keys where many fresh rows share them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import ClassVar
+
+import numpy as np
+
+from watersmeet.model.facts import MOST_INPUTS, Order, SchemePlan
+from watersmeet.model.tally import total_terms
+from watersmeet.model.walks import FanOut, WalkGraph
+from watersmeet.schemes.delta.orders import (
+    OrderChange,
+    TermOrder,
+    decide_order,
+    needs_foresight,
+    wants_sample,
+)
+from watersmeet.schemes.scheme import BatchFacts, Deal, InputShare, Scheme, SchemeRequest, Share, Shown, Slice
+
+_EVERYTHING = Slice()
+
+# Changes of order that a plan remembers, for the status.
+_KEPT_CHANGES = 8
+
+
+@dataclass(frozen=True, slots=True)
+class DeltaPlan(SchemePlan):
+    """The order of the inputs, for the terms of this batch, and the order of each term that has one.
+
+    `changes` are the latest decisions, newest last.
+    """
+
+    kind: ClassVar[str] = "delta"
+    order: tuple[str, ...]
+    terms: tuple[TermOrder, ...] = ()
+    changes: tuple[OrderChange, ...] = ()
+
+    def then(self, start: str) -> tuple[str, ...]:
+        """The order of a term; empty if the kernel goes by its counts."""
+        return next((term.then for term in self.terms if term.start == start), ())
+
+
+@dataclass(frozen=True, slots=True)
+class Delta(Scheme[DeltaPlan]):
+    name: ClassVar[str] = "delta"
+    plan_type = DeltaPlan
+
+    orders = (Order.HASH, Order.VALUE, Order.ARRIVAL)
+    needs = "a condition as text that joins all inputs"
+    most_inputs = MOST_INPUTS
+    weighs_tallies = True
+
+    # The arrangements of each input, in the order of the inputs.
+    arrangements: tuple[tuple[str, tuple[str, ...]], ...]
+    # How they are found from each other. Without it no term gets an order.
+    graph: WalkGraph | None = None
+
+    @classmethod
+    def make(cls, request: SchemeRequest) -> Delta:
+        assert request.arrangements is not None
+        return cls(request.arrangements, request.graph)
+
+    @property
+    def inputs(self) -> tuple[str, ...]:
+        return tuple(name for name, _ in self.arrangements)
+
+    def plan(self, facts: BatchFacts) -> DeltaPlan:
+        before = facts.plan_before(DeltaPlan)
+        known = {term.start: term for term in before.terms} if before else {}
+        tallies = total_terms(facts.tallies)
+        terms, changes = [], list(before.changes if before else ())
+        for start in self.inputs:
+            if self.graph is None or not needs_foresight(self.graph, start, self.inputs):
+                continue
+            was = known.get(start, TermOrder(start))
+            tally = tallies.get(start)
+            found = self._sample(start, facts) if wants_sample(was, tally, facts.batch) else ()
+            now, kept = decide_order(self.graph, was, self.inputs, found, tally, facts.batch)
+            terms.append(now)
+            changes = _noted(changes, was, now, kept, facts.batch)
+        return DeltaPlan(self.inputs, tuple(terms), tuple(changes[-_KEPT_CHANGES:]))
+
+    def _sample(self, start: str, facts: BatchFacts) -> Sequence[FanOut]:
+        """The fan-outs of a term, if there is something to look up and it is worth a sample."""
+        first = {name: stored[0] for name, stored in self.arrangements}
+        fresh_rows = sum(run.rows for run in facts.fresh if run.input == first[start])
+        # Of the inputs behind the start a term takes old rows only.
+        up_to = self.inputs[: self.inputs.index(start) + 1]
+        taken = {one for name, stored in self.arrangements if name in up_to for one in stored}
+        fresh = [run for run in facts.fresh if run.input in taken]
+        there = {run.input for run in (*facts.reachable, *fresh)}
+        if facts.fan_outs_of is None or fresh_rows < facts.limits.least_sampled_rows:
+            return ()
+        if not all(first[name] in there for name in self.inputs):
+            return ()
+        return facts.fan_outs_of(start, fresh, facts.reachable)
+
+    def shares(self, plan: DeltaPlan, inputs: Sequence[str], task: int, tasks: int) -> Iterator[Share]:
+        stored = dict(self.arrangements)
+        for place, start in enumerate(plan.order):
+            mine = InputShare(stored[start][0], Slice(deal=Deal(task, tasks)), None)
+            rank: Mapping[str, int] = {name: number for number, name in enumerate(plan.then(start))}
+            before, behind = plan.order[:place], plan.order[place + 1 :]
+            others = [
+                InputShare(one, _EVERYTHING if name in before else None, _EVERYTHING, rank.get(name))
+                for name in (*before, *behind)
+                for one in stored[name]
+            ]
+            yield (mine, *others)
+
+    def check(self, plan: DeltaPlan, tasks: int) -> None:
+        """Check that each term takes every fresh row once, and that of two fresh rows one term takes both."""
+        stored = dict(self.arrangements)
+        assert sorted(plan.order) == sorted(stored), f"the order {plan.order} is not one of all inputs"
+        for term in plan.terms:
+            named = sorted((term.start, *term.then))
+            assert not term.then or named == sorted(stored), f"the order {term} is not one of all inputs"
+        owner = {one: name for name, arranged in self.arrangements for one in arranged}
+        terms: dict[str, list[Share]] = {}
+        for share in (share for task in range(tasks) for share in self.shares(plan, (), task, tasks)):
+            terms.setdefault(owner[share[0].input], []).append(share)
+        assert set(terms) == set(stored), "an input has no term"
+        for start, shares in terms.items():
+            dealt = np.zeros(3 * tasks + 1, np.int64)
+            for first, *others in shares:
+                assert first.history is None and first.fresh is not None and first.fresh.deal is not None
+                dealt[first.fresh.deal.positions(0, len(dealt))] += 1
+                assert {one.input for one in others} == {one for one in owner if owner[one] != start}
+                assert all(one.history == _EVERYTHING for one in others), "a term leaves old rows out"
+                with_fresh = {owner[one.input] for one in others if one.fresh == _EVERYTHING}
+                without = {owner[one.input] for one in others if one.fresh is None}
+                assert with_fresh | without == set(stored) - {start} and not with_fresh & without
+                # Of two inputs with fresh rows exactly one term takes both.
+                assert all(
+                    any(one.fresh == _EVERYTHING for one in share[1:] if owner[one.input] == start)
+                    for other in without
+                    for share in terms[other]
+                ), "two fresh rows meet in no term"
+                assert all(
+                    all(one.fresh is None for one in share[1:] if owner[one.input] == start)
+                    for other in with_fresh
+                    for share in terms[other]
+                ), "two fresh rows meet in two terms"
+            assert (dealt == 1).all(), "a fresh row is dealt to no task, or to two"
+
+    @classmethod
+    def show(cls, plan: DeltaPlan, inputs: Sequence[str]) -> Shown:
+        summary = f"delta: new rows of any of {len(plan.order)} inputs are looked up in the others"
+        rows = tuple(
+            (term.start, " ".join(term.then) or "by counts", *map(_figure, (term.predicted, term.measured)))
+            for term in plan.terms
+        )
+        return Shown(summary, ("new rows of", "go through", "predicted", "measured"), rows, _events(plan))
+
+
+def _noted(
+    changes: Sequence[OrderChange], was: TermOrder, now: TermOrder, kept: float | None, batch: int
+) -> list[OrderChange]:
+    """The changes so far, the last one of this term with what it came to, and a new one if there is one."""
+    found = list(changes)
+    if found and now.measured is not None:
+        for place, one in enumerate(found):
+            if (one.start, one.batch, one.then_measured) == (was.start, batch - 1, None):
+                found[place] = replace(one, then_measured=now.measured)
+    if was.then != now.then:
+        found.append(OrderChange(batch, now.start, was.then, now.then, kept, now.predicted, now.measured))
+    return found
+
+
+def _events(plan: DeltaPlan) -> tuple[tuple[str, str, str], ...]:
+    return tuple((f"batch {one.batch}: ", one.start, _change(one)) for one in reversed(plan.changes))
+
+
+def _change(one: OrderChange) -> str:
+    after = " ".join(one.after) or "what has the fewest rows"
+    predicted = f"predicted {_figure(one.predicted_after)} instead of {_figure(one.predicted_before)}"
+    return (
+        f" through {after}, {predicted}, measured {_figure(one.then_measured)} after {_figure(one.measured)}"
+    )
+
+
+def _figure(work: float | None) -> str:
+    return "-" if work is None else f"{work:.3g}"
