@@ -132,6 +132,9 @@ def test_explain_speaks_of_three_inputs(spark):
     rates = {name: spark.readStream.format("rate").load() for name in NAMES}
     text = wm.explain(rates, on="a.value = b.value AND b.value = c.value", state="/nowhere")
     assert text.startswith("hypercube: the predicate has an equality")
+    text = wm.explain(rates, on="a.value = b.value AND abs(b.value - c.value) <= 1", state="/nowhere")
+    assert text.startswith("delta: no key joins all inputs")
+    assert text.endswith("a by value; b by value, or by the value of value; c by the value of value")
 
 
 def test_what_cannot_be_joined_is_refused(spark, tmp_path):
