@@ -223,11 +223,12 @@ def _taken(name: str, slice_: Keyed, places: Indices, columns: Sequence[str]) ->
 
 
 def distinct_locators(here: Sequence[Stretches], most: int) -> Iterator[Keys]:
-    """The distinct locators of some rows, ascending, about so many at a time; no locator comes twice.
+    """The distinct locators of some rows, ascending, at most about twice so many at a time; no locator comes twice.
 
     Where they are too many, each pass takes those whose hash falls to it: equal locators fall to one pass.
     """
-    passes = max(1, -(-sum(one.rows for one in here) // most))
+    rows = sum(one.rows for one in here)
+    passes = 1 if rows <= 2 * most else -(-rows // most)
     for turn in range(passes):
         found = []
         for one in here:
