@@ -89,6 +89,7 @@ def asked(drawn: list[tuple[int, int]]) -> Intervals:
     return Intervals(lower, upper)
 
 
+@example([[0, 2, 5, 9]], [(0, 9), (1, 1)], Limits(), None, False)
 @given(slices_of, intervals, limits, st.none() | st.integers(1, 3), st.booleans())
 def test_every_row_comes_once_for_each_interval_that_it_is_in(runs, drawn, bounds, collide, located):
     """Also where rows are only located, and rows of different values share a locator."""
