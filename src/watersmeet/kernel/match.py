@@ -44,7 +44,7 @@ def matches_of(left: Keys, right: Keys) -> Matches:
     start = np.searchsorted(right, needles)
     same = np.flatnonzero(right[np.minimum(start, len(right) - 1)] == needles)
     found, start = likely[same], start[same]
-    return Matches(found, start, np.searchsorted(right, needles[same], side="right") - start)
+    return Matches(found, start, _count_up_to(right, start, needles[same]))
 
 
 def matches_of_prefixes(prefixes: Keys, right: Keys) -> Matches:
@@ -58,7 +58,18 @@ def matches_of_prefixes(prefixes: Keys, right: Keys) -> Matches:
     at = np.minimum(start, len(right) - 1)
     same = np.flatnonzero((right[at] >= first) & (right[at] <= last))
     found, start = likely[same], start[same]
-    return Matches(found, start, np.searchsorted(right, last[same], side="right") - start)
+    return Matches(found, start, _count_up_to(right, start, last[same]))
+
+
+def _count_up_to(right: Keys, start: Indices, last: Keys) -> Indices:
+    """How many keys of `right` from each `start` on are at most `last`; the first of them is.
+
+    Most keys are alone in a run: a look at the next key saves a binary search for where they end.
+    """
+    rows = np.ones(len(start), np.int64)
+    more = np.flatnonzero(right[np.minimum(start + 1, len(right) - 1)] <= last)
+    rows[more] = np.searchsorted(right, last[more], side="right") - start[more]
+    return rows
 
 
 # Looking at a table of the leading bits costs about a tenth of a binary search, filling it as much for each key

@@ -54,6 +54,7 @@ from watersmeet.kernel.gather import (
     locate,
     look_up,
     look_up_prefixes,
+    numbered,
     pieces_of_keys,
     row_bytes,
     views,
@@ -322,13 +323,13 @@ class _Walk:
             )
         suffix = None if arranged.then is None else self._keys(arranged.then, found)
         if not arranged.halves:
-            keys, of = np.unique(order_keys(prefix), return_inverse=True)
+            keys, of = numbered(order_keys(prefix))
             looked = look_up(keys, slices)
         elif suffix is None:
-            keys, of = np.unique(prefix_ranges(order_keys(prefix))[0], return_inverse=True)
+            keys, of = numbered(prefix_ranges(order_keys(prefix))[0])
             looked = look_up_prefixes(keys, slices)
         else:
-            keys, of = np.unique(joined_keys(order_keys(prefix), order_keys(suffix)), return_inverse=True)
+            keys, of = numbered(joined_keys(order_keys(prefix), order_keys(suffix)))
             looked = look_up(keys, slices)
         if suffix is not None and arranged.then is not None:
             by |= {arranged.then}
@@ -379,11 +380,12 @@ class _Walk:
         """Bind the rows of one arrangement to the combinations, a piece of its keys at a time."""
         name = one.arranged.input
         read = self.join.read(name, self.within)
-        keys, of = np.unique(one.of, return_inverse=True)
         used = np.zeros(len(one.rows), np.bool_)
-        used[keys] = True
+        used[one.of] = True
+        keys = np.flatnonzero(used)
         looked, rows = [found_.only(used) for found_ in one.looked], one.rows[keys]
-        order = np.argsort(of, kind="stable")
+        of = (np.cumsum(used) - 1)[one.of]
+        order = np.argsort(of)
         of = of[order]
         # Half an order key is never exact. A value is compared again where rows are only located.
         exact = one.near is not None or not (one.arranged.halves or one.arranged.through)
