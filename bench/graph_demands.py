@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bench import warm
 from bench.graphs import PATH_4, STAR_5, TEN, THREE_2M, THREE_500K, TRIANGLE, ZIPF_THREE
 from bench.report import (
     CHAIN,
@@ -45,6 +46,11 @@ def demands(results: Results) -> list[Finding]:
         at_most(results, TEN.name, SOURCES, 1.3, OURS, "reading ten sources"),
         *(times_faster(results, workload.name, SPARK_CHAIN, 1.0) for workload in Q5),
     ]
+
+
+def tables(results: Results) -> list[str]:
+    timed = (THREE_500K, PATH_4, STAR_5, TRIANGLE, TEN)
+    return warm.table(results, [workload.name for workload in timed])
 
 
 def even(results: Results, tasks: int) -> Finding:

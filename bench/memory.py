@@ -24,7 +24,7 @@ KIB = 1024
 
 @dataclass(slots=True)
 class Usage:
-    """Maxima over the samples of one run (bytes), and CPU seconds of ours and of others."""
+    """Maxima over the samples of one run (bytes), its CPU seconds, and the share that others took."""
 
     samples: int = 0
     workers_anon_bytes: int = 0
@@ -82,7 +82,7 @@ class Sampler:
     def __enter__(self) -> Sampler:
         self._before = psutil.cpu_times()
         self._sample()
-        self._cpu_before_s = self._own_cpu_s()
+        self._jvm_before_s, self._python_before_s = self._by_kind_s()
         self._thread.start()
         return self
 
@@ -144,7 +144,12 @@ class Sampler:
         """How much of the machine's busy time was somebody else's: the noise of this run."""
         busy, capacity = busy_share(self._before, psutil.cpu_times())
         seen = self.usage
-        seen.jvm_cpu_s = sum(s for is_jvm, s in self._cpu_s.values() if is_jvm)
-        seen.python_cpu_s = sum(s for is_jvm, s in self._cpu_s.values() if not is_jvm)
-        own = self._own_cpu_s() - self._cpu_before_s
+        jvm_s, python_s = self._by_kind_s()
+        # The JVM and its workers may have run another stream before.
+        seen.jvm_cpu_s, seen.python_cpu_s = jvm_s - self._jvm_before_s, python_s - self._python_before_s
+        own = seen.jvm_cpu_s + seen.python_cpu_s
         seen.foreign_cpu_share = max(0.0, busy - own) / capacity if capacity else 0.0
+
+    def _by_kind_s(self) -> tuple[float, float]:
+        jvm_s = sum(seconds for is_jvm, seconds in self._cpu_s.values() if is_jvm)
+        return jvm_s, self._own_cpu_s() - jvm_s

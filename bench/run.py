@@ -39,6 +39,7 @@ from bench.memory import Sampler
 from bench.pages import pages_needed
 from bench.peers import COMPETITORS, JOIN, STATE_PACKAGE, Competitor, Inputs, batch_join
 from bench.stored import stored_by
+from bench.warm import task_ms
 from bench.workloads import CORES, AnyWorkload, by_name
 
 POLL_SECONDS = 1.0
@@ -172,6 +173,7 @@ def _run_stream(given: Inputs[Any], competitor: Competitor, scratch: Path, befor
         "usage": sampler.as_dict(),
         "needed": pages_needed(given.state / JOIN),
         "stored": stored_by(given.state / JOIN),
+        "task_ms": task_ms(given.state / JOIN),
     }
 
 

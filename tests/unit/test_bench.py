@@ -787,3 +787,25 @@ def test_the_relations_of_query_5_fit_together():
         values = [set(rows[name][key].to_pylist()), set(rows[also][other_key].to_pylist())]
         assert min(values, key=len) <= max(values, key=len)
     assert rows["l"].equals(pa.concat_tables(small.batches_of(2)))
+
+
+def test_the_parts_of_a_warm_batch_are_those_of_spark(tmp_path):
+    from bench.report import OURS, Results
+    from bench.warm import table, task_ms
+
+    parts = {
+        "latestOffset": 10,
+        "getBatch": 4,
+        "queryPlanning": 6,
+        "walCommit": 3,
+        "commitOffsets": 2,
+        "addBatch": 75,
+    }
+    run = timed_run(OURS, 0.1) | {"workload": "three-500k", "task_ms": 30.4}
+    run["batches"] = [batch | {"duration_ms": parts} for batch in run["batches"]]
+    run["usage"] |= {"jvm_cpu_s": 0.4, "python_cpu_s": 0.2}
+    _, text = table(Results([run]), ["three-500k", "path-4"])
+    *_, line = text.splitlines()
+    assert line == "| three-500k | watersmeet | 100 | 10 | 10 | 5 | 75 | 100 | 50 | 30 |"
+    assert table(Results([]), ["three-500k"]) == []
+    assert task_ms(tmp_path / "none") is None
