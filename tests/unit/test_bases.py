@@ -177,9 +177,10 @@ class Counting:
         return getattr(self._files, name)
 
 
-def test_a_process_that_saw_the_last_manifest_reads_only_the_next(files):
-    """Also where a new base came with it."""
-    life, seen = Life(files, 5, replace(SMALL, least_file_values=0)), Seen()
+@pytest.mark.parametrize("least_file_values", [0, 10_000], ids=["statistics stay", "statistics move"])
+def test_a_process_that_saw_the_last_manifest_reads_only_the_next(files, least_file_values):
+    """Also where a new base came with it, and statistics were put together for that."""
+    life, seen = Life(files, 5, replace(SMALL, least_file_values=least_file_values)), Seen()
     reads = Counting(files)
     rebased = 0
     for number in range(30):
@@ -188,6 +189,8 @@ def test_a_process_that_saw_the_last_manifest_reads_only_the_next(files):
         reads.read_paths.clear()
         open_manifest(reads, name, seen)
         assert reads.read_paths == [name.path]
+        cold = open_manifest(files, name, Seen())
+        assert open_manifest(files, name, seen).live == cold.live, "statistics are where they are by the base"
         rebased += len(files.entries("bases")) > before
     assert rebased > 2
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gzip
+import json
 import os
 import threading
 from dataclasses import replace
@@ -10,7 +12,7 @@ import pyarrow as pa
 import pytest
 
 from tests.unit.log_helpers import commit, plan, rows
-from watersmeet.errors import ConfigError, CorruptFile, StateError, StateInUse
+from watersmeet.errors import ConfigError, CorruptFile, OldFormat, StateError, StateInUse
 from watersmeet.log.codec import decode_checked, encode_checked
 from watersmeet.log.files import LocalFiles, open_files
 from watersmeet.log.manifests import agree, list_manifests, read_manifest
@@ -218,3 +220,19 @@ def test_a_filesystem_without_atomic_creation_is_refused(place):
 
 def test_file_uris_are_local_paths(tmp_path):
     assert open_files(f"file://{tmp_path}").place == str(tmp_path)
+
+
+def test_long_facts_are_compressed_and_a_flipped_bit_is_still_found():
+    short, long = (Receipt("m", 0, (), tuple(f"column {n}" for n in range(count))) for count in (3, 3_000))
+    assert b'"packed"' not in encode_checked(short)
+    content = encode_checked(long)
+    assert len(content) < 12_000 and b'"packed": "gzip"' in content
+    assert encode_checked(long) == content, "the same facts are the same bytes"
+    assert decode_checked(Receipt, content, "a receipt") == long
+    header, _, body = content.partition(b"\n")
+    assert json.loads(gzip.decompress(body))["merge"] == "m"
+    for place in (*range(len(header)), len(header) + 1, len(content) // 2, len(content) - 1):
+        harmed = bytearray(content)
+        harmed[place] ^= 1
+        with pytest.raises((CorruptFile, OldFormat)):
+            decode_checked(Receipt, bytes(harmed), "a receipt")

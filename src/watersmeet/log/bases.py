@@ -11,7 +11,8 @@ published before the manifest of b, which names it. So:
 - A manifest whose base is missing was never published. A base that no retained manifest names is garbage: its planner
   died, or another one was faster and needed none.
 - Tasks that plan b at the same time write the same bytes under the same name, or a base that nobody names.
-- A process that has the parent in memory has the base in memory: it does not read it.
+- A process that has the parent in memory has the base in memory: it does not read it. Where statistics were put
+  together for the base, the manifest says so (`Moved`), and the process follows them.
 - A replay, a rollback or another start goes on from whatever parent `log/parents.py` finds. The difference is taken
   from the base of that parent, or the parent becomes the base.
 - A base is removed like a run: no retained manifest names it, it is older than the grace period, and its batch is
@@ -32,7 +33,7 @@ from watersmeet.errors import CorruptFile
 from watersmeet.log.columns import from_file, load, store, to_file
 from watersmeet.log.names import BASES, ManifestName, batch_stem
 from watersmeet.log.seen import BaseRef, Seen
-from watersmeet.log.statistics import Places
+from watersmeet.log.statistics import Places, follow
 from watersmeet.log.storage import Files
 from watersmeet.model.facts import Elsewhere, Manifest, Run, RunStats
 from watersmeet.model.limits import Limits
@@ -63,18 +64,21 @@ def write_base(
 ) -> tuple[BaseRef, Sequence[Run]]:
     """Store the live runs of the parent as a base for the manifest `name`."""
     moved = places.put_together(parent.live, limits.least_file_values)
-    runs = tuple(map(places.placed, parent.live))
-    content = to_file(Run, runs)
+    runs = parent.live
+    content = to_file(Run, runs, instead={"stats": [places.stats_of(run) for run in runs]})
     path = store(files, f"{BASES}/{batch_stem(name.run_seq, name.batch)}", content)
     failpoints.reach("base-written")
-    return BaseRef(path, len(content), name_of(parent), len(runs), as_it_was=not moved), runs
+    return BaseRef(path, len(content), name_of(parent), len(runs), as_it_was=moved is None, moved=moved), runs
 
 
 def read_base(files: Files, seen: Seen, base: BaseRef) -> Sequence[Run]:
     """The runs of a base, from memory if this process has seen them or the manifest that they are of."""
     runs = seen.bases.get(base.path)
-    if runs is None and base.as_it_was and (of := seen.manifests.get(base.of)) is not None:
-        runs = of.manifest.live
+    if runs is None and (of := seen.manifests.get(base.of)) is not None:
+        if base.as_it_was:
+            runs = of.manifest.live
+        elif base.moved is not None:
+            runs = follow(seen, of.manifest.live, base.moved)
     if runs is None:
         where = f"base {base.path} of batch {base.of.batch} in {files.place}"
         content = load(files, base.path, where, _ADVICE)
@@ -102,7 +106,11 @@ def paths_in_base(files: Files, path: str) -> list[tuple[str, ...]]:
 
 def paths_of(run: Run | _RunFiles) -> tuple[str, ...]:
     """The files that a run needs: its own, and that of its statistics."""
-    return (run.path, run.stats.file) if isinstance(run.stats, Elsewhere) else (run.path,)
+    return files_of(run.path, run.stats)
+
+
+def files_of(path: str, stats: RunStats | None) -> tuple[str, ...]:
+    return (path, stats.file) if isinstance(stats, Elsewhere) else (path,)
 
 
 def difference(base: Sequence[Run], history: Sequence[Run]) -> tuple[list[int], tuple[Run, ...]]:

@@ -1,7 +1,8 @@
 """Facts as checked JSON: a header line with size and checksum, then the body.
 
 A file is parsed only after its size and checksum match the header, so a truncated or damaged file is found first and
-named. The body is ordinary JSON, one object per fact, for people and tools to read.
+named. The body is ordinary JSON, one object per fact, for people and tools to read. A long one is compressed, as its
+header says, since every task of a batch reads the manifest: `tail -n +2 FILE | zcat` shows it.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ import functools
 import json
 import types
 import typing
+import zlib
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, TypeVar
 
@@ -40,13 +42,25 @@ def encode_checked(fact: Any) -> bytes:
 def close_checked(plain: Any) -> bytes:
     """JSON in the present format, with its header."""
     body = json.dumps(plain, separators=(",", ":")).encode()
-    return _header(FORMAT, body) + b"\n" + body
+    packing = None
+    if len(body) > _LONG_BYTES:
+        # Level 1 takes half a millisecond for 80 KB and leaves a third; others take longer and leave hardly less.
+        packer, packing = zlib.compressobj(1, wbits=_GZIP_BITS), _GZIP
+        body = packer.compress(body) + packer.flush()
+    return _header(FORMAT, body, packing) + b"\n" + body
 
 
-def _header(version: int, body: bytes) -> bytes:
+# A body that is as soon sent as not: 0.2 ms at 100 MB/s, which is what a small one takes to unpack.
+_LONG_BYTES = 16_384
+_GZIP, _GZIP_BITS = "gzip", 31
+
+
+def _header(version: int, body: bytes, packing: str | None) -> bytes:
     # The checksum covers the version too: a flipped bit must not turn one format into another.
     content = f"{version}\n".encode() + body
-    return json.dumps({_MAGIC: version, "bytes": len(body), "xxh3": checksum(content)}).encode()
+    packed = {} if packing is None else {"packed": packing}
+    header = {_MAGIC: version, "bytes": len(body), "xxh3": checksum(content)} | packed
+    return json.dumps(header).encode()
 
 
 _ADVICE = "Restore the file from a copy, roll the checkpoint back to an earlier batch, or start with a new checkpoint"
@@ -65,7 +79,7 @@ def open_checked(content: bytes, path: str, advice: str = _ADVICE) -> tuple[int,
     head, _, body = content.partition(b"\n")
     try:
         header = json.loads(head)
-        version, size = int(header[_MAGIC]), int(header["bytes"])
+        version, size, packing = int(header[_MAGIC]), int(header["bytes"]), header.get("packed")
     except (ValueError, KeyError, TypeError) as error:
         raise CorruptFile(f"{path} is damaged: its header cannot be read. {advice}") from error
     # Check this first: a newer format may be checked differently.
@@ -80,9 +94,9 @@ def open_checked(content: bytes, path: str, advice: str = _ADVICE) -> tuple[int,
         )
     if len(body) != size:
         raise CorruptFile(f"{path} is truncated or padded: {len(body)} bytes instead of {size}. {advice}")
-    if head != _header(version, body):
+    if head != _header(version, body, packing) or packing not in (None, _GZIP):
         raise CorruptFile(f"{path} is damaged: its checksum does not match. {advice}")
-    return version, json.loads(body)
+    return version, json.loads(body if packing is None else zlib.decompress(body, _GZIP_BITS))
 
 
 @contextlib.contextmanager

@@ -16,6 +16,7 @@ import dataclasses
 import functools
 import itertools
 import json
+import operator
 import typing
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, TypeVar
@@ -68,14 +69,21 @@ def _fields_of(kind: type) -> dict[str, _Field]:
     }
 
 
-def _taken(kind: type, facts: Sequence[Any]) -> Iterator[tuple[_Field, list[Any]]]:
+# Values of a field that are stored in place of those of the facts.
+Instead = Mapping[str, Sequence[Any]]
+_NOTHING: Instead = {}
+
+
+def _taken(kind: type, facts: Sequence[Any], instead: Instead) -> Iterator[tuple[_Field, Sequence[Any]]]:
     """The fields that are not at their default in all facts, with the values of each; the first one always."""
     for place, field in enumerate(_fields(kind).values()):
-        values = [getattr(fact, field.name) for fact in facts]
+        values = instead.get(field.name)
+        if values is None:
+            values = list(map(operator.attrgetter(field.name), facts))
         if (
             not place
             or field.default is dataclasses.MISSING
-            or any(value != field.default for value in values)
+            or any(value is not field.default and value != field.default for value in values)
         ):
             yield field, values
 
@@ -86,16 +94,16 @@ def count_values(fact: Any) -> int:
     return sum(len(value) if isinstance(value, tuple) else 1 for value in values)
 
 
-def to_columns(kind: type, facts: Sequence[Any]) -> dict[str, Any]:
+def to_columns(kind: type, facts: Sequence[Any], instead: Instead = _NOTHING) -> dict[str, Any]:
     """Facts as JSON: the values of each field, as a list, or once if they are all the same number or text."""
     columns: dict[str, Any] = {_COUNT: len(facts)}
-    for field, values in _taken(kind, facts):
+    for field, values in _taken(kind, facts, instead):
         if field.hint not in _PLAIN:
             columns[field.name] = to_plain(values)
         elif facts and all(value == values[0] for value in values):
             columns[field.name] = values[0]
         else:
-            columns[field.name] = values
+            columns[field.name] = list(values)
     return columns
 
 
@@ -134,9 +142,16 @@ def _made(kind: type[T], columns: Mapping[str, Iterable[Any]]) -> list[T]:
 # --- Arrow files ------------------------------------------------------------------------------------------------
 
 
-def to_file(kind: type, facts: Sequence[Any], *, compression: str = "zstd", **about: Any) -> bytes:
+def to_file(
+    kind: type,
+    facts: Sequence[Any],
+    *,
+    compression: str = "zstd",
+    instead: Instead = _NOTHING,
+    **about: Any,
+) -> bytes:
     """Facts as an Arrow file. `about` are further JSON values for its metadata."""
-    return file_of(_arrays(kind, facts), compression, about)
+    return file_of(_arrays(kind, facts, instead), compression, about)
 
 
 def file_of(columns: Mapping[str, pa.Array], compression: str = "zstd", about: Any = None) -> bytes:
@@ -145,7 +160,7 @@ def file_of(columns: Mapping[str, pa.Array], compression: str = "zstd", about: A
     schema = pa.schema([pa.field(name, array.type) for name, array in columns.items()], metadata)
     batch = pa.RecordBatch.from_arrays(list(columns.values()), schema=schema)
     sink = pa.BufferOutputStream()
-    options = pa.ipc.IpcWriteOptions(compression=compression)
+    options = pa.ipc.IpcWriteOptions(compression=compression, use_threads=False)
     with pa.ipc.new_file(sink, schema, options=options) as writer:
         writer.write_batch(batch)
     return bytes(sink.getvalue().to_pybytes())
@@ -175,13 +190,14 @@ def from_files(
     batches, abouts = [], []
     for where, content in contents.items():
         with pa.ipc.open_file(content, options=_READING) as file:
-            batch, metadata = file.get_batch(0), file.schema.metadata
+            batch = file.get_batch(0)
+        metadata = batch.schema.metadata
         if int(metadata[_FORMAT]) > FORMAT:
             raise CorruptFile(
                 f"{where} has format {int(metadata[_FORMAT])}, but this version of watersmeet reads up to {FORMAT}: "
                 "install a newer one"
             )
-        batches.append(batch.replace_schema_metadata(None))
+        batches.append(batch)
         abouts.append(json.loads(metadata[_FACTS]))
     found: list[list[T]] = [[] for _ in batches]
     for numbers in _alike(batches):
@@ -216,11 +232,13 @@ def _alike(batches: Sequence[pa.RecordBatch]) -> list[list[int]]:
 
 def _columns(batches: Sequence[pa.RecordBatch], only: Sequence[str] | None) -> dict[str, pa.Array]:
     """The columns of batches of one schema."""
+    names = batches[0].schema.names
+    whole = (
+        batches[0] if len(batches) == 1 else pa.Table.from_batches(batches).combine_chunks().to_batches()[0]
+    )
     return {
-        name: batches[0].column(place)
-        if len(batches) == 1
-        else pa.concat_arrays([batch.column(place) for batch in batches])
-        for place, name in enumerate(batches[0].schema.names)
+        name: whole.column(place)
+        for place, name in enumerate(names)
         if only is None or name.partition(_INSIDE)[0] in only
     }
 
@@ -265,9 +283,9 @@ def load_many(files: Files, paths: Iterable[str], what: str, advice: str) -> dic
     return dict(zip(wanted, files.each(one, wanted), strict=True))
 
 
-def _arrays(kind: type, facts: Sequence[Any]) -> dict[str, pa.Array]:
+def _arrays(kind: type, facts: Sequence[Any], instead: Instead = _NOTHING) -> dict[str, pa.Array]:
     found: dict[str, pa.Array] = {}
-    for field, values in _taken(kind, facts):
+    for field, values in _taken(kind, facts, instead):
         kinds = {type(value) for value in values}
         if field.hint == RunStats | None and len(kinds) == 1:
             (inner,) = kinds
@@ -278,7 +296,7 @@ def _arrays(kind: type, facts: Sequence[Any]) -> dict[str, pa.Array]:
     return found
 
 
-def _array(field: _Field, values: list[Any]) -> pa.Array:
+def _array(field: _Field, values: Sequence[Any]) -> pa.Array:
     try:
         if field.hint is str:
             return pa.array(values, pa.string())
@@ -297,7 +315,7 @@ def _array(field: _Field, values: list[Any]) -> pa.Array:
     return pa.StructArray.from_arrays([pa.array(text, pa.string())], ["json"])
 
 
-def _integers(values: list[int]) -> pa.Array:
+def _integers(values: Sequence[int]) -> pa.Array:
     """Whole numbers, in 64 bits without a sign unless one is negative: then most files have the same columns."""
     try:
         return pa.array(values, pa.uint64())

@@ -5,7 +5,7 @@ never depend on a listing, which may be late on a shared filesystem. `log/parent
 
 In memory a `Manifest` has every live run. As a file it has the batch's own runs and what the history differs in from a
 base (`log/bases.py`); statistics may be in files of their own (`log/statistics.py`). What a batch writes and reads thus
-follows the batch, not the history. All that a manifest names is published before it.
+follows the batch, not the history. A long one is compressed (`log/codec.py`). All that a manifest names is published before it.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from watersmeet import failpoints
 from watersmeet.errors import CorruptFile, StateInUse
 from watersmeet.log.bases import (
     difference,
+    files_of,
     from_spans,
     is_due,
     name_of,
@@ -43,7 +44,7 @@ from watersmeet.log.names import MANIFESTS, RUNS, ManifestName, manifest_parts
 from watersmeet.log.seen import BaseRef, Decoded, Named, Seen
 from watersmeet.log.statistics import Places, complete, forget_statistics
 from watersmeet.log.storage import FileInfo, Files
-from watersmeet.model.facts import BatchId, Elsewhere, Manifest, Merge, MergePart, Run, Start
+from watersmeet.model.facts import BatchId, Elsewhere, Manifest, Merge, MergePart, Run, RunStats, Start
 from watersmeet.model.limits import DEFAULT_LIMITS, Limits
 
 # The first format with bases.
@@ -187,15 +188,15 @@ def publish_manifest(
     places.set_apart([*added, *outputs], limits.inline_values)
     places.set_apart(manifest.fresh, limits.inline_values)
     seen.arrived = None
-    content = close_checked(_to_plain(manifest, base, removed, added, places))
+    content = close_checked(_to_plain(manifest, base, removed, added, outputs, places))
     if not files.publish(name.path, content):
         return False
     places.keep()
     if base is not None:
         seen.bases.put(base.path, runs)
     seen.manifests.put(name, Decoded(content, manifest, base))
-    own = map(places.placed, (*added, *manifest.fresh, *outputs))
-    seen.named.put(name, _named(base, removed, own))
+    own = (*added, *manifest.fresh, *outputs)
+    seen.named.put(name, _named(base, removed, (files_of(run.path, places.stats_of(run)) for run in own)))
     forget_statistics(seen, manifest)
     return True
 
@@ -205,14 +206,18 @@ def _outputs(merges: Sequence[Merge]) -> Iterator[Run]:
 
 
 def _to_plain(
-    manifest: Manifest, base: BaseRef | None, removed: Sequence[int], added: Sequence[Run], places: Places
+    manifest: Manifest,
+    base: BaseRef | None,
+    removed: Sequence[int],
+    added: Sequence[Run],
+    outputs: Sequence[Run],
+    places: Places,
 ) -> dict[str, Any]:
-    tables = [added, manifest.fresh, list(_outputs(manifest.merges))]
-    stored = [[places.placed(run) for run in table] for table in tables]
+    tables = [(runs, [*map(places.stats_of, runs)]) for runs in (added, manifest.fresh, outputs)]
     statistics = list(
-        dict.fromkeys(run.stats.file for table in stored for run in table if isinstance(run.stats, Elsewhere))
+        dict.fromkeys(one.file for _, stats in tables for one in stats if isinstance(one, Elsewhere))
     )
-    added_, fresh, outputs = (_runs_to_plain(table, statistics) for table in stored)
+    added_, fresh, outputs_ = (_runs_to_plain(runs, stats, statistics) for runs, stats in tables)
     place_of = {run.path: place for place, run in enumerate(manifest.history)} if manifest.merges else {}
     plain = {
         field.name: to_plain(getattr(manifest, field.name))
@@ -225,7 +230,7 @@ def _to_plain(
         "added": added_,
         "fresh": fresh,
         "merges": [_merge_to_plain(merge, place_of) for merge in manifest.merges],
-        "outputs": outputs,
+        "outputs": outputs_,
         "statistics": statistics,
     }
 
@@ -254,7 +259,7 @@ def _decode(files: Files, seen: Seen, name: ManifestName, content: bytes) -> Man
         history = (*without(runs, gone), *added)
         manifest = _manifest(rest, history, fresh, outputs)
     seen.manifests.put(name, Decoded(content, manifest, base))
-    seen.named.put(name, _named(base, gone, (*added, *fresh, *outputs)))
+    seen.named.put(name, _named(base, gone, map(paths_of, (*added, *fresh, *outputs))))
     return manifest
 
 
@@ -300,9 +305,11 @@ def _merges_from_plain(plain: list[Any], history: Sequence[Run], outputs: Sequen
 # alone is its own group (-1). Groups are numbered. Statistics elsewhere are [number of the file, place].
 
 
-def _runs_to_plain(runs: Sequence[Run], statistics: Sequence[str]) -> dict[str, Any]:
-    file_of = {path: number for number, path in enumerate(statistics)}
-    columns = to_columns(Run, runs)
+def _runs_to_plain(
+    runs: Sequence[Run], stats: Sequence[RunStats | None], statistics: Sequence[str]
+) -> dict[str, Any]:
+    number_of_file = {path: number for number, path in enumerate(statistics)}
+    columns = to_columns(Run, runs, {"stats": [None] * len(runs)})
     groups = list(dict.fromkeys(run.group for run in runs if run.group != run.path))
     number_of = {group: number for number, group in enumerate(groups)}
     columns[_GROUPS] = groups
@@ -311,12 +318,10 @@ def _runs_to_plain(runs: Sequence[Run], statistics: Sequence[str]) -> dict[str, 
     if None not in labels:
         columns["path"] = labels
         columns[_SHORT] = True
-    if "stats" in columns:
+    if any(one is not None for one in stats):
         columns["stats"] = [
-            [file_of[run.stats.file], run.stats.at]
-            if isinstance(run.stats, Elsewhere)
-            else to_plain(run.stats)
-            for run in runs
+            [number_of_file[one.file], one.at] if isinstance(one, Elsewhere) else to_plain(one)
+            for one in stats
         ]
     return columns
 
@@ -384,15 +389,15 @@ def _named_by(files: Files, name: ManifestName) -> Named:
     version, plain = open_checked(content, _where(files, name))
     if version < _WITH_BASES:
         old = from_plain(Manifest, upgrade(Manifest, plain, version))
-        return _named(None, (), (*old.live, *_outputs(old.merges)))
+        return _named(None, (), map(paths_of, (*old.live, *_outputs(old.merges))))
     with known_only(version, _where(files, name)):
         base, removed, *tables, _ = _parts(plain)
-    return _named(base, removed, itertools.chain.from_iterable(tables))
+    return _named(base, removed, map(paths_of, itertools.chain.from_iterable(tables)))
 
 
-def _named(base: BaseRef | None, removed: Iterable[int], runs: Iterable[Run]) -> Named:
+def _named(base: BaseRef | None, removed: Iterable[int], paths: Iterable[tuple[str, ...]]) -> Named:
     return Named(
-        frozenset(path for run in runs for path in paths_of(run)),
+        frozenset(itertools.chain.from_iterable(paths)),
         None if base is None else base.path,
         frozenset(removed),
     )

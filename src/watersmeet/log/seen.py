@@ -43,11 +43,22 @@ class Newest(Generic[K, V]):
 
 
 @dataclass(frozen=True, slots=True)
+class Moved:
+    """Statistics that were put together when a base was written: the files that they were in, and the one that they are
+    in since, in the order of the runs. `runs` is how many they are of."""
+
+    files: tuple[str, ...]
+    to: str
+    runs: int
+
+
+@dataclass(frozen=True, slots=True)
 class BaseRef:
     """A base as a manifest names it: the runs that were live after the batch `of`.
 
     `repeated` counts the runs that manifests have repeated since: when it reaches `runs`, a new base pays. `as_it_was`
-    says that statistics are still where the manifest of that batch has them.
+    says that statistics are still where the manifest of that batch has them; if not, `moved` says where they are. (In
+    format 6 only the base did.)
     """
 
     path: str
@@ -56,6 +67,7 @@ class BaseRef:
     runs: int
     repeated: int = 0
     as_it_was: bool = True
+    moved: Moved | None = None
 
 
 @dataclass(frozen=True, slots=True)

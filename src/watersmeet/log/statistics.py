@@ -24,7 +24,7 @@ import pyarrow as pa
 from watersmeet import failpoints
 from watersmeet.log.columns import count_values, file_of, from_file, load_many, store, to_file
 from watersmeet.log.names import STATISTICS, batch_stem
-from watersmeet.log.seen import Seen
+from watersmeet.log.seen import Moved, Seen
 from watersmeet.log.storage import Files
 from watersmeet.model.facts import Elsewhere, Manifest, Merge, Run, RunStats
 
@@ -85,6 +85,26 @@ def forget_statistics(seen: Seen, manifest: Manifest) -> None:
     seen.statistics = {path: found for path, found in seen.statistics.items() if path in used}
 
 
+def follow(seen: Seen, runs: Sequence[Run], moved: Moved) -> tuple[Run, ...] | None:
+    """The runs with their statistics where they are since they moved; None if those of others seem to have."""
+    gone = frozenset(moved.files)
+    places: dict[str, Elsewhere] = {}
+    for run in runs:
+        place = run.stats if isinstance(run.stats, Elsewhere) else seen.places.get(run.path)
+        if run.stats is not None and place is not None and place.file in gone:
+            places[run.path] = Elsewhere(moved.to, len(places))
+    if len(places) != moved.runs:
+        return None
+    # A run that has its statistics with it must know where they are, too.
+    seen.places.update((path, place) for path, place in places.items() if path in seen.places)
+    return tuple(
+        replace(run, stats=places[run.path])
+        if run.path in places and isinstance(run.stats, Elsewhere)
+        else run
+        for run in runs
+    )
+
+
 class Places:
     """Where the statistics of the runs of a manifest are. They count once the manifest is published (`keep`).
 
@@ -97,10 +117,9 @@ class Places:
         self._stem = f"{STATISTICS}/{batch_stem(run_seq, batch)}"
         self._new: dict[str, Elsewhere] = {}
 
-    def placed(self, run: Run) -> Run:
-        """The run as it is stored."""
-        place = None if run.stats is None else self._of(run)
-        return run if place is None or place is run.stats else replace(run, stats=place)
+    def stats_of(self, run: Run) -> RunStats | None:
+        """The statistics of a run as they are stored: where they are, or themselves."""
+        return None if run.stats is None else self._of(run) or run.stats
 
     def set_apart(self, runs: Sequence[Run], inline_values: int) -> None:
         """Write the statistics of runs that have no place yet, if they have many values."""
@@ -108,8 +127,8 @@ class Places:
         if sum(_values(run) for run in new) > inline_values:
             self._store(new)
 
-    def put_together(self, runs: Sequence[Run], least_values: int) -> bool:
-        """Write statistics that are in small files into one, if there are several of those. True if there were.
+    def put_together(self, runs: Sequence[Run], least_values: int) -> Moved | None:
+        """Write statistics that are in small files into one, if there are several of those, and return what moved.
 
         The statistics themselves must be known, as those of a parent that was completed are.
         """
@@ -121,11 +140,10 @@ class Places:
                 values[place.file] += _values(run)
                 small.append((place.file, run))
         moved = [run for path, run in small if values[path] < least_values]
-        files = sum(count < least_values for count in values.values())
-        if files < 2 or any(isinstance(run.stats, Elsewhere) for run in moved):
-            return False
-        self._store(moved)
-        return True
+        files = tuple(path for path, count in values.items() if count < least_values)
+        if len(files) < 2 or any(isinstance(run.stats, Elsewhere) for run in moved):
+            return None
+        return Moved(files, self._store(moved), len(moved))
 
     def keep(self) -> None:
         self._seen.places.update(self._new)
@@ -135,7 +153,7 @@ class Places:
             return run.stats
         return self._new.get(run.path) or self._seen.places.get(run.path)
 
-    def _store(self, runs: Sequence[Run]) -> None:
+    def _store(self, runs: Sequence[Run]) -> str:
         columns = self._arrived(runs)
         content = (
             to_file(Described, [Described(run.stats) for run in runs])
@@ -146,6 +164,7 @@ class Places:
         failpoints.reach("statistic-written")
         self._seen.statistics[path] = [run.stats for run in runs]
         self._new.update((run.path, Elsewhere(path, at)) for at, run in enumerate(runs))
+        return path
 
     def _arrived(self, runs: Sequence[Run]) -> dict[str, pa.Array] | None:
         """The statistics as columns, if they came so. To make columns of 100,000 numbers takes some 20 ms."""
