@@ -8,6 +8,7 @@ What a task does is counted on the way (model/tally.py).
 
 from __future__ import annotations
 
+import itertools
 import time
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -88,14 +89,17 @@ class RunSource:
                         yield from self._wanted(runs, one.input, wanted)
 
     def sides(self, share: Share) -> tuple[Side, ...]:
+        """The rows of a share. History is left out where no input has fresh rows: there are no results then."""
+        fresh = [self._read(self.manifest.fresh, one.input, one.fresh) for one in share]
+        met = any(map(len, itertools.chain.from_iterable(fresh)))
         return tuple(
             Side(
                 one.input,
-                self._read(self.manifest.fresh, one.input, one.fresh),
-                self._read(self._history(one.input), one.input, one.history),
+                new,
+                self._read(self._history(one.input), one.input, one.history) if met else [],
                 one.rank,
             )
-            for one in share
+            for one, new in zip(share, fresh, strict=True)
         )
 
     def _history(self, name: str) -> Sequence[Run]:
