@@ -335,7 +335,7 @@ def test_the_suite_of_many_tasks_runs_and_meets_what_does_not_depend_on_the_mach
 
 
 def test_a_count_of_requests_tells_reads_from_writes(tmp_path):
-    from bench.many import Count, CountedFiles
+    from bench.many_state import Count, CountedFiles
     from watersmeet.log.files import LocalFiles
 
     count = Count()
@@ -347,9 +347,9 @@ def test_a_count_of_requests_tells_reads_from_writes(tmp_path):
 
 @pytest.mark.parametrize("late, met", [(1.2, True), (1.3, False)])
 def test_batches_that_take_longer_and_longer_are_found(late, met):
-    from bench.many import _growth
+    from bench.many_batches import _growth
 
-    assert _growth("x", 1.0, late).met is met
+    assert _growth("x", 1.0, late, "ms").met is met
 
 
 def test_every_distribution_of_the_balance_is_drawn_alike_each_time():
