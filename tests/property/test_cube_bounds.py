@@ -421,7 +421,7 @@ def test_a_key_that_batches_leave_out_keeps_its_grid(tasks):
         assert [one.shape for one in stream.cube.heavy] == [shape]
 
 
-@pytest.mark.parametrize("tasks", [2, 8, 48])
+@pytest.mark.parametrize("tasks", [2, 8, 24])
 @pytest.mark.parametrize("keys", [2, 5, 16])
 def test_keys_that_take_turns_find_shapes_that_stay(tasks, keys):
     """Each has all workers when it comes, and a share of them while it waits; after five rounds nothing changes.
