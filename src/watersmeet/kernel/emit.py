@@ -171,7 +171,7 @@ def close_to(found: Candidates, name: str, width: int) -> Candidates:
     return found
 
 
-def close_times(left: npt.NDArray[np.int64], right: npt.NDArray[np.int64], width: int) -> Mask:
+def close_times(one: npt.NDArray[np.int64], other: npt.NDArray[np.int64], width: int) -> Mask:
     """Which of these pairs of window times are at most `width` apart.
 
     One subtraction and one comparison: with the width added, a difference within the window is a number from 0 to
@@ -180,7 +180,7 @@ def close_times(left: npt.NDArray[np.int64], right: npt.NDArray[np.int64], width
     >>> close_times(np.array([0, 10, 10]), np.array([5, 5, 4]), 5).tolist()
     [True, True, False]
     """
-    apart = left - right
+    apart = one - other
     apart += width
     return apart.view(np.uint64) <= np.uint64(2 * width)
 

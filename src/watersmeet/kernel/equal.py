@@ -46,24 +46,24 @@ class EquiJoin:
 
         With `within`, only pairs whose window times are at most that far apart come out.
         """
-        left, right = sides
-        verify = tuple(((left.name, one), (right.name, other)) for one, other in self.verify)
+        first, second = sides
+        verify = tuple(((first.name, one), (second.name, other)) for one, other in self.verify)
         emission = Emission(self.output, self.residual, self.ansi, verify, within, limits=limits)
-        if _one_key(left, right):
+        if _one_key(first, second):
             # A side's history is met by the other's fresh rows, if there are any.
-            left, right = (
-                _history_at_once(left, limits) if any(map(len, right.fresh)) else left,
-                _history_at_once(right, limits) if any(map(len, left.fresh)) else right,
+            first, second = (
+                _history_at_once(first, limits) if any(map(len, second.fresh)) else first,
+                _history_at_once(second, limits) if any(map(len, first.fresh)) else second,
             )
-        for left_part, right_part in _cut_fresh(left, right, limits):
-            for one, other in owed_pieces(left_part, right_part, limits):
+        for first_part, second_part in _cut_fresh(first, second, limits):
+            for one, other in owed_pieces(first_part, second_part, limits):
                 needles, sought = (one, other) if len(one.keys) <= len(other.keys) else (other, one)
                 yield from _meet(needles, sought, emission)
 
 
-def _one_key(left: Side, right: Side) -> bool:
+def _one_key(first: Side, second: Side) -> bool:
     """Whether all rows share one order key, as in the cells of a heavy key."""
-    slices = [s for side in (left, right) for s in (*side.fresh, *side.history) if len(s)]
+    slices = [s for side in (first, second) for s in (*side.fresh, *side.history) if len(s)]
     return bool(slices) and all(s.keys[0] == slices[0].keys[0] == s.keys[-1] for s in slices)
 
 
@@ -76,16 +76,16 @@ def _history_at_once(side: Side, limits: Limits) -> Side:
     return replace(side, history=[Sorted(keys, pa.concat_batches([s.rows for s in slices]))])
 
 
-def _cut_fresh(left: Side, right: Side, limits: Limits) -> Iterator[tuple[Side, Side]]:
+def _cut_fresh(first: Side, second: Side, limits: Limits) -> Iterator[tuple[Side, Side]]:
     """The two sides, one key range after the other, so that the fresh rows of a range fit a piece."""
-    fresh = (*left.fresh, *right.fresh)
+    fresh = (*first.fresh, *second.fresh)
     widest = max((mean_row_bytes(s.rows) for s in fresh), default=1)
     limit = max(1, min(2 * limits.piece_rows, 2 * limits.piece_bytes // widest))
     if sum(map(len, fresh)) <= limit:
-        yield left, right
+        yield first, second
         return
     for range_ in cut([fresh], [1], limit):
-        yield _between(left, range_), _between(right, range_)
+        yield _between(first, range_), _between(second, range_)
 
 
 def _between(side: Side, range_: KeyRange) -> Side:

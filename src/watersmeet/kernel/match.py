@@ -25,50 +25,50 @@ class Matches(NamedTuple):
     rows: Indices
 
 
-def equal_pairs(left: Keys, right: Keys, limit: int) -> Iterator[tuple[Indices, Indices]]:
+def equal_pairs(one: Keys, other: Keys, limit: int) -> Iterator[tuple[Indices, Indices]]:
     """Positions of all pairs of equal keys, at most `limit` at a time. Both sides are sorted."""
-    if len(left) > len(right):
-        for right_at, left_at in equal_pairs(right, left, limit):
-            yield left_at, right_at
+    if len(one) > len(other):
+        for other_at, one_at in equal_pairs(other, one, limit):
+            yield one_at, other_at
         return
-    yield from expand(*matches_of(left, right), limit)
+    yield from expand(*matches_of(one, other), limit)
 
 
-def matches_of(left: Keys, right: Keys) -> Matches:
-    """Where each key of `left`, the shorter side, is found in `right`. Both are sorted."""
-    if not len(left):
+def matches_of(needles: Keys, hay: Keys) -> Matches:
+    """Where each key of `needles`, the shorter side, is found in `hay`. Both are sorted."""
+    if not len(needles):
         none = np.zeros(0, np.int64)
         return Matches(none, none, none)
-    likely = _likely(left, right)
-    needles = left[likely]
-    start = np.searchsorted(right, needles)
-    same = np.flatnonzero(right[np.minimum(start, len(right) - 1)] == needles)
+    likely = _likely(needles, hay)
+    sought = needles[likely]
+    start = np.searchsorted(hay, sought)
+    same = np.flatnonzero(hay[np.minimum(start, len(hay) - 1)] == sought)
     found, start = likely[same], start[same]
-    return Matches(found, start, _count_up_to(right, start, needles[same]))
+    return Matches(found, start, _count_up_to(hay, start, sought[same]))
 
 
-def matches_of_prefixes(prefixes: Keys, right: Keys) -> Matches:
-    """Where `right` has keys that begin with each prefix, which is half an order key. Both are sorted."""
-    if not len(prefixes) or not len(right):
+def matches_of_prefixes(prefixes: Keys, hay: Keys) -> Matches:
+    """Where `hay` has keys that begin with each prefix, which is half an order key. Both are sorted."""
+    if not len(prefixes) or not len(hay):
         none = np.zeros(0, np.int64)
         return Matches(none, none, none)
-    likely = _likely(prefixes, right)
+    likely = _likely(prefixes, hay)
     first, last = prefix_ranges(prefixes[likely])
-    start = np.searchsorted(right, first)
-    at = np.minimum(start, len(right) - 1)
-    same = np.flatnonzero((right[at] >= first) & (right[at] <= last))
+    start = np.searchsorted(hay, first)
+    at = np.minimum(start, len(hay) - 1)
+    same = np.flatnonzero((hay[at] >= first) & (hay[at] <= last))
     found, start = likely[same], start[same]
-    return Matches(found, start, _count_up_to(right, start, last[same]))
+    return Matches(found, start, _count_up_to(hay, start, last[same]))
 
 
-def _count_up_to(right: Keys, start: Indices, last: Keys) -> Indices:
-    """How many keys of `right` from each `start` on are at most `last`; the first of them is.
+def _count_up_to(hay: Keys, start: Indices, last: Keys) -> Indices:
+    """How many keys of `hay` from each `start` on are at most `last`; the first of them is.
 
     Most keys are alone in a run: a look at the next key saves a binary search for where they end.
     """
     rows = np.ones(len(start), np.int64)
-    more = np.flatnonzero(right[np.minimum(start + 1, len(right) - 1)] <= last)
-    rows[more] = np.searchsorted(right, last[more], side="right") - start[more]
+    more = np.flatnonzero(hay[np.minimum(start + 1, len(hay) - 1)] <= last)
+    rows[more] = np.searchsorted(hay, last[more], side="right") - start[more]
     return rows
 
 
@@ -79,19 +79,19 @@ TABLE_RATIO = 4
 TABLE_SLOT_BITS = 4
 
 
-def _likely(left: Keys, right: Keys) -> Indices:
-    """Where `left` has keys that share their leading bits with some key of `right`: all that can be equal.
+def _likely(needles: Keys, hay: Keys) -> Indices:
+    """Where `needles` has keys that share their leading bits with some key of `hay`: all that can be equal.
 
     Most keys of a batch are in none of the small runs; order keys are mixed, so leading bits tell them apart.
     """
-    if len(right) > TABLE_RATIO * len(left):
-        return np.arange(len(left))
+    if len(hay) > TABLE_RATIO * len(needles):
+        return np.arange(len(needles))
     # No more than half of the bits: of a prefix the others are not known.
-    shift = np.uint64(max(32, 64 - len(right).bit_length() - TABLE_SLOT_BITS))
+    shift = np.uint64(max(32, 64 - len(hay).bit_length() - TABLE_SLOT_BITS))
     taken = np.zeros(1 << (64 - int(shift)), np.bool_)
     # Signed indices of their own size are used as they are: numpy would copy unsigned ones.
-    taken[(right >> shift).view(np.int64)] = True
-    return np.flatnonzero(taken.take((left >> shift).view(np.int64)))
+    taken[(hay >> shift).view(np.int64)] = True
+    return np.flatnonzero(taken.take((needles >> shift).view(np.int64)))
 
 
 def expand(found: Indices, start: Indices, count: Indices, limit: int) -> Iterator[tuple[Indices, Indices]]:

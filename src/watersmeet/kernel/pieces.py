@@ -68,19 +68,19 @@ def keyed_rows(name: str, slice_: Keyed) -> KeyedRows:
 
 
 def owed_pieces(
-    left: Side, right: Side, limits: Limits, *, sort: bool = True
+    first: Side, second: Side, limits: Limits, *, sort: bool = True
 ) -> Iterator[tuple[KeyedRows, KeyedRows]]:
     """What a batch owes: fresh x history, history x fresh and fresh x fresh, as pairs of pieces.
 
     Without `sort` the keys of a piece are in no order, and its rows are in the order of its keys.
     """
-    left_fresh, right_fresh = _Fresh(left, limits, sort), _Fresh(right, limits, sort)
-    left_old, right_old = (
-        [keyed_rows(side.name, s) for s in side.history if len(s)] for side in (left, right)
+    first_fresh, second_fresh = _Fresh(first, limits, sort), _Fresh(second, limits, sort)
+    first_old, second_old = (
+        [keyed_rows(side.name, s) for s in side.history if len(s)] for side in (first, second)
     )
-    yield from ((new, old) for new in left_fresh for old in right_old)
-    yield from ((old, new) for new in right_fresh for old in left_old)
-    yield from ((one, other) for one in left_fresh for other in right_fresh)
+    yield from ((new, old) for new in first_fresh for old in second_old)
+    yield from ((old, new) for new in second_fresh for old in first_old)
+    yield from ((one, other) for one in first_fresh for other in second_fresh)
 
 
 class _Fresh:
