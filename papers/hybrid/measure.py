@@ -6,7 +6,7 @@ In a case the algorithms run at the same time, in slices by turns, so that drift
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from threading import Event
 
@@ -32,7 +32,6 @@ from papers.hybrid.results import (
     MESHJOIN,
     Case,
     Measured,
-    Service,
     Services,
     Slow,
     Use,
@@ -94,7 +93,7 @@ def count_steps(names: Sequence[str], size: Size) -> int:
 def measure(names: Sequence[str], size: Size, data: Path, watch: Watch, stop: Event) -> Measured:
     """Run all that these figures need."""
     services: dict[Case, Services] = {}
-    pages: dict[int, Service] = {}
+    pages: dict[int, Services] = {}
     read_s: dict[int, float] = {}
     cold_read_s: dict[int, float] = {}
     slow: dict[tuple[float, int], dict[str, Slow]] = {}
@@ -178,6 +177,19 @@ class _Session:
         self._watch.step(f"{million(case.rows)} rows, {megabytes(case.budget_bytes)}{where}: all three")
         constants = {a: self._constants_for(a, case.cold) for a in ALGORITHMS}
         pages = {a: best_page(a, constants[a], case.rows, case.budget_bytes) for a in ALGORITHMS}
+        return self._serve(case, pages, constants)
+
+    def serve_page(self, page_rows: int) -> Services:
+        """The three algorithms, all with a given page size."""
+        size = self._size
+        self._watch.step(f"pages of {page_rows:,} rows: all three")
+        return self._serve(
+            Case(size.rows, size.budget_bytes), dict.fromkeys(ALGORITHMS, page_rows), self._constants
+        )
+
+    def _serve(
+        self, case: Case, pages: Mapping[str, int], constants: Mapping[str, CostConstants]
+    ) -> Services:
         with contextlib.ExitStack() as stack:
             runs = {}
             for algorithm in ALGORITHMS:
@@ -186,16 +198,6 @@ class _Session:
                 runs[algorithm].warm_up()
             self._read(list(runs.values()))
             return {a: run.service(case.rows, pages[a], constants[a]) for a, run in runs.items()}
-
-    def serve_page(self, page_rows: int) -> Service:
-        """HYBRIDJOIN with a given page size."""
-        size = self._size
-        self._watch.step(f"pages of {page_rows:,} rows: HYBRIDJOIN")
-        with self._relation(size.rows, page_rows) as relation:
-            run = Run(HYBRIDJOIN, relation, size.budget_bytes, self._stop)
-            run.warm_up()
-            self._read([run])
-            return run.service(size.rows, page_rows, self._constants[HYBRIDJOIN])
 
     def _read(self, runs: Sequence[Run]) -> None:
         for number in range(self._size.readings):

@@ -110,13 +110,13 @@ class Use:
 
 @dataclass(frozen=True, slots=True)
 class Measured:
-    """All that was run: by relation and budget, by page size (HYBRIDJOIN), by seek time and arrival rate, and by place.
+    """All that was run: by relation and budget, by page size, by seek time and arrival rate, and by place.
 
     `slow_input` is how many rows MESHJOIN takes for each page.
     """
 
     services: Mapping[Case, Services]
-    pages: Mapping[int, Service]
+    pages: Mapping[int, Services]
     read_s: Mapping[int, float]
     cold_read_s: Mapping[int, float]
     slow: Mapping[tuple[float, int], Mapping[str, Slow]]

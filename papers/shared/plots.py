@@ -120,8 +120,7 @@ def _lines(axes: Any, chart: Lines) -> None:
         _make_log(axes, "y")
     else:
         axes.yaxis.set_major_formatter(_number)
-        if right is None:
-            axes.set_ylim(bottom=0)
+        axes.set_ylim(bottom=0)
     if chart.ticks:
         axes.set_xticks(chart.ticks, chart.tick_names)
         axes.tick_params(axis="x", which="minor", bottom=False)
