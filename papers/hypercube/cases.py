@@ -1,25 +1,28 @@
 """What is joined: one case for each point on the x axis of Figures 4 to 7.
 
-Zipf, both inputs over the same 1,000 keys with the same ranks, so that a key is heavy in both; TPC-H's EQ5, where it is
-heavy in lineitem alone; points in buckets of similar ones, joined with themselves. The paper gives neither rows nor keys nor
-the alpha of Figure 5 nor the values of r: these are ours. There are as many rows at each point as it takes PHJ a second or
-more with 48 workers, since what operators do once in a batch would decide over milliseconds; all operators have the same rows.
-Figure 6 would take scale 10 for that, which is too much for one process: PHJ takes a tenth of a second there.
+Zipf, both inputs over the same 1,000 keys with the same ranks, so that a key is heavy in both; suppliers and lineitems in
+TPC-H's numbers, where it is heavy in lineitem alone; points in buckets of similar ones, joined with themselves. The paper gives
+neither rows nor keys nor the alpha of Figure 5 nor the values of r: these are ours. There are as many rows at each point as it
+takes PHJ a second or more with 48 workers, since what operators do once in a batch would decide over milliseconds; all
+operators have the same rows. In Figure 6 that is so at the strongest skew alone: with less, no worker has enough of the rows,
+and it would take hundreds of millions.
+
+Figure 6 has suppliers of all regions. With Query 5's one region, the heaviest supplier is in it or not by chance, and the skew
+has results or none. Keys alone decide who does what, so other columns of TPC-H are left out.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
 from papers.hypercube.histograms import as_matrix, histograms
-from papers.hypercube.operators import JB, JB2, JB6, JB12, JBS, PHJ, SHC, Operator
-from papers.shared.queries import EQ5, SEED, Inputs, Query, materialise
+from papers.hypercube.operators import JB, JB2, JB6, JBS, PHJ, SHC, Operator
+from papers.shared.queries import SEED, Inputs, Query
 from papers.shared.zipf import draw_keys
 from watersmeet.similar import Buckets
 
@@ -36,6 +39,16 @@ ZIPF = Query(
     key="b",
 )
 
+TPCH = Query(
+    "TPC-H",
+    "suppliers x lineitems on suppkey, lineitem's by Zipf's law",
+    {"s": "", "l": ""},
+    "s.suppkey = l.suppkey",
+    ("s.suppkey", "s.nation", "l.orderkey"),
+    key="suppkey",
+)
+SUPPLIERS, LINES, NATIONS = 10_000, 6_000_000, 25
+
 SIMILAR = Query(
     "Similar",
     "points that share a bucket, joined with themselves",
@@ -48,21 +61,29 @@ SIMILAR = Query(
 
 @dataclass(frozen=True, slots=True)
 class Size:
-    """How much is run: the values of each x axis, with rows of both inputs together by alpha, and points by distance.
+    """How much is run: the values of each x axis, with rows of both inputs together by alpha, the scale of TPC-H by alpha, and
+    points by distance.
 
-    `rounds` are those of 48 tasks, of which the fastest counts; `spark_rounds` those on Spark; `one_key_rows` the rows of the
-    two joins that tell what a result costs on Spark, in each input.
+    `rounds` are those of 48 tasks, of which the fastest counts; `spark_rounds` those on Spark, over the first rows of a case: no
+    more than have `spark_results`, nor than `spark_rows`. `one_key_rows` are the rows of the two joins that tell what a result
+    costs on Spark, in each input.
     """
 
     alphas: Mapping[float, int]
     inputs: tuple[int, ...]
-    scale: float
-    tpch_alphas: tuple[float, ...]
+    scales: Mapping[float, float]
     radii: Mapping[float, int]
     batches: int
     rounds: int
     spark_rounds: int
+    spark_results: int
+    spark_rows: int
     one_key_rows: tuple[int, int]
+
+    @property
+    def strongest(self) -> float:
+        """The strongest skew of Figure 6."""
+        return max(self.scales)
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,7 +126,7 @@ def cases_for(figure: str, size: Size) -> list[Case]:
     values: dict[str, tuple[float, ...]] = {
         "fig4": tuple(size.alphas),
         "fig5": size.inputs,
-        "fig6": size.tpch_alphas,
+        "fig6": tuple(size.scales),
         "fig7": tuple(size.radii),
     }
     return [Case(figure, x) for x in values.get(figure, ())]
@@ -118,18 +139,18 @@ MANY_MANY = Case("fig4", ALPHA)
 def operators_of(case: Case) -> tuple[Operator, ...]:
     """Those that run with 48 tasks; with two, JB has one group whatever it is told."""
     # Where no key is heavy in both inputs few groups only look rows up more often: 8.5 times with three, 24.5 times with one.
-    jbs = (JB, JB12, JB6, JB2) if case.figure == "fig6" else JBS
+    jbs = (JB, JB6, JB2) if case.figure == "fig6" else JBS
     return (PHJ, *jbs, SHC)
 
 
-def make_inputs(case: Case, size: Size, home: Path) -> Inputs:
-    """The rows of a case; `home` has the TPC-H tables."""
+def make_inputs(case: Case, size: Size) -> Inputs:
+    """The rows of a case."""
     if case.figure == "fig4":
         return zipf_inputs(size.alphas[case.x], case.x)
     if case.figure == "fig5":
         return zipf_inputs(round(case.x), ALPHA)
     if case.figure == "fig6":
-        return materialise(home, EQ5, case.x)
+        return supplier_inputs(size.scales[case.x], case.x)
     return similar_inputs(size.radii[case.x], case.x)
 
 
@@ -138,6 +159,31 @@ def zipf_inputs(rows: int, alpha: float) -> Inputs:
     rng = np.random.default_rng((SEED, round(100 * alpha), rows))
     # One draw for both, since a draw also says which key has which rank.
     return _zipf(*np.split(draw_keys(np.arange(KEYS), rows // 2 * 2, alpha, rng), 2))
+
+
+def supplier_inputs(scale: float, alpha: float) -> Inputs:
+    """Each lineitem has one supplier, and so one result."""
+    rng = np.random.default_rng((SEED, round(100 * alpha), round(1000 * scale)))
+    suppliers, lines = np.arange(round(SUPPLIERS * scale)), round(LINES * scale)
+    return Inputs(
+        TPCH,
+        {
+            "s": pa.table({"suppkey": rng.permutation(suppliers), "nation": suppliers % NATIONS}),
+            "l": pa.table(
+                {"suppkey": draw_keys(suppliers, lines, alpha, rng), "orderkey": np.arange(lines) // 4}
+            ),
+        },
+    )
+
+
+def first_rows(inputs: Inputs, most_results: int, most_rows: int) -> Inputs:
+    """The first rows of both inputs, in proportion: about so many results, and no more rows than that."""
+    results, rows = inputs.count_results(), sum(inputs.rows)
+    part = min(1.0, (most_results / max(1, results)) ** 0.5, most_rows / rows)
+    return Inputs(
+        inputs.query,
+        {side: table.slice(0, max(1, round(part * len(table)))) for side, table in inputs.tables.items()},
+    )
 
 
 def one_key_inputs(rows: int) -> Inputs:

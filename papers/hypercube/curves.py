@@ -1,16 +1,15 @@
-"""Figures 4 to 7: execution time of the three operators as skew, input and distance grow."""
+"""Figures 4 to 7: execution time of the three operators as skew, input and distance grow, and the statements on it."""
 
 from __future__ import annotations
 
-import itertools
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 
-from papers.hypercube.cases import ALPHA, AXES, KEYS, Axis, Case, Size, cases_for
-from papers.hypercube.measure import CaseRun, Measured
-from papers.hypercube.operators import JB, PHJ, READINGS, SHC, TASKS, THREE, Operator
-from papers.shared.exhibit import Control, Exhibit, Lines, Series, Table, Verdict
+from papers.hypercube.cases import ALPHA, AXES, KEYS, Case, Size
+from papers.hypercube.measure import Measured
+from papers.hypercube.operators import JB, PHJ, READINGS, SHC, TASKS, Operator
+from papers.hypercube.points import BEST_JB, Curves, charts_of, curves_of, tables_of
+from papers.shared.exhibit import Control, Exhibit, Verdict
 from papers.shared.timed import CORES
 
 # A difference below this counts as none. Runs of the same join differ by more at times: what is near it proves nothing.
@@ -19,115 +18,57 @@ NOISE = 0.05
 CLEARLY = 1.2
 
 
-@dataclass(frozen=True, slots=True)
-class Curves:
-    """The runs of one figure, along its x axis."""
-
-    axis: Axis
-    x: Sequence[float]
-    runs: Sequence[CaseRun]
-
-    def spark_s(self, operator: Operator) -> list[float]:
-        return [run.spark_s[operator] for run in self.runs]
-
-    def parallel_s(self, operator: Operator) -> list[float]:
-        return [run.tasks[operator].parallel_s for run in self.runs]
-
-    def balance(self, operator: Operator) -> list[float]:
-        return [run.tasks[operator].balance for run in self.runs]
-
-    @property
-    def bicliques(self) -> list[Operator]:
-        """JB in all settings that ran at every point."""
-        return [o for o in self.runs[0].tasks if o.strategy == JB.strategy]
-
-    @property
-    def best(self) -> list[Operator]:
-        """At each point the setting of JB that takes the least time."""
-        return [
-            min(
-                ((run.tasks[o].parallel_s, -n, o) for n, o in enumerate(self.bicliques)), key=lambda t: t[:2]
-            )[2]
-            for run in self.runs
-        ]
-
-    def best_s(self) -> list[float]:
-        return [run.tasks[o].parallel_s for run, o in zip(self.runs, self.best, strict=True)]
-
-    def times(self, name: str) -> list[float]:
-        """Seconds of PHJ, SHC or the best setting of JB, 48 workers."""
-        return self.best_s() if name == JB.name else self.parallel_s(PHJ if name == PHJ.name else SHC)
-
-    def among(self, low: float, high: float) -> Curves:
-        """Only the points from `low` to below `high`."""
-        return self.where([low <= x < high for x in self.x])
-
-    def where(self, wanted: Sequence[bool]) -> Curves:
-        points = itertools.compress(zip(self.x, self.runs, strict=True), wanted)
-        x, runs = zip(*points, strict=True)
-        return Curves(self.axis, x, runs)
-
-    def by_x(self, values: Sequence[float], form: str = "{:.2f}") -> str:
-        """The values as a sentence has them, each with its x."""
-        pairs = zip(self.x, values, strict=True)
-        return ", ".join(f"{form.format(value)} at {self.axis.text(x)}" for x, value in pairs)
-
-
-def _curves(figure: str, measured: Measured, size: Size) -> Curves:
-    cases = cases_for(figure, size)
-    return Curves(AXES[figure], [case.x for case in cases], [measured[case] for case in cases])
-
-
 def fig4(measured: Measured, size: Size) -> Exhibit:
-    curves = _curves("fig4", measured, size)
+    curves = curves_of("fig4", measured, size)
     skewed, even = curves.among(ALPHA, math.inf), curves.among(0, ALPHA)
     return Exhibit(
         "fig4",
         "Figure 4: Zipf, alpha varied",
-        f"R(A, B) x S(B, C), B over {KEYS:,} keys, the same ranks in both, as many rows at each alpha as it takes PHJ a second or more. "
-        f"{_HOW}",
-        _tables(curves),
+        f"R(A, B) x S(B, C), B over {KEYS:,} keys, the same ranks in both, as many rows at each alpha as it takes PHJ a second or more: "
+        f"{_span(curves)}. {_HOW}",
+        tables_of(curves),
         [
             *(_outperforms(skewed, other, f"with skew, alpha >= {ALPHA:g}") for other in (PHJ.name, JB.name)),
             *(_no_worse(even, other, f"with less skew, alpha < {ALPHA:g}") for other in (PHJ.name, JB.name)),
             *(_groups_verdict(curves, *reading) for reading in READINGS.items()),
         ],
-        _charts("4", curves),
+        charts_of("4", curves),
     )  # fmt: skip
 
 
 def fig5(measured: Measured, size: Size) -> Exhibit:
-    curves = _curves("fig5", measured, size)
+    curves = curves_of("fig5", measured, size)
     return Exhibit(
         "fig5",
         "Figure 5: Zipf, input varied",
-        f"As Figure 4, with alpha = {ALPHA:g}, which the paper does not give. {_HOW}",
-        _tables(curves),
+        f"As Figure 4, with alpha = {ALPHA:g}, which the paper does not give. PHJ takes {_span(curves)}. {_HOW}",
+        tables_of(curves),
         [_outperforms(curves, other, "whatever the input size") for other in (PHJ.name, JB.name)],
-        _charts("5", curves),
+        charts_of("5", curves),
     )
 
 
 def fig6(measured: Measured, size: Size) -> Exhibit:
-    curves = _curves("fig6", measured, size)
+    curves = curves_of("fig6", measured, size)
     return Exhibit(
         "fig6",
         "Figure 6: TPC-H, alpha varied",
-        f"Query 5's join of suppliers with lineitem, scale {size.scale:g}, lineitem's foreign keys by Zipf's law; a supplier is "
-        f"one row of its input. {_HOW}",
-        _tables(curves),
+        "Query 5's join of suppliers with lineitem, without its choice of a region; lineitem's suppliers by Zipf's law. "
+        f"Scale {', '.join(f'{scale:g} at alpha = {alpha:g}' for alpha, scale in size.scales.items())}. PHJ takes {_span(curves)}: with "
+        f"little skew no worker has enough of the rows for a second. A supplier is one row of its input. {_HOW}",
+        tables_of(curves),
         [
             _shapes_verdict(curves),
             _more_groups_verdict(curves),
             _hash_is_best(curves),
             _many_many_verdict(curves, measured),
         ],
-        _charts("6", curves),
+        charts_of("6", curves),
     )  # fmt: skip
 
 
 def fig7(measured: Measured, size: Size) -> Exhibit:
-    curves = _curves("fig7", measured, size)
+    curves = curves_of("fig7", measured, size)
     heaviest = [run.heaviest for run in curves.runs]
     gains, jb_gains = (_gains(curves, PHJ.name, one) for one in (SHC.name, JB.name))
     return Exhibit(
@@ -135,8 +76,9 @@ def fig7(measured: Measured, size: Size) -> Exhibit:
         "Figure 7: similar points, r varied",
         "Generated colour histograms of 64 values in place of the paper's images, joined with themselves on the codes of a (r, 10r, "
         "0.9, 0.1)-sensitive family of hash functions: two tables of buckets for each point. As many points at each r as it takes PHJ "
-        f"a second or more: {', '.join(f'{points:,} at r = {r:g}' for r, points in size.radii.items())}; the paper has 15,000. {_HOW}",
-        _tables(curves),
+        f"a second or more ({_span(curves)}): {', '.join(f'{points:,} at r = {r:g}' for r, points in size.radii.items())}; the paper has "
+        f"15,000. {_HOW}",
+        tables_of(curves),
         [
             *(_outperforms(curves, other, "in the similarity join") for other in (PHJ.name, JB.name)),
             Verdict(
@@ -144,7 +86,7 @@ def fig7(measured: Measured, size: Size) -> Exhibit:
                 f"PHJ against SHC, {TASKS} tasks: {curves.by_x(gains)}",
                 _grows(gains),
                 controls=[
-                    Control(f"{_BEST_JB} in SHC's place", _grows(jb_gains), curves.by_x(jb_gains)),
+                    Control(f"{BEST_JB} in SHC's place", _grows(jb_gains), curves.by_x(jb_gains)),
                 ],
             ),
             Verdict(
@@ -154,15 +96,20 @@ def fig7(measured: Measured, size: Size) -> Exhibit:
                 controls=[Control("any operator", True, "the data alone decides")],
             ),
         ],
-        _charts("7", curves),
+        charts_of("7", curves),
     )  # fmt: skip
 
 
-_BEST_JB = "JB with its best y"
 _HOW = (
-    f"Measured on Spark with {CORES} tasks, which the paper has not; computed for {TASKS} workers from {TASKS} tasks that ran one after "
-    "the other."
+    f"Computed for {TASKS} workers from {TASKS} tasks that ran one after the other; measured on Spark with {CORES} tasks, which the paper "
+    "has not."
 )
+
+
+def _span(curves: Curves) -> str:
+    """Seconds of PHJ, from the least to the most."""
+    seconds = curves.parallel_s(PHJ)
+    return f"{min(seconds):.2f} to {max(seconds):.2f} s"
 
 
 def _grows(gains: Sequence[float]) -> bool:
@@ -172,118 +119,6 @@ def _grows(gains: Sequence[float]) -> bool:
 def _gains(curves: Curves, other: str, one: str) -> list[float]:
     """How many times as long as one operator another takes, at each point."""
     return [a / b for a, b in zip(curves.times(other), curves.times(one), strict=True)]
-
-
-def _label(operator: Operator) -> str:
-    return f"JB y={operator.groups}" if operator.groups is not None else operator.name
-
-
-def _tables(curves: Curves) -> list[Table]:
-    axis, operators = curves.axis, (PHJ, *curves.bicliques, SHC)
-    points = list(zip(curves.x, curves.runs, curves.best, strict=True))
-    spark = [
-        [
-            axis.value(x),
-            f"{sum(run.rows):,}",
-            f"{run.results:,}",
-            f"{run.heaviest:.1%}",
-            *(f"{run.spark_s[o]:.2f}" for o in THREE),
-            *(f"{run.spark_s[o] / run.spark_s[SHC]:.2f}" for o in (PHJ, JB)),
-        ]
-        for x, run, _ in points
-    ]
-    many = [
-        [
-            axis.value(x),
-            *(f"{run.tasks[o].parallel_s:.3f}" for o in operators),
-            str(best.groups),
-            *(f"{run.tasks[o].parallel_s / run.tasks[SHC].parallel_s:.2f}" for o in (PHJ, best)),
-        ]
-        for x, run, best in points
-    ]
-    balance = [[axis.value(x), *(f"{run.tasks[o].balance:.2f}" for o in operators)] for x, run, _ in points]
-    join = [
-        [
-            axis.value(x),
-            *(f"{run.tasks[o].join_s:.3f}" for o in operators),
-            f"{run.tasks[SHC].plan_s.sum():.3f}",
-        ]
-        for x, run, _ in points
-    ]
-    labels = [_label(o) for o in operators]
-    handing_ns = 1e9 * curves.runs[0].tasks[SHC].handing_s
-    return [
-        Table(
-            f"seconds on Spark, {CORES} tasks (measured)",
-            [axis.sign, "rows", "results", "heaviest key", *(f"{o.name} s" for o in THREE), "PHJ / SHC", "JB / SHC"],
-            spark,
-            f"No statement of the paper is about {CORES} tasks. Heaviest key: its share of all rows. JB has one group: one task stores R, "
-            "the other S. With two tasks the busier one has at most twice the mean, and while its Python joins, Spark's JVM takes its "
-            "results over on the other core.",
-        ),
-        Table(
-            f"seconds of {TASKS} workers (computed)",
-            [axis.sign, *(f"{label} s" for label in labels), "best y", "PHJ / SHC", "best JB / SHC"],
-            many,
-            f"{handing_ns:.0f} ns of them for each result of a worker are what Spark takes for it.",
-        ),
-        Table(
-            f"balance of the work of {TASKS} tasks",
-            [axis.sign, *labels],
-            balance,
-            "Busiest task / mean; 1 is best.",
-        ),
-        Table(
-            f"{TASKS} workers (computed), the join alone, results handed to nobody",
-            [axis.sign, *(f"{label} s" for label in labels), "SHC's plan s"],
-            join,
-            "SHC's plan: of its seconds those in which all tasks wait for the plan.",
-        ),
-    ]  # fmt: skip
-
-
-def _charts(number: str, curves: Curves) -> list[Lines]:
-    names = [curves.axis.value(x) for x in curves.x]
-
-    def lines(title: str, ylabel: str, series: list[Series], *, log_y: bool) -> Lines:
-        return Lines(
-            f"{number}: {title}",
-            curves.axis.name,
-            ylabel,
-            series,
-            log_x=curves.axis.log,
-            log_y=log_y,
-            ticks=curves.x,
-            tick_names=names,
-        )
-
-    best_balance = [run.tasks[o].balance for run, o in zip(curves.runs, curves.best, strict=True)]
-    return [
-        lines(
-            f"time on Spark, {CORES} tasks, measured",
-            "seconds",
-            [Series(o.name, o.name, curves.x, curves.spark_s(o)) for o in THREE],
-            log_y=False,
-        ),
-        lines(
-            f"time of {TASKS} workers, computed from tasks run one by one",
-            "seconds (log)",
-            [
-                *(Series(_label(o), o.name, curves.x, curves.parallel_s(o)) for o in THREE),
-                Series(_BEST_JB, "JB best", curves.x, curves.best_s()),
-            ],
-            log_y=True,
-        ),
-        lines(
-            f"balance of {TASKS} tasks",
-            "busiest task / mean (log)",
-            [
-                *(Series(_label(o), o.name, curves.x, curves.balance(o)) for o in THREE),
-                Series(_BEST_JB, "JB best", curves.x, best_balance),
-            ],
-            log_y=True,
-        ),
-    ]
 
 
 def _clearly(gains: Sequence[float]) -> list[bool]:
@@ -326,7 +161,7 @@ def _compared(
         _why_not(curves.where(missed), other) if any(missed) else "",
         controls=[
             Control(
-                f"{_BEST_JB if third == JB.name else third} in SHC's place",
+                f"{BEST_JB if third == JB.name else third} in SHC's place",
                 not any(missed_by(third_gains)),
                 f"{curves.by_x(third_gains)} times its time",
             )
@@ -366,15 +201,17 @@ def _groups_verdict(curves: Curves, reading: str, operator: Operator) -> Verdict
         is_best(operator),
         "fewer groups spread a heavy key over more tasks, but look every row up more often",
         controls=[
-            Control(f"{o.groups} groups", is_best(o), f"{times[o]:.2f} s")
-            for o in curves.bicliques
-            if o != operator
+            Control(_groups(o), is_best(o), f"{times[o]:.2f} s") for o in curves.bicliques if o != operator
         ],
     )
 
 
 def _by_groups(times: dict[Operator, float]) -> str:
-    return ", ".join(f"{seconds:.2f} s with {o.groups} groups" for o, seconds in times.items())
+    return ", ".join(f"{seconds:.2f} s with {_groups(o)}" for o, seconds in times.items())
+
+
+def _groups(operator: Operator) -> str:
+    return f"{operator.groups} group{'' if operator.groups == 1 else 's'}"
 
 
 def _shapes_verdict(curves: Curves) -> Verdict:
@@ -422,7 +259,7 @@ def _hash_is_best(curves: Curves) -> Verdict:
         why,
         controls=[
             Control(
-                f"{_BEST_JB} in its place",
+                f"{BEST_JB} in its place",
                 not any(ratio > 1 + NOISE for ratios in rivals.values() for ratio in ratios),
                 f"{curves.by_x(rivals[SHC.name])} times SHC's time",
             )
@@ -448,5 +285,5 @@ def _many_many_verdict(curves: Curves, measured: Measured) -> Verdict:
         "SHC is better on many-to-many joins, where both inputs are skewed",
         f"{TASKS} workers: in Figure 4 and here PHJ takes {told} SHC's time",
         agrees,
-        controls=[Control(f"{_BEST_JB} in SHC's place", *better(JB.name))],
+        controls=[Control(f"{BEST_JB} in SHC's place", *better(JB.name))],
     )

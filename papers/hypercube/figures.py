@@ -23,7 +23,6 @@ from papers.shared.plots import require_matplotlib
 from papers.shared.queries import SEED
 from papers.shared.reproduction import Stopped, Watch
 from papers.shared.timed import CORES
-from papers.shared.tpch import find_generator
 from watersmeet import __version__
 
 EXHIBITS: dict[str, Callable[[Measured, Size], Exhibit]] = {
@@ -34,23 +33,25 @@ EXHIBITS: dict[str, Callable[[Measured, Size], Exhibit]] = {
 FULL = Size(
     alphas={0.0: 2_000_000, 0.5: 800_000, 1.0: 90_000, 1.5: 30_000, 2.0: 20_000},
     inputs=(90_000, 180_000, 360_000),
-    scale=1.0,
-    tpch_alphas=(0.0, 1.0, 2.0),
+    scales={0.0: 2.0, 1.0: 2.0, 2.0: 6.0},
     radii={0.01: 330_000, 0.02: 132_000, 0.04: 54_000, 0.08: 18_000},
     batches=4,
     rounds=2,
     spark_rounds=1,
+    spark_results=50_000_000,
+    spark_rows=1_000_000,
     one_key_rows=(1_000, 7_000),
 )
 QUICK = Size(
     alphas={0.0: 100_000, 1.0: 10_000, 2.0: 10_000},
     inputs=(10_000, 30_000),
-    scale=0.02,
-    tpch_alphas=(1.0, 2.0),
+    scales={1.0: 0.1, 2.0: 0.1},
     radii={0.01: 10_000, 0.08: 5_000},
     batches=2,
     rounds=1,
     spark_rounds=1,
+    spark_results=2_000_000,
+    spark_rows=100_000,
     one_key_rows=(1_000, 4_000),
 )
 
@@ -71,7 +72,10 @@ class Hypercube:
     @property
     def facts(self) -> Sequence[str]:
         return [
-            f"On Spark: measured, {CORES} tasks on {CORES} cores, the fastest of {self.size.spark_rounds}. The paper has no such setting.",
+            (
+                f"On Spark: measured, {CORES} tasks on {CORES} cores, one run each, over the first rows of each case that have up to "
+                f"{self.size.spark_results:,} results. The paper has no such setting."
+            ),
             _COMPUTED,
             f"Balance: the work of the busiest of {TASKS} tasks against the mean, work being rows looked up and results given out.",
             f"Watersmeet {__version__}, Python {platform.python_version()}, {self.size.batches} micro-batches, seed {SEED}.",
@@ -79,8 +83,6 @@ class Hypercube:
 
     def require(self, names: Sequence[str]) -> None:
         require_matplotlib()
-        if "fig6" in names:
-            find_generator()
 
     def count_steps(self, names: Sequence[str]) -> int:
         return len(names) + count_steps(self._cases(names), self.size)
@@ -95,7 +97,7 @@ class Hypercube:
         stop: Event,
         arm: Callable[[], None],
     ) -> list[Exhibit]:
-        measured = measure(self._cases(names), self.size, data, scratch, watch, stop, arm)
+        measured = measure(self._cases(names), self.size, scratch, watch, stop, arm)
         exhibits = []
         for name in names:
             if stop.is_set():
@@ -108,5 +110,5 @@ class Hypercube:
         cases = {case for name in names for case in cases_for(name, self.size)}
         if "fig6" in names:
             # Its statement on many-to-many joins compares with these.
-            cases |= {MANY_MANY, Case("fig4", self.size.tpch_alphas[-1])}
+            cases |= {MANY_MANY, Case("fig4", self.size.strongest)}
         return sorted(cases)

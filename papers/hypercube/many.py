@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import itertools
 import shutil
+import tempfile
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -118,8 +119,9 @@ def run_tasks(
     watch: Callable[[int], None] = lambda done: None,
 ) -> TaskRun:
     """Join all batches. WatersmeetError if not just as many results come out as there are."""
-    shutil.rmtree(scratch, ignore_errors=True)
-    state = scratch / STATE
+    scratch.mkdir(parents=True, exist_ok=True)
+    # A place of its own: this process remembers what it has read of a state, also after its files are gone.
+    state = Path(tempfile.mkdtemp(dir=scratch)) / STATE
     try:
         join = LocalJoin(
             {side: table.schema for side, table in inputs.tables.items()},

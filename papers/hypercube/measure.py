@@ -16,29 +16,41 @@ from threading import Event
 
 from pyspark.sql import SparkSession
 
-from papers.hypercube.cases import Case, Size, make_inputs, one_key_inputs, operators_of
+from papers.hypercube.cases import Case, Size, first_rows, make_inputs, one_key_inputs, operators_of
 from papers.hypercube.many import TaskRun, fastest, handing_cost, run_tasks
 from papers.hypercube.operators import PHJ, TASKS, THREE, Operator
-from papers.shared.arrival import cut, steady, write_streams
+from papers.shared.arrival import Point, cut, steady, write_streams
 from papers.shared.queries import Inputs
 from papers.shared.reproduction import Watch
 from papers.shared.timed import CORES, SETTINGS, remove, run_timed
-from papers.shared.tpch import tables
 from watersmeet.jobs.session import spark_session
 
 
 @dataclass(frozen=True, slots=True)
 class CaseRun:
-    """One case: rows, results, the share of all rows that the heaviest key has; seconds on Spark, 48 tasks."""
+    """One case: rows, results, the share of all rows that the heaviest key has; 48 tasks; and on Spark, with how many rows
+    and results.
+    """
 
     rows: tuple[int, int]
     results: int
     heaviest: float
+    spark_rows: tuple[int, int]
+    spark_results: int
     spark_s: dict[Operator, float]
     tasks: dict[Operator, TaskRun]
 
 
 Measured = dict[Case, CaseRun]
+# What a result costs on Spark is in every time of 48 workers, and is timed by the wall clock: by more rounds than the rest.
+_HANDING = 2
+# Above this scale of TPC-H a run takes a quarter of a minute, and most of PHJ's time are results, which are counted.
+_ONCE_SCALE = 4.0
+
+
+def rounds_of(case: Case, size: Size) -> int:
+    """How often each operator runs with 48 tasks."""
+    return 1 if case.figure == "fig6" and size.scales[case.x] > _ONCE_SCALE else size.rounds
 
 
 def count_steps(cases: Sequence[Case], size: Size) -> int:
@@ -46,15 +58,14 @@ def count_steps(cases: Sequence[Case], size: Size) -> int:
     if not cases:
         return 0
     runs = size.spark_rounds * len(THREE) * len(cases)
-    runs += size.rounds * sum(len(operators_of(case)) for case in cases)
-    handing = len(size.one_key_rows) * (1 + len(THREE) + size.rounds)
-    return 1 + handing + _needs_tables(cases) + len(cases) + runs
+    runs += sum(rounds_of(case, size) * len(operators_of(case)) for case in cases)
+    handing = len(size.one_key_rows) * (1 + len(THREE) + _HANDING * size.rounds)
+    return 1 + handing + len(cases) + runs
 
 
 def measure(
     cases: Sequence[Case],
     size: Size,
-    data: Path,
     scratch: Path,
     watch: Watch,
     stop: Event,
@@ -63,10 +74,6 @@ def measure(
     """Run all of them. `arm` is called when the session is there: from then on `stop` is listened to."""
     if not cases:
         return {}
-    home = data
-    if _needs_tables(cases):
-        watch.step(f"TPC-H tables, scale factor {size.scale:g}")
-        home = tables(data, size.scale)
     watch.step("starting Spark")
     with spark_session("watersmeet papers", SETTINGS, scratch / "spark.log") as session:
         arm()
@@ -74,16 +81,13 @@ def measure(
         handing_s = _measure_handing(place)
         return {
             case: _measure_case(
-                _Workload(place, case.text, functools.partial(make_inputs, case, size, home)),
+                _Workload(place, case.text, functools.partial(make_inputs, case, size)),
                 operators_of(case),
+                rounds_of(case, size),
                 handing_s,
             )
             for case in cases
         }
-
-
-def _needs_tables(cases: Sequence[Case]) -> bool:
-    return any(case.figure == "fig6" for case in cases)
 
 
 def _measure_handing(place: _Place) -> float:
@@ -99,26 +103,32 @@ def _measure_handing(place: _Place) -> float:
     ]
     for workload in workloads:
         workload.warm_up()
-    seconds = [[workload.on_spark(PHJ) for workload in workloads] for _ in range(place.size.rounds)]
+    seconds = [
+        [workload.on_spark(PHJ) for workload in workloads] for _ in range(_HANDING * place.size.rounds)
+    ]
     best = [min(times) for times in zip(*seconds, strict=True)]
     return handing_cost(
-        [(workload.inputs.count_results(), s) for workload, s in zip(workloads, best, strict=True)]
+        [(workload.spark_inputs.count_results(), s) for workload, s in zip(workloads, best, strict=True)]
     )
 
 
-def _measure_case(workload: _Workload, operators: Sequence[Operator], handing_s: float) -> CaseRun:
+def _measure_case(
+    workload: _Workload, operators: Sequence[Operator], rounds: int, handing_s: float
+) -> CaseRun:
     spark_s: dict[Operator, list[float]] = {}
     runs: dict[Operator, list[TaskRun]] = {}
     for turn in range(workload.place.size.spark_rounds):
         for operator in _turned(THREE, turn):
             spark_s.setdefault(operator, []).append(workload.on_spark(operator))
-    for turn in range(workload.place.size.rounds):
+    for turn in range(rounds):
         for operator in _turned(operators, turn):
             runs.setdefault(operator, []).append(workload.in_tasks(operator, handing_s))
     return CaseRun(
         workload.inputs.rows,
         workload.inputs.count_results(),
         workload.inputs.heaviest_share(),
+        workload.spark_inputs.rows,
+        workload.spark_inputs.count_results(),
         {operator: min(seconds) for operator, seconds in spark_s.items()},
         {operator: fastest(found) for operator, found in runs.items()},
     )
@@ -136,16 +146,21 @@ class _Place:
 
 
 class _Workload:
-    """All runs over the same rows."""
+    """All runs over the same rows; on Spark over the first of them, unless `whole` names a folder for all of them."""
 
-    def __init__(self, place: _Place, text: str, make: Callable[[], Inputs], folder: str = "case"):
+    def __init__(self, place: _Place, text: str, make: Callable[[], Inputs], whole: str = ""):
         place.watch.step(f"{text}: data")
-        self.place, self.inputs = place, make()
+        size, self.place, self.inputs = place.size, place, make()
+        self.spark_inputs = (
+            self.inputs if whole else first_rows(self.inputs, size.spark_results, size.spark_rows)
+        )
         self._text = text
-        self._ends = cut(steady(*self.inputs.rows), place.size.batches)
-        self._files = place.scratch / "files" / folder
+        self._files = place.scratch / "files" / (whole or "case")
         shutil.rmtree(self._files, ignore_errors=True)
-        write_streams(self.inputs, self._ends, self._files)
+        write_streams(self.spark_inputs, self._ends(self.spark_inputs), self._files)
+
+    def _ends(self, inputs: Inputs) -> Sequence[Point]:
+        return cut(steady(*inputs.rows), self.place.size.batches)
 
     def warm_up(self) -> None:
         for operator in THREE:
@@ -162,12 +177,12 @@ class _Workload:
         try:
             return run_timed(
                 self.place.spark,
-                self.inputs,
+                self.spark_inputs,
                 self._files,
                 run,
                 operator.arguments(CORES),
                 stop=self.place.stop,
-                watch=functools.partial(self.place.watch.batch, of=len(self._ends)),
+                watch=functools.partial(self.place.watch.batch, of=self.place.size.batches),
             ).total_s
         finally:
             remove(run)
@@ -178,11 +193,11 @@ class _Workload:
             operator,
             TASKS,
             self.inputs,
-            self._ends,
+            self._ends(self.inputs),
             self.place.scratch / "run",
             handing_s=handing_s,
             stop=self.place.stop,
-            watch=functools.partial(self.place.watch.batch, of=len(self._ends)),
+            watch=functools.partial(self.place.watch.batch, of=self.place.size.batches),
         )
 
 

@@ -18,12 +18,13 @@ pytestmark = pytest.mark.spark
 TINY = Size(
     alphas={0.0: 800, 1.0: 800},
     inputs=(800,),
-    scale=0.01,
-    tpch_alphas=(1.0,),
+    scales={1.0: 0.01},
     radii={0.08: 200},
     batches=1,
     rounds=1,
     spark_rounds=1,
+    spark_results=10_000,
+    spark_rows=800,
     one_key_rows=(10, 200),
 )
 
