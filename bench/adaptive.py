@@ -29,7 +29,7 @@ from bench import mappings
 from bench.data import cache_dir
 from bench.mappings import MAPPINGS
 from bench.memory import Sampler
-from bench.report import NOISY_SHARE, Finding
+from bench.report import NOISY_SHARE, Finding, replace_section
 from papers.adaptive.operators import DYNAMIC, STATICOPT
 from papers.adaptive.spark_run import Setting, SparkRun, run_on_spark
 from papers.adaptive.trials import SKEWED, UNIFORM, Size, Trial, batch_ends
@@ -39,6 +39,7 @@ from papers.shared.timed import CORES, SETTINGS
 from papers.shared.tpch import tables
 from watersmeet.jobs.session import spark_session
 
+DOCUMENT = Path(__file__).resolve().parent.parent / "docs" / "benchmarks.md"
 OPERATORS = (DYNAMIC, STATICOPT)
 # The demands: times of STATICOPT in time and in rows read; results a second of B_CI.
 TIMES_OPT, RESULTS_PER_S = 1.1, 5_000_000
@@ -59,6 +60,10 @@ def adaptive(
     cells: Annotated[int, typer.Option(min=1, help="Cells of the grid.")] = 16,
     repeat: Annotated[int, typer.Option(min=1, help="Runs of each operator, in turns.")] = 3,
     label: Annotated[str, typer.Option(help="Name of the results directory.")] = "adaptive",
+    resume: Annotated[bool, typer.Option(help="Run nothing that the results have.")] = False,
+    date: Annotated[
+        str | None, typer.Option(help="Write the table of mappings into docs/benchmarks.md, dated so.")
+    ] = None,
 ) -> None:
     """The adaptive grid (DYNAMIC) against the best fixed one (STATICOPT), five joins of the paper.
 
@@ -73,6 +78,8 @@ def adaptive(
     home = cache_dir() / "results" / label
     home.mkdir(parents=True, exist_ok=True)
     (cache_dir() / "scratch").mkdir(parents=True, exist_ok=True)
+    if resume:
+        chosen = [name for name in chosen if not (home / f"{name}.json").exists()]
     if MAPPINGS in chosen:
         parts = mappings.measure_all(console, mappings.BATCHES, min(1.0, scale), cache_dir() / "scratch")
         (home / f"{MAPPINGS}.json").write_text(json.dumps(parts, indent=1))
@@ -86,6 +93,11 @@ def adaptive(
                 factor = scale * B_CI_SCALE_SHARE if name == B_CI.name else scale
                 found = bench.measure(name, factor, batches, repeat)
                 (home / f"{name}.json").write_text(json.dumps(found, indent=1))
+    if date:
+        found = json.loads((home / f"{MAPPINGS}.json").read_text())
+        DOCUMENT.write_text(
+            replace_section(DOCUMENT.read_text(), MAPPINGS, mappings.section(found, date)), encoding="utf-8"
+        )
     if not conclude(home, console):
         raise typer.Exit(1)
 
@@ -109,7 +121,7 @@ class _Bench:
         inputs = materialise(tables(cache_dir() / "tpch", scale), query, trial.z)
         files = self._scratch / "files"
         shutil.rmtree(files, ignore_errors=True)
-        write_streams(inputs, batch_ends(inputs, trial, Size(scale, batches, batches, ())), files)
+        write_streams(inputs, batch_ends(inputs, trial, Size(scale, batches, batches, (), rounds=1)), files)
         want = inputs.count_results()
         # This run also warms up: it starts the workers and compiles the code that the timed ones use.
         got = self._run(DYNAMIC, inputs, files, count=True)["results"]

@@ -64,10 +64,10 @@ def adaptive(
 ) -> None:
     """Run Table 2 and Figures 5a to 5l, without 5f and 5j, of "Scalable and Adaptive Online Joins" (VLDB 2014).
 
-    Times are measured on Spark, on two cores, over TPC-H data with skew. What needs 16 machines and more is
-    simulated at the paper's sizes, with the planner that also runs on Spark. Every table stands next to the
-    published figures, with a line on what agrees and what does not, and on whether an operator that never adapts would agree
-    too. Takes about five minutes on two cores.
+    Times are measured on Spark, on two cores, over TPC-H data with skew, and of Table 2 also without Spark, in 16 tasks one
+    by one. What needs 16 machines and more is simulated at the paper's sizes, with the planner that also runs on Spark.
+    Every table stands next to the published figures, with a line on what agrees and what does not, and on whether an
+    operator that never adapts would agree too. Takes about eight minutes on two cores.
     Needs: pip install -e '.[spark,papers]'
 
     Examples:
@@ -105,7 +105,7 @@ def hypercube(
     Hash join, join-biclique and hypercube side by side: timed on Spark with two tasks, and task by task with the
     paper's 48, run one after the other in this process. The paper prints curves without numbers: what it says of
     them stands next to what came out here, with a line on what agrees and what does not, and on whether another
-    operator would agree too. Takes about twenty minutes on two cores. Needs: pip install -e '.[spark,papers]'
+    operator would agree too. Takes about ten minutes on two cores. Needs: pip install -e '.[spark,papers]'
 
     Examples:
 

@@ -17,7 +17,17 @@ from papers.adaptive.mappings import fig5g, fig5h
 from papers.adaptive.performance import fig5a, fig5b, fig5c, fig5d, fig5e
 from papers.adaptive.scaling import fig5i
 from papers.adaptive.table2 import table2
-from papers.adaptive.trials import FULL, QUICK, Measured, Size, Trial, run_trials, trials_for
+from papers.adaptive.trials import (
+    FULL,
+    QUICK,
+    Measured,
+    Size,
+    Trial,
+    count_steps,
+    in_tasks_for,
+    run_trials,
+    trials_for,
+)
 from papers.shared.exhibit import Exhibit
 from papers.shared.plots import require_matplotlib
 from papers.shared.queries import SEED
@@ -55,9 +65,7 @@ class Adaptive:
             find_generator()
 
     def count_steps(self, names: Sequence[str]) -> int:
-        trials = self._trials(names)
-        data = {(t.query, t.z, t.cells, t.k) for t in trials}
-        return len(names) + (len(trials) + len(data) + 3 if trials else 0)
+        return len(names) + count_steps(self._trials(names), self._in_tasks(names), self.size)
 
     def run(
         self,
@@ -69,7 +77,9 @@ class Adaptive:
         stop: Event,
         arm: Callable[[], None],
     ) -> list[Exhibit]:
-        measured = run_trials(self._trials(names), self.size, data, scratch, watch, stop, arm)
+        measured = run_trials(
+            self._trials(names), self._in_tasks(names), self.size, data, scratch, watch, stop, arm
+        )
         exhibits = []
         for name in names:
             if stop.is_set():
@@ -80,6 +90,9 @@ class Adaptive:
 
     def _trials(self, names: Sequence[str]) -> set[Trial]:
         return {trial for name in names for trial in trials_for(name, self.size)}
+
+    def _in_tasks(self, names: Sequence[str]) -> list[tuple[str, int]]:
+        return [pair for name in names for pair in in_tasks_for(name)]
 
 
 def adaptive(scale: float | None, *, quick: bool) -> Adaptive:

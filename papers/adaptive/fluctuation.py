@@ -42,7 +42,7 @@ def _within(ratios: Iterable[float]) -> bool:
 
 
 def fig5k(measured: Measured, size: Size) -> Exhibit:
-    reads = {k: measured[fluct_trial(k)].reads for k in FLUCT_KS}
+    reads = {k: measured.runs[fluct_trial(k)].reads for k in FLUCT_KS}
     spark = {k: max(map(ratio_of, found)) for k, found in reads.items()}
     square = {k: max(ratio_of(batch, _SQUARE) for batch in found) for k, found in reads.items()}
     highest, static_highest = _highest(DYNAMIC), _highest(STATICMID)

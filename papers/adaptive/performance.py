@@ -166,7 +166,7 @@ def fig5b(measured: Measured, size: Size) -> Exhibit:
 
 
 def fig5c(measured: Measured, size: Size) -> Exhibit:
-    runs = {o: measured[query_trial("EQ5", o)] for o in OPERATORS}
+    runs = {o: measured.runs[query_trial("EQ5", o)] for o in OPERATORS}
     done = [100 * (n + 1) / size.batches for n in range(size.batches)]
     rows = [[o, f"{_existing('EQ5', o).seconds:,.0f}", f"{runs[o].total_s:.2f}"] for o in OPERATORS]
     straight = {o: float(np.corrcoef(done, np.cumsum(runs[o].seconds))[0, 1]) for o in OPERATORS}
@@ -208,7 +208,7 @@ def fig5c(measured: Measured, size: Size) -> Exhibit:
 
 def _measured_values(measured: Measured, rate: bool) -> dict[str, list[float | None]]:
     def value(query: str, operator: str) -> float | None:
-        run = measured.get(query_trial(query, operator))
+        run = measured.runs.get(query_trial(query, operator))
         if run is None:
             return None
         return sum(run.rows) / run.total_s if rate else run.total_s
@@ -227,7 +227,8 @@ def _measured_rows(measured: Measured, rate: bool, form: str) -> list[list[str]]
 def _spark_times(measured: Measured, operator: str, other: str) -> list[float]:
     """How many times as long one operator takes as another, for each join."""
     return [
-        measured[query_trial(q, operator)].total_s / measured[query_trial(q, other)].total_s for q in JOINS
+        measured.runs[query_trial(q, operator)].total_s / measured.runs[query_trial(q, other)].total_s
+        for q in JOINS
     ]
 
 
@@ -253,7 +254,7 @@ def fig5d(measured: Measured, size: Size) -> Exhibit:
         [
             Verdict(
                 "DYNAMIC performs very close to STATICOPT",
-                f"on Spark {min(times):.2f} to {max(times):.2f} times its time; single runs",
+                f"on Spark {min(times):.2f} to {max(times):.2f} times its time",
                 max(times) <= _CLOSE,
                 controls=[static(STATICMID, max(square) <= _CLOSE, f"{min(square):.2f} to {max(square):.2f} times")],
             ),

@@ -5,8 +5,8 @@ The state is removed afterwards, but for the figures that its manifests hold.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from threading import Event
 
@@ -28,7 +28,7 @@ class Setting:
 
 @dataclass(frozen=True, slots=True)
 class SparkRun:
-    """What one run took, batch by batch. `results` is None unless they were counted."""
+    """What one run took, batch by batch, or several of the same join (`fastest`). `results` is None unless they were counted."""
 
     operator: str
     query: str
@@ -45,6 +45,17 @@ class SparkRun:
     def rows_read(self) -> float:
         """Of what arrived, summed over batches and joiners."""
         return float(sum(batch.fresh.sum() for batch in self.reads))
+
+    @property
+    def rows_by_task(self) -> float:
+        """Of what arrived, read by the task that read the most, summed over batches."""
+        return float(sum(batch.by_task.max() for batch in self.reads))
+
+
+def fastest(runs: Sequence[SparkRun]) -> SparkRun:
+    """Of several runs of the same join each batch's best time: what disturbs a run only adds to it."""
+    seconds = zip(*(run.seconds for run in runs), strict=True)
+    return replace(runs[0], seconds=tuple(map(min, seconds)))
 
 
 def run_on_spark(

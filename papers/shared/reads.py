@@ -2,7 +2,8 @@
 
 A joiner is a cell of the grid, or a task where there is no grid. `fresh` is what it read of the rows that
 arrived, batch by batch; each of them is stored by exactly the joiners that read it, until the mapping changes.
-`held` is what it holds after a batch under the mapping of that batch: the input-load factor, in rows.
+`held` is what it holds after a batch under the mapping of that batch: the input-load factor, in rows. `by_task` is what
+each task read of the rows that arrived: of the cells that it has, what they share once.
 
 For tasks without a grid these figures are averages: manifests do not say which keys are heavy, and so not how many
 rows fall on each task.
@@ -21,7 +22,7 @@ from watersmeet.log.files import open_files
 from watersmeet.log.manifests import list_manifests, read_manifest
 from watersmeet.log.storage import Files
 from watersmeet.model.facts import Manifest, Run
-from watersmeet.schemes.grid.cells import SectionRange, cells_of
+from watersmeet.schemes.grid.cells import SectionRange, cells_of, shares_of_task
 from watersmeet.schemes.grid.facts import GridPlan
 
 Counts = npt.NDArray[np.float64]
@@ -29,12 +30,15 @@ Counts = npt.NDArray[np.float64]
 
 @dataclass(frozen=True, slots=True)
 class BatchReads:
-    """One batch: rows that each joiner read of what arrived, what it holds afterwards, and the grid if there is one."""
+    """One batch: rows that each joiner read of what arrived, what it holds afterwards, the grid if there is one, and rows that
+    each task read of what arrived.
+    """
 
     batch: int
     fresh: Counts
     held: Counts
     grid: GridPlan | None
+    by_task: Counts
 
     @property
     def shape(self) -> tuple[int, int] | None:
@@ -62,15 +66,25 @@ def _reads(manifest: Manifest, tasks: int) -> BatchReads:
     live = (*manifest.history, *manifest.fresh)
     grid = manifest.plan.scheme
     if not isinstance(grid, GridPlan):
-        return BatchReads(manifest.batch.number, _evenly(manifest.fresh, tasks), _evenly(live, tasks), None)
+        evenly = _evenly(manifest.fresh, tasks)
+        return BatchReads(manifest.batch.number, evenly, _evenly(live, tasks), None, evenly)
     cells = cells_of(grid)
     fresh_rows = {name: _by_section(manifest.fresh, name, grid.sections) for name in (left, right)}
     held_rows = {name: _by_section(live, name, grid.sections) for name in (left, right)}
     fresh = np.array([_in(fresh_rows[left], c.left_all) + _in(fresh_rows[right], c.right_all) for c in cells])
+    by_task = np.array(
+        [
+            sum(
+                _in(fresh_rows[left], share.left_all) + _in(fresh_rows[right], share.right_all)
+                for share in shares_of_task(grid, tasks, task)
+            )
+            for task in range(tasks)
+        ]
+    )
     held = np.array(
         [_in(held_rows[left], c.left_stored) + _in(held_rows[right], c.right_stored) for c in cells]
     )
-    return BatchReads(manifest.batch.number, fresh, held, grid)
+    return BatchReads(manifest.batch.number, fresh, held, grid, by_task)
 
 
 def _by_section(runs: Sequence[Run], name: str, sections: int) -> Counts:

@@ -704,14 +704,33 @@ def test_searches_do_not_follow_the_sections_of_a_mapping(name, tmp_path):
 def test_a_mapping_that_reads_less_must_take_less_time(rows, ms, predicate, met):
     from bench import mappings
 
-    same = {"rows_read": 100, "slowest_ms": 2.0, "results": 7}
+    same = {"rows_read": 100, "slowest_ms": 2.0, "mean_ms": 1.0, "results": 7}
     operators = {
         "STATICMID": same,
-        "STATICOPT": same | {"rows_read": rows, "slowest_ms": ms},
+        "STATICOPT": same | {"rows_read": rows, "slowest_ms": ms, "mean_ms": 0.9},
         "DYNAMIC": same,
     }
     found = [{"predicate": predicate, "tasks": 16, "ratio": 8, "operators": operators}]
     assert [finding.met for finding in mappings.find(found)] == met
+    # The slowest task decides, for which all others wait; a mean task that is not ahead is named.
+    operators["STATICOPT"]["mean_ms"] = 1.2
+    assert [finding.met for finding in mappings.find(found)] == met
+
+
+def test_the_table_of_mappings_says_how_often_the_mean_task_was_ahead(tmp_path):
+    from bench import mappings
+
+    figures = mappings.measure(replace(mappings.PREDICATES[0], rows=2_000), 4, 8, 4, tmp_path)
+    mid, opt = (figures[name] for name in ("STATICMID", "STATICOPT"))
+    opt["batch_ms"], mid["batch_ms"] = [1.0, 3.0], [2.0, 2.0]
+    found = [{"predicate": "equality", "tasks": 4, "ratio": 8, "operators": figures}]
+    opt["mean_ms"] = opt["slowest_ms"] = 2 * max(mid["slowest_ms"], mid["mean_ms"])
+    text = mappings.section(found, "today")
+    assert text.startswith("Measured today") and "NOT MET: equality, 4 tasks, 1:8: STATICOPT reads" in text
+    assert "The mean task is not ahead: equality, 4 tasks, 1:8: STATICOPT" in text
+    header, _, *lines = (line.split(" | ") for line in text.splitlines() if line.startswith("|"))
+    assert len(lines) == 3 and all(len(line) == len(header) for line in lines)
+    assert lines[1][-1] == "1 of 2 |" and lines[0][-1].strip(" |") == ""
 
 
 def graph_run(live_bytes: int, answers: int | None = None) -> list[dict]:

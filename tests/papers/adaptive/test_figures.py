@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from threading import Event
+
 import pyarrow as pa
 import pytest
 from typer.testing import CliRunner
@@ -11,10 +13,14 @@ from papers.adaptive import paper
 from papers.adaptive.figures import Adaptive
 from papers.adaptive.model import ROW_BYTES, ROWS_PER_GB, Cluster, simulate
 from papers.adaptive.operators import DYNAMIC, SHJ, STATICMID, STATICOPT, arguments
-from papers.adaptive.trials import FULL, QUICK, trials_for
+from papers.adaptive.tasks import GridTasks, run_batch
+from papers.adaptive.trials import FULL, QUICK, run_in_tasks, trials_for
 from papers.shared import tpch
+from papers.shared.arrival import cut, steady
 from papers.shared.queries import EQ5, QUERIES, Inputs, materialise
+from papers.shared.reproduction import Stopped
 from papers.shared.zipf import rank_shares
+from watersmeet.local.join import LocalJoin
 
 SCALE = 0.01
 
@@ -81,6 +87,53 @@ def test_exhibits_that_show_spark_name_their_runs():
     }
     assert trials_for("fig5a", FULL) == []
     assert Adaptive(FULL).count_steps(["fig5a", "fig5b"]) == 2
+
+
+class Steps:
+    def __init__(self):
+        self.texts = []
+
+    def step(self, text):
+        self.texts.append(text)
+
+    def batch(self, done, of):
+        assert 0 < done <= of
+
+
+def test_grids_run_in_tasks_side_by_side_and_leave_nothing(home, tmp_path):
+    inputs, steps = materialise(home, EQ5, 1.0), Steps()
+    ends = cut(steady(*inputs.rows), 2)
+    found = run_in_tasks(inputs, ends, 16, 2, tmp_path, steps, Event())
+    assert set(found) == {STATICMID, STATICOPT, DYNAMIC} and len(steps.texts) == 2
+    for grid in found.values():
+        assert grid.seconds.shape == (2, 16) and grid.ingest_s.shape == (2,)
+        assert grid.join_s == grid.seconds.max(axis=1).sum() > 0
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_stop_ends_tasks_that_run_one_by_one(home, tmp_path):
+    inputs, stop = materialise(home, EQ5, 1.0), Event()
+    stop.set()
+    with pytest.raises(Stopped):
+        run_in_tasks(inputs, cut(steady(*inputs.rows), 2), 2, 1, tmp_path, Steps(), stop)
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize(("tasks", "mid_times"), [(16, 4), (2, 2)])
+def test_the_square_reads_more_rows_in_a_task_than_the_best_mapping(home, tmp_path, tasks, mid_times):
+    """With one cell for each task four times as many; with two tasks, which read what their cells share once, twice."""
+    inputs = materialise(home, EQ5, 0.0)
+    schemas = {side: table.schema for side, table in inputs.tables.items()}
+    read = {}
+    for operator in (STATICMID, STATICOPT):
+        join = LocalJoin(
+            schemas, on=EQ5.on, state=str(tmp_path / operator), tasks=tasks, **arguments(operator, inputs, 16)
+        )
+        grid = GridTasks.of(join)
+        run_batch([grid], 0, inputs.tables)
+        read[operator] = max(grid.rows_read)
+        assert grid.results == inputs.count_results()
+    assert read[STATICMID] / read[STATICOPT] == pytest.approx(mid_times, rel=0.1)
 
 
 # Command

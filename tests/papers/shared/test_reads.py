@@ -42,6 +42,19 @@ def test_a_grid_reads_each_row_in_as_many_cells_as_its_mapping_says(small, tmp_p
     assert batches[-1].shape == (2, 4) and ratio_of(batches[-1]) > 1.1
 
 
+@pytest.mark.parametrize(
+    ("mapping", "copies"),
+    [
+        pytest.param((4, 4), (1, 2), id="a half of the left input and all of the right one"),
+        pytest.param((1, 16), (2, 1), id="all of the left input and a half of the right one"),
+    ],
+)
+def test_two_tasks_read_once_what_their_eight_cells_share(mapping, copies, small, tmp_path):
+    batches = run_local(small, tmp_path, mapping=mapping, strategy="grid", tasks=2)
+    read = sum(batch.by_task.sum() for batch in batches)
+    assert read == 200 * copies[0] + 3000 * copies[1]
+
+
 def test_several_groups_read_fresh_rows_everywhere_and_store_them_once(small, tmp_path):
     batches = run_local(small, tmp_path, cells=5, strategy="grid")
     assert batches[-1].held.sum() < sum(batch.fresh.sum() for batch in batches)
