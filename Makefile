@@ -47,7 +47,7 @@ bench: ## The benchmarks: many tasks and runs, balance; against Spark equality, 
 	[ -z "$$failed" ] || { echo "a demand is not met:$$failed"; exit 1; }
 
 .PHONY: reproduce
-reproduce: ## The experiments of a paper: PAPER=adaptive, hypercube or hybrid (five to twenty minutes)
+reproduce: ## The experiments of a paper: PAPER=adaptive, hypercube or hybrid (eight to fifteen minutes)
 	@$(RUN) python -m papers $(PAPER) $(ARGS)
 
 .PHONY: lint

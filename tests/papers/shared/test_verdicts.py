@@ -111,12 +111,15 @@ def test_the_document_has_the_control_and_says_how_busy_the_machine_was(tmp_path
     write([exhibit(Verdict("a | b*", "1 s", True, controls=[ALIKE]))], Nothing(), Load(0.4, 0.5), tmp_path)
     found = json.loads((tmp_path / "figures.json").read_text())
     assert found["quiet"] is False
-    document = tmp_path / "document.md"
-    document.write_text("before\n<!-- scripts/figures writes what follows -->\nold\n")
+    document, picture = tmp_path / "reproduce-one.md", tmp_path / "img" / "one-fig1.png"
+    document.write_text("before ![a](img/one-fig1.png)\n<!-- scripts/figures writes what follows -->\nold\n")
+    picture.parent.mkdir()
+    picture.write_text("old")
+    (tmp_path / "fig1.png").write_text("new")
     subprocess.run(
         [sys.executable, ROOT / "scripts" / "figures", tmp_path / "figures.json", document], check=True
     )
     text = document.read_text()
-    assert text.startswith("before\n") and "old" not in text
+    assert text.startswith("before ") and "old" not in text and picture.read_text() == "new"
     assert "a busy machine. Times by the wall clock are not reliable" in text
     assert "| a \\| b\\* | 1 s | agrees; a control too |  | a static one agrees too: 1 s |" in text
