@@ -64,9 +64,10 @@ class Size:
     """How much is run: the values of each x axis, with rows of both inputs together by alpha, the scale of TPC-H by alpha, and
     points by distance.
 
-    `rounds` are those of 48 tasks, of which the fastest counts; `spark_rounds` those on Spark, over the first rows of a case: no
+    `rounds` are those of 48 tasks, of which the fastest counts; `once` are cases of one round, which take long and whose time is
+    mostly that of results, which are counted. On Spark each runs once, in `spark_batches`, over the first rows of a case: no
     more than have `spark_results`, nor than `spark_rows`. `one_key_rows` are the rows of the two joins that tell what a result
-    costs on Spark, in each input.
+    costs on Spark, in each input, and `one_key_rounds` how often they run.
     """
 
     alphas: Mapping[float, int]
@@ -75,10 +76,16 @@ class Size:
     radii: Mapping[float, int]
     batches: int
     rounds: int
-    spark_rounds: int
+    once: frozenset[Case]
+    spark_batches: int
     spark_results: int
     spark_rows: int
     one_key_rows: tuple[int, int]
+    one_key_rounds: int
+
+    def rounds_of(self, case: Case) -> int:
+        """How often each operator runs with 48 tasks."""
+        return 1 if case in self.once else self.rounds
 
     @property
     def strongest(self) -> float:

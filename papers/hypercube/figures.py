@@ -29,7 +29,7 @@ EXHIBITS: dict[str, Callable[[Measured, Size], Exhibit]] = {
     make.__name__: make for make in (fig3, fig4, fig5, fig6, fig7)
 }
 
-# Few batches: what each of them costs Spark by itself, some 0.3 s, is the same for all operators and hides the join.
+# Few batches on Spark: what each of them costs it by itself, some 0.3 s, is the same for all operators and hides the join.
 FULL = Size(
     alphas={0.0: 2_000_000, 0.5: 800_000, 1.0: 90_000, 1.5: 30_000, 2.0: 20_000},
     inputs=(90_000, 180_000, 360_000),
@@ -37,10 +37,12 @@ FULL = Size(
     radii={0.01: 330_000, 0.02: 132_000, 0.04: 54_000, 0.08: 18_000},
     batches=4,
     rounds=2,
-    spark_rounds=1,
+    once=frozenset({Case("fig4", 0.0), Case("fig5", 360_000), Case("fig6", 2.0), Case("fig7", 0.01)}),
+    spark_batches=2,
     spark_results=50_000_000,
     spark_rows=1_000_000,
     one_key_rows=(1_000, 7_000),
+    one_key_rounds=4,
 )
 QUICK = Size(
     alphas={0.0: 100_000, 1.0: 10_000, 2.0: 10_000},
@@ -49,10 +51,12 @@ QUICK = Size(
     radii={0.01: 10_000, 0.08: 5_000},
     batches=2,
     rounds=1,
-    spark_rounds=1,
+    once=frozenset(),
+    spark_batches=2,
     spark_results=2_000_000,
     spark_rows=100_000,
     one_key_rows=(1_000, 4_000),
+    one_key_rounds=2,
 )
 
 _COMPUTED = (

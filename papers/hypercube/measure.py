@@ -1,8 +1,8 @@
 """Running the cases: data, streams, one Spark session for all, the operators in turns.
 
-In each round every operator runs a case once, and each round starts with another operator: drift falls on all of them.
-Of several rounds the fastest counts, since a disturbance only adds to a run's time. A first run of each operator is
-thrown away: it starts Python workers and compiles Spark's code.
+With 48 tasks there are several rounds. In each of them every operator runs a case once, and each round starts with another
+operator: drift falls on all of them. The fastest counts, since a disturbance only adds to a run's time. A first run of each
+operator on Spark is thrown away: it starts Python workers and compiles Spark's code.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from pyspark.sql import SparkSession
 from papers.hypercube.cases import Case, Size, first_rows, make_inputs, one_key_inputs, operators_of
 from papers.hypercube.many import TaskRun, fastest, handing_cost, run_tasks
 from papers.hypercube.operators import PHJ, TASKS, THREE, Operator
-from papers.shared.arrival import Point, cut, steady, write_streams
+from papers.shared.arrival import cut, steady, write_streams
 from papers.shared.queries import Inputs
 from papers.shared.reproduction import Watch
 from papers.shared.timed import CORES, SETTINGS, remove, run_timed
@@ -42,24 +42,15 @@ class CaseRun:
 
 
 Measured = dict[Case, CaseRun]
-# What a result costs on Spark is in every time of 48 workers, and is timed by the wall clock: by more rounds than the rest.
-_HANDING = 2
-# Above this scale of TPC-H a run takes a quarter of a minute, and most of PHJ's time are results, which are counted.
-_ONCE_SCALE = 4.0
-
-
-def rounds_of(case: Case, size: Size) -> int:
-    """How often each operator runs with 48 tasks."""
-    return 1 if case.figure == "fig6" and size.scales[case.x] > _ONCE_SCALE else size.rounds
 
 
 def count_steps(cases: Sequence[Case], size: Size) -> int:
     """How often `Watch.step` will be called."""
     if not cases:
         return 0
-    runs = size.spark_rounds * len(THREE) * len(cases)
-    runs += sum(rounds_of(case, size) * len(operators_of(case)) for case in cases)
-    handing = len(size.one_key_rows) * (1 + len(THREE) + _HANDING * size.rounds)
+    runs = len(THREE) * len(cases)
+    runs += sum(size.rounds_of(case) * len(operators_of(case)) for case in cases)
+    handing = len(size.one_key_rows) * (1 + size.one_key_rounds) + len(THREE)
     return 1 + handing + len(cases) + runs
 
 
@@ -83,7 +74,7 @@ def measure(
             case: _measure_case(
                 _Workload(place, case.text, functools.partial(make_inputs, case, size)),
                 operators_of(case),
-                rounds_of(case, size),
+                size.rounds_of(case),
                 handing_s,
             )
             for case in cases
@@ -93,7 +84,7 @@ def measure(
 def _measure_handing(place: _Place) -> float:
     """Seconds that a result costs on Spark: of two joins of one key, whose results one task gives out.
 
-    They differ in a few thousand rows too, which take a few milliseconds. The first run of each is thrown away.
+    They differ in a few thousand rows too, which take a few milliseconds. A first run of each operator is thrown away.
     """
     workloads = [
         _Workload(
@@ -101,11 +92,8 @@ def _measure_handing(place: _Place) -> float:
         )
         for rows in place.size.one_key_rows
     ]
-    for workload in workloads:
-        workload.warm_up()
-    seconds = [
-        [workload.on_spark(PHJ) for workload in workloads] for _ in range(_HANDING * place.size.rounds)
-    ]
+    workloads[0].warm_up()
+    seconds = [[workload.on_spark(PHJ) for workload in workloads] for _ in range(place.size.one_key_rounds)]
     best = [min(times) for times in zip(*seconds, strict=True)]
     return handing_cost(
         [(workload.spark_inputs.count_results(), s) for workload, s in zip(workloads, best, strict=True)]
@@ -115,11 +103,8 @@ def _measure_handing(place: _Place) -> float:
 def _measure_case(
     workload: _Workload, operators: Sequence[Operator], rounds: int, handing_s: float
 ) -> CaseRun:
-    spark_s: dict[Operator, list[float]] = {}
+    spark_s = {operator: workload.on_spark(operator) for operator in THREE}
     runs: dict[Operator, list[TaskRun]] = {}
-    for turn in range(workload.place.size.spark_rounds):
-        for operator in _turned(THREE, turn):
-            spark_s.setdefault(operator, []).append(workload.on_spark(operator))
     for turn in range(rounds):
         for operator in _turned(operators, turn):
             runs.setdefault(operator, []).append(workload.in_tasks(operator, handing_s))
@@ -129,7 +114,7 @@ def _measure_case(
         workload.inputs.heaviest_share(),
         workload.spark_inputs.rows,
         workload.spark_inputs.count_results(),
-        {operator: min(seconds) for operator, seconds in spark_s.items()},
+        spark_s,
         {operator: fastest(found) for operator, found in runs.items()},
     )
 
@@ -157,10 +142,8 @@ class _Workload:
         self._text = text
         self._files = place.scratch / "files" / (whole or "case")
         shutil.rmtree(self._files, ignore_errors=True)
-        write_streams(self.spark_inputs, self._ends(self.spark_inputs), self._files)
-
-    def _ends(self, inputs: Inputs) -> Sequence[Point]:
-        return cut(steady(*inputs.rows), self.place.size.batches)
+        ends = cut(steady(*self.spark_inputs.rows), size.spark_batches)
+        write_streams(self.spark_inputs, ends, self._files)
 
     def warm_up(self) -> None:
         for operator in THREE:
@@ -182,7 +165,7 @@ class _Workload:
                 run,
                 operator.arguments(CORES),
                 stop=self.place.stop,
-                watch=functools.partial(self.place.watch.batch, of=self.place.size.batches),
+                watch=functools.partial(self.place.watch.batch, of=self.place.size.spark_batches),
             ).total_s
         finally:
             remove(run)
@@ -193,7 +176,7 @@ class _Workload:
             operator,
             TASKS,
             self.inputs,
-            self._ends(self.inputs),
+            cut(steady(*self.inputs.rows), self.place.size.batches),
             self.place.scratch / "run",
             handing_s=handing_s,
             stop=self.place.stop,

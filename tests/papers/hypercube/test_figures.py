@@ -90,6 +90,8 @@ def test_every_figure_has_the_points_that_its_statements_need(size):
     assert {MANY_MANY, Case("fig4", size.strongest)} <= set(cases_for("fig4", size))
     assert Case("fig6", ALPHA) in cases_for("fig6", size)
     assert all(len(cases_for(figure, size)) >= 2 for figure in ("fig4", "fig5", "fig6", "fig7"))
+    every = {case for figure in ("fig4", "fig5", "fig6", "fig7") for case in cases_for(figure, size)}
+    assert size.once <= every and {size.rounds_of(case) for case in size.once} <= {1}
     for figure in ("fig4", "fig5", "fig6", "fig7"):
         for case in cases_for(figure, size):
             # All points of a figure have the same settings of JB, and both readings of the paper's.

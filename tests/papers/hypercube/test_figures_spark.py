@@ -22,10 +22,12 @@ TINY = Size(
     radii={0.08: 200},
     batches=1,
     rounds=1,
-    spark_rounds=1,
+    once=frozenset(),
+    spark_batches=1,
     spark_results=10_000,
     spark_rows=800,
     one_key_rows=(10, 200),
+    one_key_rounds=1,
 )
 
 
