@@ -335,7 +335,7 @@ def test_a_second_start_walks_no_index(tmp_path, database):
     reports: list[TableProgress] = []
     spec, files = table(database.uri, "id", table="t"), open_files(tmp_path / "state")
     first = prepare(spec, files, report=reports.append)
-    assert [report.stage for report in reports] == ["finding pages"] * 2
+    assert [report.phase for report in reports] == ["finding pages"] * 2
     assert prepare(spec, files, report=reports.append) == first
     assert len(reports) == 2
 

@@ -187,8 +187,8 @@ def test_a_second_start_finds_what_the_first_prepared(tmp_path):
     spec, files = table(source, "id", in_place=False), open_files(tmp_path / "state")
     reports: list[TableProgress] = []
     first = prepare(spec, files, report=reports.append)
-    assert [report.stage for report in reports][:1] == ["sorting"]
-    assert (reports[-1].stage, reports[-1].rows, reports[-1].rows_in_all) == ("writing", 1_000, 1_000)
+    assert [report.phase for report in reports][:1] == ["sorting"]
+    assert (reports[-1].phase, reports[-1].rows, reports[-1].rows_in_all) == ("writing", 1_000, 1_000)
     reports.clear()
     assert prepare(spec, files, report=reports.append) == first
     assert reports == []

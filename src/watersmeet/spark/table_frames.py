@@ -113,7 +113,7 @@ def shown_progress() -> Iterator[Report]:
         shown: dict[str, int] = {}
 
         def report(progress: TableProgress) -> None:
-            title = f"{progress.label}: {progress.stage}"
+            title = f"{progress.label}: {progress.phase}"
             if title not in shown:
                 shown[title] = int(bars.add_task(title, total=progress.rows_in_all))
             bars.update(bars.tasks[shown[title]].id, completed=progress.rows, total=progress.rows_in_all)

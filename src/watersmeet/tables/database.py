@@ -58,9 +58,9 @@ from watersmeet.tables.dialects import dialect_of
 from watersmeet.tables.source import (
     NotPrepared,
     OpenTable,
+    Phase,
     PreparedTable,
     Report,
-    Stage,
     TableProgress,
     no_report,
 )
@@ -177,10 +177,10 @@ def prepare_database(
         if entry is None:
             if not make:
                 raise NotPrepared(f"{table.label} has outgrown its pages and has no new ones yet")
-            report(TableProgress(table.label, Stage.FINDING_PAGES, 0, None))
+            report(TableProgress(table.label, Phase.FINDING_PAGES, 0, None))
             index, cut = _find_pages(table, session, relation, schema, rows)
             found = int(index.rows.sum())
-            report(TableProgress(table.label, Stage.FINDING_PAGES, found, found))
+            report(TableProgress(table.label, Phase.FINDING_PAGES, found, found))
             places = cut.to_places(len(index))
             entry = publish(files, folder, PagesIn.DATABASE, table.label, index, schema, places)
         drop_orphans(files, folder, entry, time.time())

@@ -33,7 +33,7 @@ from watersmeet.model.pages import PageIndex
 from watersmeet.tables.catalogue import Catalogue, PagesIn, TableEntry, publish
 from watersmeet.tables.columns import conform, no_rows, normal_keys, select_fields
 from watersmeet.tables.parquet import Snapshot
-from watersmeet.tables.source import OpenTable, PreparedTable, Report, Stage, TableProgress
+from watersmeet.tables.source import OpenTable, Phase, PreparedTable, Report, TableProgress
 from watersmeet.tables.spec import PAGE_BYTES, Table
 
 # Rows that are much wider than the mean make a page larger, up to this factor.
@@ -146,7 +146,7 @@ def write_sorted_copy(files: Files, folder: str, table: Table, found: Snapshot, 
     for page in _pages(_sorted(incoming, found.schema, table), counter, table):
         writer.add(page)
         written += page.num_rows
-        report(TableProgress(table.label, Stage.WRITING, written, counter.rows))
+        report(TableProgress(table.label, Phase.WRITING, written, counter.rows))
     writer.finish()
     index, places = writer.pages()
     wrong = find_disorder(index)
@@ -165,7 +165,7 @@ def _counted(found: Snapshot, table: Table, counter: _Counter, report: Report) -
         counter.rows += keyed.num_rows
         counter.bytes += keyed.nbytes
         counter.null_rows += batch.num_rows - keyed.num_rows
-        report(TableProgress(table.label, Stage.SORTING, counter.rows + counter.null_rows, rows_in_all))
+        report(TableProgress(table.label, Phase.SORTING, counter.rows + counter.null_rows, rows_in_all))
         yield keyed
 
 

@@ -36,7 +36,7 @@ class NotSupported(TableError):
     """A table is stored in a way that cannot be read correctly here. Trying again later does not help."""
 
 
-class Stage(StrEnum):
+class Phase(StrEnum):
     """The steps of a preparation, as the progress bar names them."""
 
     SORTING = "sorting"
@@ -49,7 +49,7 @@ class TableProgress:
     """How far the preparation of a table is. `rows_in_all` is None while it is not known."""
 
     label: str
-    stage: Stage
+    phase: Phase
     rows: int
     rows_in_all: int | None
 
