@@ -153,6 +153,18 @@ def _wide(given: pa.DataType, kind: pa.DataType) -> pa.DataType:
     return pa.float64() if pa.types.is_floating(given) else kind
 
 
+def describe_database(table: Table) -> pa.Schema:
+    """The columns of a table of a database."""
+    dialect = dialect_of(table)
+    session = _session_of(table, dialect)
+    try:
+        _, schema = dialect.describe(session, table)
+        check_keys(schema, table.keys, table.label)
+        return schema
+    finally:
+        session.close()
+
+
 def prepare_database(
     table: Table, files: Files, report: Report, cache: str | None, *, make: bool = True
 ) -> PreparedTable:

@@ -16,6 +16,7 @@ import uuid
 from pathlib import Path
 from typing import Protocol
 
+import pyarrow as pa
 from pyarrow import fs
 
 from watersmeet.errors import TableError
@@ -31,7 +32,7 @@ from watersmeet.tables.catalogue import (
     reuse,
 )
 from watersmeet.tables.columns import check_keys
-from watersmeet.tables.database import prepare_database
+from watersmeet.tables.database import describe_database, prepare_database
 from watersmeet.tables.dialects import database_path
 from watersmeet.tables.lake import CATALOGUE_SCHEME, open_delta, open_iceberg, open_iceberg_folder, refused
 from watersmeet.tables.parquet import InPlace, ParquetFiles, Snapshot, find_files, plan_in_place
@@ -80,6 +81,16 @@ def prepare(
     assert settled.address is not None
     _refuse_inside(settled.address)
     return _prepare_files(settled, find_table(settled.address), files, report, cache)
+
+
+def columns_of_table(table: Table) -> pa.Schema:
+    """The columns of a table that is not a DataFrame, as they are now. No row is read, and nothing is written."""
+    assert table.address is not None, "Spark knows the columns of a DataFrame"
+    if table.is_database:
+        return describe_database(table)
+    found = find_table(_absolute(table.address)).schema
+    check_keys(found, table.keys, table.label)
+    return found
 
 
 def newest_files(source: PreparedTable, files: Files, *, make: bool = True) -> PreparedTable | None:
