@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from watersmeet.errors import UsageError
 from watersmeet.kernel.theta import Condition
-from watersmeet.log.names import is_join_folder
+from watersmeet.log.names import is_join_name
 from watersmeet.predicate.window import Length
 from watersmeet.tables.catalogue import TABLES
 from watersmeet.tables.spec import Span, read_seconds
@@ -50,7 +50,7 @@ class JoinOptions:
                 f"on= is a {type(self.on).__name__}: give the predicate as text, such as "
                 '"abs(l.x - r.x) <= 5", or a function'
             )
-        if self.name is not None and (not is_join_folder(self.name) or self.name == TABLES):
+        if self.name is not None and (not is_join_name(self.name) or self.name == TABLES):
             raise UsageError(
                 f"name={self.name!r} cannot be a folder name: use letters, digits, '-', '_' and '.'"
             )
@@ -80,7 +80,23 @@ class JoinOptions:
                 raise UsageError(f"{name}= is for a join with a wm.table: leave it out")
 
     def check_table(self, table: str, stream: str) -> None:
-        """Refuse arguments that a join with a table does not have."""
+        """Refuse arguments that a join of one stream with a table, or with several, does not have."""
+        self._check_lookups(table, stream)
+        for name in _STREAMS_ONLY:
+            if getattr(self, name) is not None:
+                raise UsageError(
+                    f"{name}= is for a join of two streams and does not apply to a table: leave it out"
+                )
+
+    def check_chain(self, tables: Iterable[str], streams: Sequence[str]) -> None:
+        """Refuse arguments that a join with tables among three or more inputs does not have."""
+        for table in tables:
+            if len(streams) == 1:
+                self.check_table(table, streams[0])
+            else:
+                self._check_lookups(table, "the streams")
+
+    def _check_lookups(self, table: str, stream: str) -> None:
         if self.how not in (INNER, LEFT):
             raise UsageError(
                 f'how={self.how!r} is unknown for a table: use "inner", or "left" to keep rows of {stream} without '
@@ -88,11 +104,6 @@ class JoinOptions:
             )
         # Also where it will not matter: a mistake is told at once.
         _ = self.max_delay_ms
-        for name in _STREAMS_ONLY:
-            if getattr(self, name) is not None:
-                raise UsageError(
-                    f"{name}= is for a join of two streams and does not apply to a table: leave it out"
-                )
         if not isinstance(self.on, str):
             raise UsageError(
                 "a table is found by its key: give the predicate as text, such as 's.product = p.id'"

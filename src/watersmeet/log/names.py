@@ -14,6 +14,7 @@ removed, and it is no error.
     runs/INPUT/0000000017-LABEL-CHECKSUM.arrow             run_batch
     tables/FINGERPRINT, tables/frame-ID                    is_table_folder
     tables/FINGERPRINT/{table.json, pages-, part-, used-}  is_table_file
+    JOIN, JOIN~TABLE                                       is_join_folder
     .NAME.ID                                               is_draft: NAME must fit its folder's pattern
     CACHE/HASH/.../NAME.arrow                              is_copy_folder, is_copy, is_copy_draft
 
@@ -40,7 +41,10 @@ PROBE = ".watersmeet-probe-"
 _HASH = r"[0-9a-f]{16}"
 _ID = r"[0-9a-f]{32}"
 
+# A user cannot give this sign in a name. It needs no escape in a path or a URI.
+_OF_JOIN = "~"
 _JOIN = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*")
+_LOOKUP = re.compile(rf"({_JOIN.pattern}){_OF_JOIN}([A-Za-z0-9_]+)")
 _START = re.compile(r"[0-9]{6,}")
 _MANIFEST = re.compile(r"([0-9]{6,})-([0-9]{12,})-([\w.-]+)\.json")
 _BATCH_FILE = re.compile(rf"([0-9]{{6,}})-([0-9]{{12,}})-(?:[\w.-]+-)?{_HASH}\.arrow")
@@ -69,9 +73,29 @@ def draft_of(name: str, unique: str) -> str:
     return f".{name}.{unique}"
 
 
-def is_join_folder(name: str) -> bool:
-    """Whether a join or a query may have this name. Names with a leading dot, and `lost+found`, are refused."""
+def is_join_name(name: str) -> bool:
+    """Whether a user may give a join this name. Names with a leading dot, and `lost+found`, are refused."""
     return _JOIN.fullmatch(name) is not None
+
+
+def is_join_folder(name: str) -> bool:
+    """Whether a join, one of its lookups or a query has this name."""
+    return is_join_name(name) or _LOOKUP.fullmatch(name) is not None
+
+
+def lookup_folder(join: str, table: str) -> str:
+    """The folder of a lookup that is a stage of a join.
+
+    >>> lookup_folder("s-c-p", "p"), join_of("s-c-p~p"), join_of("s-c-p")
+    ('s-c-p~p', 's-c-p', None)
+    """
+    return f"{join}{_OF_JOIN}{table}"
+
+
+def join_of(folder: str) -> str | None:
+    """The join whose lookup has this folder; None if it is the folder of a join."""
+    found = _LOOKUP.fullmatch(folder)
+    return found[1] if found else None
 
 
 def start_number(name: str) -> int | None:

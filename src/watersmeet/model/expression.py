@@ -7,7 +7,7 @@ else is left to Spark, which reads the user's own text.
 from __future__ import annotations
 
 import datetime
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
 
@@ -69,6 +69,21 @@ def conjunction(parts: Sequence[Expression]) -> Expression | None:
     if len(parts) <= 1:
         return parts[0] if parts else None
     return Call("and", tuple(parts), BOOLEAN)
+
+
+def with_columns(expression: Expression, renamed: Callable[[Column], Column]) -> Expression:
+    """The same expression over other columns.
+
+    >>> total = Call("+", (Column("l", "k", BOOLEAN), Literal(1, BOOLEAN)), BOOLEAN)
+    >>> with_columns(total, lambda column: Column("m", column.name, column.type)).args[0].input
+    'm'
+    """
+    if isinstance(expression, Column):
+        return renamed(expression)
+    if isinstance(expression, Call):
+        args = tuple(with_columns(arg, renamed) for arg in expression.args)
+        return Call(expression.op, args, expression.type)
+    return expression
 
 
 def inputs_of(expression: Expression) -> frozenset[str]:
@@ -175,6 +190,8 @@ class Predicate:
     `guards` are the conjuncts that read one input, for each input. They are in the residual too. Rows that fail them
     need not be stored, and what they guard (a division, say) must not be computed for these rows.
 
+    `conjuncts` are all parts of the condition as they were written, before they were split.
+
     `text` is the user's text, which Spark evaluates if the kernel cannot. `canonical` is equal for two texts that
     differ only in spelling (white space, letter case, brackets, order of the conjuncts).
     """
@@ -187,6 +204,7 @@ class Predicate:
     columns: tuple[Column, ...]
     bands: tuple[Band, ...] = ()
     guards: tuple[Guard, ...] = ()
+    conjuncts: tuple[Expression, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

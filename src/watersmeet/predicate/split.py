@@ -74,6 +74,7 @@ def split(conjuncts: list[Conjunct], scope: Scope, text: str, *, fixed_zone: boo
         columns=tuple(dict.fromkeys(column for part in parts for column in columns_of(part))),
         bands=tuple(band for band in find_bands(rest, scope, fixed_zone) if band.inputs not in joined),
         guards=tuple(_guards(rest, scope)),
+        conjuncts=tuple(parts),
     )
 
 

@@ -70,7 +70,7 @@ def _rank(side: Expression, inputs: tuple[str, ...]) -> int:
 def _written(expression: Expression) -> tuple[str, int]:
     """The text and how tightly its outermost operator binds."""
     if isinstance(expression, Column):
-        return f"{_quoted(expression.input)}.{_quoted(expression.name)}", _ATOM
+        return f"{quoted(expression.input)}.{quoted(expression.name)}", _ATOM
     if isinstance(expression, Literal):
         return _literal(expression), _ATOM
     return _call(expression)
@@ -128,7 +128,7 @@ def _closed(call: Call) -> str:
     if op == "field":
         name = args[1]
         assert isinstance(name, Literal)
-        return f"{_base(args[0])}.{_quoted(str(name.value))}"
+        return f"{_base(args[0])}.{quoted(str(name.value))}"
     if op == "[]":
         return f"{_base(args[0])}[{sql_of(args[1])}]"
     return f"{op}({_listed(args)})"
@@ -150,7 +150,7 @@ def _listed(args: tuple[Expression, ...]) -> str:
     return ", ".join(sql_of(arg) for arg in args)
 
 
-def _quoted(name: str) -> str:
+def quoted(name: str) -> str:
     return "`" + name.replace("`", "``") + "`"
 
 
