@@ -14,7 +14,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 from unittest import mock
 
 import pyarrow as pa
@@ -132,7 +132,11 @@ def task_rows(join: LocalJoin, batch: BatchId, task: int, descriptors: Sequence[
 
 
 def run_batch(join: LocalJoin, parts: Parts) -> Counter[Row]:
-    """Run the next batch in all tasks."""
+    """Run the next batch in all tasks, of all stages if the join has several."""
+    if len(join.stages) > 1:
+        found = multiset(join.batch(**{name: cast("Rows", list(given)) for name, given in parts.items()}))
+        check_plan(join)
+        return found
     batch = batch_of(join)
     descriptors = ingest_all(join, batch, parts)
     found = Counter(row for task in range(join.tasks) for row in task_rows(join, batch, task, descriptors))
@@ -143,11 +147,12 @@ def run_batch(join: LocalJoin, parts: Parts) -> Counter[Row]:
 
 def check_plan(join: LocalJoin) -> None:
     """Raise if the plan of the batch that was just run misses a pair or joins it twice."""
-    spec = join.operator.spec
-    manifest = engine._kept(spec, join.query, join.clock).last
-    assert manifest is not None
-    assert manifest.batch == replace(batch_of(join), number=join.number - 1)
-    spec.scheme.check(manifest.plan.scheme, spec.settings.tasks)
+    for stage in join.stages:
+        spec = stage.operator.spec
+        manifest = engine._kept(spec, join.query, join.clock).last
+        assert manifest is not None
+        assert manifest.batch == replace(batch_of(join), number=join.number - 1)
+        spec.scheme.check(manifest.plan.scheme, spec.settings.tasks)
 
 
 # --- crashes ------------------------------------------------------------------------------------------------------------
@@ -158,11 +163,15 @@ class Crash(BaseException):
 
 
 @contextlib.contextmanager
-def crash_at(place: str | None) -> Iterator[None]:
-    """Raise `Crash` at a failpoint, where a process would be killed; at none if no place is given."""
+def crash_at(place: str | None, passed: int = 0) -> Iterator[None]:
+    """Raise `Crash` at a failpoint, where a process would be killed, after it was passed some times; at none if no place
+    is given.
+    """
+    left = iter(range(passed))
 
     def act(name: str) -> None:
-        raise Crash(name)
+        if next(left, None) is None:
+            raise Crash(name)
 
     points = {place: ("crash", None)} if place else {}
     with mock.patch.multiple(failpoints, _POINTS=points, act=act):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -35,10 +35,12 @@ def join(
     memory: int | str | None = None,
     options: Mapping[str, object] | None = None,
 ) -> DataFrame:
-    """Join up to 16 DataFrames, streaming or batch, on a predicate in Spark SQL; or a DataFrame and a `wm.table`.
+    """Join 2 to 16 DataFrames, streaming or batch, on any predicate in Spark SQL. Some of them may be a `wm.table`.
 
     Args:
-        inputs: the DataFrames by the names that `on` and `select` use for them, or one and a table.
+        inputs: the DataFrames and tables by the names that `on` and `select` use for them, 2 to 16 in all. At least
+            one is a DataFrame. A table is looked up before the streams are joined if one stream has its key, otherwise
+            in their results.
         on: the predicate, such as `"l.k = r.k AND l.x < r.y + 3"` or `"abs(l.x - r.x) <= 5"`; `"true"` is a
             cross join of two. Three or more inputs may share a key, `"a.k = b.k AND b.k = c.k"`, or have different
             ones, `"a.x = b.x AND b.y = c.y"`; some condition must join each of them to the others. For two inputs
@@ -57,7 +59,7 @@ def join(
             rows and look them up in one input after the other, for inputs on different keys and values. `"spark"`:
             Spark's own join, for batch inputs only. `"auto"` chooses by the predicate; `wm.explain` says which one
             and why.
-            For a table `"hybrid"`, the default: read the pages that hold keys of the batch; `"mesh"`: read all
+            For tables `"hybrid"`, the default: read the pages that hold keys of the batch; `"mesh"`: read all
             pages in every batch; `"index"`: look up key by key.
         cells: for `"grid"`, the number of cells. Default: the tasks, or a power of two above them. A power of
             two is best.
@@ -67,14 +69,16 @@ def join(
             `timedelta`, or a number if the times are numbers. Rows that can match nothing any more leave the
             state. Or, for streams, a number of rows such as `"100000 rows"`: each row is matched against the last
             100,000 rows of the other input from earlier batches, and all rows of its own batch.
-        time: the time column of each input, such as `{"l": "ts", "r": "at"}`: timestamps, dates or integers.
+        time: the time column of each input that is not a table, such as `{"l": "ts", "r": "at"}`: timestamps, dates or
+            integers.
         lateness: how far a row may be behind the newest row of its input; the slower input counts. Later rows are
             dropped and counted. Default: 0.
-        how: with a table, `"left"` keeps rows without a partner; the table's columns are then null.
-        max_delay: with a table, how long a row may wait for others that need the same page, such as `"30 seconds"`,
+        how: with tables, `"left"` keeps rows without a partner; the table's columns are then null. The condition of a
+            table may then read one stream only.
+        max_delay: with tables, how long a row may wait for others that need the same page, such as `"30 seconds"`,
             so that fewer pages are read. By default every batch joins all its rows.
-        memory: with a table, the memory of a task for the table's pages, in bytes or such as `"64 MB"`, and the
-            same again for waiting rows. Default: 64 MB.
+        memory: with tables, the memory of a task for the pages of each, in bytes or such as `"64 MB"`, and the same
+            again for waiting rows. Default: 64 MB.
         options: other settings, for platforms that do not let you set or read them in the session:
             `{"fsync": True}` is `spark.watersmeet.fsync`, `{"ansi": False}` says what `spark.sql.ansi.enabled` is.
 
@@ -189,7 +193,10 @@ def explain(
     lateness: Length | None = None,
     options: Mapping[str, object] | None = None,
 ) -> str:
-    """Say in one line which strategy `wm.join` would take for these inputs, and why. Nothing is read.
+    """Say in one line which strategy `wm.join` would take for these inputs, and why.
+
+    No row is read. With tables among three or more inputs it also says which are looked up before the streams are joined,
+    and which after; for that the columns of the tables are read.
 
     Example:
         >>> import watersmeet as wm
@@ -198,25 +205,28 @@ def explain(
     """
     from watersmeet.engine.choose import SPARK, choose_lookup
     from watersmeet.engine.options import JoinOptions
+    from watersmeet.engine.stages import explain_chain
     from watersmeet.model.window import explain_window
-    from watersmeet.spark.operator import check_inputs, parse_frames
+    from watersmeet.spark.operator import check_inputs, parse_inputs
 
     tables = check_inputs(inputs)
     asked = JoinOptions(
         on=on, strategy=strategy, state=state, within=within, time=time, lateness=lateness, options=options
     )
-    if tables:
+    if tables and len(inputs) == 2:
+        # What is asked of the table does not depend on its columns.
         choice = choose_lookup(strategy)
         return f"{choice.name}: {choice.why}"
-    parsed = parse_frames(cast("Mapping[str, DataFrame]", inputs), asked)
-    text = f"{parsed.choice.name}: {parsed.choice.why}"
-    if parsed.found:
-        text += f"; found are {parsed.found}"
-    if parsed.compiled.signature.window is not None:
+    chain, parsed = parse_inputs(inputs, asked)
+    choice = parsed.choice if parsed is not None else choose_lookup(strategy)
+    text = f"{choice.name}: {choice.why}"
+    if parsed is not None and parsed.found:
+        text += f"; found are {chain.stages[chain.main].translated(parsed.found)}"
+    if parsed is not None and parsed.compiled.signature.window is not None:
         text += f"; {explain_window(parsed.compiled.signature.window)}"
-    if parsed.compiled.spark_checks and parsed.choice.name != SPARK:
+    if parsed is not None and parsed.compiled.spark_checks and choice.name != SPARK:
         text += "; Spark then checks the predicate, because Arrow cannot evaluate a part of it exactly"
-    return text
+    return "; ".join(filter(None, [text, explain_chain(chain)]))
 
 
 def configure(builder: SparkSession.Builder) -> SparkSession.Builder:

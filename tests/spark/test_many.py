@@ -141,8 +141,6 @@ def test_what_cannot_be_joined_is_refused(spark, tmp_path):
     given = frames(spark, batches(2))
     with pytest.raises(UsageError, match="2 to 16 inputs by name, got 1"):
         wm.join({"a": given["a"]}, on="true")
-    with pytest.raises(UsageError, match="input c is a table, and this join has 3 inputs"):
-        wm.join(given | {"c": wm.table(given["c"], key="id")}, on=ON, state=str(tmp_path))
     stream = spark.readStream.format("rate").load()
     with pytest.raises(UsageError, match="input b is not streaming and a is"):
         wm.join({"a": stream, "b": given["b"], "c": stream}, on=ON)

@@ -75,13 +75,25 @@ def test_arguments_that_are_refused(tmp_path, how, problem):
         join("abc", PATH, tmp_path, **how)
 
 
-def test_tables_need_a_join_of_two_inputs(tmp_path):
+def test_tables_need_a_stream(tmp_path):
     pq.write_table(pa.table({"k": [1], "y": [1]}), tmp_path / "t.parquet")
     table = wm.table(tmp_path / "t.parquet", key="k")
-    with pytest.raises(UsageError, match="input t is a table, and this join has 3 inputs"):
-        LocalJoin({"a": SCHEMA, "b": SCHEMA, "t": table}, on="a.k = b.k AND b.k = t.k", state=str(tmp_path))
-    with pytest.raises(UsageError, match="inputs t and u are both tables"):
+    with pytest.raises(UsageError, match="inputs t and u are both tables: one of them must be a stream"):
         LocalJoin({"t": table, "u": table}, on="t.k = u.k", state=str(tmp_path))
+    with pytest.raises(UsageError, match="inputs t and u and v are all tables"):
+        LocalJoin(dict.fromkeys("tuv", table), on="t.k = u.k AND u.k = v.k", state=str(tmp_path))
+    with pytest.raises(UsageError, match="2 to 16 inputs by name, got 17"):
+        LocalJoin({**dict.fromkeys(SEVENTEEN[1:], SCHEMA), "t": table}, on="true", state=str(tmp_path))
+
+
+def test_rows_of_a_table_are_refused(tmp_path):
+    pq.write_table(pa.table({"k": [1], "y": [1]}), tmp_path / "t.parquet")
+    table = wm.table(tmp_path / "t.parquet", key="k")
+    local = LocalJoin(
+        {"a": SCHEMA, "b": SCHEMA, "t": table}, on="a.k = b.k AND b.k = t.k", state=str(tmp_path)
+    )
+    with pytest.raises(UsageError, match="there is no input t; the inputs are a, b"):
+        local.batch(t=pa.table({"k": [1], "y": [1]}))
 
 
 def test_what_is_no_schema_and_rows_of_another_schema_are_refused(tmp_path):
@@ -122,8 +134,8 @@ RATE = 'format = "rate"'
             r"j.toml: \[inputs\]: the input name 'a.1' cannot be used",
         ),
         (
-            f'[inputs.a]\n{RATE}\n[inputs.b]\n{RATE}\n[inputs.t]\npath = "t"\nkey = "k"',
-            r"j.toml: \[inputs\]: input t is a table, and this join has 3 inputs: join it with one stream first",
+            '[inputs.t]\npath = "t"\nkey = "k"\n[inputs.u]\npath = "u"\nkey = "k"',
+            r"j.toml: \[inputs\]: inputs t and u are both tables",
         ),
     ],
 )

@@ -21,7 +21,8 @@ def explain(console: Console, prepared: Prepared) -> None:
     grid = Table.grid(padding=(0, 2, 0, 0))
     grid.add_column(no_wrap=True, style="bold")
     grid.add_column(overflow="fold")
-    specs = {spec.name: spec for spec in prepared.signature.inputs}
+    # An input is stored first by the stage that reads it as it comes: a later one may use its name for more.
+    specs = {spec.name: spec for one in reversed(prepared.operators.specs) for spec in one.signature.inputs}
     for source in job.inputs:
         if isinstance(source, TableSource):
             grid.add_row(f"table {source.name}", Text("\n".join(_table(source))))
@@ -60,10 +61,11 @@ def _source(source: Source, columns: str, spec: InputSpec) -> list[str]:
 def _join(prepared: Prepared) -> list[str]:
     types = ", ".join(prepared.signature.key_types)
     window = prepared.signature.window
+    names = ", ".join(spec.name for spec in prepared.operators.specs)
     return [
         f"on {prepared.job.join.on}",
         *([f"window: {explain_window(window)}"] if window else []),
-        f"keys compared as {types}; name in the state: {prepared.job.join_name}",
+        f"keys compared as {types}; name in the state: {names}",
     ]
 
 

@@ -51,7 +51,8 @@ def run(
       "kafka.bootstrap.servers" = "broker:9092"
       "kafka.sasl.jaas.config" = "${KAFKA_JAAS}"   # from the environment
 
-      [inputs.p]                         # or a table, found by its key
+      [inputs.p]                         # or a table, found by its key; at
+                                         # least one input is no table
       path = "products"                  # Parquet, a database URI or env:NAME
       key = "id"                         # and for a database table = "products"
       refresh = "10 minutes"             # optional

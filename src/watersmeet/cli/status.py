@@ -47,6 +47,9 @@ def status(
     One object with version, state, joins and damage (a list of texts). Each join has
 
       name, query      the join's name and Spark's query id
+      part_of          of a lookup that is a stage of a join with tables
+                       among three or more inputs: the name of that join;
+                       otherwise null. Its own name is JOIN~TABLE
       batch, starts    the last batch; the number of starts of the query
       predicate        the join condition, in canonical spelling
       strategy         hash, hypercube, biclique, range, grid, delta or
@@ -189,6 +192,8 @@ def _heading(join: JoinStatus) -> RenderableType:
     from watersmeet.cli.figures import age, moment
 
     text = Text.assemble((join.name, "bold"), f"  query {join.query}\n")
+    if join.part_of is not None:
+        text.append(f"a lookup of the join {join.part_of}\n")
     if join.batch is None:
         return text.append("no batch yet")
     text.append(f"batch {join.batch}, started {join.starts} time{'s' if join.starts > 1 else ''}")

@@ -26,7 +26,9 @@ from watersmeet.engine.inputs import check_names, check_number, check_tables
 from watersmeet.engine.kept_table import TableSpec
 from watersmeet.engine.options import JoinOptions
 from watersmeet.engine.spec import JoinSpec, SessionSettings
+from watersmeet.engine.stages import Chain
 from watersmeet.engine.window import add_window
+from watersmeet.errors import PredicateError
 from watersmeet.kernel.lookup import LookupJoin
 from watersmeet.kernel.theta import ThetaJoin
 from watersmeet.kernel.walk import WalkJoin
@@ -87,12 +89,18 @@ def build(
     clock: Callable[[], float],
     tables: Mapping[str, OpenedTable] | None = None,
     streaming: bool = True,
+    name: str | None = None,
 ) -> BuiltJoin:
-    """Build the join of these inputs. `instance` tells two operators of one query apart."""
+    """Build the operator that joins these inputs: streams, or one stream and a table.
+
+    `instance` tells two operators of one query apart. `name` is the folder in the state; by default it follows from the
+    options.
+    """
     check_number(schemas)
     check_names(schemas)
     if tables:
         check_tables(schemas, list(tables))
+        assert len(schemas) == 2, "more inputs are a chain: see build_stages"
         built = _build_lookup(options, schemas, settings, tables, streaming)
     else:
         built = _build_streams(options, parse(options, schemas, settings, streaming=streaming), settings)
@@ -100,12 +108,42 @@ def build(
         return built
     spec = replace(
         built.spec,
-        name=options.name_for(schemas),
+        name=name or options.name_for(schemas),
         instance=instance,
         streaming=streaming,
         built_ms=int(clock() * 1000),
     )
     return replace(built, spec=spec)
+
+
+def build_stages(
+    chain: Chain,
+    settings: SessionSettings,
+    *,
+    instance: str,
+    clock: Callable[[], float],
+    tables: Mapping[str, OpenedTable],
+    streaming: bool = True,
+) -> tuple[BuiltJoin, ...]:
+    """Build the operators of a chain, in its order. Refusals speak of the user's text."""
+    built = []
+    for stage in chain.stages:
+        try:
+            built.append(
+                build(
+                    stage.options,
+                    stage.schemas,
+                    settings,
+                    instance=instance,
+                    clock=clock,
+                    tables={stage.table: tables[stage.table]} if stage.table is not None else None,
+                    streaming=streaming,
+                    name=stage.name,
+                )
+            )
+        except PredicateError as error:
+            raise stage.in_users_words(error) from None
+    return tuple(built)
 
 
 def parse(

@@ -37,12 +37,9 @@ def check_names(inputs: Collection[str]) -> None:
 
 
 def check_tables(inputs: Collection[str], tables: Sequence[str]) -> None:
-    """Refuse a table beside more than one stream. `tables` are the names of those inputs that are tables."""
-    if tables and len(inputs) > 2:
+    """Refuse a join of tables alone. `tables` are the names of those inputs that are tables."""
+    if len(tables) == len(inputs):
+        all_of_them = "both" if len(tables) == 2 else "all"
         raise UsageError(
-            f"input {tables[0]} is a table, and this join has {len(inputs)} inputs: join it with one stream first"
-        )
-    if len(tables) > 1:
-        raise UsageError(
-            f"inputs {' and '.join(tables)} are both tables: one of them must be a stream or a DataFrame"
+            f"inputs {' and '.join(tables)} are {all_of_them} tables: one of them must be a stream or a DataFrame"
         )

@@ -8,10 +8,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from dataclasses import dataclass
 
 from pyspark.sql import DataFrame, SparkSession
 
 from watersmeet.config import read_settings, session_conf
+from watersmeet.engine.spec import JoinSpec, Settings
 from watersmeet.errors import WatersmeetError
 from watersmeet.jobs.checkpoint import Checkpoint, read_checkpoint
 from watersmeet.jobs.model import Job
@@ -20,7 +22,7 @@ from watersmeet.log.files import open_files
 from watersmeet.log.parents import find_parent
 from watersmeet.log.starts import next_number
 from watersmeet.log.storage import Storage
-from watersmeet.model.facts import BatchId, JoinSignature, Start
+from watersmeet.model.facts import BatchId, Start
 from watersmeet.plan.compatible import check_compatible
 from watersmeet.spark.operator import plan_join
 from watersmeet.tables.spec import Table
@@ -35,9 +37,21 @@ def storage_of(job: Job, env: Mapping[str, str]) -> Storage:
     return read_settings(given.get, state=job.state, tasks=1).storage
 
 
-def signature_of(job: Job, inputs: Mapping[str, DataFrame | Table]) -> JoinSignature:
-    """The signature that the state must have for this job to continue it."""
-    return plan_join(inputs, job.join).built.operator_spec.signature
+@dataclass(frozen=True, slots=True)
+class Operators:
+    """What the tasks of a job run: an operator for each stage, in the order in which they run.
+
+    `main` stands for the whole join: the join of the streams, or the last lookup.
+    """
+
+    specs: tuple[JoinSpec, ...]
+    main: JoinSpec
+
+
+def operators_of(job: Job, inputs: Mapping[str, DataFrame | Table]) -> Operators:
+    plan = plan_join(inputs, job.join)
+    specs = tuple(built.operator_spec for built in plan.built)
+    return Operators(specs, specs[plan.chain.main])
 
 
 def find_checkpoint(job: Job) -> Checkpoint | None:
@@ -50,15 +64,20 @@ def find_checkpoint(job: Job) -> Checkpoint | None:
         raise
 
 
-def check_state(spark: SparkSession, job: Job, signature: JoinSignature, checkpoint: Checkpoint) -> None:
+def check_state(spark: SparkSession, job: Job, operators: Operators, checkpoint: Checkpoint) -> None:
     """Raise StateMissing, StateBehind, StateMismatch or CorruptFile if the query could not continue."""
     if checkpoint.query is None:
         return
     settings = read_settings(session_conf(spark), state=job.state, tasks=job.join.tasks)
-    files = open_files(settings.storage).under(job.join_name, checkpoint.query)
+    for spec in operators.specs:
+        _check_operator(settings, spec, checkpoint.query, checkpoint.next_batch)
+
+
+def _check_operator(settings: Settings, spec: JoinSpec, query: str, next_batch: int) -> None:
+    files = open_files(settings.storage).under(spec.name, query)
     # The run gets its id at the start. It is a new one, so no manifest can carry it.
-    batch = BatchId(checkpoint.query, run="", number=checkpoint.next_batch)
+    batch = BatchId(query, run="", number=next_batch)
     start = Start(next_number(files), batch.run, batch.number)
     parent = find_parent(files, batch, start, settings.accept_gap)
     if parent is not None:
-        check_compatible(parent.signature, signature)
+        check_compatible(parent.signature, spec.signature)

@@ -23,7 +23,7 @@ from watersmeet.jobs.checkpoint import Checkpoint
 from watersmeet.jobs.failure import QueryError, plain_message
 from watersmeet.jobs.frames import join_job, read_inputs, start_query
 from watersmeet.jobs.model import Job
-from watersmeet.jobs.preflight import check_state, find_checkpoint, signature_of, storage_of
+from watersmeet.jobs.preflight import Operators, check_state, find_checkpoint, operators_of, storage_of
 from watersmeet.jobs.progress import Batches, read_new
 from watersmeet.log.files import open_files
 from watersmeet.log.status import JoinStatus, join_status
@@ -45,8 +45,12 @@ class Prepared:
     job: Job
     inputs: dict[str, DataFrame | Table]
     joined: DataFrame
-    signature: JoinSignature
+    operators: Operators
     checkpoint: Checkpoint | None
+
+    @property
+    def signature(self) -> JoinSignature:
+        return self.operators.main.signature
 
     def columns(self, name: str) -> list[str]:
         """The columns of an input that is not a table, with their types."""
@@ -60,10 +64,10 @@ def prepare(spark: SparkSession, job: Job, env: Mapping[str, str]) -> Prepared:
     checkpoint = find_checkpoint(job)
     inputs = read_inputs(spark, job, env)
     joined = join_job(job, inputs)
-    signature = signature_of(job, inputs)
+    operators = operators_of(job, inputs)
     if checkpoint is not None:
-        check_state(spark, job, signature, checkpoint)
-    return Prepared(job, inputs, joined, signature, checkpoint)
+        check_state(spark, job, operators, checkpoint)
+    return Prepared(job, inputs, joined, operators, checkpoint)
 
 
 class Running:
@@ -72,6 +76,7 @@ class Running:
     def __init__(self, prepared: Prepared, env: Mapping[str, str]):
         self.job = prepared.job
         self._files = open_files(storage_of(self.job, env))
+        self._shown = prepared.operators.main.name
         self._seen = -1
         self.query: StreamingQuery = start_query(prepared.job, prepared.joined, env)
 
@@ -104,11 +109,9 @@ class Running:
             self.query.stop()
 
     def state(self) -> JoinStatus | None:
-        """The status of the state; None if it cannot be read from here."""
+        """The status of the operator that stands for the join; None if it cannot be read from here."""
         try:
-            return join_status(
-                self._files, self.job.join_name, str(self.query.id), now_s=time.time(), verify=False
-            )
+            return join_status(self._files, self._shown, str(self.query.id), now_s=time.time(), verify=False)
         except (OSError, WatersmeetError):
             return None
 

@@ -1,22 +1,21 @@
 """Run the operator in one process, without Spark: for tests, simulation and small data.
 
-It runs the same ingest, plan, join, commit, merge and clean-up as the Spark driver, over the same files. It refuses
+A join with tables among three or more inputs is a chain of stages (`engine/chain.py`), which run one after the other in
+each batch. It runs the same ingest, plan, join, commit, merge and clean-up as the Spark driver, over the same files. It refuses
 predicates that only Spark can evaluate.
 """
 
 from __future__ import annotations
 
-import itertools
 import time
 import uuid
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TypeAlias
 
 import pyarrow as pa
 
-from watersmeet.engine.build import OpenedTable, build
-from watersmeet.engine.compile import ComputedKey
+from watersmeet.engine.build import OpenedTable, build_stages
+from watersmeet.engine.chain import plan_chain
 from watersmeet.engine.fingerprint import warn_if_code_changed
 from watersmeet.engine.inputs import check_names, check_number, check_tables
 from watersmeet.engine.kept_table import PAGE_MEMORY, kept_while_rows_wait, version_of
@@ -24,38 +23,23 @@ from watersmeet.engine.operator import Operator
 from watersmeet.engine.options import AUTO, INNER, JoinOptions
 from watersmeet.engine.spec import SessionSettings, Settings, SqlSettings
 from watersmeet.errors import PredicateError, UsageError
-from watersmeet.kernel.evaluate import arrow_type, evaluate, filter_mask, supports
 from watersmeet.kernel.theta import Condition
+from watersmeet.local.stage import LocalStage, Rows, TaskWork, single
 from watersmeet.log.files import open_files
 from watersmeet.log.probe import probe
-from watersmeet.model.expression import Call, Column, Expression, Selected, columns_of
 from watersmeet.model.facts import BatchId
-from watersmeet.model.tally import Tally
 from watersmeet.model.types import type_of_arrow
 from watersmeet.predicate.window import Length
 from watersmeet.schemes.grid.policy import GridPolicy, dynamic
 from watersmeet.tables.prepare import prepare
 from watersmeet.tables.spec import Table
 
-Rows: TypeAlias = "pa.Table | pa.RecordBatch | Sequence[pa.RecordBatch]"
-
-
-@dataclass(frozen=True, slots=True)
-class TaskWork:
-    """The work of one task in a batch: fresh rows looked up, results emitted (before `select`), seconds.
-
-    Of a join of many inputs on different keys, `walked` is its work: rows looked up in all inputs and rows bound.
-    """
-
-    probed: int
-    emitted: int
-    seconds: float
-    walked: int = 0
+__all__ = ["LocalJoin", "Rows", "TaskWork"]
 
 
 @dataclass
 class LocalJoin:
-    """A streaming join of two or more inputs in this process, or of one and a table.
+    """A streaming join of two or more inputs in this process, of which some may be tables.
 
     >>> import pyarrow as pa, tempfile
     >>> schema = pa.schema({"k": pa.int64(), "x": pa.int64()})
@@ -103,28 +87,34 @@ class LocalJoin:
             for name, given in self.schemas.items()
             if isinstance(given, Table)
         }
-        self._arrow: dict[str, pa.Schema] = {
+        arrow: dict[str, pa.Schema] = {
             name: tables[name].source.open().schema if isinstance(given, Table) else given
             for name, given in self.schemas.items()
         }
-        built = build(
-            self._options(),
-            {name: {f.name: type_of_arrow(f.type) for f in schema} for name, schema in self._arrow.items()},
-            SessionSettings(
-                sql=SqlSettings(ansi=self.ansi),
-                has_place=True,
-                operator=lambda: settings,
-                memory=lambda: self.memory,
-                adapting=lambda: self.policy,
-            ),
-            instance=self.run,
-            clock=self.clock,
-            tables=tables,
+        session = SessionSettings(
+            sql=SqlSettings(ansi=self.ansi),
+            has_place=True,
+            operator=lambda: settings,
+            memory=lambda: self.memory,
+            adapting=lambda: self.policy,
         )
-        self._compiled, self._selected = built.compiled, built.selected
-        self._check_local()
-        warn_if_code_changed(built.operator_spec, self.query)
-        self.operator = Operator(built.operator_spec, self.clock)
+        self._chain = plan_chain(
+            self._options(),
+            {name: {f.name: type_of_arrow(f.type) for f in schema} for name, schema in arrow.items()},
+            {name: opened.given.keys for name, opened in tables.items()},
+            session.sql,
+        )
+        built = build_stages(self._chain, session, instance=self.run, clock=self.clock, tables=tables)
+        self.stages: list[LocalStage] = []
+        for stage, one in zip(self._chain.stages, built, strict=True):
+            before = {name: self.stages[number].project([]).schema for name, number in stage.earlier.items()}
+            schemas = {name: before[name] if name in before else arrow[name] for name in stage.schemas}
+            warn_if_code_changed(one.operator_spec, self.query)
+            try:
+                local = LocalStage(one, schemas, str(stage.options.on), ansi=self.ansi, clock=self.clock)
+            except PredicateError as error:
+                raise stage.in_users_words(error) from None
+            self.stages.append(local)
 
     def _check_inputs(self) -> None:
         check_number(self.schemas)
@@ -161,7 +151,7 @@ class LocalJoin:
         """Run one micro-batch and return its results. An omitted input has no new rows."""
         results: list[pa.RecordBatch] = []
         self._run(inputs, results.append)
-        return self._project(results)
+        return self._shaped(self.stages[-1].project(results))
 
     def count(self, **inputs: Rows) -> int:
         """Run one micro-batch and return the number of its results, without keeping them."""
@@ -169,138 +159,48 @@ class LocalJoin:
         return sum(task.emitted for task in self.work)
 
     def _run(self, inputs: Mapping[str, Rows], take: Callable[[pa.RecordBatch], None]) -> None:
+        """Run all stages, each with the results of those before it; `take` gets those of the last."""
+        for name in inputs:
+            if name not in self.schemas or isinstance(self.schemas[name], Table):
+                streams = [name for name, given in self.schemas.items() if not isinstance(given, Table)]
+                raise UsageError(f"there is no input {name}; the inputs are {', '.join(streams)}")
         batch = BatchId(self.query, self.run, self.number)
-        descriptors = [
-            self.operator.ingest(batch, name, partition, self.arriving(name, part))
-            for name, rows in inputs.items()
-            for partition, part in enumerate(self._partitions(name, rows))
-        ]
-        work = []
-        for task in range(self.tasks):
-            tally, emitted, started = Tally(), 0, time.perf_counter()
-            for result in self.operator.join(batch, task, descriptors, tally):
-                emitted += result.num_rows
-                take(result)
-            seconds = time.perf_counter() - started
-            walked = sum(term.work for term in tally.terms.values())
-            work.append(TaskWork(tally.probed_rows, emitted, seconds, walked))
-        self.work = tuple(work)
+        found: list[pa.Table] = []
+        for stage, local in zip(self._chain.stages, self.stages, strict=True):
+            given = {name: found[stage.earlier[name]] for name in stage.earlier}
+            given |= {
+                name: rows for name, rows in inputs.items() if name in stage.schemas and name not in given
+            }
+            last = local is self.stages[-1]
+            results: list[pa.RecordBatch] = []
+            self.work = local.run(batch, given, self.partitions, take if last else results.append)
+            if not last:
+                found.append(local.project(results))
         self.number += 1
 
-    def _partitions(self, name: str, rows: Rows) -> Iterable[Rows]:
-        """Cut the rows of an input into partitions of even size, in their order."""
-        if self.partitions == 1:
-            return [rows]
-        whole = pa.Table.from_batches(self._batches(name, rows), self._arrow[name])
-        cuts = [len(whole) * number // self.partitions for number in range(self.partitions + 1)]
-        return [whole.slice(low, high - low) for low, high in itertools.pairwise(cuts)]
-
-    def _batches(self, name: str, rows: Rows) -> Iterable[pa.RecordBatch]:
-        if name not in self.schemas:
-            raise UsageError(f"there is no input {name}; the inputs are {', '.join(self.schemas)}")
-        schema = self._arrow[name]
-        return [_conform(name, part, schema) for part in _batches(rows)]
-
     def arriving(self, name: str, rows: Rows) -> list[pa.RecordBatch]:
-        """Rows as the operator ingests them, for whoever drives it task by task.
+        """Rows as the operator ingests them, for whoever drives it task by task. A join of one stage only."""
+        (only,) = self.stages
+        return only.arriving(name, rows)
 
-        Does what the JVM does for the Spark driver: prune the columns and compute keys that are expressions.
-        """
-        return [self._arriving(name, part) for part in self._batches(name, rows)]
+    @property
+    def operator(self) -> Operator:
+        """The operator of the streams' join, or of the only lookup."""
+        return self.stages[self._chain.main].operator
 
-    def _arriving(self, name: str, rows: pa.RecordBatch) -> pa.RecordBatch:
-        guard = self._compiled.guard(name)
-        if guard is not None:
-            values = {(name, c.name): rows.column(c.name) for c in columns_of(guard.expression)}
-            rows = rows.filter(filter_mask(guard.expression, values, rows.num_rows, ansi=self.ansi))
-        columns = {column: rows.column(column) for column in self._compiled.arriving[name]}
-        for key in self._compiled.computed:
-            if key.input == name:
-                columns[key.name] = _compute(key.expression, rows, self.ansi)
-        return pa.RecordBatch.from_pydict(columns) if columns else rows.select([])
+    @operator.setter
+    def operator(self, operator: Operator) -> None:
+        self.stages[self._chain.main].operator = operator
 
-    def _check_local(self) -> None:
-        compiled = self._compiled
-        if compiled.spark_checks:
-            raise PredicateError(
-                "only Spark can evaluate this predicate; the local driver cannot", str(self.on)
-            )
-        for key in compiled.computed:
-            if not supports(_uncast(key)) or not _casts_exactly(key.expression):
-                raise PredicateError(
-                    f"only Spark can compute the key {key.sql}; the local driver cannot", str(self.on)
+    def _shaped(self, flat: pa.Table) -> pa.Table:
+        """One struct for each input, if the last stage did not make the results as they were asked for."""
+        if self._chain.structs is None:
+            return flat
+        return pa.table(
+            {
+                name: pa.StructArray.from_arrays(
+                    [single(flat.column(column)) for column in fields.values()], names=list(fields)
                 )
-        for item in self._selected or ():
-            if not isinstance(item.expression, Column) and not supports(item.expression):
-                raise PredicateError(
-                    f"only Spark can compute {item.text}; the local driver cannot", item.text
-                )
-
-    def _project(self, results: list[pa.RecordBatch]) -> pa.Table:
-        """Name the results: the selected columns, or one struct for each input."""
-        output = self._compiled.join.output
-        schema = pa.schema([pa.field(c.name, self._arrow[c.input].field(c.column).type) for c in output])
-        flat = pa.Table.from_batches(results).cast(schema) if results else schema.empty_table()
-        flat = flat.combine_chunks()
-        columns = {(c.input, c.column): _single(flat.column(c.name)) for c in output}
-        if self._selected is None:
-            return pa.table({name: _struct(name, columns) for name in self.schemas})
-        return pa.table({item.name: _select(item, columns, len(flat), self.ansi) for item in self._selected})
-
-
-def _single(column: pa.ChunkedArray) -> pa.Array:
-    return column.chunk(0) if column.num_chunks else pa.array([], column.type)
-
-
-def _struct(name: str, columns: dict[tuple[str, str], pa.Array]) -> pa.Array:
-    mine = {column: values for (owner, column), values in columns.items() if owner == name}
-    return pa.StructArray.from_arrays(list(mine.values()), names=list(mine))
-
-
-def _select(item: Selected, columns: dict[tuple[str, str], pa.Array], rows: int, ansi: bool) -> pa.Array:
-    if isinstance(item.expression, Column):
-        return columns[item.expression.input, item.expression.name]
-    return evaluate(item.expression, columns, rows, ansi=ansi)
-
-
-def _uncast(key: ComputedKey) -> Expression:
-    """The key without its cast: the kernel casts integers and floats itself when it makes the order key."""
-    expression = key.expression
-    return expression.args[0] if isinstance(expression, Call) and expression.op == "cast" else expression
-
-
-def _casts_exactly(expression: Expression) -> bool:
-    """Whether Arrow casts a key exactly as Spark does: not if text is parsed or a decimal is rounded.
-
-    Both turn integers into the nearest float, and round ties to even.
-    """
-    if not isinstance(expression, Call) or expression.op != "cast":
-        return True
-    source, target = expression.args[0].type, expression.type
-    return (source.integral and target.numeric) or source.name == target.name == "decimal"
-
-
-def _compute(expression: Expression, rows: pa.RecordBatch, ansi: bool) -> pa.Array:
-    values = {(c.input, c.name): rows.column(c.name) for c in columns_of(expression)}
-    if isinstance(expression, Call) and expression.op == "cast":
-        inner = evaluate(expression.args[0], values, rows.num_rows, ansi=ansi)
-        # As in Spark, round an integer to the nearest float; Arrow would refuse.
-        return inner.cast(arrow_type(expression.type), safe=not expression.type.floating)
-    return evaluate(expression, values, rows.num_rows, ansi=ansi)
-
-
-def _batches(rows: Rows) -> Iterable[pa.RecordBatch]:
-    if isinstance(rows, pa.RecordBatch):
-        return [rows]
-    if isinstance(rows, pa.Table):
-        return rows.to_batches()
-    return [part for piece in rows for part in _batches(piece)]
-
-
-def _conform(name: str, rows: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
-    missing = [column for column in schema.names if column not in rows.schema.names]
-    if missing:
-        raise UsageError(
-            f"input {name}: the rows have no column {missing[0]}; the columns are {', '.join(schema.names)}"
+                for name, fields in self._chain.structs.items()
+            }
         )
-    return rows.select(schema.names).cast(schema)

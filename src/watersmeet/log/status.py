@@ -27,6 +27,7 @@ from watersmeet.log.names import (
     TALLIES,
     ManifestName,
     is_join_folder,
+    join_of,
 )
 from watersmeet.log.runs import RUNS
 from watersmeet.log.seen import Seen
@@ -88,7 +89,8 @@ class JoinStatus:
     `pending_rows` (an estimate) and `pending_parts` are the merging debt. `disk_bytes` counts every file, including
     unneeded ones that are not removed yet. `gaps` are batches whose rows may be missing because acceptGap named them.
     `plan` is the scheme's plan for the last batch. `tallies` are what is known of the tasks: the last tally of each, by
-    task. Where many tasks take turns (log/tallies.py) they are of different batches.
+    task. Where many tasks take turns (log/tallies.py) they are of different batches. `part_of` is the join that
+    this is a lookup of, if it is one among several stages.
     """
 
     name: str
@@ -109,6 +111,7 @@ class JoinStatus:
     window: WindowStatus | None = None
     gaps: tuple[str, ...] = ()
     tallies: tuple[TaskTally, ...] = ()
+    part_of: str | None = None
 
     @property
     def shown(self) -> Shown | None:
@@ -189,6 +192,7 @@ def join_status(files: Files, name: str, query: str, *, now_s: float, verify: bo
         window=_window(newest) if newest else None,
         gaps=tuple(map(str, newest.gaps)) if newest else (),
         tallies=latest_tallies(mine, newest.run_seq) if newest and verify else (),
+        part_of=join_of(name),
     )
 
 

@@ -9,6 +9,9 @@ Only DataFrame methods are used, so the same plan runs in local mode, on a clust
 returns flat columns. `struct` packs them into one struct for each input, which Spark's optimiser unpacks again when
 only some fields are used.
 
+A join with tables among three or more inputs is a chain of such transforms (`engine/chain.py`): the results of a stage
+are an input of a later one.
+
 A table is opened, checked and, if needed, sorted here, on the driver, before the query starts. With `max_delay` a
 source without rows runs beside the stream (`spark/heartbeat.py`). Without it Spark runs no batch while the stream is
 idle, and waiting rows would wait for the next ones.
@@ -23,6 +26,7 @@ import time
 import uuid
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from typing import cast
 
 from pyspark import cloudpickle
 from pyspark.errors import AnalysisException
@@ -32,14 +36,16 @@ from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.types import StructField, StructType
 
 from watersmeet.config import read_session, session_conf
-from watersmeet.engine.build import BuiltJoin, OpenedTable, ParsedJoin, build, parse
+from watersmeet.engine.build import BuiltJoin, OpenedTable, ParsedJoin, build_stages, parse
+from watersmeet.engine.chain import plan_chain
 from watersmeet.engine.choose import choose_lookup
 from watersmeet.engine.fingerprint import warn_if_code_changed
 from watersmeet.engine.inputs import check_names, check_number, check_tables
 from watersmeet.engine.kept_table import kept_while_rows_wait
 from watersmeet.engine.options import JoinOptions
 from watersmeet.engine.spec import SessionSettings
-from watersmeet.errors import UsageError
+from watersmeet.engine.stages import Chain
+from watersmeet.errors import PredicateError, UsageError
 from watersmeet.kernel.theta import Condition
 from watersmeet.log.files import open_files
 from watersmeet.log.probe import probe
@@ -51,7 +57,7 @@ from watersmeet.schemes.table.facts import TableVersion
 from watersmeet.spark.frames import ingested, joined, quoted, refused, schema_of
 from watersmeet.spark.heartbeat import heartbeat
 from watersmeet.spark.table_frames import Frames, shown_progress
-from watersmeet.tables.prepare import prepare
+from watersmeet.tables.prepare import columns_of_table, prepare
 from watersmeet.tables.spec import Table
 
 Inputs = Mapping[str, DataFrame | Table]
@@ -59,27 +65,64 @@ Inputs = Mapping[str, DataFrame | Table]
 
 @dataclass(frozen=True)
 class PlannedJoin:
-    """A join of DataFrames and tables, checked and ready to run. `schemas` are the output schemas by input."""
+    """A join of DataFrames and tables, checked and ready to run. `schemas` are the output schemas by input.
+
+    `built` has the operators of the stages, in the order of the chain.
+    """
 
     frames: dict[str, DataFrame]
     schemas: dict[str, StructType]
-    built: BuiltJoin
+    chain: Chain
+    built: tuple[BuiltJoin, ...]
     waits: bool
 
 
 def join_inputs(inputs: Inputs, options: JoinOptions) -> DataFrame:
     """Join the inputs by the requested strategy, or the one that `auto` chooses."""
     plan = plan_join(inputs, options)
-    built = plan.built
+    results: list[DataFrame] = []
+    for stage, built in zip(plan.chain.stages, plan.built, strict=True):
+        frames = {
+            name: results[stage.earlier[name]] if name in stage.earlier else plan.frames[name]
+            for name in stage.schemas
+            if name != stage.table
+        }
+        schemas = {
+            name: frames[name].schema if name in stage.earlier else plan.schemas[name]
+            for name in stage.schemas
+        }
+        waits = plan.waits and stage.table is not None
+        try:
+            results.append(_join_stage(frames, schemas, built, str(stage.options.on), waits=waits))
+        except PredicateError as error:
+            raise stage.in_users_words(error) from error
+    return _with_structs(results[-1], plan.chain.structs)
+
+
+def _join_stage(
+    frames: dict[str, DataFrame], schemas: dict[str, StructType], built: BuiltJoin, on: str, *, waits: bool
+) -> DataFrame:
     if built.spec is None:
-        return _join_batches(plan.frames, str(options.on), built)
+        return _join_batches(frames, on, built)
     probe(built.spec.settings.storage)
     warn_if_code_changed(built.spec)
-    streams = [ingested(frame, name, built.compiled, built.spec) for name, frame in plan.frames.items()]
-    if plan.waits:
-        streams.append(heartbeat(next(iter(plan.frames.values())).sparkSession))
+    streams = [ingested(frame, name, built.compiled, built.spec) for name, frame in frames.items()]
+    if waits:
+        streams.append(heartbeat(next(iter(frames.values())).sparkSession))
     descriptors = functools.reduce(DataFrame.unionByName, streams)
-    return joined(descriptors, built, plan.schemas, str(options.on))
+    return joined(descriptors, built, schemas, on)
+
+
+def _with_structs(flat: DataFrame, structs: Mapping[str, Mapping[str, str]] | None) -> DataFrame:
+    """One struct for each input, if the last stage did not make the results as they were asked for."""
+    if structs is None:
+        return flat
+    return flat.select(
+        *(
+            F.struct(*(F.col(quoted(column)).alias(field) for field, column in fields.items())).alias(name)
+            for name, fields in structs.items()
+        )
+    )
 
 
 def join_query(text: str, inputs: Inputs | None, more: Inputs, options: JoinOptions) -> DataFrame:
@@ -138,13 +181,35 @@ def check_inputs(inputs: Inputs) -> list[str]:
     return tables
 
 
-def parse_frames(frames: Mapping[str, DataFrame], options: JoinOptions) -> ParsedJoin:
-    """What would be done with these DataFrames."""
+def parse_inputs(inputs: Inputs, options: JoinOptions) -> tuple[Chain, ParsedJoin | None]:
+    """The stages of a join, and the parsed join of the streams; None if a stream is joined with tables only.
+
+    Of a table only the columns are read.
+    """
     if not isinstance(options.on, str):
         _check_sendable(options.on)
-    first = next(iter(frames.values()))
-    schemas = {name: schema_of(name, frame) for name, frame in frames.items()}
-    return parse(options, schemas, _settings(first.sparkSession, options), streaming=first.isStreaming)
+    check_lookups(inputs, options)
+    frames = [given for given in inputs.values() if not isinstance(given, Table)]
+    settings, streaming = _settings(frames[0].sparkSession, options), frames[0].isStreaming
+    schemas = {
+        name: _schema_of_table(given) if isinstance(given, Table) else schema_of(name, given)
+        for name, given in inputs.items()
+    }
+    keys = {name: given.keys for name, given in inputs.items() if isinstance(given, Table)}
+    chain = plan_chain(options, schemas, keys, settings.sql, streaming=streaming)
+    main = chain.stages[chain.main]
+    if main.table is not None:
+        return chain, None
+    try:
+        return chain, parse(main.options, main.schemas, settings, streaming=streaming)
+    except PredicateError as error:
+        raise main.in_users_words(error) from None
+
+
+def _schema_of_table(table: Table) -> Schema:
+    if table.address is None:
+        return schema_of(table.label, cast("DataFrame", table.source))
+    return _schema(from_arrow_schema(columns_of_table(table)))
 
 
 def _settings(spark: SparkSession, options: JoinOptions) -> SessionSettings:
@@ -168,10 +233,9 @@ def plan_join(inputs: Inputs, options: JoinOptions) -> PlannedJoin:
     tables, given = {}, {}
     # In a batch join no later batch would join rows that wait.
     waiting = first.isStreaming and options.max_delay_ms > 0
+    check_lookups(inputs, options)
     for name, table in inputs.items():
         if isinstance(table, Table):
-            options.check_table(name, next(iter(frames)))
-            choose_lookup(options.strategy)
             opened, fields = _open(
                 kept_while_rows_wait(table) if waiting else table, settings, first.sparkSession
             )
@@ -179,9 +243,10 @@ def plan_join(inputs: Inputs, options: JoinOptions) -> PlannedJoin:
     schemas: dict[str, Schema] = {
         name: _schema(given[name]) if name in given else schema_of(name, frames[name]) for name in inputs
     }
-    built = build(
-        options,
-        schemas,
+    keys = {name: opened.given.keys for name, opened in tables.items()}
+    chain = plan_chain(options, schemas, keys, settings.sql, streaming=first.isStreaming)
+    built = build_stages(
+        chain,
         settings,
         instance=uuid.uuid4().hex,
         clock=time.time,
@@ -191,7 +256,17 @@ def plan_join(inputs: Inputs, options: JoinOptions) -> PlannedJoin:
     coming_out = {
         name: _coming_out(given[name], options) if name in given else frames[name].schema for name in inputs
     }
-    return PlannedJoin(frames, coming_out, built, waiting)
+    return PlannedJoin(frames, coming_out, chain, built, waiting)
+
+
+def check_lookups(inputs: Inputs, options: JoinOptions) -> None:
+    """Refuse arguments that do not fit the tables among the inputs, before any table is opened."""
+    tables = [name for name, given in inputs.items() if isinstance(given, Table)]
+    streams = [name for name in inputs if name not in tables]
+    if tables:
+        options.check_chain(tables, streams)
+        if len(streams) == 1:
+            choose_lookup(options.strategy)
 
 
 def _open(table: Table, settings: SessionSettings, spark: SparkSession) -> tuple[OpenedTable, StructType]:

@@ -1,0 +1,191 @@
+"""One operator of a join in this process: it stores rows, runs its tasks one after the other and names the results."""
+
+from __future__ import annotations
+
+import itertools
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TypeAlias
+
+import pyarrow as pa
+
+from watersmeet.engine.build import BuiltJoin
+from watersmeet.engine.compile import ComputedKey
+from watersmeet.engine.operator import Operator
+from watersmeet.errors import PredicateError, UsageError
+from watersmeet.kernel.evaluate import arrow_type, evaluate, filter_mask, supports
+from watersmeet.model.expression import Call, Column, Expression, Selected, columns_of
+from watersmeet.model.facts import BatchId
+from watersmeet.model.tally import Tally
+
+Rows: TypeAlias = "pa.Table | pa.RecordBatch | Sequence[pa.RecordBatch]"
+
+
+@dataclass(frozen=True, slots=True)
+class TaskWork:
+    """The work of one task in a batch: fresh rows looked up, results emitted (before `select`), seconds.
+
+    Of a join of many inputs on different keys, `walked` is its work: rows looked up in all inputs and rows bound.
+    """
+
+    probed: int
+    emitted: int
+    seconds: float
+    walked: int = 0
+
+
+class LocalStage:
+    """`schemas` are the columns of all inputs of the stage, `on` is what messages quote."""
+
+    def __init__(
+        self,
+        built: BuiltJoin,
+        schemas: Mapping[str, pa.Schema],
+        on: str,
+        *,
+        ansi: bool,
+        clock: Callable[[], float],
+    ):
+        self.schemas = schemas
+        self.operator = Operator(built.operator_spec, clock)
+        self._compiled, self._selected = built.compiled, built.selected
+        self._on, self._ansi = on, ansi
+        self._check_local()
+
+    def run(
+        self,
+        batch: BatchId,
+        inputs: Mapping[str, Rows],
+        partitions: int,
+        take: Callable[[pa.RecordBatch], None],
+    ) -> tuple[TaskWork, ...]:
+        """Run one micro-batch and hand out its results as they come; the work of each task."""
+        descriptors = [
+            self.operator.ingest(batch, name, partition, self.arriving(name, part))
+            for name, rows in inputs.items()
+            for partition, part in enumerate(self._partitions(name, rows, partitions))
+        ]
+        work = []
+        for task in range(self.operator.spec.settings.tasks):
+            tally, emitted, started = Tally(), 0, time.perf_counter()
+            for result in self.operator.join(batch, task, descriptors, tally):
+                emitted += result.num_rows
+                take(result)
+            seconds = time.perf_counter() - started
+            walked = sum(term.work for term in tally.terms.values())
+            work.append(TaskWork(tally.probed_rows, emitted, seconds, walked))
+        return tuple(work)
+
+    def _partitions(self, name: str, rows: Rows, partitions: int) -> Iterable[Rows]:
+        """Cut the rows of an input into partitions of even size, in their order."""
+        if partitions == 1:
+            return [rows]
+        whole = pa.Table.from_batches(self._batches(name, rows), self.schemas[name])
+        cuts = [len(whole) * number // partitions for number in range(partitions + 1)]
+        return [whole.slice(low, high - low) for low, high in itertools.pairwise(cuts)]
+
+    def _batches(self, name: str, rows: Rows) -> Iterable[pa.RecordBatch]:
+        return [_conform(name, part, self.schemas[name]) for part in _batches(rows)]
+
+    def arriving(self, name: str, rows: Rows) -> list[pa.RecordBatch]:
+        """Rows as the operator ingests them, for whoever drives it task by task.
+
+        Does what the JVM does for the Spark driver: prune the columns and compute keys that are expressions.
+        """
+        return [self._arriving(name, part) for part in self._batches(name, rows)]
+
+    def _arriving(self, name: str, rows: pa.RecordBatch) -> pa.RecordBatch:
+        guard = self._compiled.guard(name)
+        if guard is not None:
+            values = {(name, c.name): rows.column(c.name) for c in columns_of(guard.expression)}
+            rows = rows.filter(filter_mask(guard.expression, values, rows.num_rows, ansi=self._ansi))
+        columns = {column: rows.column(column) for column in self._compiled.arriving[name]}
+        for key in self._compiled.computed:
+            if key.input == name:
+                columns[key.name] = _compute(key.expression, rows, self._ansi)
+        return pa.RecordBatch.from_pydict(columns) if columns else rows.select([])
+
+    def _check_local(self) -> None:
+        compiled = self._compiled
+        if compiled.spark_checks:
+            raise PredicateError("only Spark can evaluate this predicate; the local driver cannot", self._on)
+        for key in compiled.computed:
+            if not supports(_uncast(key)) or not _casts_exactly(key.expression):
+                raise PredicateError(
+                    f"only Spark can compute the key {key.sql}; the local driver cannot", self._on
+                )
+        for item in self._selected or ():
+            if not isinstance(item.expression, Column) and not supports(item.expression):
+                raise PredicateError(
+                    f"only Spark can compute {item.text}; the local driver cannot", item.text
+                )
+
+    def project(self, results: Sequence[pa.RecordBatch]) -> pa.Table:
+        """Name the results: the selected columns, or one struct for each input."""
+        output = self._compiled.join.output
+        schema = pa.schema([pa.field(c.name, self.schemas[c.input].field(c.column).type) for c in output])
+        flat = pa.Table.from_batches(results).cast(schema) if results else schema.empty_table()
+        flat = flat.combine_chunks()
+        columns = {(c.input, c.column): single(flat.column(c.name)) for c in output}
+        if self._selected is None:
+            return pa.table({name: _struct(name, columns) for name in self.schemas})
+        return pa.table({item.name: _select(item, columns, len(flat), self._ansi) for item in self._selected})
+
+
+def single(column: pa.ChunkedArray) -> pa.Array:
+    return column.chunk(0) if column.num_chunks else pa.array([], column.type)
+
+
+def _struct(name: str, columns: dict[tuple[str, str], pa.Array]) -> pa.Array:
+    mine = {column: values for (owner, column), values in columns.items() if owner == name}
+    return pa.StructArray.from_arrays(list(mine.values()), names=list(mine))
+
+
+def _select(item: Selected, columns: dict[tuple[str, str], pa.Array], rows: int, ansi: bool) -> pa.Array:
+    if isinstance(item.expression, Column):
+        return columns[item.expression.input, item.expression.name]
+    return evaluate(item.expression, columns, rows, ansi=ansi)
+
+
+def _uncast(key: ComputedKey) -> Expression:
+    """The key without its cast: the kernel casts integers and floats itself when it makes the order key."""
+    expression = key.expression
+    return expression.args[0] if isinstance(expression, Call) and expression.op == "cast" else expression
+
+
+def _casts_exactly(expression: Expression) -> bool:
+    """Whether Arrow casts a key exactly as Spark does: not if text is parsed or a decimal is rounded.
+
+    Both turn integers into the nearest float, and round ties to even.
+    """
+    if not isinstance(expression, Call) or expression.op != "cast":
+        return True
+    source, target = expression.args[0].type, expression.type
+    return (source.integral and target.numeric) or source.name == target.name == "decimal"
+
+
+def _compute(expression: Expression, rows: pa.RecordBatch, ansi: bool) -> pa.Array:
+    values = {(c.input, c.name): rows.column(c.name) for c in columns_of(expression)}
+    if isinstance(expression, Call) and expression.op == "cast":
+        inner = evaluate(expression.args[0], values, rows.num_rows, ansi=ansi)
+        # As in Spark, round an integer to the nearest float; Arrow would refuse.
+        return inner.cast(arrow_type(expression.type), safe=not expression.type.floating)
+    return evaluate(expression, values, rows.num_rows, ansi=ansi)
+
+
+def _batches(rows: Rows) -> Iterable[pa.RecordBatch]:
+    if isinstance(rows, pa.RecordBatch):
+        return [rows]
+    if isinstance(rows, pa.Table):
+        return rows.to_batches()
+    return [part for piece in rows for part in _batches(piece)]
+
+
+def _conform(name: str, rows: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
+    missing = [column for column in schema.names if column not in rows.schema.names]
+    if missing:
+        raise UsageError(
+            f"input {name}: the rows have no column {missing[0]}; the columns are {', '.join(schema.names)}"
+        )
+    return rows.select(schema.names).cast(schema)
