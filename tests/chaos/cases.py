@@ -41,7 +41,10 @@ def _unequal(l: pa.RecordBatch, r: pa.RecordBatch) -> pa.Array:
 
 @dataclass(frozen=True)
 class Case:
-    """A join and its condition in DuckDB's words. `how` are arguments of `LocalJoin`; `inputs` are its streams."""
+    """A join and its condition in DuckDB's words. `how` are arguments of `LocalJoin`; `inputs` are its streams.
+
+    With several streams and a table, the condition in DuckDB's words is all that it joins.
+    """
 
     name: str
     on: Any
@@ -56,6 +59,11 @@ class Case:
     @property
     def has_table(self) -> bool:
         return "how" in self.how
+
+    @property
+    def is_chain(self) -> bool:
+        """Whether the join has several stages."""
+        return self.has_table and len(self.inputs) > 1
 
     @property
     def waits(self) -> bool:
@@ -107,6 +115,26 @@ _TABLES = [
     for delay in (0.0, DELAY_S)
 ]
 
+# A table that one stream has the key of, and one whose key takes both.
+_CHAINS = [
+    Case(
+        f"chain-{how}",
+        "l.k = r.k AND l.x = t.k",
+        f"l JOIN r ON l.k = r.k {how} JOIN t ON l.x = t.k",
+        {"how": how},
+        "lr",
+    )
+    for how in ("inner", "left")
+] + [
+    Case(
+        "chain-after",
+        "l.k = r.k AND l.x + r.x = t.k",
+        "l JOIN r ON l.k = r.k JOIN t ON l.x + r.x = t.k",
+        {"how": "inner"},
+        "lr",
+    )
+]
+
 STREAMS = [
     *_STRATEGIES,
     *_MANY,
@@ -116,7 +144,7 @@ STREAMS = [
         for name, window in _windows(case.inputs).items()
     ),
 ]
-CASES = {case.name: case for case in [*STREAMS, *_TABLES]}
+CASES = {case.name: case for case in [*STREAMS, *_TABLES, *_CHAINS]}
 
 # By side, the partitions of a batch.
 Batch = dict[str, list[list[Row]]]
@@ -157,7 +185,7 @@ def _key(rng: random.Random, case: Case) -> int | None:
     # Rows without a key do not count in a window: there they would only make the oracle harder to read.
     if case.window is None and rng.random() < 0.05:
         return None
-    return rng.randint(0, KEYS * 3 if case.has_table else KEYS)
+    return rng.randint(0, KEYS * 3 if case.inputs == "s" else KEYS)
 
 
 def make_table(seed: int) -> pa.Table:
@@ -186,9 +214,11 @@ def expected(case: Case, batches: list[Batch], seed: int) -> Counter[Row]:
 
 
 def _query(case: Case) -> str:
-    if case.has_table:
+    if case.inputs == "s":
         return f"SELECT s.id, t.y FROM s {case.how['how']} JOIN t ON {case.sql}"
     wanted, streams = ", ".join(f"{side}.id" for side in case.inputs), ", ".join(case.inputs)
+    if case.has_table:
+        return f"SELECT {wanted}, t.y FROM {case.sql}"
     if case.window is None:
         return f"SELECT {wanted} FROM {streams} WHERE {case.sql}"
     if case.window == "rows":

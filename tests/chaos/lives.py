@@ -167,13 +167,12 @@ class Life:
             "retain_batches": self.retain,
             "limits": self.limits,
         }
+        inputs: dict[str, Any] = dict.fromkeys(self.case.inputs, SCHEMA)
+        select = [f"{side}.id AS {side}" for side in self.case.inputs]
         if self.case.has_table:
             path = source or self.folder / "table.parquet"
-            inputs: dict[str, Any] = {"s": SCHEMA, "t": table(path, key="k", page_rows=4, in_place=False)}
-            select = ["s.id AS a", "t.y AS b"]
-        else:
-            inputs = dict.fromkeys(self.case.inputs, SCHEMA)
-            select = [f"{side}.id AS {side}" for side in self.case.inputs]
+            inputs["t"] = table(path, key="k", page_rows=4, in_place=False)
+            select.append("t.y")
         ready = False
         begins = self.furthest()
         join: LocalJoin = start(
