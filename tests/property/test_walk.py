@@ -557,3 +557,44 @@ def test_memory_does_not_follow_the_fan_out_of_a_band(monkeypatch, stored_once):
     assert len(found) == 60_000 and max(found.values()) == 1
     assert largest["combinations"] <= bounds.output_rows
     assert largest["rows"] <= 2 * bounds.output_rows
+
+
+def test_rows_that_only_one_arrangement_has_evicted_yet_leave_the_others_in_place():
+    """The first of two keys leads to no row any more, the second to two: as many rows as keys."""
+    batch = table([(0, 1, 0, 0, 0), (0, 2, 0, 0, 0), (5, 2, 0, 0, 0)], 0)
+    located = tuple(
+        replace(one, through="i1.0" if one.name == "i1.1" else None) for one in arrangements(PATH)
+    )
+    join = WalkJoin(PATH, located, (), (OutputColumn("i1", "id", "i1"),))
+    by_x0, by_x1 = (keys_of(batch, (column,), ()) for column in ("x0", "x1"))
+    # The row of the first key is gone from the arrangement that holds the rows.
+    kept_rows = arrange(batch.slice(1), by_x0[1:])
+    locators = pa.RecordBatch.from_pydict({LOCATOR: np.append(np.uint64(7), by_x0[1:]).view(np.int64)})
+    start = table([(1, 0, 0, 0, 0), (2, 0, 0, 0, 0)], 0)
+    i0 = table([(0, 0, 0, 0, 0), (5, 0, 0, 0, 0)], 0)
+    sides = (
+        Side("i2.1", [arrange(start, keys_of(start, ("x0",), ()))], ()),
+        Side("i1.0", (), [kept_rows]),
+        Side("i1.1", (), [arrange(locators, by_x1)]),
+        Side("i0.0", (), [arrange(i0, keys_of(i0, ("x0",), ()))]),
+    )
+    found = [row for result in join.results(sides, None) for row in result.column(0).to_pylist()]
+    assert sorted(found) == [1, 2]
+
+
+def test_memory_does_not_follow_the_rows_of_a_hot_key_that_are_only_located(monkeypatch):
+    sizes = []
+    plain = walk._Walk._located
+
+    def note(self, *given):
+        for part in plain(self, *given):
+            sizes.append(part.rows.num_rows)
+            yield part
+
+    monkeypatch.setattr(walk._Walk, "_located", note)
+    i1 = [(number, 7, 0, 0, 0) for number in range(3000)]
+    drawn = {"i0": ([i1], []), "i1": ([i1[:1000], i1[1000:]], []), "i2": ([], [[(7, 0, 0, 0, 0)]])}
+    arranged = arrangements(PATH, located=lambda name: True)
+    found = results(["i0", "i1", "i2"], PATH, (), drawn, None, Limits(piece_rows=500), arranged)
+    assert len(found) == sum(sizes) == 3000
+    assert max(sizes) <= 1500
