@@ -66,7 +66,7 @@ PAIRS = (
     Walk("equality", "l.k = r.k", 400_000, ("delta", "hash", "hypercube")),
     Walk("band", "abs(l.t - r.t) <= 10", 200_000, ("delta", "range", "grid")),
     Walk("inequality", "l.t < r.t AND l.u < r.u - 190000", 10_000, ("delta", "range", "grid")),
-    Walk("any condition", "l.t + r.t = 100000", 10_000, ("delta", "grid")),
+    Walk("any condition", "l.t + r.t = 100000", 30_000, ("delta", "grid")),
 )
 
 

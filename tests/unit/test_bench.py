@@ -828,3 +828,12 @@ def test_the_parts_of_a_warm_batch_are_those_of_spark(tmp_path):
     assert line == "| three-500k | watersmeet | 100 | 10 | 10 | 5 | 75 | 100 | 50 | 30 |"
     assert table(Results([]), ["three-500k"]) == []
     assert task_ms(tmp_path / "none") is None
+
+
+def test_walks_along_values_and_by_scans_give_the_same():
+    from bench import walks
+
+    walk = walks.BANDS[0]
+    found = walks.measure(replace(walk, rows=300), batches=3)
+    assert list(found) == list(walk.ways)
+    assert len({results for _, _, results in found.values()} - {0}) == 1

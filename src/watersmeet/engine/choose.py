@@ -6,7 +6,8 @@
     anything else       grid           Spark's own join; grid for a Python function
     many keys           delta          Spark's own joins in a chain
 
-`auto` takes the strategy that docs/benchmarks.md shows to be the fastest. Each can be requested by name.
+`auto` takes the strategy that docs/benchmarks.md shows to be the fastest. Two inputs can be joined by delta too, but
+their own schemes take 15 to 30% less CPU time. Each can be requested by name.
 """
 
 from __future__ import annotations
