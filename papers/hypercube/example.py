@@ -11,7 +11,7 @@ from papers.hypercube.cases import Size
 from papers.hypercube.measure import Measured
 from papers.shared.exhibit import Board, Boards, Control, Exhibit, Table, Verdict
 from watersmeet.schemes.hypercube.facts import Shape
-from watersmeet.schemes.hypercube.plan import (
+from watersmeet.schemes.hypercube.shape import (
     Sides,
     attainable,
     desired_sides,

@@ -218,7 +218,7 @@ def test_hash_and_hypercube_follow_each_other_with_any_number_of_tasks(tmp_path,
 def test_a_hypercube_goes_on_where_runs_list_no_keys(tmp_path):
     """As runs of the format before: a sample finds the hot key, and a run that names it gives it its label."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("watersmeet.schemes.hypercube.plan.list_hot_keys", lambda *arguments: NOT_LISTED)
+        patch.setattr("watersmeet.schemes.hypercube.scheme.list_hot_keys", lambda *arguments: NOT_LISTED)
         join = start(tmp_path, "l.x = r.x", strategy="hypercube", tasks=3)
         results = [join.batch(l=skewed(1), r=skewed(2))]
     [first] = plans(tmp_path)

@@ -17,7 +17,8 @@ from watersmeet.schemes.hypercube.allot import task_of
 from watersmeet.schemes.hypercube.census import Stored
 from watersmeet.schemes.hypercube.facts import CubePlan
 from watersmeet.schemes.hypercube.hot_keys import HotKeys, listing_floor, most_frequent
-from watersmeet.schemes.hypercube.plan import Hypercube, heavy_shapes, plan_cube
+from watersmeet.schemes.hypercube.plan import heavy_shapes, plan_cube
+from watersmeet.schemes.hypercube.scheme import Hypercube
 from watersmeet.schemes.scheme import RowPart
 
 Keys = npt.NDArray[np.uint64]

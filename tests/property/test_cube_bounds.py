@@ -21,7 +21,7 @@ from hypothesis import strategies as st
 
 from tests.property.cube_helpers import Keys, Shelf, Stream, order
 from watersmeet.model.limits import Limits
-from watersmeet.schemes.hypercube.allot import PAYBACK_BATCHES
+from watersmeet.schemes.hypercube.choose import PAYBACK_BATCHES
 from watersmeet.schemes.hypercube.hot_keys import hot_keys_of, workers_of
 
 MANY = settings(max_examples=max(100, settings().max_examples))

@@ -28,9 +28,7 @@ from watersmeet.schemes.hypercube.allot import (
     allot_relieved,
     allot_rest,
     allot_sticky,
-    inherited,
     light_load,
-    moved_rows,
     task_of,
 )
 from watersmeet.schemes.hypercube.census import (
@@ -38,9 +36,8 @@ from watersmeet.schemes.hypercube.census import (
     Profile,
     Stored,
     count_keys,
-    draw_rows,
-    sample_work,
 )
+from watersmeet.schemes.hypercube.choose import inherited, moved_rows
 from watersmeet.schemes.hypercube.facts import Bounds, HeavyKey, Shape
 from watersmeet.schemes.hypercube.hot_keys import (
     frequent,
@@ -50,6 +47,7 @@ from watersmeet.schemes.hypercube.hot_keys import (
     most_frequent,
     workers_of,
 )
+from watersmeet.schemes.hypercube.sample import draw_rows, sample_work
 
 MANY = settings(max_examples=max(200, settings().max_examples))
 

@@ -29,7 +29,7 @@ from watersmeet.model.limits import Limits
 from watersmeet.model.tally import Tally
 from watersmeet.schemes.biclique import BicliquePlan, layout_of, plan_biclique, units_of_task
 from watersmeet.schemes.hypercube.facts import Bounds, CubePlan, HeavyKey, boxes_of
-from watersmeet.schemes.hypercube.plan import Hypercube
+from watersmeet.schemes.hypercube.scheme import Hypercube
 from watersmeet.schemes.scheme import RowPart, Slice
 
 MANY = settings(max_examples=max(200, settings().max_examples))

@@ -20,23 +20,27 @@ from tests.property.cube_helpers import Keys, Stream, order
 from watersmeet.model.facts import KEY_SPACE
 from watersmeet.schemes.balance import even_ranges
 from watersmeet.schemes.hypercube.allot import (
-    PAYBACK_BATCHES,
     Lot,
     allot_anew,
     allot_relieved,
     allot_rest,
     allot_sticky,
-    inherited,
-    moved_rows,
     task_of,
 )
 from watersmeet.schemes.hypercube.census import Profile
+from watersmeet.schemes.hypercube.choose import (
+    PAYBACK_BATCHES,
+    _as_light,
+    choose_allotment,
+    inherited,
+    moved_rows,
+)
 from watersmeet.schemes.hypercube.facts import LIGHT, Bounds, CubePlan, HeavyKey
 from watersmeet.schemes.hypercube.hot_keys import hot_keys_of, workers_of
 from watersmeet.schemes.hypercube.plan import (
     CHANGES_KEPT,
-    _as_light,
-    _best,
+)
+from watersmeet.schemes.hypercube.shape import (
     attainable,
     desired_sides,
     first_shape,
@@ -144,7 +148,7 @@ def live(tasks: int, window: int | None, inputs: int, script: list[Batch]):
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr("watersmeet.schemes.hypercube.plan.SAMPLES_PER_TASK", 1 << 20)
             patch.setattr("watersmeet.schemes.hypercube.plan.OLD_SAMPLES_PER_WORKER", 1 << 20)
-            patch.setattr("watersmeet.schemes.hypercube.census.FEW_KEYS", 1 << 20)
+            patch.setattr("watersmeet.schemes.hypercube.sample.FEW_KEYS", 1 << 20)
             stream.add(*batch.keys(seed))
         yield stream, before
 
@@ -302,7 +306,7 @@ def choices(draw):
 @given(choices())
 def test_the_cheapest_of_all_options_is_taken_though_not_all_are_counted(drawn):
     lots, before, light, ranges, light_old, doubt = drawn
-    chosen, moved = _best(lots, [], before, light, ranges, light_old, doubt)
+    chosen, moved = choose_allotment(lots, [], before, light, ranges, light_old, doubt)
     tasks = len(ranges)
     light_tasks = task_of(np.array([lot.key for lot in lots], np.uint64), ranges).tolist()
     had = [

@@ -36,7 +36,7 @@ from watersmeet.model.limits import Limits
 from watersmeet.schemes.grid import cells as grid_cells
 from watersmeet.schemes.grid.facts import GridGroup, GridPlan, GridShape
 from watersmeet.schemes.grid.policy import GridPolicy
-from watersmeet.schemes.hypercube.plan import Sides
+from watersmeet.schemes.hypercube.shape import Sides
 from watersmeet.schemes.scheme import RowPart
 from watersmeet.schemes.table.facts import PageCosts
 from watersmeet.schemes.table.worth import Pace, bound_worth
@@ -254,22 +254,22 @@ MUTANTS = [
     ),
     Mutant(
         "a square cut instead of one by |R| and |S|",
-        {"watersmeet.schemes.hypercube.plan.desired_sides": square_cut},
+        {"watersmeet.schemes.hypercube.cells.desired_sides": square_cut},
         (test_cube_bounds.test_a_heavy_key_is_cut_by_its_rows_of_both_inputs,),
     ),
     Mutant(
         "a factor of four instead of two",
-        {"watersmeet.schemes.hypercube.plan._stepped": stepped_by_four},
+        {"watersmeet.schemes.hypercube.shape._stepped": stepped_by_four},
         (test_cube_plan.test_a_side_moves_by_powers_of_two_to_within_a_factor_of_two_and_no_further,),
     ),
     Mutant(
         "sides without hysteresis",
-        {"watersmeet.schemes.hypercube.plan._stepped": nearest_power},
+        {"watersmeet.schemes.hypercube.shape._stepped": nearest_power},
         (test_cube_plan.test_a_side_moves_by_powers_of_two_to_within_a_factor_of_two_and_no_further,),
     ),
     Mutant(
         "idle keys keep their grids",
-        {"watersmeet.schemes.hypercube.plan.IDLE_EXCESS": 1 << 30},
+        {"watersmeet.schemes.hypercube.shape.IDLE_EXCESS": 1 << 30},
         (test_cube_bounds.test_many_keys_in_turn_do_not_end_up_on_every_task,),
         (16,),
     ),

@@ -28,7 +28,7 @@ from watersmeet.schemes.grid.policy import dynamic, start_grid
 from watersmeet.schemes.grid.scheme import Grid
 from watersmeet.schemes.hash import Hash, HashPlan
 from watersmeet.schemes.hypercube.facts import Bounds, CubePlan, HeavyKey, boxes_of
-from watersmeet.schemes.hypercube.plan import Hypercube
+from watersmeet.schemes.hypercube.scheme import Hypercube
 from watersmeet.schemes.range.facts import RangePlan, SharedRange, TaskBox
 from watersmeet.schemes.range.plan import Range
 from watersmeet.schemes.register import SCHEMES
@@ -249,7 +249,7 @@ def test_a_hypercube_with_a_broken_grid_is_refused(plan, broken, words):
     "broken", [lambda boxes: boxes[1:], lambda boxes: boxes * 2], ids=["missed", "twice"]
 )
 def test_boxes_that_miss_or_repeat_a_cell_are_refused(monkeypatch, broken):
-    monkeypatch.setattr("watersmeet.schemes.hypercube.plan.boxes_of", lambda *of: broken(boxes_of(*of)))
+    monkeypatch.setattr("watersmeet.schemes.hypercube.scheme.boxes_of", lambda *of: broken(boxes_of(*of)))
     with pytest.raises(AssertionError, match="in no box, or in two"):
         Hypercube().check(CUBE, 2)
 

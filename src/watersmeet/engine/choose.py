@@ -24,7 +24,7 @@ from watersmeet.model.facts import Order
 from watersmeet.schemes.delta.scheme import Delta
 from watersmeet.schemes.grid.policy import GridPolicy
 from watersmeet.schemes.grid.scheme import Grid
-from watersmeet.schemes.hypercube.plan import Hypercube
+from watersmeet.schemes.hypercube.scheme import Hypercube
 from watersmeet.schemes.range.plan import Range
 from watersmeet.schemes.register import SCHEMES
 from watersmeet.schemes.scheme import Scheme, SchemeRequest

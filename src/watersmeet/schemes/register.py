@@ -7,7 +7,7 @@ from watersmeet.schemes.biclique import Biclique
 from watersmeet.schemes.delta.scheme import Delta
 from watersmeet.schemes.grid.scheme import Grid
 from watersmeet.schemes.hash import Hash
-from watersmeet.schemes.hypercube.plan import Hypercube
+from watersmeet.schemes.hypercube.scheme import Hypercube
 from watersmeet.schemes.range.plan import Range
 from watersmeet.schemes.scheme import Scheme
 from watersmeet.schemes.table.plan import TableScheme

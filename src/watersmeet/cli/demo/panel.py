@@ -14,7 +14,7 @@ from watersmeet.cli.run_panel import plan_lines
 from watersmeet.engine.options import JoinOptions
 from watersmeet.model.figures import count, size
 from watersmeet.schemes.hypercube.facts import CubePlan
-from watersmeet.schemes.hypercube.plan import Hypercube
+from watersmeet.schemes.hypercube.scheme import Hypercube
 from watersmeet.schemes.scheme import Shown
 
 _HINT = "Ctrl-C ends it early; the results so far are still checked"

@@ -1,9 +1,8 @@
-"""Assign cells of heavy keys and ranges of light keys to tasks, and count the rows that a new allotment moves.
+"""Assign cells of heavy keys and ranges of light keys to tasks.
 
 Cells go to the least loaded task, several in a row while it has room, so that a task reads few parts of a key. Cells
 with many rows and little work go by their rows instead. The light keys then even out the load: a task's hash range is
-as wide as its remaining room allows. A change must pay for the rows it moves: the rows that some task would read and did
-not read before must be less than the work that the busiest task saves in `PAYBACK_BATCHES` batches.
+as wide as its remaining room allows. `choose.py` decides which of these allotments a batch takes.
 """
 
 from __future__ import annotations
@@ -19,12 +18,9 @@ import numpy.typing as npt
 from watersmeet.model.facts import KEY_SPACE, KeyRange
 from watersmeet.schemes.balance import cut_evenly, even_ranges, ranges_between
 from watersmeet.schemes.hypercube.census import Profile
-from watersmeet.schemes.hypercube.facts import HeavyKey, Owners, Shape
+from watersmeet.schemes.hypercube.facts import Owners, Shape
 
 Load = npt.NDArray[np.float64]
-
-# A change must have paid for the rows that it moves after this many batches like the present one.
-PAYBACK_BATCHES = 32
 
 # Most light rows of a task, in equal shares. If the cells leave one task with little work, but with more room than all
 # light work, it would otherwise read every light row. With two shares each, at least half of the tasks read them.
@@ -126,34 +122,6 @@ def task_of(keys: npt.NDArray[np.uint64], ranges: Sequence[KeyRange]) -> npt.NDA
     # them.
     ends = np.array([range_.high for range_ in ranges[:-1] if range_.high < KEY_SPACE], np.uint64)
     return np.searchsorted(ends, keys, side="right")
-
-
-def inherited(before: HeavyKey, owners: Owners, shape: Shape, tasks: int) -> Owners:
-    """The `owners` of a key after a change of shape: a split cell keeps one half, and of two joined cells one stays.
-
-    The key's bits decide which one. If it were always the first, the same few tasks would end with all keys whose grids
-    shrink.
-    """
-    if shape == before.shape and max(before.tasks) < tasks:
-        return owners
-    # Order keys are mixed, so their bits are as good as random. Each axis uses other bits.
-    for axis, parts in enumerate(shape):
-        draw = before.key >> (axis * (64 // len(shape)))
-        owners = np.moveaxis(_resized(np.moveaxis(owners, axis, 0), parts, draw), 0, axis)
-    owners = owners.copy()
-    owners[owners >= tasks] = NOBODY
-    return owners
-
-
-def _resized(owners: Owners, parts: int, draw: int) -> Owners:
-    """Halve or double the first axis, with one bit of `draw` for each length, so that halving undoes doubling."""
-    while len(owners) > parts:
-        owners = owners[(draw // len(owners)) & 1 :: 2]
-    while len(owners) < parts:
-        twice = np.full((2 * len(owners), *owners.shape[1:]), NOBODY)
-        twice[(draw // len(twice)) & 1 :: 2] = owners
-        owners = twice
-    return owners
 
 
 def _fill(lots: Sequence[Lot], kept: Sequence[Owners], tasks: int) -> tuple[list[Owners], Load]:
@@ -333,54 +301,3 @@ def _eased(light: Profile, load: Load, ranges: Sequence[KeyRange]) -> tuple[KeyR
         for range_, before, now, place in zip(ranges, had[1:], wanted[1:], places, strict=False)
     ]
     return ranges_between(itertools.accumulate(bounds, max))
-
-
-def moved_rows(
-    lots: Sequence[Lot],
-    after: Allotment,
-    had: Sequence[Owners],
-    ranges_before: Sequence[KeyRange],
-    light_rows: int,
-    most: float = math.inf,
-) -> list[int] | None:
-    """Rows that some task reads and did not read before: for each lot, and last for all light keys together.
-
-    `had` are the owners before, of a light key a single one. Light keys are assumed even, because order keys are mixed.
-    None if all together are `most` or more.
-    """
-    gained = sum(
-        (new.high - new.low) - max(0, min(new.high, old.high) - max(new.low, old.low))
-        for new, old in itertools.zip_longest(after.ranges, ranges_before, fillvalue=KeyRange(0, 0))
-    )
-    light = light_rows * gained // KEY_SPACE
-    together = light
-    moved = [0] * len(lots)
-    # The largest first, to know early if they are too many.
-    for place in sorted(range(len(lots)), key=lambda at: -sum(lots[at].old_rows)):
-        if together >= most:
-            return None
-        before, owners = had[place], after.owners[place]
-        if before.shape != owners.shape or (before != owners).any():
-            moved[place] = sum(
-                _anew(before, owners, axis, rows, len(after.ranges))
-                for axis, rows in enumerate(lots[place].old_rows)
-                if rows
-            )
-            together += moved[place]
-    return None if together >= most else [*moved, light]
-
-
-def _anew(had: Owners, has: Owners, axis: int, rows: int, tasks: int) -> int:
-    """Of the `rows` along an axis, those that tasks need under `has` and did not under `had`, added up."""
-    fine = max(had.shape[axis], has.shape[axis])
-    needed, known = (_read_by(owners, axis, fine, tasks) for owners in (has, had))
-    return int(np.count_nonzero(needed & ~known)) * rows // fine
-
-
-def _read_by(owners: Owners, axis: int, fine: int, tasks: int) -> npt.NDArray[np.bool_]:
-    """Which tasks read which of `fine` parts along an axis."""
-    parts = owners.shape[axis]
-    read = np.zeros((max(tasks, int(owners.max()) + 1), parts), np.bool_)
-    part = np.arange(parts).reshape([-1 if other == axis else 1 for other in range(owners.ndim)])
-    read[owners, part] = True
-    return read[:tasks] if parts == fine else np.repeat(read[:tasks], fine // parts, axis=1)

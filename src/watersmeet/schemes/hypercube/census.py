@@ -1,10 +1,7 @@
-"""Estimate the work of a batch, key by key: exact counts for keys that may be heavy, a sample for the others.
+"""Count the rows of some keys exactly, and the work that follows from them.
 
 The work on a key is its fresh rows, which are looked up, and its results: every combination of rows, one of each input,
-with at least one fresh row. Rows are drawn from the fresh and from the old runs of every input. A key's draws estimate
-its rows, and their product its results. That is too coarse for a key with few draws. Such keys all get the mean results
-of a row, and only their fresh rows are known by stretch of the key space. The keys that a run lists, or that the sample
-finds large, are then counted exactly. So the number of searches in each run is small, however many keys there are.
+with at least one fresh row.
 
 Runs are sorted, so the rows of a key are counted by two binary searches a run. Small runs are put together and counted
 in one pass: a search in each of hundreds of them would cost more.
@@ -12,8 +9,6 @@ in one pass: a search in each of hundreds of them would cost more.
 
 from __future__ import annotations
 
-import functools
-import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -25,32 +20,11 @@ from watersmeet.model.facts import Run
 from watersmeet.schemes.scheme import Keys, KeysOf
 
 Counts = npt.NDArray[np.int64]
+
 Work = npt.NDArray[np.float64]
 
 # A run with fewer rows for each key that is sought is small: one pass over its rows costs less than the searches.
 ROWS_PER_SEARCH = 8
-
-# A key is frequent from this many draws of one input on. Its work is a product of two draws: with fewer, its error is
-# larger than if it had the mean of all rare keys.
-FREQUENT_HITS = 8
-# A key stands out from this many draws on, of all inputs: of a hundred thousand even keys, a dozen do so by chance.
-OUTSTANDING_HITS = 5
-# So few keys for each task are all taken as frequent: there is no crowd of rare ones.
-FEW_KEYS = 32
-
-# The results of rare keys are estimated from the keys that several draws have by chance, if they are this many: their
-# mean is then known to 3 %. Otherwise from some keys of each input that are looked up.
-MET_BY_CHANCE, LOOKED_UP = 1024, 256
-
-# The fresh rows of each stretch follow from the draws: every run is sorted, so they are off by less than one draw in
-# each run. With more runs the rows are counted instead, unless they are more than so many for each draw.
-MANY_RUNS, ROWS_PER_DRAW = 32, 16
-
-# The key space is cut into at least this many stretches for each task: a range of light keys is then cut to within 3 %.
-STRETCHES_PER_TASK = 32
-
-# Multiples of the golden ratio are spread most evenly between two integers.
-_GOLDEN = (5**0.5 - 1) / 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,230 +93,13 @@ class Profile:
         return float(self.work.sum())
 
 
-@dataclass(frozen=True, slots=True)
-class Sample:
-    """Rows and work of the keys that were drawn, estimated.
-
-    `keys` ascend and were drawn several times, as often as `hits` says, of fresh and old rows of all inputs. `rows` has
-    their fresh and their old rows, a line for each input, `probed` the sum of fresh ones, and `emitted` their results.
-    One draw stands for as many rows as `weights` says. One that is not `frequent` only stands for the
-    rest, and so do `rare` keys, which were drawn once, each for `rare_rows` fresh rows: one row says nothing about the
-    other keys of its stretch. `mean` has the results of such a row, if some were looked up. The key space has
-    `1 << bits` stretches of equal width; `fresh` has all fresh rows of each, if they were counted.
-    """
-
-    keys: Keys
-    hits: Counts
-    rows: tuple[Work, Work]
-    weights: tuple[Work, Work]
-    probed: Work
-    emitted: Work
-    frequent: npt.NDArray[np.bool_]
-    rare: Keys
-    rare_rows: Work
-    mean: float | None
-    fresh: Counts | None
-    bits: int
-
-    def suspects(self, rows: float, work_share: float) -> Keys:
-        """The keys with about as many live rows, or with fresh rows and such a share of the work."""
-        return self.keys[(self.live >= rows) | (self._work >= max(work_share * self.total, 1.0))]
-
-    @property
-    def total(self) -> float:
-        """The work on all keys."""
-        rest = ~self.frequent
-        return float(self._work[self.frequent].sum()) + self._rows(rest) * (1 + self._mean(rest))
-
-    def outstanding(self, most: int, work_share: float) -> Keys:
-        """The keys that were drawn most often, if often enough to stand out and to have such a share of the work."""
-        found = np.flatnonzero((self.hits >= OUTSTANDING_HITS) & (self.probed > 0))
-        # As if each were drawn once more everywhere: few draws may miss the rows that it meets.
-        new, old = (rows[:, found] + weights for rows, weights in zip(self.rows, self.weights, strict=True))
-        found = found[KeyCounts(self.keys[found], new, old).emitted >= work_share * self.total]
-        if len(found) > most:
-            found = found[np.argsort(-self.hits[found], kind="stable")[:most]]
-        return self.keys[found]
-
-    def without(self, known: KeyCounts) -> Profile:
-        """The work on all keys but the known ones."""
-        left, rare = ~_marked(self.keys, known.keys), ~_marked(self.rare, known.keys)
-        own, rest = left & self.frequent, left & ~self.frequent
-        if self.fresh is None:
-            keys = np.concatenate([self.rare, self.keys[rest]])
-            rows = self._by_stretch(
-                keys, np.concatenate([np.where(rare, self.rare_rows, 0.0), self.probed[rest]])
-            )
-        else:
-            keys = np.concatenate([known.keys, self.keys[own]])
-            others = self._by_stretch(keys, np.concatenate([known.probed, self.probed[own]]))
-            rows = np.maximum(self.fresh - others, 0.0)
-        filled = np.flatnonzero(rows)
-        keys = np.concatenate([self.keys[own], filled.astype(np.uint64) << self._shift])
-        work = np.concatenate([self._work[own], rows[filled] * (1 + self._mean(rest))])
-        order = np.argsort(keys, kind="stable")
-        return Profile(keys[order], work[order])
-
-    def _mean(self, rest: npt.NDArray[np.bool_]) -> float:
-        """The results of a fresh row of the rare keys and these."""
-        return (
-            self.mean
-            if self.mean is not None
-            else float(self.emitted[rest].sum()) / max(1.0, self._rows(rest))
-        )
-
-    def _rows(self, rest: npt.NDArray[np.bool_]) -> float:
-        return float(self.probed[rest].sum()) + float(self.rare_rows.sum())
-
-    def _by_stretch(self, keys: Keys, rows: Work) -> Work:
-        return np.bincount((keys >> self._shift).view(np.int64), rows, 1 << self.bits).astype(np.float64)
-
-    @property
-    def live(self) -> Work:
-        """The rows of each key."""
-        live: Work = self.rows[0].sum(axis=0) + self.rows[1].sum(axis=0)
-        return live
-
-    @property
-    def _work(self) -> Work:
-        return self.probed + self.emitted
-
-    @property
-    def _shift(self) -> np.uint64:
-        return np.uint64(64 - self.bits)
-
-
 def count_keys(stored: Sequence[Stored], keys: Keys, keys_of: KeysOf) -> KeyCounts:
     """Count rows exactly. `keys` ascend and are distinct."""
     new, old = (
-        np.stack([_count(runs, keys, keys_of) for runs in side])
+        np.stack([count_rows(runs, keys, keys_of) for runs in side])
         for side in ([one.new for one in stored], [one.old for one in stored])
     )
     return KeyCounts(keys, new, old)
-
-
-def sample_work(
-    stored: Sequence[Stored], samples: int, old_samples: int, tasks: int, keys_of: KeysOf
-) -> Sample:
-    """Sample the work on all keys of the batch, from so many fresh and old rows of each input, about."""
-    drawn = [draw_rows(one.new, samples, keys_of) for one in stored]
-    drawn += [draw_rows(one.old, old_samples, keys_of) for one in stored]
-    counts, weights = [len(rows) for rows, _ in drawn], np.array([[weight] for _, weight in drawn])
-    keys = np.concatenate([rows for rows, _ in drawn])
-    # Those of each run ascend, so they only need to be merged.
-    order = np.argsort(keys, kind="stable")
-    keys, source = keys[order], np.repeat(np.arange(len(drawn), dtype=np.int8), counts)[order]
-    again = keys[1:] == keys[:-1]
-    several = np.zeros(len(keys), np.bool_)
-    several[1:] |= again
-    several[:-1] |= again
-    few = len(keys) - np.count_nonzero(again) <= FEW_KEYS * tasks
-    if few:
-        several[:] = True
-    inputs = len(stored)
-    once = np.flatnonzero(~several & (source < inputs))
-    found, hits = _hits(keys[several], source[several], len(drawn))
-    rows = hits * weights
-    estimated = KeyCounts(found, rows[:inputs], rows[inputs:])
-    emitted = estimated.emitted
-    frequent = (hits[:inputs].max(axis=0) >= FREQUENT_HITS) | few
-    rare, rare_rows = keys[once], weights[source[once], 0]
-    mean = None
-    if len(rare) and np.count_nonzero(emitted[~frequent]) < MET_BY_CHANCE:
-        mean = _mean_results(stored, rare, rare_rows, source[once], keys_of)
-    bits = (STRETCHES_PER_TASK * tasks - 1).bit_length()
-    return Sample(
-        found,
-        hits.sum(axis=0),
-        (estimated.new, estimated.old),
-        (weights[:inputs], weights[inputs:]),
-        estimated.probed,
-        emitted,
-        frequent,
-        rare,
-        rare_rows,
-        mean,
-        None if few else _fresh_rows(stored, samples, bits, keys_of),
-        bits,
-    )
-
-
-def _hits(keys: Keys, source: npt.NDArray[Any], sources: int) -> tuple[Keys, Counts]:
-    """The distinct ones of ascending keys, and how often each comes from each source: a line for each source."""
-    first = _firsts(keys)
-    number = np.repeat(np.arange(len(first)), np.diff(first, append=len(keys)))
-    hits = np.bincount(number * sources + source, minlength=len(first) * sources)
-    return keys[first], hits.reshape(-1, sources).T
-
-
-def _mean_results(
-    stored: Sequence[Stored], rare: Keys, rows: Work, source: npt.NDArray[Any], keys_of: KeysOf
-) -> float:
-    """The results of a fresh row of these keys, from some that are looked up. `source` has the input of each."""
-    results = 0.0
-    for place in range(len(stored)):
-        mine = np.flatnonzero(source == place)
-        count = min(LOOKED_UP, len(mine))
-        if not count:
-            continue
-        keys = rare[mine[np.arange(count) * len(mine) // count]]
-        others = (*stored[:place], *stored[place + 1 :])
-        found = [(_count(other.old, keys, keys_of), _count(other.new, keys, keys_of)) for other in others]
-        results += float(rows[mine].sum()) * float(_combinations(found, count).mean())
-    return results / float(rows.sum())
-
-
-def _fresh_rows(stored: Sequence[Stored], samples: int, bits: int, keys_of: KeysOf) -> Counts | None:
-    """The fresh rows in each of `1 << bits` stretches, where draws from many small runs would be too coarse."""
-    runs = [run for one in stored for run in one.new]
-    if len(runs) <= MANY_RUNS or sum(run.rows for run in runs) > ROWS_PER_DRAW * samples * len(stored):
-        return None
-    keys = np.concatenate([keys_of(run) for run in runs])
-    return np.bincount((keys >> np.uint64(64 - bits)).view(np.int64), minlength=1 << bits)
-
-
-def draw_rows(runs: Sequence[Run], samples: int, keys_of: KeysOf) -> tuple[Keys, float]:
-    """Draw at most `samples` rows: their keys, run by run, and the rows that one stands for.
-
-    One is drawn from each stretch of equal length over all runs, small ones included. Its place in the stretch moves by
-    the golden ratio: a fixed place might hit the same position of every sorted run.
-    """
-    ends = np.cumsum([run.rows for run in runs], dtype=np.int64)
-    rows = int(ends[-1]) if len(runs) else 0
-    count = min(rows, max(1, samples))
-    if not count:
-        return np.zeros(0, np.uint64), 0.0
-    places = (_spread(count) * (rows / count)).astype(np.int64)
-    cuts = [0, *places.searchsorted(ends).tolist()]
-    drawn = [
-        keys_of(run)[places[low:high] - (end - run.rows)]
-        for run, end, (low, high) in zip(runs, ends.tolist(), itertools.pairwise(cuts), strict=True)
-        if low < high
-    ]
-    return np.concatenate(drawn), rows / count
-
-
-@functools.lru_cache(maxsize=8)
-def _spread(count: int) -> Work:
-    """A place in each of some stretches of length one."""
-    numbers = np.arange(count)
-    places: Work = numbers + numbers * _GOLDEN % 1
-    places.flags.writeable = False
-    return places
-
-
-def _firsts(keys: Keys) -> Counts:
-    """Where each distinct key begins. `keys` ascend."""
-    return np.flatnonzero(np.concatenate([np.ones(min(1, len(keys)), np.bool_), keys[1:] != keys[:-1]]))
-
-
-def _marked(keys: Keys, known: Keys) -> npt.NDArray[np.bool_]:
-    """The same as `among`, for distinct ascending keys that are far more than the known ones."""
-    marked = np.zeros(len(keys), np.bool_)
-    if len(keys):
-        at = np.minimum(np.searchsorted(keys, known), len(keys) - 1)
-        marked[at[keys[at] == known]] = True
-    return marked
 
 
 def among(keys: Keys, known: Keys) -> npt.NDArray[np.bool_]:
@@ -353,22 +110,7 @@ def among(keys: Keys, known: Keys) -> npt.NDArray[np.bool_]:
     return found
 
 
-def _combinations(others: Sequence[tuple[Counts, Counts]], keys: int) -> Work:
-    """The results of one fresh row, given the old and new rows of its key in each other input.
-
-    A combination of f fresh rows is found from f sides, so each side counts 1 / f of it. The sum over all combinations
-    of 1 / f is the integral of the product of (old + t * new) over t from 0 to 1.
-    """
-    powers: list[Work] = [np.ones(keys)]
-    for old, new in others:
-        shifted = [np.zeros(keys), *(power * new for power in powers)]
-        powers = [
-            a + b for a, b in zip([*(power * old for power in powers), np.zeros(keys)], shifted, strict=True)
-        ]
-    return sum((power / (place + 1) for place, power in enumerate(powers)), np.zeros(keys))
-
-
-def _count(runs: Sequence[Run], keys: Keys, keys_of: KeysOf) -> Counts:
+def count_rows(runs: Sequence[Run], keys: Keys, keys_of: KeysOf) -> Counts:
     """The rows of each key. `keys` ascend and are distinct."""
     counts = np.zeros(len(keys), np.int64)
     if not len(keys):
@@ -429,33 +171,3 @@ def count_by_run(runs: Sequence[Run], keys: Keys, keys_of: KeysOf) -> Counts:
         run = np.searchsorted(np.cumsum([len(rows) for rows in stored]), places, side="right")
         np.add.at(counts, (numbers[run], at), 1)
     return counts
-
-
-def rows_of_parts(counts: Counts, turns: Keys, of: int) -> Counts:
-    """The rows in each of `of` parts, a power of two, of a key with so many rows in each run, all runs together.
-
-    `turns` are the checksums of the runs, by which `RowPart` rotates the cut.
-    """
-    turn = (
-        (turns >> np.uint64(65 - of.bit_length())).view(np.int64)
-        if of > 1
-        else np.zeros(len(turns), np.int64)
-    )
-    cuts = (counts[:, None] * np.arange(of + 1) + turn[:, None]) // of
-    rows: Counts = np.diff(cuts, axis=1).sum(axis=0)
-    return rows
-
-
-def work_of_cells(old: Sequence[Counts], new: Sequence[Counts]) -> Work:
-    """The work of every cell, the last axis running fastest, from the rows of each part of each input."""
-    whole = [a + b for a, b in zip(old, new, strict=True)]
-    every, before = (
-        functools.reduce(np.multiply.outer, [one.astype(np.float64) for one in side]) for side in (whole, old)
-    )
-    probed = functools.reduce(np.add.outer, new)
-    work: Work = (every - before + probed).reshape(-1)
-    return work
-
-
-def turns_of(runs: Sequence[Run]) -> Keys:
-    return np.array([int(run.checksum or "0", 16) for run in runs], np.uint64)
