@@ -232,6 +232,19 @@ def test_a_sample_sees_all_of_the_key_space_however_many_runs_there_are(runs, sa
     assert np.all(np.abs(tenths - 2400) < 5 * 2400 / np.sqrt(samples / 10))
 
 
+@pytest.mark.parametrize("stretches", [89, 100, 144, 233, 288, 377, 512])
+def test_a_key_that_begins_every_run_is_drawn_as_often_as_any_other(stretches):
+    """Runs may be as long as a whole number of stretches. A place that moved by a fixed step would hit the same rows."""
+    runs, stretch, first = 40, 20, 8
+    shelf = Shelf()
+    keys = np.maximum(np.arange(stretches * stretch) - first + 1, 0).astype(np.uint64)
+    stored = [shelf.store("l", n, keys, 2) for n in range(runs)]
+    drawn, weight = draw_rows(stored, runs * stretches, shelf.of)
+    assert weight == stretch
+    # Sixteen, and three times the root of what chance makes of it.
+    assert 6 <= np.count_nonzero(drawn == 0) <= 26
+
+
 @pytest.mark.parametrize("runs", [1, 100])
 def test_most_keys_are_not_looked_up_and_the_work_of_every_stretch_is_right(runs):
     """Keys of one to three rows, each of which meets five: far more keys than are looked up."""

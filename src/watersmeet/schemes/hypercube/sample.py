@@ -42,8 +42,8 @@ MANY_RUNS, ROWS_PER_DRAW = 32, 16
 # The key space is cut into at least this many stretches for each task: a range of light keys is then cut to within 3 %.
 STRETCHES_PER_TASK = 32
 
-# Multiples of the golden ratio are spread most evenly between two integers.
-_GOLDEN = (5**0.5 - 1) / 2
+# Odd multipliers whose products mix the bits of a number.
+_MIX = np.uint64(0x9E3779B97F4A7C15), np.uint64(0xD6E8FEB86659FD93)
 
 
 @dataclass(frozen=True, slots=True)
@@ -224,8 +224,9 @@ def _fresh_rows(stored: Sequence[Stored], samples: int, bits: int, keys_of: Keys
 def draw_rows(runs: Sequence[Run], samples: int, keys_of: KeysOf) -> tuple[Keys, float]:
     """Draw at most `samples` rows: their keys, run by run, and the rows that one stands for.
 
-    One is drawn from each stretch of equal length over all runs, small ones included. Its place in the stretch moves by
-    the golden ratio: a fixed place might hit the same position of every sorted run.
+    One is drawn from each stretch of equal length over all runs, small ones included. Its place in the stretch is as
+    good as random. If it were fixed, or moved by the same step, runs of a fitting length would be hit at the same
+    position each, and a key that begins every run would never be drawn.
     """
     ends = np.cumsum([run.rows for run in runs], dtype=np.int64)
     rows = int(ends[-1]) if len(runs) else 0
@@ -245,8 +246,11 @@ def draw_rows(runs: Sequence[Run], samples: int, keys_of: KeysOf) -> tuple[Keys,
 @functools.lru_cache(maxsize=8)
 def _spread(count: int) -> Work:
     """A place in each of some stretches of length one."""
-    numbers = np.arange(count)
-    places: Work = numbers + numbers * _GOLDEN % 1
+    numbers = np.arange(count, dtype=np.uint64)
+    mixed = numbers * _MIX[0]
+    mixed = (mixed ^ (mixed >> np.uint64(32))) * _MIX[1]
+    # The first bits are mixed best, and a float holds them exactly.
+    places: Work = numbers + (mixed >> np.uint64(40)) / (1 << 24)
     places.flags.writeable = False
     return places
 
