@@ -14,12 +14,12 @@ from watersmeet.kernel.keys import mix
 from watersmeet.model.facts import Run
 from watersmeet.model.limits import DEFAULT_LIMITS, Limits
 from watersmeet.schemes.hypercube.allot import task_of
-from watersmeet.schemes.hypercube.census import Stored
+from watersmeet.schemes.hypercube.census import KeyCounts, Stored, count_rows
 from watersmeet.schemes.hypercube.facts import CubePlan
 from watersmeet.schemes.hypercube.hot_keys import HotKeys, listing_floor, most_frequent
 from watersmeet.schemes.hypercube.plan import heavy_shapes, plan_cube
 from watersmeet.schemes.hypercube.scheme import Hypercube
-from watersmeet.schemes.scheme import RowPart
+from watersmeet.schemes.scheme import KeysOf, RowPart
 
 Keys = npt.NDArray[np.uint64]
 
@@ -27,6 +27,15 @@ Keys = npt.NDArray[np.uint64]
 def order(values: npt.ArrayLike) -> Keys:
     """Order keys of whole numbers, as ingest makes them."""
     return mix(np.asarray(values, np.uint64))
+
+
+def count_keys(stored: Sequence[Stored], keys: Keys, keys_of: KeysOf) -> KeyCounts:
+    """Count rows exactly, in all runs. `keys` ascend and are distinct."""
+    new, old = (
+        np.stack([count_rows(runs, keys, keys_of) for runs in side])
+        for side in ([one.new for one in stored], [one.old for one in stored])
+    )
+    return KeyCounts(keys, new, old)
 
 
 @dataclass

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.property.cube_helpers import Shelf, order
+from tests.property.cube_helpers import Shelf, Stream, count_keys, order
 from watersmeet.model.facts import KEY_SPACE, KeyRange, Run
 from watersmeet.model.limits import Limits
 from watersmeet.schemes.hypercube.allot import (
@@ -35,7 +35,6 @@ from watersmeet.schemes.hypercube.census import (
     KeyCounts,
     Profile,
     Stored,
-    count_keys,
 )
 from watersmeet.schemes.hypercube.choose import inherited, moved_rows
 from watersmeet.schemes.hypercube.facts import Bounds, HeavyKey, Shape
@@ -185,7 +184,7 @@ def test_counts_and_a_full_sample_give_the_work_of_every_key(inputs, known):
     assert not found.keys() & known
     assert np.all(profile.keys[:-1] <= profile.keys[1:])
     # No key with a fresh row escapes suspicion that has its share of the work. Sums of fractions may be off by a bit.
-    suspects = set(sample.suspects(1e9, 0.1).tolist())
+    suspects = set(sample.busy(0.1 * sample.total, 0, 0.0, keys[:0])[0].tolist())
     surely, perhaps = (
         {key for key in range(15) if probed[key] and work[key] >= share * sum(work.values())}
         for share in (0.1 + 1e-9, 0.1 - 1e-9)
@@ -243,6 +242,33 @@ def test_a_key_that_begins_every_run_is_drawn_as_often_as_any_other(stretches):
     assert weight == stretch
     # Sixteen, and three times the root of what chance makes of it.
     assert 6 <= np.count_nonzero(drawn == 0) <= 26
+
+
+small_batches = st.lists(
+    st.tuples(st.integers(0, 2**32), st.integers(0, 400), st.booleans()), min_size=2, max_size=6
+)
+
+
+@settings(max_examples=50)
+@given(st.integers(1, 4), st.sampled_from([None, None, 2]), small_batches, st.integers(2, 3))
+def test_watched_keys_have_the_rows_that_all_runs_hold_of_them(tasks, window, script, inputs):
+    """They are added up from plan to plan, and must be counted again once rows have left with a window."""
+    stream = Stream(tasks, window=window, partitions=2, inputs=("l", "r", "s")[:inputs])
+    for seed, rows, merge in script:
+        if merge and window is None:
+            stream.merge()
+        rng = np.random.default_rng(seed)
+        stream.add(*(order(rng.geometric(0.1, rows)) for _ in range(inputs)))
+        watched = stream.cube.watched
+        if not rows:
+            continue
+        runs = list(stream.runs.values())
+        keys = np.array(watched.keys, np.uint64)
+        assert np.all(keys[1:] > keys[:-1])
+        assert watched.of_rows == tuple(sum(run.rows for run in one) for one in runs)
+        assert {one.key for one in stream.cube.heavy} <= set(watched.keys)
+        found = count_keys([Stored(one, []) for one in runs], keys, stream.shelf.of)
+        assert np.array_equal(found.total, np.array(watched.rows).reshape(found.total.shape))
 
 
 @pytest.mark.parametrize("runs", [1, 100])

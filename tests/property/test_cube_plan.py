@@ -8,7 +8,7 @@ from __future__ import annotations
 import functools
 import itertools
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import pytest
@@ -47,6 +47,9 @@ from watersmeet.schemes.hypercube.shape import (
     is_heavy,
     next_shape,
 )
+from watersmeet.schemes.hypercube.suspects import FIRST
+
+ALL_ROWS = replace(FIRST, fresh=1 << 20, old=1 << 20)
 
 MANY = settings(max_examples=max(150, settings().max_examples))
 
@@ -146,8 +149,8 @@ def live(tasks: int, window: int | None, inputs: int, script: list[Batch]):
             stream.tasks = batch.tasks
         before = stream.plan
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr("watersmeet.schemes.hypercube.plan.SAMPLES_PER_TASK", 1 << 20)
-            patch.setattr("watersmeet.schemes.hypercube.plan.OLD_SAMPLES_PER_WORKER", 1 << 20)
+            for effort in ("FIRST", "NEXT"):
+                patch.setattr(f"watersmeet.schemes.hypercube.suspects.{effort}", ALL_ROWS)
             patch.setattr("watersmeet.schemes.hypercube.sample.FEW_KEYS", 1 << 20)
             stream.add(*batch.keys(seed))
         yield stream, before

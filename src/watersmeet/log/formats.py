@@ -7,8 +7,9 @@ from `OLDEST` on are read; a file is written again in the present format when it
     4   accepted gaps are named; claims of starts have a checksum and the first batch
     5   one plan and one statistics object, named by the scheme's kind; heavy keys with one side for each input
     6   manifests name a base and what differs from it; runs are columns; statistics may be in files of their own
-    7   plans of many inputs have the orders of their terms and how fresh rows are shared out; long files of facts are
-        compressed; a base says which statistics were put together
+    7   plans of many inputs have the orders of their terms and how fresh rows are shared out; those of a hypercube name
+        the keys with most work, with their rows; long files of facts are compressed; a base says which statistics were
+        put together
 """
 
 from __future__ import annotations

@@ -93,50 +93,48 @@ class Profile:
         return float(self.work.sum())
 
 
-def count_keys(stored: Sequence[Stored], keys: Keys, keys_of: KeysOf) -> KeyCounts:
-    """Count rows exactly. `keys` ascend and are distinct."""
-    new, old = (
-        np.stack([count_rows(runs, keys, keys_of) for runs in side])
-        for side in ([one.new for one in stored], [one.old for one in stored])
-    )
-    return KeyCounts(keys, new, old)
+def places_among(keys: Keys, known: Keys) -> tuple[Counts, npt.NDArray[np.bool_]]:
+    """Where each key is among the known ones, and whether it is. `known` ascends."""
+    if not len(known):
+        return np.zeros(len(keys), np.int64), np.zeros(len(keys), np.bool_)
+    at = np.minimum(np.searchsorted(known, keys), len(known) - 1)
+    return at, known[at] == keys
 
 
 def among(keys: Keys, known: Keys) -> npt.NDArray[np.bool_]:
     """Which of the keys are known. `known` ascends."""
-    if not len(known):
-        return np.zeros(len(keys), np.bool_)
-    found: npt.NDArray[np.bool_] = known[np.minimum(np.searchsorted(known, keys), len(known) - 1)] == keys
-    return found
+    return places_among(keys, known)[1]
 
 
 def count_rows(runs: Sequence[Run], keys: Keys, keys_of: KeysOf) -> Counts:
     """The rows of each key. `keys` ascend and are distinct."""
     counts = np.zeros(len(keys), np.int64)
-    if not len(keys):
-        return counts
-    first, last, most = int(keys[0]), int(keys[-1]), ROWS_PER_SEARCH * len(keys)
     small = []
-    for run in runs:
-        if run.low <= last and first <= run.high:
-            if run.rows > most:
-                _add_rows(counts, keys, run, keys_of)
-            else:
-                small.append(keys_of(run))
+    for run, low, high in _within(runs, keys):
+        if run.rows > ROWS_PER_SEARCH * len(keys):
+            _add_rows(counts[low:high], keys[low:high], keys_of(run))
+        else:
+            small.append(keys_of(run))
     if small:
         counts += _tally(np.concatenate(small), keys)
     return counts
 
 
-def _add_rows(counts: Counts, keys: Keys, run: Run, keys_of: KeysOf) -> None:
+def _within(runs: Sequence[Run], keys: Keys) -> list[tuple[Run, int, int]]:
+    """The runs that may hold some of the keys, and which of the keys: from the first place up to the second."""
+    first = keys.searchsorted(np.array([run.low for run in runs], np.uint64))
+    end = keys.searchsorted(np.array([run.high for run in runs], np.uint64), side="right")
+    return [
+        (run, low, high)
+        for run, low, high in zip(runs, first.tolist(), end.tolist(), strict=True)
+        if low < high
+    ]
+
+
+def _add_rows(counts: Counts, keys: Keys, stored: Keys) -> None:
     """Add the rows of each key in a run."""
-    stored, low, high = keys_of(run), 0, len(keys)
-    if run.low > int(keys[0]):
-        low = int(keys.searchsorted(np.uint64(run.low)))
-    if run.high < int(keys[-1]):
-        high = int(keys.searchsorted(np.uint64(run.high), side="right"))
-    within = keys[low:high]
-    counts[low:high] += stored.searchsorted(within, side="right") - stored.searchsorted(within)
+    counts += stored.searchsorted(keys, side="right")
+    counts -= stored.searchsorted(keys)
 
 
 def _tally(rows: Keys, keys: Keys) -> Counts:
@@ -163,7 +161,7 @@ def count_by_run(runs: Sequence[Run], keys: Keys, keys_of: KeysOf) -> Counts:
     counts = np.zeros((len(runs), len(keys)), np.int64)
     small = np.array([run.rows <= ROWS_PER_SEARCH * len(keys) for run in runs], np.bool_)
     for place in np.flatnonzero(~small).tolist():
-        _add_rows(counts[place], keys, runs[place], keys_of)
+        _add_rows(counts[place], keys, keys_of(runs[place]))
     numbers = np.flatnonzero(small)
     if len(numbers):
         stored = [keys_of(runs[number]) for number in numbers.tolist()]

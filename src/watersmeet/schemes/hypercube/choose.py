@@ -72,12 +72,13 @@ def choose_allotment(
     best = allot_sticky(lots, kept, light, tuple(ranges))
     moves = moved(best, math.inf) or []
     cost = best.busiest + sum(moves) / PAYBACK_BATCHES
+    good = enough * float(best.load.mean()) + doubt
     for option_of in (
         lambda: allot_relieved(lots, kept, light, ranges),
         lambda: allot_rest(lots, kept, light, tasks),
         lambda: allot_anew(lots, kept, light, tasks),
     ):
-        if cost <= enough * float(best.load.mean()) + doubt:
+        if cost <= good:
             break
         option = option_of()
         gain = cost - doubt - option.busiest

@@ -63,10 +63,23 @@ class CubeChange:
 
 
 @dataclass(frozen=True, slots=True)
+class Watched:
+    """Keys that a batch counted exactly and the next one should know, ascending.
+
+    `rows` has a line for each input: the rows of each key, history and batch together. `of_rows` has all rows that each
+    input had then. As long as the history has as many, no row has left it, and `rows` are its rows of each key.
+    """
+
+    keys: tuple[int, ...] = ()
+    rows: tuple[tuple[int, ...], ...] = ()
+    of_rows: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
 class CubePlan(SchemePlan):
     """The range of light keys of each task, and the heavy keys, ascending.
 
-    `epoch` counts the batches that changed the plan's shape. `load` is the planned work of the busiest task and `mean`
+    `watched` are the keys with most work. `epoch` counts the batches that changed the plan's shape. `load` is the planned work of the busiest task and `mean`
     that of an average task, in rows looked up and emitted. `changes` are the latest ones, oldest first.
     """
 
@@ -78,6 +91,7 @@ class CubePlan(SchemePlan):
     load: int = 0
     mean: int = 0
     changes: tuple[CubeChange, ...] = ()
+    watched: Watched = Watched()
 
 
 @dataclass(frozen=True, slots=True)

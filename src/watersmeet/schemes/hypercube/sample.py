@@ -18,7 +18,7 @@ import numpy as np
 import numpy.typing as npt
 
 from watersmeet.model.facts import Run
-from watersmeet.schemes.hypercube.census import Counts, KeyCounts, Profile, Stored, Work, count_rows
+from watersmeet.schemes.hypercube.census import Counts, KeyCounts, Profile, Stored, Work, among, count_rows
 from watersmeet.schemes.scheme import Keys, KeysOf
 
 # A key is frequent from this many draws of one input on. Its work is a product of two draws: with fewer, its error is
@@ -27,6 +27,10 @@ FREQUENT_HITS = 8
 
 # A key stands out from this many draws on, of all inputs: of a hundred thousand even keys, a dozen do so by chance.
 OUTSTANDING_HITS = 5
+
+# A key seems to have much work from this many draws on, of all inputs, unless all rows are drawn. Two draws of a key with
+# few rows are enough for a large product.
+SUSPECT_HITS = 3
 
 # So few keys for each task are all taken as frequent: there is no crowd of rare ones.
 FEW_KEYS = 32
@@ -71,9 +75,9 @@ class Sample:
     fresh: Counts | None
     bits: int
 
-    def suspects(self, rows: float, work_share: float) -> Keys:
-        """The keys with about as many live rows, or with fresh rows and such a share of the work."""
-        return self.keys[(self.live >= rows) | (self._work >= max(work_share * self.total, 1.0))]
+    def large(self, rows: float) -> Keys:
+        """The keys with about as many live rows."""
+        return self.keys[self.live >= rows]
 
     @property
     def total(self) -> float:
@@ -81,15 +85,23 @@ class Sample:
         rest = ~self.frequent
         return float(self._work[self.frequent].sum()) + self._rows(rest) * (1 + self._mean(rest))
 
-    def outstanding(self, most: int, work_share: float) -> Keys:
-        """The keys that were drawn most often, if often enough to stand out and to have such a share of the work."""
-        found = np.flatnonzero((self.hits >= OUTSTANDING_HITS) & (self.probed > 0))
+    def busy(self, much_work: float, most: int, least_work: float, known: Keys) -> tuple[Keys, Work]:
+        """The keys that seem to have much work, and about how many old rows, in lines for the inputs.
+
+        Also `most` others that were drawn often enough to stand out, if they may have the least work. Without the `known`
+        ones, which ascend.
+        """
+        much = self._work >= max(much_work, 1.0)
+        if max(map(np.max, self.weights)) > 1:
+            much &= self.hits >= SUSPECT_HITS
+        found = np.flatnonzero(much | (self.hits >= OUTSTANDING_HITS) & (self.probed > 0))
+        found = found[~among(self.keys[found], known)]
         # As if each were drawn once more everywhere: few draws may miss the rows that it meets.
         new, old = (rows[:, found] + weights for rows, weights in zip(self.rows, self.weights, strict=True))
-        found = found[KeyCounts(self.keys[found], new, old).emitted >= work_share * self.total]
-        if len(found) > most:
-            found = found[np.argsort(-self.hits[found], kind="stable")[:most]]
-        return self.keys[found]
+        others = np.flatnonzero(~much[found] & (KeyCounts(self.keys[found], new, old).emitted >= least_work))
+        others = others[np.argsort(-self.hits[found[others]], kind="stable")[:most]]
+        found = np.concatenate([found[much[found]], found[others]])
+        return self.keys[found], self.rows[1][:, found]
 
     def without(self, known: KeyCounts) -> Profile:
         """The work on all keys but the known ones."""
@@ -140,7 +152,12 @@ class Sample:
 
 
 def sample_work(
-    stored: Sequence[Stored], samples: int, old_samples: int, tasks: int, keys_of: KeysOf
+    stored: Sequence[Stored],
+    samples: int,
+    old_samples: int,
+    tasks: int,
+    keys_of: KeysOf,
+    met_by_chance: int = MET_BY_CHANCE,
 ) -> Sample:
     """Sample the work on all keys of the batch, from so many fresh and old rows of each input, about."""
     drawn = [draw_rows(one.new, samples, keys_of) for one in stored]
@@ -150,23 +167,21 @@ def sample_work(
     # Those of each run ascend, so they only need to be merged.
     order = np.argsort(keys, kind="stable")
     keys, source = keys[order], np.repeat(np.arange(len(drawn), dtype=np.int8), counts)[order]
-    again = keys[1:] == keys[:-1]
-    several = np.zeros(len(keys), np.bool_)
-    several[1:] |= again
-    several[:-1] |= again
-    few = len(keys) - np.count_nonzero(again) <= FEW_KEYS * tasks
-    if few:
-        several[:] = True
+    # Whether a draw, or the end, begins with another key than the draw before.
+    begins = np.ones(len(keys) + 1, np.bool_)
+    np.not_equal(keys[1:], keys[:-1], out=begins[1:-1])
+    few = np.count_nonzero(begins) - 1 <= FEW_KEYS * tasks
+    alone = np.zeros(len(keys), np.bool_) if few else begins[1:] & begins[:-1]
     inputs = len(stored)
-    once = np.flatnonzero(~several & (source < inputs))
-    found, hits = _hits(keys[several], source[several], len(drawn))
+    once = np.flatnonzero(alone & (source < inputs))
+    found, hits = _hits(keys, source, begins[:-1], np.flatnonzero(~alone), len(drawn))
     rows = hits * weights
     estimated = KeyCounts(found, rows[:inputs], rows[inputs:])
     emitted = estimated.emitted
     frequent = (hits[:inputs].max(axis=0) >= FREQUENT_HITS) | few
     rare, rare_rows = keys[once], weights[source[once], 0]
     mean = None
-    if len(rare) and np.count_nonzero(emitted[~frequent]) < MET_BY_CHANCE:
+    if len(rare) and np.count_nonzero(emitted[~frequent]) < met_by_chance:
         mean = _mean_results(stored, rare, rare_rows, source[once], keys_of)
     bits = (STRETCHES_PER_TASK * tasks - 1).bit_length()
     return Sample(
@@ -185,12 +200,20 @@ def sample_work(
     )
 
 
-def _hits(keys: Keys, source: npt.NDArray[Any], sources: int) -> tuple[Keys, Counts]:
-    """The distinct ones of ascending keys, and how often each comes from each source: a line for each source."""
-    first = _firsts(keys)
-    number = np.repeat(np.arange(len(first)), np.diff(first, append=len(keys)))
-    hits = np.bincount(number * sources + source, minlength=len(first) * sources)
-    return keys[first], hits.reshape(-1, sources).T
+def _hits(
+    keys: Keys, source: npt.NDArray[Any], begins: npt.NDArray[np.bool_], places: Counts, sources: int
+) -> tuple[Keys, Counts]:
+    """The distinct keys at some places of ascending keys, and how often each comes from each source, in lines.
+
+    Each key that is at one of the places is there as often as among all keys.
+    """
+    first = begins[places]
+    number = np.cumsum(first) - 1
+    found = keys[places[first]]
+    # A line for each source, not for each key: sums over the sources are then sums of whole lines.
+    line = np.arange(sources) * len(found)
+    hits = np.bincount(line[source[places]] + number, minlength=sources * len(found))
+    return found, hits.reshape(sources, len(found))
 
 
 def _mean_results(
@@ -228,16 +251,18 @@ def draw_rows(runs: Sequence[Run], samples: int, keys_of: KeysOf) -> tuple[Keys,
     good as random. If it were fixed, or moved by the same step, runs of a fitting length would be hit at the same
     position each, and a key that begins every run would never be drawn.
     """
-    ends = np.cumsum([run.rows for run in runs], dtype=np.int64)
+    sizes = np.array([run.rows for run in runs], np.int64)
+    ends = np.cumsum(sizes)
     rows = int(ends[-1]) if len(runs) else 0
     count = min(rows, max(1, samples))
     if not count:
         return np.zeros(0, np.uint64), 0.0
     places = (_spread(count) * (rows / count)).astype(np.int64)
     cuts = [0, *places.searchsorted(ends).tolist()]
+    places -= np.repeat(ends - sizes, np.diff(cuts))
     drawn = [
-        keys_of(run)[places[low:high] - (end - run.rows)]
-        for run, end, (low, high) in zip(runs, ends.tolist(), itertools.pairwise(cuts), strict=True)
+        keys_of(run)[places[low:high]]
+        for run, (low, high) in zip(runs, itertools.pairwise(cuts), strict=True)
         if low < high
     ]
     return np.concatenate(drawn), rows / count
@@ -253,11 +278,6 @@ def _spread(count: int) -> Work:
     places: Work = numbers + (mixed >> np.uint64(40)) / (1 << 24)
     places.flags.writeable = False
     return places
-
-
-def _firsts(keys: Keys) -> Counts:
-    """Where each distinct key begins. `keys` ascend."""
-    return np.flatnonzero(np.concatenate([np.ones(min(1, len(keys)), np.bool_), keys[1:] != keys[:-1]]))
 
 
 def _marked(keys: Keys, known: Keys) -> npt.NDArray[np.bool_]:

@@ -40,6 +40,8 @@ def attainable(desired: Sides) -> Sides:
     >>> attainable((12.0, 0.5))
     (6.0, 1.0)
     """
+    if min(desired) >= 1:
+        return desired
     cells = max(1.0, math.prod(desired))
     sides = list(desired)
     while min(sides) < 1:
