@@ -277,6 +277,7 @@ def section(found: Found, model: Model, date: str, picture: str) -> str:
         "then."
     )
     help_head = ("join", "rows", "one at a time", "as it is", "own range", "then the largest part")
+    scaled = scaling_rows(found, model)
     parts = [
         _setting(model, date),
         f"![seconds of a batch by what it waits for]({picture})",
@@ -284,8 +285,7 @@ def section(found: Found, model: Model, date: str, picture: str) -> str:
         markdown_table(TIME_HEAD, time_rows(found, model)),
         "What one join task does in a batch without clean-up, mean and in brackets the most.",
         markdown_table(USE_HEAD, use_rows(found)),
-        more,
-        markdown_table(scaling_head, scaling_rows(found, model)),
+        *([more, markdown_table(scaling_head, scaled)] if len(scaled) > 1 else []),
         help_,
         markdown_table(help_head, what_if_rows(found, model)),
     ]

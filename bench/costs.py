@@ -93,7 +93,7 @@ def task_times(use: TaskUse, storage: Storage, spark: SparkCosts, cluster: Clust
 def stage_times(uses: Sequence[TaskUse], storage: Storage, spark: SparkCosts, cluster: Cluster) -> Times:
     """The segments of the chain of tasks that ends last: each executor takes its next task when a core is free."""
     slots: dict[int, list[Times]] = {}
-    planned_s = plan_seconds(uses, storage, cluster)
+    planned_s = plan_seconds(uses, storage)
     for number, use in enumerate(uses):
         mine = slots.setdefault(use.executor, [{} for _ in range(cluster.cores)])
         first = min(mine, key=total)
@@ -105,11 +105,13 @@ def stage_times(uses: Sequence[TaskUse], storage: Storage, spark: SparkCosts, cl
     return max((slot for mine in slots.values() for slot in mine), key=total)
 
 
-def plan_seconds(uses: Sequence[TaskUse], storage: Storage, cluster: Cluster) -> float:
-    """How long the task takes to publish the manifest that the others wait for; 0 if each plans itself."""
-    executors = min(cluster.executors, cluster.tasks)
+def plan_seconds(uses: Sequence[TaskUse], storage: Storage) -> float:
+    """How long the task takes to publish the manifest that the others wait for; 0 if each plans itself.
+
+    While they wait, it has the storage to itself.
+    """
     return sum(
-        usage.cpu_s + storage.seconds(usage, executors) for use in uses for usage in use.to_agree.values()
+        usage.cpu_s + storage.seconds(usage, executors=1) for use in uses for usage in use.to_agree.values()
     )
 
 
