@@ -7,6 +7,7 @@ multi.py): all rows of the inputs before the start, old rows of those behind it.
 
 1. As soon as an input is bound, all arrangements that its rows can be looked up in are searched, for the distinct keys
    of all combinations so far. A combination without a partner in one of them is dropped before anything is expanded.
+   Where there are many, most of these are dropped before their keys are even sorted (key_table.py).
 2. If the plan has an order for this term (schemes/delta/orders.py), the next input is bound. Otherwise, of the inputs
    that can be expanded now, the one that gives the fewest combinations comes next. The counts are exact, so the order
    follows the data, piece by piece, but does not see what lies behind an input. An input that can be found by several keys is expanded, for each
@@ -29,7 +30,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 import pyarrow as pa
@@ -60,7 +61,8 @@ from watersmeet.kernel.gather import (
     views,
     whole_part,
 )
-from watersmeet.kernel.keys import Indices, joined_keys, order_keys, prefix_ranges, words
+from watersmeet.kernel.key_table import WORTH_RATIO, KeyTable, key_table
+from watersmeet.kernel.keys import Indices, Keys, joined_keys, order_keys, prefix_ranges, words
 from watersmeet.kernel.match import Matches, expand
 from watersmeet.kernel.near import (
     Intervals,
@@ -228,6 +230,8 @@ class _Walk:
     limits: Limits
     work: Work
     order: tuple[str, ...]
+    # By arrangement, made when one is first worth it.
+    tables: dict[str, KeyTable] = field(default_factory=dict)
 
     def seek(self, arranged: Arranged, found: Candidates) -> Sought:
         """What combinations find in one arrangement."""
@@ -322,18 +326,29 @@ class _Walk:
                 arranged, looked, np.array([sum(map(len, slices))]), np.zeros(combinations, np.int64), by
             )
         suffix = None if arranged.then is None else self._keys(arranged.then, found)
-        if not arranged.halves:
-            keys, of = numbered(order_keys(prefix))
-            looked = look_up(keys, slices)
-        elif suffix is None:
-            keys, of = numbered(prefix_ranges(order_keys(prefix))[0])
-            looked = look_up_prefixes(keys, slices)
-        else:
-            keys, of = numbered(joined_keys(order_keys(prefix), order_keys(suffix)))
-            looked = look_up(keys, slices)
         if suffix is not None and arranged.then is not None:
             by |= {arranged.then}
+        if not arranged.halves:
+            return self._look_up_exactly(arranged, order_keys(prefix), by)
+        if suffix is not None:
+            return self._look_up_exactly(arranged, joined_keys(order_keys(prefix), order_keys(suffix)), by)
+        keys, of = numbered(prefix_ranges(order_keys(prefix))[0])
+        looked = look_up_prefixes(keys, slices)
         return Sought(arranged, looked, _rows_found(looked, len(keys)), of, by)
+
+    def _look_up_exactly(self, arranged: Arranged, keys: Keys, by: frozenset[int]) -> Sought:
+        """Look up whole order keys, of each combination one. Most of those that are absent are not even sorted."""
+        slices = self.slices[arranged.name]
+        table = self.tables.get(arranged.name)
+        if table is None and 0 < sum(map(len, slices)) <= WORTH_RATIO * len(keys):
+            table = self.tables[arranged.name] = key_table([s.keys for s in slices])
+        likely = np.arange(len(keys)) if table is None else table.likely(keys)
+        sought, numbers = numbered(keys if table is None else keys[likely])
+        looked = look_up(sought, slices)
+        # Combinations that find nothing are numbered as if of one more key, which has no rows.
+        of = np.full(len(keys), len(sought))
+        of[likely] = numbers
+        return Sought(arranged, looked, np.append(_rows_found(looked, len(sought)), 0), of, by)
 
     def _look_up_near(self, arranged: Arranged, found: Candidates) -> Sought:
         """Look up the values of all combinations: by all bands whose other input is bound, each narrowing the others."""
