@@ -14,7 +14,7 @@ from bench.adaptive import adaptive
 from bench.balance import balance
 from bench.cluster import cluster
 from bench.data import cache_dir
-from bench.jobs import BALANCE, PAGES, VERIFY, Job, Terms, run_jobs
+from bench.jobs import BALANCE, ORDERS, PAGES, VERIFY, Job, Terms, run_jobs
 from bench.many import many
 from bench.report import Finding, Results, markdown, print_findings, replace_section
 from bench.similar import similar
@@ -151,7 +151,7 @@ def plan_jobs(suite: Suite, only: set[str], competitors: set[str], repeat: int, 
     ]
     counted = [
         Job(label(w), c, kind=kind)
-        for kind, entries in ((BALANCE, suite.balanced), (PAGES, suite.paged))
+        for kind, entries in ((BALANCE, suite.balanced), (PAGES, suite.paged), (ORDERS, suite.ordered))
         for w, who in entries.items()
         if w in only
         for c in entrants(who)

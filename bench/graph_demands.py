@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from bench import warm
-from bench.graphs import PATH_4, STAR_5, TEN, THREE_2M, THREE_500K, TRIANGLE, ZIPF_THREE
+from bench.graphs import PATH_4, PATH_SWAP, STAR_5, TEN, THREE_2M, THREE_500K, TRIANGLE, ZIPF_THREE
+from bench.orders import near_best
 from bench.report import (
     CHAIN,
     CUBE,
@@ -42,6 +43,7 @@ def demands(results: Results) -> list[Finding]:
                 state_bytes(results, workload, INTERMEDIATE if workload is TRIANGLE else 0),
             )
         ),
+        *near_best(results, PATH_SWAP.name),
         *(even(results, tasks) for tasks in BALANCE_TASKS),
         at_most(results, TEN.name, SOURCES, 1.3, OURS, "reading ten sources"),
         *(times_faster(results, workload.name, SPARK_CHAIN, 1.0) for workload in Q5),

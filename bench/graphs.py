@@ -132,6 +132,36 @@ class GraphWorkload:
         return np.minimum(ranks, keys - 1).astype(np.int64)
 
 
+@dataclass(frozen=True, slots=True)
+class SwapWorkload(GraphWorkload):
+    """A workload whose columns are drawn from other numbers of keys from batch `change` on, and from other keys.
+
+    `later` has the number of keys by column.
+    """
+
+    change: int = 0
+    later: tuple[tuple[str, int], ...] = ()
+
+    def facts(self) -> str:
+        return f"{GraphWorkload.facts(self)},{self.change},{self.later}"
+
+    def quick(self) -> SwapWorkload:
+        """As it is: it takes a minute, and a tenth of its rows would have other fan-outs."""
+        return replace(self, name=f"{self.name}-quick")
+
+    def batches_of(self, number: int) -> Iterator[pa.Table]:
+        rng, rows = np.random.default_rng((self.seed, number)), self.batch_rows
+        later = dict(self.later)
+        # New keys begin behind all others: rows of before the change are met no more.
+        behind = max(keys for one in self.relations for _, keys in one.columns)
+        for batch in range(self.batches):
+            columns = {"id": np.arange(batch * rows, (batch + 1) * rows, dtype=np.int64)}
+            for name, keys in self.relations[number].columns:
+                first, count = (0, keys) if batch < self.change else (behind, later[name])
+                columns[name] = rng.integers(first, first + count, rows, dtype=np.int64)
+            yield pa.table(columns)
+
+
 def _one_key(names: str, keys: int) -> tuple[tuple[Relation, ...], tuple[str, ...]]:
     relations = tuple(Relation(name, (("k", keys),)) for name in names)
     return relations, tuple(f"{one}.k = {other}.k" for one, other in itertools.pairwise(names))
@@ -164,6 +194,21 @@ TRIANGLE = GraphWorkload("triangle", 200_000, 20, 10, *_triangle(4_000))
 TEN = GraphWorkload("ten", 20_000, 20, 4, *_one_key("abcdefghij", 20_000))
 # As many results in a batch as keep 48 tasks busy: the product of three skewed inputs grows with the cube of the rows.
 ZIPF_THREE = GraphWorkload("zipf-three", 2_800, 4, 0, *_one_key("abc", 100_000), alpha=1.0)
+# At first a row of b meets many rows of a, and a row of c hardly any of d; then it is the other way round.
+_BEFORE, _AFTER = {"x": 400, "y": 1_000, "z": 40_000}, (("x", 40_000), ("y", 1_000), ("z", 400))
+PATH_SWAP = SwapWorkload(
+    "path-swap",
+    24_000,
+    12,
+    0,
+    tuple(
+        Relation(one.name, tuple((column, _BEFORE[column]) for column, _ in one.columns))
+        for one in _path(0)[0]
+    ),
+    _path(0)[1],
+    change=6,
+    later=_AFTER,
+)
 GRAPH_CHECKS = tuple(
     replace(workload, name=f"{workload.name}-check", rows=rows, batches=8, heap_gb=4)
     for workload, rows in (
@@ -173,7 +218,7 @@ GRAPH_CHECKS = tuple(
         (replace(TRIANGLE, relations=_triangle(400)[0]), 8_000),
     )
 )
-GRAPHS = (THREE_500K, THREE_2M, PATH_4, STAR_5, TRIANGLE, TEN, ZIPF_THREE, *GRAPH_CHECKS)
+GRAPHS = (THREE_500K, THREE_2M, PATH_4, STAR_5, TRIANGLE, TEN, ZIPF_THREE, PATH_SWAP, *GRAPH_CHECKS)
 
 _NAME = re.compile(r"\b(\w+)\.(\w+)\b")
 # Joins what is there so far with one more relation, by conditions over plain column names.

@@ -20,9 +20,9 @@ from bench.workloads import FIRST_COUNTED, by_name
 
 ROOT = Path(__file__).resolve().parent.parent
 LOG_TAIL_LINES = 3
-# Kinds of jobs. The last two count without Spark, each in a module of its own.
-TIMED, VERIFY, BALANCE, PAGES = "timed", "verify", "balance", "pages"
-COUNTING = {BALANCE: "bench.work", PAGES: "bench.pages"}
+# Kinds of jobs. The last three count without Spark, each in a module of its own.
+TIMED, VERIFY, BALANCE, PAGES, ORDERS = "timed", "verify", "balance", "pages", "orders"
+COUNTING = {BALANCE: "bench.work", PAGES: "bench.pages", ORDERS: "bench.orders"}
 # A machine less busy than this is as quiet as a shared one gets.
 QUIET_SHARE = 0.1
 
@@ -137,5 +137,7 @@ def _brief(found: dict[str, Any]) -> str:
     if "paging" in found:
         reads, stray = (sum(b[what] for b in found["paging"]) for what in ("reads", "stray"))
         return f"{reads:,} pages read, {stray:,} without a key of the batch"
+    if "orders" in found:
+        return f"{len(found['orders'])} runs"
     seconds = [b["seconds"] for b in found["batches"][FIRST_COUNTED:]]
     return f"{sum(seconds) / len(seconds):.3f} s per batch, others took {_noise(found):.0%}"

@@ -7,7 +7,17 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from bench import graph_demands, plot, skew, tables
-from bench.graphs import GRAPH_CHECKS, PATH_4, STAR_5, TEN, THREE_2M, THREE_500K, TRIANGLE, ZIPF_THREE
+from bench.graphs import (
+    GRAPH_CHECKS,
+    PATH_4,
+    PATH_SWAP,
+    STAR_5,
+    TEN,
+    THREE_2M,
+    THREE_500K,
+    TRIANGLE,
+    ZIPF_THREE,
+)
 from bench.report import (
     ADAPTIVE,
     BICLIQUE,
@@ -65,7 +75,8 @@ from bench.workloads import (
 class Suite:
     """`checked` workloads are compared with an independent engine, `timed` ones measured; by competitor.
 
-    Without Spark, tasks' work is counted on `balanced` workloads and pages read on `paged` ones. Results of `ours` are
+    Without Spark, tasks' work is counted on `balanced` workloads, pages read on `paged` ones, and the work of fixed orders
+    on `ordered` ones. Results of `ours` are
     also compared on timed workloads but for `unverified` ones. `rounds` are repetitions that a workload has at least.
     `settings` of Spark, as KEY=VALUE, hold for every competitor.
     """
@@ -77,6 +88,7 @@ class Suite:
     ours: str = OURS
     balanced: dict[str, tuple[str, ...]] = field(default_factory=dict)
     paged: dict[str, tuple[str, ...]] = field(default_factory=dict)
+    ordered: dict[str, tuple[str, ...]] = field(default_factory=dict)
     unverified: tuple[str, ...] = ()
     rounds: dict[str, int] = field(default_factory=dict)
     settings: tuple[str, ...] = ()
@@ -93,7 +105,7 @@ class Suite:
 
     @property
     def _entries(self) -> tuple[dict[str, tuple[str, ...]], ...]:
-        return self.checked, self.balanced, self.paged, self.timed
+        return self.checked, self.balanced, self.paged, self.ordered, self.timed
 
 
 def _equality_demands(results: Results) -> list[Finding]:
@@ -205,6 +217,7 @@ GRAPH = Suite(
     },
     graph_demands.demands,
     balanced={ZIPF_THREE.name: (CUBE, HASH)},
+    ordered={PATH_SWAP.name: (OURS,)},
     tables=graph_demands.tables,
     settings=(NO_SHELLS,),
 )

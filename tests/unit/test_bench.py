@@ -837,3 +837,38 @@ def test_walks_along_values_and_by_scans_give_the_same():
     found = walks.measure(replace(walk, rows=300), batches=3)
     assert list(found) == list(walk.ways)
     assert len({results for _, _, results in found.values()} - {0}) == 1
+
+
+def order_runs(chosen: list[int], fixed: list[int], results: int = 9) -> dict:
+    lives = {"chosen": chosen, "b:acd c:dba": fixed}
+    orders = {
+        name: [{"results": results if name == "chosen" else 9, "work": w, "cpu_s": 1.0} for w in work]
+        for name, work in lives.items()
+    }
+    return {"workload": "path-swap", "competitor": "watersmeet", "change": 4, "orders": orders}
+
+
+@pytest.mark.parametrize(
+    "run, met",
+    [
+        (order_runs([9, 9, 9, 12, 50, 50, 50, 12], [10] * 8), [True, True]),
+        (order_runs([10] * 7 + [13], [10] * 8), [True, False]),
+        (order_runs([10] * 8, [10] * 8, results=8), [False, False]),
+    ],
+    ids=["three batches to settle", "late", "other results"],
+)
+def test_chosen_orders_are_compared_with_the_best_fixed_one(run, met):
+    from bench.orders import near_best
+    from bench.report import Results
+
+    assert [finding.met for finding in near_best(Results([run]), "path-swap")] == met
+    assert [finding.met for finding in near_best(Results([]), "path-swap")] == [None, None]
+
+
+def test_a_fixed_order_is_walked_and_changes_no_result(tmp_path):
+    from bench.graphs import PATH_SWAP
+    from bench.orders import measure
+
+    found = measure(replace(PATH_SWAP, rows=1_800, batches=3, change=2), tmp_path)["orders"]
+    assert len({tuple(batch["results"] for batch in life) for life in found.values()}) == 1
+    assert found["b:acd c:dba"][1]["work"] > 1.2 * found["b:cda c:dba"][1]["work"]

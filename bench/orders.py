@@ -1,0 +1,141 @@
+"""Whether the chosen orders of a walk keep up with the best fixed ones, when the fan-outs swap in the middle.
+
+`python -m bench.orders --competitor watersmeet --workload path-swap --out x.json`. A path a - b - c - d is joined on the
+local driver, once with the orders that the plan chooses, and once with each fixed order of the terms that have a choice:
+new rows of b and of c. What is compared is work, the rows that are looked up and bound, since it is the same on any
+machine. The CPU time is beside it.
+"""
+
+from __future__ import annotations
+
+import itertools
+import json
+import shutil
+import tempfile
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Annotated, Any
+
+import pyarrow as pa
+import typer
+
+import watersmeet as wm
+from bench.data import cache_dir
+from bench.graphs import SwapWorkload
+from bench.report import OURS, Finding, Results
+from bench.workloads import by_name
+from watersmeet.engine.operator import Operator
+from watersmeet.local.join import LocalJoin
+from watersmeet.model.tally import total_terms
+from watersmeet.schemes.delta.orders import TermOrder
+from watersmeet.schemes.delta.scheme import Delta, DeltaPlan
+from watersmeet.schemes.scheme import BatchFacts
+
+CHOSEN = "chosen"
+# The walks from b and from c that a path allows.
+_FROM_B, _FROM_C = ("acd", "cad", "cda"), ("dba", "bda", "bad")
+# Times the best fixed order, in all batches from this many after a change on.
+MOST_OF_BEST, SETTLED_BATCHES = 1.2, 3
+
+
+@dataclass(frozen=True, slots=True)
+class FixedDelta(Delta):
+    """The scheme with orders that never change."""
+
+    fixed: tuple[TermOrder, ...] = ()
+
+    def plan(self, facts: BatchFacts) -> DeltaPlan:
+        return DeltaPlan(self.inputs, self.fixed)
+
+
+def fix(join: LocalJoin, orders: Sequence[TermOrder]) -> None:
+    spec = join.operator.spec
+    assert isinstance(spec.scheme, Delta)
+    scheme = FixedDelta(spec.scheme.arrangements, spec.scheme.graph, tuple(orders))
+    join.operator = Operator(replace(spec, scheme=scheme), join.clock)
+
+
+def run_orders(
+    workload: SwapWorkload, batches: Sequence[dict[str, pa.Table]], state: Path, orders: Sequence[TermOrder]
+) -> Iterator[dict[str, Any]]:
+    """Results, work and CPU seconds of each batch; without orders they are chosen."""
+    schemas = {name: rows.schema for name, rows in batches[0].items()}
+    join = LocalJoin(schemas, on=workload.on, select=workload.select, state=str(state))
+    if orders:
+        fix(join, orders)
+    for batch in batches:
+        started_s = time.process_time()
+        results = join.count(**batch)
+        cpu_s = time.process_time() - started_s
+        (status,) = wm.status(str(state)).joins
+        work = sum(term.work for term in total_terms(status.tallies).values())
+        yield {"results": results, "work": work, "cpu_s": cpu_s}
+
+
+def measure(workload: SwapWorkload, scratch: Path) -> dict[str, Any]:
+    columns = [workload.batches_of(number) for number in range(len(workload.relations))]
+    batches = [dict(zip(workload.inputs, rows, strict=True)) for rows in zip(*columns, strict=True)]
+    lives = {CHOSEN: ()} | {
+        f"b:{b} c:{c}": (TermOrder("b", tuple(b)), TermOrder("c", tuple(c)))
+        for b, c in itertools.product(_FROM_B, _FROM_C)
+    }
+    found = {}
+    for number, (name, orders) in enumerate(lives.items()):
+        print(json.dumps({"batch": number, "of": len(lives)}), flush=True)
+        found[name] = list(run_orders(workload, batches, scratch / str(number), orders))
+    return {"change": workload.change, "orders": found}
+
+
+def near_best(results: Results, workload: str) -> list[Finding]:
+    """The chosen orders against the best fixed ones: before the fan-outs change, and after."""
+    runs = [run for run in results.of(workload, OURS) if "orders" in run]
+    target = f"<= {MOST_OF_BEST:g}x the work of the best fixed order"
+    names = f"{workload}: before the fan-outs swap", f"{workload}: from {SETTLED_BATCHES} batches after"
+    if not runs:
+        return [Finding(name, target, "-", None) for name in names]
+    (run,) = runs
+    lives, change = run["orders"], run["change"]
+    batches = len(lives[CHOSEN])
+    if any([b["results"] for b in life] != [b["results"] for b in lives[CHOSEN]] for life in lives.values()):
+        return [Finding(name, target, "the orders have different results", False) for name in names]
+    spans = slice(SETTLED_BATCHES, change), slice(change + SETTLED_BATCHES, batches)
+    return [_against_best(lives, name, target, span) for name, span in zip(names, spans, strict=True)]
+
+
+def _against_best(lives: dict[str, Any], demand: str, target: str, span: slice) -> Finding:
+    def total(name: str, what: str) -> float:
+        return float(sum(batch[what] for batch in lives[name][span]))
+
+    fixed = [name for name in lives if name != CHOSEN]
+    best, worst = (choose(fixed, key=lambda name: total(name, "work")) for choose in (min, max))
+    ratio = total(CHOSEN, "work") / total(best, "work")
+    cpu = total(CHOSEN, "cpu_s") / min(total(name, "cpu_s") for name in fixed)
+    said = (
+        f"{ratio:.2f}x of {best} (worst: {total(worst, 'work') / total(best, 'work'):.2f}x; CPU {cpu:.2f}x)"
+    )
+    return Finding(demand, target, said, ratio <= MOST_OF_BEST)
+
+
+def main(
+    competitor: Annotated[str, typer.Option(help=f"Only {OURS}.")],
+    workload: Annotated[str, typer.Option(help="A name of bench/graphs.py whose fan-outs swap.")],
+    out: Annotated[Path, typer.Option(help="Where the JSON goes.")],
+) -> None:
+    """Run a path with chosen and with all fixed orders, and write the work of each batch as JSON."""
+    work = by_name(workload)
+    if not isinstance(work, SwapWorkload):
+        raise typer.BadParameter(f"the fan-outs of {workload} do not change")
+    (cache_dir() / "scratch").mkdir(parents=True, exist_ok=True)
+    scratch = Path(tempfile.mkdtemp(prefix=f"{workload}-", dir=cache_dir() / "scratch"))
+    try:
+        found = measure(work, scratch)
+    finally:
+        shutil.rmtree(scratch, ignore_errors=True)
+    out.parent.mkdir(parents=True, exist_ok=True)
+    out.write_text(json.dumps({"competitor": competitor, "workload": workload} | found, indent=1))
+
+
+if __name__ == "__main__":
+    typer.run(main)
