@@ -60,7 +60,8 @@ def status(
                        (what has arrived), relocations (the latest changes).
                        Of a hypercube: inputs, ranges, heavy (key, label,
                        rows of each input by their lower and upper bound,
-                       shape, tasks), epoch, load and mean (work of the
+                       shape, tasks), watched (keys with most work, and
+                       their rows), epoch, load and mean (work of the
                        busiest task and on average), changes (the latest:
                        batch, label, shape before and after, moved_rows).
                        Of a biclique: units, groups. Of delta joins: order
@@ -165,9 +166,10 @@ def _print_tallies(console: Console, join: JoinStatus) -> None:
 
     from watersmeet.model.figures import count, size
 
-    table = Table(box=box.SIMPLE_HEAD, padding=(0, 2, 0, 0), pad_edge=False, show_edge=False)
+    # Nine columns, which a terminal of 80 characters has just room for.
+    table = Table(box=box.SIMPLE_HEAD, padding=0, pad_edge=False, show_edge=False)
     for heading in ("task", "batch", "looked up", "emitted", "touched", *_PHASES):
-        table.add_column(heading, justify="right")
+        table.add_column(heading, justify="right", no_wrap=True)
     busiest = sorted(join.tallies, key=lambda one: (-one.looked_rows - one.emitted_rows, one.task))
     for one in sorted(busiest[:_SHOWN_TASKS], key=lambda one: one.task):
         spent = (one.reading_ms, one.probing_ms, one.emitting_ms, one.merging_ms)
