@@ -3,7 +3,8 @@
 Every input has columns of all families; their widths differ from input to input. A graph is drawn over these columns: a
 tree, with more edges that close cycles, composite keys, equalities over two types and comparisons. Batches crash and are
 replayed by zombies, the query goes back by some batches, and its number of tasks changes at restarts, as does the
-strategy where all inputs share a key. Terms get orders by their samples, or any that are drawn, possible or not.
+strategy where all inputs share a key. Terms get orders by their samples, or any that are drawn, possible or not, and are dealt at
+once or on the way.
 """
 
 from __future__ import annotations
@@ -89,7 +90,7 @@ class Script:
     spread: int
     window: str | None
     steps: list[tuple[int, str | None, bool, int]]
-    # Whether each term gets any order in each batch.
+    # Whether each term gets any order in each batch, and is dealt in any way.
     any_order: bool = False
 
 
@@ -271,10 +272,15 @@ def live(script: Script) -> None:
         others = [name for name in inputs if name != was.start]
         return TermOrder(was.start, tuple(rng.sample(others, len(others)))), None
 
+    def any_deal(*_: Any) -> bool:
+        return rng.random() < 0.5
+
     with contextlib.ExitStack() as stack:
         if script.any_order:
             stack.enter_context(mock.patch.object(delta, "needs_foresight", return_value=True))
             stack.enter_context(mock.patch.object(delta, "decide_order", any_order))
+            stack.enter_context(mock.patch.object(delta, "deals_late", any_deal))
+            stack.enter_context(mock.patch.object(delta, "_ROOM", rng.choice([0.0, 0.1, 10.0])))
         live_on(script)
 
 

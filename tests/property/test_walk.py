@@ -16,6 +16,7 @@ from watersmeet.kernel import walk
 from watersmeet.kernel.edges import Arranged, Edge
 from watersmeet.kernel.emit import OutputColumn
 from watersmeet.kernel.keys import joined_keys, order_keys, words
+from watersmeet.kernel.late import LateDeal
 from watersmeet.kernel.near import BandBounds
 from watersmeet.kernel.pieces import Side
 from watersmeet.kernel.rows import Sorted
@@ -122,8 +123,11 @@ def arranged_by(one, edges, batch):
     return keys_of(batch, columns, suffix_of(one, edges))
 
 
-def results(names, edges, conjuncts, drawn, within, bounds, arranged=None, order=()):
-    """Run every term of the delta rule, as the scheme would hand them out to one task, all in this order, if given."""
+def results(names, edges, conjuncts, drawn, within, bounds, arranged=None, order=(), late=None):
+    """Run every term of the delta rule, as the scheme would hand them out to one task, all in this order, if given.
+
+    With `late` the rows of each term are dealt on the way to so many tasks, which may bind so many rows alike.
+    """
     arranged = arranged or arrangements(edges)
     output = tuple(OutputColumn(name, "id", name) for name in names)
     join = WalkJoin(edges, arranged, conjuncts, output)
@@ -152,7 +156,11 @@ def results(names, edges, conjuncts, drawn, within, bounds, arranged=None, order
             if place != term:
                 rank = order.index(one.input) if one.input in order else None
                 sides.append(Side(one.name, new if place < term else (), old, rank))
-        batches = list(join.results(tuple(sides), within, bounds))
+        tasks, room_rows = late or (1, 0)
+        batches = []
+        for task in range(tasks):
+            deal = LateDeal(task, tasks, room_rows) if late else None
+            batches += join.results((replace(sides[0], late=deal), *sides[1:]), within, bounds)
         assert all(0 < batch.num_rows <= bounds.output_rows for batch in batches)
         found += Counter(
             row for b in batches for row in zip(*(c.to_pylist() for c in b.columns), strict=True)
@@ -213,6 +221,16 @@ def test_any_order_gives_the_same_results(graph, bounds, data):
     drawn = data.draw(inputs_for(names))
     order = data.draw(st.permutations(names))[: data.draw(st.integers(1, len(names)))]
     found = results(names, edges, (), drawn, None, bounds, order=order)
+    assert found == owed(names, edges, drawn, lambda rows: True)
+
+
+@given(graphs(), limits, st.data(), st.sampled_from([1, 2, 3, 4, 12]), st.sampled_from([0, 3, 10, 10**6]))
+def test_rows_that_are_dealt_on_the_way_come_out_once(graph, bounds, data, tasks, room_rows):
+    """Whatever is bound alike by all tasks or by a group of them, and in any order."""
+    names, edges = graph
+    drawn = data.draw(inputs_for(names))
+    order = data.draw(st.just([]) | st.permutations(names))
+    found = results(names, edges, (), drawn, None, bounds, order=order, late=(tasks, room_rows))
     assert found == owed(names, edges, drawn, lambda rows: True)
 
 
@@ -315,9 +333,9 @@ def test_the_input_with_the_fewest_rows_is_bound_first(monkeypatch):
     bound = []
     plain = walk._Walk._bound
 
-    def note(self, found, rest, one):
+    def note(self, found, rest, one, *late):
         bound.append((sorted(found), one.arranged.input))
-        return plain(self, found, rest, one)
+        return plain(self, found, rest, one, *late)
 
     monkeypatch.setattr(walk._Walk, "_bound", note)
     many, few = [(1, 0, 0, 0, 0)] * 50, [(2, 0, 0, 0, 0)]
@@ -331,9 +349,9 @@ def test_an_order_is_followed(monkeypatch):
     bound = []
     plain = walk._Walk._bound
 
-    def note(self, found, rest, one):
+    def note(self, found, rest, one, *late):
         bound.append(one.arranged.input)
-        return plain(self, found, rest, one)
+        return plain(self, found, rest, one, *late)
 
     monkeypatch.setattr(walk._Walk, "_bound", note)
     many, few = [(1, 0, 0, 0, 0)] * 50, [(2, 0, 0, 0, 0)]
@@ -349,9 +367,9 @@ def test_the_last_input_of_a_cycle_is_found_by_both_its_keys(monkeypatch):
     bound = []
     plain = walk._Walk._bound
 
-    def note(self, found, rest, one):
+    def note(self, found, rest, one, *late):
         bound.append((one.arranged.input, int(one.counts.sum())))
-        return plain(self, found, rest, one)
+        return plain(self, found, rest, one, *late)
 
     monkeypatch.setattr(walk._Walk, "_bound", note)
     i1 = [(number, 7, 0, 0, 0) for number in range(50)]
@@ -465,9 +483,9 @@ def noted(monkeypatch):
     bound = []
     plain = walk._Walk._bound
 
-    def note(self, found, rest, one):
+    def note(self, found, rest, one, *late):
         bound.append((one.arranged.input, int(one.counts.sum())))
-        return plain(self, found, rest, one)
+        return plain(self, found, rest, one, *late)
 
     monkeypatch.setattr(walk._Walk, "_bound", note)
     return bound
@@ -529,10 +547,10 @@ def test_memory_does_not_follow_the_fan_out_of_a_band(monkeypatch, stored_once):
     largest = {"combinations": 0, "rows": 0}
     go_on, kept_rows = walk._Walk.go_on, walk.parts_near
 
-    def note(self, found, newest, sought, by=frozenset()):
+    def note(self, found, newest, sought, *more, **late):
         largest["combinations"] = max(largest["combinations"], len(found[newest].at))
         largest["rows"] = max(largest["rows"], *(len(one.rows) for one in sought.values()), 0, 0)
-        return go_on(self, found, newest, sought, by)
+        return go_on(self, found, newest, sought, *more, **late)
 
     def parts(*given):
         for part in kept_rows(*given):

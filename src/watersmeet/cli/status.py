@@ -69,7 +69,8 @@ def status(
                        its new rows go through, empty if exact counts
                        decide, since: batch of the decision, predicted and
                        measured: rows of work for a new row, sampled,
-                       held_until), changes (the latest). Of a table:
+                       held_until), changes (the latest), late (terms whose
+                       new rows are shared out by work). Of a table:
                        table (version, pages), reading, pages_read,
                        bytes_read, waiting_rows. A label is a value of your
                        data, unchanged: at most 40 characters, or "hash" and

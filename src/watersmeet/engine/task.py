@@ -17,6 +17,7 @@ import pyarrow as pa
 
 from watersmeet.engine.spec import JoinSpec
 from watersmeet.engine.window import WindowReader, reader_for, tested_width
+from watersmeet.kernel.late import LateDeal
 from watersmeet.kernel.lookup import LookupJoin
 from watersmeet.kernel.pieces import Side
 from watersmeet.kernel.rows import Keyed
@@ -98,6 +99,7 @@ class RunSource:
                 new,
                 self._read(self._history(one.input), one.input, one.history) if met else [],
                 one.rank,
+                None if one.late is None else LateDeal(one.late.hand, one.late.of, one.late.room_rows),
             )
             for one, new in zip(share, fresh, strict=True)
         )

@@ -23,6 +23,7 @@ import pyarrow as pa
 from watersmeet.kernel.bounds import bundled
 from watersmeet.kernel.emit import Candidates, Picked
 from watersmeet.kernel.keys import Indices, Keys
+from watersmeet.kernel.late import LateDeal
 from watersmeet.kernel.rows import Keyed, Merged, Places, merge_order, take_rows
 from watersmeet.model.limits import Limits
 
@@ -32,13 +33,14 @@ class Side:
     """One input as a task sees it: slices of the batch's runs and of all older ones.
 
     A kernel that compares all pairs (theta.py) does not look at keys: its slices need not be sorted. `rank` is the place
-    in the order of a walk (walk.py), if the plan has one.
+    in the order of a walk (walk.py), if the plan has one, and `late` the deal of its fresh rows on the way.
     """
 
     name: str
     fresh: Sequence[Keyed]
     history: Sequence[Keyed]
     rank: int | None = None
+    late: LateDeal | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -63,6 +63,7 @@ from watersmeet.kernel.gather import (
 )
 from watersmeet.kernel.key_table import WORTH_RATIO, KeyTable, key_table
 from watersmeet.kernel.keys import Indices, Keys, joined_keys, order_keys, prefix_ranges, words
+from watersmeet.kernel.late import Cards, LateDeal
 from watersmeet.kernel.match import Matches, expand
 from watersmeet.kernel.near import (
     Intervals,
@@ -120,7 +121,7 @@ class WalkJoin:
         for piece in pieces(origin, start.fresh, limits):
             rows, at = piece.picked(np.arange(len(piece.keys)))
             found = {origin: Picked(rows.select(read), at)}
-            yield from walk.go_on(found, origin, {})
+            yield from walk.go_on(found, origin, {}, late=start.late)
 
     @property
     def arrangements(self) -> tuple[tuple[str, tuple[str, ...]], ...]:
@@ -238,11 +239,17 @@ class _Walk:
         return self._look_up(arranged, found)
 
     def go_on(
-        self, found: Candidates, newest: str, sought: dict[str, Sought], by: frozenset[int] = frozenset()
+        self,
+        found: Candidates,
+        newest: str,
+        sought: dict[str, Sought],
+        by: frozenset[int] = frozenset(),
+        late: LateDeal | None = None,
     ) -> Iterator[pa.RecordBatch]:
         """All results of some combinations, whose row of the input `newest` was bound last, found exactly by edges `by`.
 
-        `sought` has what was looked up before and is not bound yet.
+        `sought` has what was looked up before and is not bound yet. With a `late` deal other tasks have the same
+        combinations, and each takes its part of them on the way (late.py).
         """
         bound = [name for name in found if name != newest]
         last = {one.input for one in self.arranged.values()} <= found.keys()
@@ -269,7 +276,13 @@ class _Walk:
                     return
                 found = kept(found, keep)
                 sought = {name: one.at(keep) for name, one in (sought | {arranged.name: looked}).items()}
-        yield from self._expanded(found, sought)
+        left = {one.input for one in self.arranged.values()} - found.keys()
+        if late is None or late.large or left != {one.arranged.input for one in sought.values()}:
+            yield from self._expanded(found, sought, late)
+            return
+        for keep, rest in late.cut(_estimated(sought)):
+            mine = {name: one.at(keep) for name, one in sought.items()}
+            yield from self._expanded(kept(found, keep), mine, rest)
 
     def _close(self, found: Candidates, newest: str, bands: Iterable[tuple[Edge, str]]) -> Candidates:
         """The combinations whose row of the input `newest` is within the window, and within these bands."""
@@ -372,7 +385,9 @@ class _Walk:
         bound = next((name for name in found if name in edge.inputs), None)
         return None if bound is None else [found[bound].values(column) for column in edge.of(bound)]
 
-    def _expanded(self, found: Candidates, sought: dict[str, Sought]) -> Iterator[pa.RecordBatch]:
+    def _expanded(
+        self, found: Candidates, sought: dict[str, Sought], late: LateDeal | None
+    ) -> Iterator[pa.RecordBatch]:
         """Bind the next input: as ordered, or else the one with the fewest rows to bind.
 
         Each combination is extended by the key that has the fewest rows.
@@ -385,14 +400,28 @@ class _Walk:
         chosen = ordered or min(counts, key=lambda name: int(counts[name].min(axis=0).sum()))
         rest = {name: one for name, one in sought.items() if one.arranged.input != chosen}
         best = counts[chosen].argmin(axis=0)
+        cards = None
+        if late is not None:
+            last = {one.input for one in self.arranged.values()} <= {*found, chosen}
+            cards, late = late.next_step(int(counts[chosen].min(axis=0).sum()), last=last)
         for way, one in enumerate(by_input[chosen]):
             keep = np.flatnonzero(best == way)
             if len(keep):
                 others = {name: other.at(keep) for name, other in rest.items()}
-                yield from self._bound(kept(found, keep), others, one.at(keep))
+                yield from self._bound(kept(found, keep), others, one.at(keep), late, cards)
 
-    def _bound(self, found: Candidates, rest: dict[str, Sought], one: Sought) -> Iterator[pa.RecordBatch]:
-        """Bind the rows of one arrangement to the combinations, a piece of its keys at a time."""
+    def _bound(
+        self,
+        found: Candidates,
+        rest: dict[str, Sought],
+        one: Sought,
+        late: LateDeal | None = None,
+        cards: Cards | None = None,
+    ) -> Iterator[pa.RecordBatch]:
+        """Bind the rows of one arrangement to the combinations, a piece of its keys at a time.
+
+        Of the combinations that are made here only those of this hand go on, if there are `cards`.
+        """
         name = one.arranged.input
         read = self.join.read(name, self.within)
         used = np.zeros(len(one.rows), np.bool_)
@@ -411,11 +440,14 @@ class _Walk:
             of_part = of_part[places]
             limit = rows_together(self.limits, part.rows, *(picked.rows for picked in found.values()))
             for which, at in expand(places, part.start[of_part], part.count[of_part], limit):
+                if cards is not None:
+                    mine = cards.next_of(len(which))
+                    which, at = which[mine], at[mine]
                 self.work.bound_rows += len(which)
                 combined = picked_at(found, order[low:high][which])
                 combined[name] = Picked(part.rows, part.order[at])
                 others = {other: left.at(order[low:high][which]) for other, left in rest.items()}
-                yield from self.go_on(combined, name, others, by)
+                yield from self.go_on(combined, name, others, by, late)
 
     def _parts(
         self,
@@ -472,6 +504,15 @@ class _Walk:
         # An arrangement may still locate rows that another one has evicted.
         if any(len(one.at.found) for one in by_key):
             yield gather(name, by_key, 0, end - first, read).owed(0, 1)
+
+
+def _estimated(sought: Mapping[str, Sought]) -> list[Indices]:
+    """The rows that each combination would bind of each input that was looked up."""
+    fewest: dict[str, Indices] = {}
+    for one in sought.values():
+        known = fewest.get(one.arranged.input)
+        fewest[one.arranged.input] = one.counts if known is None else np.minimum(known, one.counts)
+    return list(fewest.values())
 
 
 def _rows_found(looked: Iterable[Looked], keys: int) -> Indices:

@@ -115,16 +115,27 @@ class Slice:
 
 
 @dataclass(frozen=True, slots=True)
+class LateShare:
+    """Share number `hand` of `of` of what some rows lead to. All tasks may bind the same `room_rows` before they deal."""
+
+    hand: int
+    of: int
+    room_rows: int
+
+
+@dataclass(frozen=True, slots=True)
 class InputShare:
     """The fresh and the stored rows of one input that a task joins; None means no rows.
 
     Where inputs are joined one after the other, `rank` is the place of this one; None leaves the order to the kernel.
+    With a `late` deal all tasks have the same fresh rows, and the kernel shares out what they lead to.
     """
 
     input: str
     fresh: Slice | None
     history: Slice | None
     rank: int | None = None
+    late: LateShare | None = None
 
 
 # What a task joins at once: the share of each input, in the order of the signature.

@@ -9,8 +9,9 @@ A term also has an order of its own, in which its rows are extended through the 
 (schemes/delta/orders.py). It is decided for each batch, from a sample of the batch's own fresh rows, and the manifest names it:
 tasks and attempts of a batch walk alike. The tallies of the batch before say what the last decision came to.
 
-Balance is not guaranteed where single fresh rows have very many results: the results of a row stay with its task. And
-tasks look up the same keys where many fresh rows share them.
+The results of a fresh row that is dealt like a card stay with its task. Where tallies say that fresh rows have much work,
+and there are many tasks, the rows of a term are dealt late instead, by work (kernel/late.py). Without tallies, in the
+first batch of a term for instance, balance is not guaranteed. Tasks look up the same keys where fresh rows share them.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from typing import ClassVar
 import numpy as np
 
 from watersmeet.model.facts import MOST_INPUTS, Order, SchemePlan
-from watersmeet.model.tally import total_terms
+from watersmeet.model.tally import TaskTally, TermTally, total_terms
 from watersmeet.model.walks import FanOut, WalkGraph
 from watersmeet.schemes.delta.orders import (
     OrderChange,
@@ -31,25 +32,59 @@ from watersmeet.schemes.delta.orders import (
     needs_foresight,
     wants_sample,
 )
-from watersmeet.schemes.scheme import BatchFacts, Deal, InputShare, Scheme, SchemeRequest, Share, Shown, Slice
+from watersmeet.schemes.scheme import (
+    BatchFacts,
+    Deal,
+    InputShare,
+    LateShare,
+    Scheme,
+    SchemeRequest,
+    Share,
+    Shown,
+    Slice,
+)
 
 _EVERYTHING = Slice()
+
+# With fewer tasks each has so many fresh rows that dealing them is even enough.
+_LEAST_LATE_TASKS = 8
+# All tasks look up all fresh rows of a term that is dealt late. A fresh row must have this many times as much work as
+# there are tasks, so that this adds a few per cent; less if the tasks of the batch before were uneven, as more is gained.
+_LATE_WORK, _LATE_WORK_IF_UNEVEN = 20, 4
+# Work of the busiest task, over the mean, that is uneven: what the join is to stay below.
+_UNEVEN = 1.25
+# Tallies that must be known to tell.
+_LEAST_TALLIES = 4
+# A term is dealt late until its work falls to this many times the tasks: near a border it would change at every batch.
+_LATE_UNTIL = 2
+
+# The part of a task's work that it may repeat because all tasks do the same before a late deal.
+_ROOM = 0.1
 
 # Changes of order that a plan remembers, for the status.
 _KEPT_CHANGES = 8
 
 
 @dataclass(frozen=True, slots=True)
+class LateTerm:
+    """A term whose fresh rows are dealt late: `room_rows` may be bound alike by all tasks before."""
+
+    start: str
+    room_rows: int
+
+
+@dataclass(frozen=True, slots=True)
 class DeltaPlan(SchemePlan):
     """The order of the inputs, for the terms of this batch, and the order of each term that has one.
 
-    `changes` are the latest decisions, newest last.
+    `changes` are the latest decisions, newest last. The fresh rows of `late` terms are dealt on the way (kernel/late.py).
     """
 
     kind: ClassVar[str] = "delta"
     order: tuple[str, ...]
     terms: tuple[TermOrder, ...] = ()
     changes: tuple[OrderChange, ...] = ()
+    late: tuple[LateTerm, ...] = ()
 
     def then(self, start: str) -> tuple[str, ...]:
         """The order of a term; empty if the kernel goes by its counts."""
@@ -83,7 +118,8 @@ class Delta(Scheme[DeltaPlan]):
     def plan(self, facts: BatchFacts) -> DeltaPlan:
         before = facts.plan_before(DeltaPlan)
         known = {term.start: term for term in before.terms} if before else {}
-        tallies = total_terms(facts.tallies)
+        late_before = [one.start for one in before.late] if before else []
+        tallies = _terms(facts.tallies, late_before, facts.tasks)
         terms, changes = [], list(before.changes if before else ())
         for start in self.inputs:
             if self.graph is None or not needs_foresight(self.graph, start, self.inputs):
@@ -94,7 +130,25 @@ class Delta(Scheme[DeltaPlan]):
             now, kept = decide_order(self.graph, was, self.inputs, found, tally, facts.batch)
             terms.append(now)
             changes = _noted(changes, was, now, kept, facts.batch)
-        return DeltaPlan(self.inputs, tuple(terms), tuple(changes[-_KEPT_CHANGES:]))
+        late = tuple(
+            LateTerm(start, self._room_rows(start, tallies.get(start), facts))
+            for start in self.inputs
+            if deals_late(
+                [term.work for one in facts.tallies for term in one.terms if term.start == start],
+                tallies.get(start),
+                start in late_before,
+                facts.tasks,
+            )
+        )
+        return DeltaPlan(self.inputs, tuple(terms), tuple(changes[-_KEPT_CHANGES:]), late)
+
+    def _room_rows(self, start: str, tally: TermTally | None, facts: BatchFacts) -> int:
+        """What all tasks may bind alike: a part of the work that each of them is expected to have in this batch."""
+        if tally is None or not tally.fresh_rows:
+            return 0
+        stored = dict(self.arrangements)[start][0]
+        fresh_rows = sum(run.rows for run in facts.fresh if run.input == stored)
+        return int(_ROOM * tally.work / tally.fresh_rows * fresh_rows / facts.tasks)
 
     def _sample(self, start: str, facts: BatchFacts) -> Sequence[FanOut]:
         """The fan-outs of a term, if there is something to look up and it is worth a sample."""
@@ -114,7 +168,12 @@ class Delta(Scheme[DeltaPlan]):
     def shares(self, plan: DeltaPlan, inputs: Sequence[str], task: int, tasks: int) -> Iterator[Share]:
         stored = dict(self.arrangements)
         for place, start in enumerate(plan.order):
-            mine = InputShare(stored[start][0], Slice(deal=Deal(task, tasks)), None)
+            deal = Deal(task, tasks)
+            mine = InputShare(stored[start][0], Slice(deal=deal), None)
+            for one in plan.late:
+                if one.start == start:
+                    late = LateShare(task, tasks, one.room_rows)
+                    mine = InputShare(stored[start][0], _EVERYTHING, None, late=late)
             rank: Mapping[str, int] = {name: number for number, name in enumerate(plan.then(start))}
             before, behind = plan.order[:place], plan.order[place + 1 :]
             others = [
@@ -139,8 +198,15 @@ class Delta(Scheme[DeltaPlan]):
         for start, shares in terms.items():
             dealt = np.zeros(3 * tasks + 1, np.int64)
             for first, *others in shares:
-                assert first.history is None and first.fresh is not None and first.fresh.deal is not None
-                dealt[first.fresh.deal.positions(0, len(dealt))] += 1
+                assert first.history is None and first.fresh is not None
+                assert (first.late is None) == (first.fresh.deal is not None), "fresh rows are not dealt once"
+                assert (first.late is not None) == (start in {one.start for one in plan.late}), (
+                    "tasks deal a term differently"
+                )
+                late = None if first.late is None else Deal(first.late.hand, first.late.of)
+                deal = first.fresh.deal or late
+                assert deal is not None and deal.of == tasks
+                dealt[deal.positions(0, len(dealt))] += 1
                 assert {one.input for one in others} == {one for one in owner if owner[one] != start}
                 assert all(one.history == _EVERYTHING for one in others), "a term leaves old rows out"
                 with_fresh = {owner[one.input] for one in others if one.fresh == _EVERYTHING}
@@ -167,6 +233,33 @@ class Delta(Scheme[DeltaPlan]):
             for term in plan.terms
         )
         return Shown(summary, ("new rows of", "go through", "predicted", "measured"), rows, _events(plan))
+
+
+def _terms(tallies: tuple[TaskTally, ...], late: Sequence[str], tasks: int) -> dict[str, TermTally]:
+    """The work of some tasks by term, for as many fresh rows. Of a term that was dealt late all tasks saw all rows."""
+    return {
+        start: replace(term, fresh_rows=-(-term.fresh_rows // tasks)) if start in late else term
+        for start, term in total_terms(tallies).items()
+    }
+
+
+def deals_late(works: Sequence[int], total: TermTally | None, before: bool, tasks: int) -> bool:
+    """Whether the fresh rows of a term are dealt late, given the work of some tasks in the batch before.
+
+    Without a tally it stays as it was.
+
+    >>> [deals_late([work] * 8, TermTally("a", 8, 0, 8 * work), False, 16) for work in (300, 400)]
+    [False, True]
+    >>> deals_late([300] * 7 + [900], TermTally("a", 8, 0, 3000), False, 16)
+    True
+    """
+    if tasks < _LEAST_LATE_TASKS:
+        return False
+    if total is None or not total.fresh_rows:
+        return before
+    uneven = len(works) >= _LEAST_TALLIES and max(works) * len(works) > _UNEVEN * sum(works)
+    least = _LATE_UNTIL if before else _LATE_WORK_IF_UNEVEN if uneven else _LATE_WORK
+    return total.work >= least * tasks * total.fresh_rows
 
 
 def _noted(
