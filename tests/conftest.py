@@ -37,6 +37,8 @@ SPARK_SETTINGS = {
     "spark.sql.shuffle.partitions": "2",
     # Bounded, so that the JVM leaves room for Python and for other work on the machine.
     "spark.driver.memory": "2g",
+    # A batch of a few rows has no use for the second compiler, which takes a core for the first minutes.
+    "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
     # Spark's own default, named because predicates mean something else without it (overflow, casts).
     "spark.sql.ansi.enabled": "true",
     # Timestamps in expected results are written in UTC, wherever the tests run.

@@ -151,7 +151,8 @@ def _quantiles(sequences: Sequence[Sequence[Keyed]], weights: Sequence[int], pie
     samples = [s.keys[::step] for s, _ in weighed]
     mass = [np.full(len(keys), w * len(s) / len(keys)) for keys, (s, w) in zip(samples, weighed, strict=True)]
     keys = np.concatenate(samples)
-    order = np.argsort(keys)
+    # Stable: sums are rounded, and tasks that share out rows on the way (late.py) must all cut alike.
+    order = np.argsort(keys, kind="stable")
     keys, reached = keys[order], np.cumsum(np.concatenate(mass)[order])
     targets = reached[-1] * np.arange(1, pieces) / pieces
     bounds = {int(k) for k in keys[np.searchsorted(reached, targets)]}

@@ -429,7 +429,9 @@ class _Walk:
         keys = np.flatnonzero(used)
         looked, rows = [found_.only(used) for found_ in one.looked], one.rows[keys]
         of = (np.cumsum(used) - 1)[one.of]
-        order = np.argsort(of)
+        # Combinations of one key stay in their order. Tasks deal them out later (late.py), so all must have the same order,
+        # and how an unstable sort leaves equal keys depends on the processor.
+        order = np.sort(of * len(of) + np.arange(len(of))) % max(1, len(of))
         of = of[order]
         # Half an order key is never exact. A value is compared again where rows are only located.
         exact = one.near is not None or not (one.arranged.halves or one.arranged.through)
