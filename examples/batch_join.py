@@ -18,9 +18,8 @@ clicks = pa.table({"page": ["/a", "/b", "/c"], "at": [2, 1, 5]})
 on = "v.page = c.page AND c.at >= v.at"
 select = ["v.page", "c.at - v.at AS after"]
 
-spark = wm.configure(
-    SparkSession.builder.master("local[2]").config("spark.ui.enabled", "false")
-).getOrCreate()
+builder = SparkSession.builder.master("local[2]").config("spark.ui.enabled", "false")
+spark = wm.configure(builder).getOrCreate()
 wm.join({"v": spark.createDataFrame(views), "c": spark.createDataFrame(clicks)}, on=on, select=select).show()
 
 # The streaming operator, driven in this process: for tests and small data.

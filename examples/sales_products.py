@@ -21,9 +21,8 @@ products = pa.table({"id": np.arange(PRODUCTS), "price": rng.uniform(1, 1000, PR
 # A few products are sold most of the time (Zipf's law), and some are not in the table.
 sold = np.exp(rng.uniform(0, np.log(1.1 * PRODUCTS), 800)).astype(np.int64)
 sales = pa.table({"product": sold, "quantity": rng.integers(1, 10, 800, dtype=np.int32)})
-spark = wm.configure(
-    SparkSession.builder.master("local[2]").config("spark.ui.enabled", "false")
-).getOrCreate()
+builder = SparkSession.builder.master("local[2]").config("spark.ui.enabled", "false")
+spark = wm.configure(builder).getOrCreate()
 
 with tempfile.TemporaryDirectory() as folder:
     pq.write_table(products, f"{folder}/products.parquet", row_group_size=5_000)
@@ -31,11 +30,9 @@ with tempfile.TemporaryDirectory() as folder:
     for start in range(0, len(sales), 200):
         pq.write_table(sales.slice(start, 200), f"{folder}/sales/{start:05}.parquet")
     stream = spark.readStream.schema("product BIGINT, quantity INT").option("maxFilesPerTrigger", 1)
+    table = wm.table(f"{folder}/products.parquet", key="id")
     priced = wm.join(
-        {
-            "s": stream.parquet(f"{folder}/sales"),
-            "p": wm.table(f"{folder}/products.parquet", key="id"),
-        },
+        {"s": stream.parquet(f"{folder}/sales"), "p": table},
         on="s.product = p.id",
         how="left",
         select=["s.product", "s.quantity * p.price AS amount"],

@@ -21,9 +21,8 @@ rng = np.random.default_rng(7)
 scenes = rng.dirichlet(np.full(64, 0.15), 100)[rng.integers(0, 100, 2_000)]
 vectors = (scenes + rng.normal(0, 0.005, scenes.shape) * rng.random((2_000, 1))).astype(np.float32)
 pictures = pa.table({"id": np.arange(2_000), "v": list(vectors)})
-spark = wm.configure(
-    SparkSession.builder.master("local[2]").config("spark.ui.enabled", "false")
-).getOrCreate()
+builder = SparkSession.builder.master("local[2]").config("spark.ui.enabled", "false")
+spark = wm.configure(builder).getOrCreate()
 
 with tempfile.TemporaryDirectory() as folder:
     for start in range(0, len(pictures), 500):

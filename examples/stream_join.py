@@ -13,9 +13,8 @@ import watersmeet as wm
 os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
 
 data = Path(__file__).parent / "data"
-spark = wm.configure(
-    SparkSession.builder.master("local[2]").config("spark.ui.enabled", "false")
-).getOrCreate()
+builder = SparkSession.builder.master("local[2]").config("spark.ui.enabled", "false")
+spark = wm.configure(builder).getOrCreate()
 
 orders = (
     spark.readStream.schema("id BIGINT, customer STRING, amount DECIMAL(10,2), ordered_at TIMESTAMP")

@@ -16,9 +16,8 @@ import watersmeet as wm
 
 PEOPLE, FILES, SCHEMA = 200, 5, "src int, dst int"
 
-spark = wm.configure(
-    SparkSession.builder.master("local[2]").config("spark.ui.enabled", "false")
-).getOrCreate()
+builder = SparkSession.builder.master("local[2]").config("spark.ui.enabled", "false")
+spark = wm.configure(builder).getOrCreate()
 rng = random.Random(1)
 pairs = [(rng.randrange(PEOPLE), rng.randrange(PEOPLE)) for _ in range(1_500)]
 edges = sorted({(a, b) for a, b in pairs if a != b})
