@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import builtins
 import errno
-import io
 import os
 import re
 
@@ -14,7 +14,7 @@ from watersmeet.errors import StateError
 from watersmeet.log.files import LocalFiles
 
 CALLS = {
-    "read": (io, "open", lambda files: files.read("manifests/a")),
+    "read": (builtins, "open", lambda files: files.read("manifests/a")),
     "map": (pa, "memory_map", lambda files: files.map("manifests/a")),
     "entries": (os, "scandir", lambda files: files.entries("manifests")),
     "folders": (os, "scandir", lambda files: files.folders()),
