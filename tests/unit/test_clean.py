@@ -230,6 +230,24 @@ def test_batch_joins_with_a_table_ask_no_earlier_batch_join_whether_it_uses_the_
     assert drop_tables(open_files(state), [], time.time() + 7 * 3600) == [f"{TABLES}/{used}"]
 
 
+def test_a_batch_join_keeps_the_tables_of_its_later_stages(tmp_path):
+    """A DataFrame may be evaluated long after `wm.join`, and the first lookup cleans up before the second begins."""
+    for name in "pg":
+        pq.write_table(pa.table({"id": [1, 2], name: [1, 2]}), tmp_path / f"{name}.parquet")
+    schema, state = pa.schema({"k": pa.int64()}), tmp_path / "state"
+    tables = {name: table(str(tmp_path / f"{name}.parquet"), "id") for name in "pg"}
+    join = LocalJoin(
+        {"s": schema, **tables}, "s.k = p.id AND p.p = g.id", str(state), tasks=1, query="batch-1"
+    )
+    old = time.time() - 7 * 3600
+    for path in (state / TABLES).glob("*/*"):
+        os.utime(path, (old, old))
+    assert join.batch(s=pa.table({"k": [1]}, schema=schema)).num_rows == 1
+    assert len(open_files(state).under(TABLES).folders()) == 2
+    # Each is marked, so that another batch join leaves it alone as well.
+    assert drop_tables(open_files(state), [], time.time() + 5 * 3600) == []
+
+
 def test_a_batch_join_that_is_computed_again_is_not_stale(tmp_path):
     """Its runs are there already. On an object store they keep their age, so it leaves a mark."""
     files = LocalFiles(tmp_path)

@@ -129,21 +129,27 @@ def build_stages(
     built = []
     for stage in chain.stages:
         try:
-            built.append(
-                build(
-                    stage.options,
-                    stage.schemas,
-                    settings,
-                    instance=instance,
-                    clock=clock,
-                    tables={stage.table: tables[stage.table]} if stage.table is not None else None,
-                    streaming=streaming,
-                    name=stage.name,
-                )
+            one = build(
+                stage.options,
+                stage.schemas,
+                settings,
+                instance=instance,
+                clock=clock,
+                tables={stage.table: tables[stage.table]} if stage.table is not None else None,
+                streaming=streaming,
+                name=stage.name,
             )
         except PredicateError as error:
             raise stage.in_users_words(error) from None
+        beside = tuple(opened.version.folder for name, opened in tables.items() if name != stage.table)
+        built.append(_with_tables_beside(one, beside))
     return tuple(built)
+
+
+def _with_tables_beside(built: BuiltJoin, folders: tuple[str, ...]) -> BuiltJoin:
+    if built.spec is None or built.spec.table is None:
+        return built
+    return replace(built, spec=replace(built.spec, table=replace(built.spec.table, beside=folders)))
 
 
 def parse(

@@ -154,17 +154,18 @@ class TableDesk:
         )
 
     def begin_batch_join(self, spec: JoinSpec) -> None:
-        reuse(open_files(spec.settings.storage), _table_of(spec).given.folder, self.clock())
+        # Also the tables of later stages, which begin when this one has joined all its rows.
+        for folder in _table_of(spec).folders:
+            reuse(open_files(spec.settings.storage), folder, self.clock())
         # A batch join has no later batch that would clean up.
         self.clean(spec)
 
     def clean(self, spec: JoinSpec) -> None:
         """Remove prepared table versions that no query reads any more."""
         state = open_files(spec.settings.storage)
-        mine = _table_of(spec).given.folder
         # An unreadable manifest of another query is not this query's error: remove nothing.
         with contextlib.suppress(CorruptFile):
-            drop_tables(state, itertools.chain([mine], used_tables(state)), self.clock())
+            drop_tables(state, itertools.chain(_table_of(spec).folders, used_tables(state)), self.clock())
 
     def close(self) -> None:
         if self._kept is not None:

@@ -44,7 +44,8 @@ _OPEN_VERSIONS = 2
 class TableSpec:
     """A table as tasks get it. `columns` are the columns to read, keys first.
 
-    `memory` bounds the pages that a task keeps, and also the rows that wait.
+    `memory` bounds the pages that a task keeps, and also the rows that wait. `beside` are the folders of the tables that
+    other stages of the join read. They are named by no manifest before those stages have planned their first batch.
     """
 
     name: str
@@ -55,6 +56,11 @@ class TableSpec:
     refresh_ms: int | None = None
     memory: int = PAGE_MEMORY
     reading: Reading = Reading.HYBRID
+    beside: tuple[str, ...] = ()
+
+    @property
+    def folders(self) -> tuple[str, ...]:
+        return self.given.folder, *self.beside
 
 
 @dataclass
