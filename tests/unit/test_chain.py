@@ -91,11 +91,11 @@ def test_only_columns_that_are_read_later_pass_a_stage():
     assert chain.structs is None
 
 
-def test_a_stage_whose_columns_nobody_reads_returns_one_of_them():
+def test_columns_that_only_a_later_key_reads_pass_a_stage():
     chain = plan("s.x = p.id AND s.k = c.k AND s.k + c.k = g.id", select=["g.title"])
     assert chain.stages[1].options.select == ["`s`.`s:k` AS `s:k`", "`c`.`k` AS `c:k`"]
     alone = plan("s.x = p.id AND s.k = g.id", names="psg", select=["1 AS one"])
-    assert alone.stages[1].options.select == ["1 AS `one`"]
+    assert [stage.options.select for stage in alone.stages] == [["`s`.`k` AS `s:k`"], ["1 AS `one`"]]
 
 
 def test_without_select_every_input_is_a_struct_in_the_order_of_the_inputs():
@@ -111,12 +111,13 @@ def test_columns_with_a_colon_in_their_name_do_not_meet():
     assert list(chain.stages[1].schemas["s"]) == ["s:k", "s:p:id", "p:id"]
 
 
-def test_the_results_get_a_name_that_no_table_has():
-    schemas = {"s": STREAM, "c": STREAM, "joined": SCHEMAS["p"]}
+@pytest.mark.parametrize("table", ["joined", "Joined"])
+def test_the_results_get_a_name_that_the_table_does_not_have(table):
+    schemas = {"s": STREAM, "c": STREAM, table: SCHEMAS["p"]}
     options = JoinOptions(on="s.k = c.k AND s.x + c.x = joined.id")
-    chain = plan_chain(options, schemas, {"joined": ("id",)}, SqlSettings())
-    assert list(chain.stages[1].schemas) == ["joined_", "joined"]
-    assert chain.stages[1].options.on == "(`joined_`.`s:x` + `joined_`.`c:x` = `joined`.`id`)"
+    chain = plan_chain(options, schemas, {table: ("id",)}, SqlSettings())
+    assert list(chain.stages[1].schemas) == ["joined_", table]
+    assert chain.stages[1].options.on == f"(`joined_`.`s:x` + `joined_`.`c:x` = `{table}`.`id`)"
 
 
 def test_a_window_over_time_is_one_of_the_streams():

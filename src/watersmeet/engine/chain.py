@@ -122,7 +122,7 @@ class _Planner:
         self.stages: list[Stage] = []
 
     def plan(self) -> Chain:
-        self._check_columns()
+        self._check_inputs()
         if self.options.keeps_all:
             self._check_left()
         early = [] if self.counts_rows else [table for table, home in self.homes.items() if home is not None]
@@ -205,8 +205,8 @@ class _Planner:
 
     # --- checks ---------------------------------------------------------------------------------------------------------
 
-    def _check_columns(self) -> None:
-        """Names that differ in letter case only would meet in the columns of a stage."""
+    def _check_inputs(self) -> None:
+        """Refuse names that differ in letter case only: they would meet in the columns of a stage."""
         seen: dict[str, str] = {}
         for name in self.schemas:
             other = seen.setdefault(name.lower(), name)
@@ -279,8 +279,8 @@ class _Planner:
             groups=None,
         )
         name = part.name
-        while name in self.tables:
-            # Only the results of the streams' join have a name that the user did not give.
+        # Only the results of the streams' join have a name that the user did not give. SQL may ignore letter case.
+        while name.lower() == table.lower():
             name += "_"
         one = replace(part, name=name)
         given = _Part(table, (table,), self.schemas[table])
@@ -341,14 +341,13 @@ class _Planner:
         return _Part(name, inputs, schema, len(self.stages) - 1)
 
     def _needed(self, inputs: Sequence[str]) -> list[Column]:
-        """The columns that later stages and the output read, in the order of the inputs; at least one."""
+        """The columns that later stages and the output read, in the order of the inputs."""
         read = {column for part in self.open for column in columns_of(part)}
         read |= {self._column(name, at) for name, at in self.times.items()}
         if self.selected is not None:
             read |= {column for item in self.selected for column in item.columns}
         every = [Column(name, column, kind) for name in inputs for column, kind in self.schemas[name].items()]
-        needed = [column for column in every if self.selected is None or column in read]
-        return needed or every[:1]
+        return [column for column in every if self.selected is None or column in read]
 
     def _select(
         self, columns: Iterable[Column], renamed: Callable[[Column], Column], *, last: bool
