@@ -214,7 +214,7 @@ def test_predicates_that_are_refused(on, how, problem):
     [
         ({"how": "full"}, "how='full' is unknown for a table"),
         ({"select": ["q.id"]}, "q is not an input"),
-        ({"within": 5, "time": {"s": "at", "c": "at", "p": "id"}}, "time= names 'p', which is no input"),
+        ({"within": 5, "time": {"s": "at", "c": "at", "p": "id"}}, "time= names 'p', which is a table"),
         ({"within": 5, "time": {"s": "at"}}, "time= has no column for input c"),
         (
             {"within": 5, "time": {"s": "at", "c": "at"}, "max_delay": 3},

@@ -93,8 +93,10 @@ class JoinOptions:
         for table in tables:
             if len(streams) == 1:
                 self.check_table(table, streams[0])
-            else:
-                self._check_lookups(table, "the streams")
+                continue
+            self._check_lookups(table, "the streams")
+            if isinstance(self.time, Mapping) and table in self.time:
+                raise UsageError(f"time= names {table!r}, which is a table: name the streams only")
 
     def _check_lookups(self, table: str, stream: str) -> None:
         if self.how not in (INNER, LEFT):
