@@ -108,7 +108,6 @@ def test_a_full_file_is_taken_word_by_word():
     assert job.join == JoinOptions(
         on="l.k = r.v", name="mine", select=("l.k", "r.v"), tasks=4, state=str(Path("~/state").expanduser())
     )
-    assert job.join_name == "mine"
     assert job.sink == Sink("parquet", "s3a://bucket/out", {"compression": "zstd"})
     assert (job.name, job.checkpoint, job.state) == ("full", "/base/cp", str(Path("~/state").expanduser()))
     assert job.trigger == Every("5 seconds")

@@ -74,8 +74,3 @@ class Job:
     state: str
     trigger: Trigger = Every()
     spark: Options = field(default_factory=dict)
-
-    @property
-    def join_name(self) -> str:
-        """The join's folder in the state."""
-        return self.join.name_for(source.name for source in self.inputs)
