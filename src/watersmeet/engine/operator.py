@@ -20,7 +20,6 @@ from watersmeet.engine.ingest import ingest_partition
 from watersmeet.engine.merge import merge_assigned
 from watersmeet.engine.sample import fan_outs_in
 from watersmeet.engine.spec import JoinSpec
-from watersmeet.engine.task import timed
 from watersmeet.errors import CorruptFile, StateBehind, StateError
 from watersmeet.kernel.bounds import coalesce
 from watersmeet.log.clean import BATCH_FOLDER, Cleaner, mark_batch, remove_stale_batches
@@ -169,19 +168,21 @@ class Operator:
         """Yield this task's share of the results of a batch that it has settled."""
         kept = _kept(self.spec, manifest.batch.query, self.clock)
         tally, started_s = tally or Tally(), time.perf_counter()
-        found = timed(kept.desk.results(self.spec, kept.reader, manifest, task, tally), tally)
+        found = kept.desk.results(self.spec, kept.reader, manifest, task, tally)
         limits = self.spec.settings.limits
         most_rows, most_bytes = limits.output_rows, limits.output_bytes
         try:
             for result in coalesce(found, most_rows, most_bytes, alone=most_rows // 4):
+                handed_s = time.perf_counter()
                 yield result
+                tally.emitting_s += time.perf_counter() - handed_s
                 tally.emitted_rows += result.num_rows
                 failpoints.reach("result-emitted")
         finally:
             if not self.spec.streaming:
                 # No later batch will need it.
                 kept.desk.close()
-        tally.emitting_s = time.perf_counter() - started_s - tally.reading_s - tally.probing_s
+        tally.probing_s = time.perf_counter() - started_s - tally.reading_s - tally.emitting_s
         tally.merging_s = kept.merging_s.pop(task, 0.0)
         if self.spec.streaming:
             self._leave_tally(kept, manifest, tally.closed(manifest.batch.number, task))

@@ -58,17 +58,6 @@ def join_share(
         tally.probed_rows += fresh_rows
 
 
-def timed(found: Iterator[pa.RecordBatch], tally: Tally) -> Iterator[pa.RecordBatch]:
-    """Pass results on, and count the time that finding them takes, without the time of reading."""
-    while True:
-        started_s, read_s = time.perf_counter(), tally.reading_s
-        result = next(found, None)
-        tally.probing_s += time.perf_counter() - started_s - (tally.reading_s - read_s)
-        if result is None:
-            return
-        yield result
-
-
 @dataclass(frozen=True, slots=True)
 class RunSource:
     """The runs of a batch. `history` holds the old runs that a fresh row may match."""

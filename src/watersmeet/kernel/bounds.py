@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import TypeVar
+from typing import Generic, TypeVar
 
 import numpy as np
 import pyarrow as pa
@@ -20,35 +20,42 @@ from watersmeet.model.facts import KEY_SPACE, KeyRange
 Item = TypeVar("Item")
 
 
+class Bundle(Generic[Item]):
+    """Neighbours that are held until another one would exceed `most_rows` or `most_bytes`."""
+
+    __slots__ = ("_bytes", "_rows", "held", "most_bytes", "most_rows")
+
+    def __init__(self, most_rows: int, most_bytes: int) -> None:
+        self.most_rows, self.most_bytes = most_rows, most_bytes
+        self.held: list[Item] = []
+        self._rows = self._bytes = 0
+
+    def add(self, item: Item, rows: int, bytes_: int) -> list[Item]:
+        """Hold one more. If it does not fit, those held before come out; otherwise none."""
+        full: list[Item] = []
+        if self.held and (self._rows + rows > self.most_rows or self._bytes + bytes_ > self.most_bytes):
+            full, self.held = self.held, []
+            self._rows = self._bytes = 0
+        self.held.append(item)
+        self._rows += rows
+        self._bytes += bytes_
+        return full
+
+
 def bundled(
     items: Iterable[Item],
     rows_of: Callable[[Item], int],
     bytes_of: Callable[[Item], int],
-    most: int,
-    size: int,
-    alone: int | None = None,
+    most_rows: int,
+    most_bytes: int,
 ) -> Iterator[list[Item]]:
-    """Neighbours in lists of at most `most` rows and `size` bytes; an item that exceeds them is alone.
-
-    An item of at least `alone` rows comes out at once, by itself. Its bytes are not asked for: Arrow takes microseconds
-    to add them up, and the results of a heavy key are thousands of such items.
-    """
-    held: list[Item] = []
-    held_rows = held_bytes = 0
+    """Neighbours in lists of at most `most_rows` rows and `most_bytes` bytes; an item that exceeds them is alone."""
+    bundle: Bundle[Item] = Bundle(most_rows, most_bytes)
     for item in items:
-        item_rows = rows_of(item)
-        if alone is not None and item_rows >= alone:
-            yield [item]
-            continue
-        item_bytes = bytes_of(item)
-        if held and (held_rows + item_rows > most or held_bytes + item_bytes > size):
-            yield held
-            held, held_rows, held_bytes = [], 0, 0
-        held.append(item)
-        held_rows += item_rows
-        held_bytes += item_bytes
-    if held:
-        yield held
+        if full := bundle.add(item, rows_of(item), bytes_of(item)):
+            yield full
+    if bundle.held:
+        yield bundle.held
 
 
 def coalesce(
@@ -56,12 +63,24 @@ def coalesce(
 ) -> Iterator[pa.RecordBatch]:
     """Concatenate neighbours up to `rows` rows and `size` bytes, and drop empty batches.
 
-    Many small batches cost time on every border that they cross. One of at least `alone` rows is not copied.
+    Many small batches cost time on every border that they cross. One of at least `alone` rows comes out at once and is
+    not copied. Its bytes are not asked for: Arrow takes microseconds to add them up, and the results of a heavy key are
+    thousands of such batches. So nothing else is done for it here either.
     """
-    filled = (batch for batch in batches if batch.num_rows)
-    for held in bundled(filled, lambda b: int(b.num_rows), lambda b: int(b.nbytes), rows, size, alone):
-        # Arrow would copy even a single batch.
-        yield held[0] if len(held) == 1 else pa.concat_batches(held)
+    bundle: Bundle[pa.RecordBatch] = Bundle(rows, size)
+    for batch in batches:
+        count = batch.num_rows
+        if alone is not None and count >= alone:
+            yield batch
+        elif count and (full := bundle.add(batch, count, batch.nbytes)):
+            yield _one(full)
+    if bundle.held:
+        yield _one(bundle.held)
+
+
+def _one(batches: list[pa.RecordBatch]) -> pa.RecordBatch:
+    """Arrow would copy even a single batch."""
+    return batches[0] if len(batches) == 1 else pa.concat_batches(batches)
 
 
 def split(batches: Iterable[pa.RecordBatch], size: int) -> Iterator[pa.RecordBatch]:
