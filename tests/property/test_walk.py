@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from watersmeet.kernel import walk
+from watersmeet.kernel import seek, sought_rows, walk
 from watersmeet.kernel.edges import Arranged, Edge
 from watersmeet.kernel.emit import OutputColumn
 from watersmeet.kernel.keys import joined_keys, order_keys, words
@@ -68,9 +68,9 @@ def table(rows: list[tuple], first: int) -> pa.RecordBatch:
 
 
 def keys_of(batch: pa.RecordBatch, columns: tuple[str, ...], suffix: tuple[str, ...]) -> np.ndarray:
-    keys = walk.order_keys([batch.column(column) for column in columns])  # type: ignore[attr-defined]
+    keys = seek.order_keys([batch.column(column) for column in columns])  # type: ignore[attr-defined]
     if suffix:
-        keys = joined_keys(keys, walk.order_keys([batch.column(column) for column in suffix]))  # type: ignore[attr-defined]
+        keys = joined_keys(keys, seek.order_keys([batch.column(column) for column in suffix]))  # type: ignore[attr-defined]
     return keys
 
 
@@ -209,7 +209,7 @@ def test_so_it_does_if_arrangements_have_a_second_key_or_only_locate_their_rows(
     edges = tuple(replace(edge, exact=edge.exact and not collide) for edge in edges)
     with pytest.MonkeyPatch.context() as patch:
         if collide:
-            patch.setattr(walk, "order_keys", lambda columns: order_keys(columns) << np.uint64(63))
+            patch.setattr(seek, "order_keys", lambda columns: order_keys(columns) << np.uint64(63))
         found = results(names, edges, (), drawn, None, bounds, arranged)
     assert found == owed(names, edges, drawn, lambda rows: True)
 
@@ -305,7 +305,7 @@ def test_keys_that_share_a_hash_are_told_apart(graph, bounds, data):
     edges = tuple(replace(edge, exact=False) for edge in edges)
     drawn = data.draw(inputs_for(names))
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(walk, "order_keys", lambda columns: order_keys(columns) % np.uint64(2))
+        patch.setattr(seek, "order_keys", lambda columns: order_keys(columns) % np.uint64(2))
         found = results(names, edges, (), drawn, None, bounds)
     assert found == owed(names, edges, drawn, lambda rows: True)
 
@@ -324,8 +324,8 @@ PATH = (
 def test_a_combination_without_a_partner_is_dropped_before_anything_is_expanded(monkeypatch):
     """The fresh row of i1 has many partners in i0 and none in i2."""
     gathered = []
-    plain = walk.gather
-    monkeypatch.setattr(walk, "gather", lambda *given: gathered.append(given[0]) or plain(*given))
+    plain = sought_rows.gather
+    monkeypatch.setattr(sought_rows, "gather", lambda *given: gathered.append(given[0]) or plain(*given))
     many = [(1, 0, 0, 0, 0)] * 50
     drawn = {"i0": ([many], []), "i1": ([], [[(1, 2, 0, 0, 0)]]), "i2": ([[(1, 0, 0, 0, 0)]], [])}
     assert not results(["i0", "i1", "i2"], PATH, (), drawn, None, Limits())
@@ -477,7 +477,7 @@ def test_bands_are_walked_along_in_any_graph(graph, bounds, data, stored_once, c
     edges = tuple(replace(edge, exact=edge.exact and not (collide and edge.band is None)) for edge in edges)
     with pytest.MonkeyPatch.context() as patch:
         if collide:
-            patch.setattr(walk, "order_keys", lambda columns: order_keys(columns) % np.uint64(2))
+            patch.setattr(seek, "order_keys", lambda columns: order_keys(columns) % np.uint64(2))
         found = results(names, edges, decided(edges), drawn, None, bounds, arranged)
     assert found == owed(names, (), drawn, lambda rows: near(edges, rows))
 
@@ -549,7 +549,7 @@ def test_bands_of_one_value_narrow_each_other(monkeypatch):
 def test_memory_does_not_follow_the_fan_out_of_a_band(monkeypatch, stored_once):
     """Each of 20 fresh rows meets 3,000 rows of i1, and each of those a row of i2: no step holds more than a piece."""
     largest = {"combinations": 0, "rows": 0}
-    go_on, kept_rows = walk._Walk.go_on, walk.parts_near
+    go_on, kept_rows = walk._Walk.go_on, sought_rows.parts_near
 
     def note(self, found, newest, sought, *more, **late):
         largest["combinations"] = max(largest["combinations"], len(found[newest].at))
@@ -562,7 +562,7 @@ def test_memory_does_not_follow_the_fan_out_of_a_band(monkeypatch, stored_once):
             yield part
 
     monkeypatch.setattr(walk._Walk, "go_on", note)
-    monkeypatch.setattr(walk, "parts_near", parts)
+    monkeypatch.setattr(sought_rows, "parts_near", parts)
     edges = (
         Edge((("i0", ("v",)), ("i1", ("v",))), exact=True, band=BandBounds(BIGINT, None, 0)),
         Edge((("i1", ("x1",)), ("i2", ("x1",))), exact=True, band=CLOSE),
@@ -606,14 +606,14 @@ def test_rows_that_only_one_arrangement_has_evicted_yet_leave_the_others_in_plac
 
 def test_memory_does_not_follow_the_rows_of_a_hot_key_that_are_only_located(monkeypatch):
     sizes = []
-    plain = walk._Walk._located
+    plain = sought_rows.SoughtRows._located
 
-    def note(self, *given):
-        for part in plain(self, *given):
+    def note(self, *given, **large):
+        for part in plain(self, *given, **large):
             sizes.append(part.rows.num_rows)
             yield part
 
-    monkeypatch.setattr(walk._Walk, "_located", note)
+    monkeypatch.setattr(sought_rows.SoughtRows, "_located", note)
     i1 = [(number, 7, 0, 0, 0) for number in range(3000)]
     drawn = {"i0": ([i1], []), "i1": ([i1[:1000], i1[1000:]], []), "i2": ([], [[(7, 0, 0, 0, 0)]])}
     arranged = arrangements(PATH, located=lambda name: True)

@@ -1,7 +1,7 @@
 """Sample the fan-outs of a walk: how many rows of each input the fresh rows of another lead to.
 
-Some fresh rows are looked up in the inputs beside theirs. Of the rows that they meet there some are taken again, each as
-likely as a combination would meet it, and looked up in the inputs behind. So a fan-out far from the start is that of
+Some fresh rows are looked up in the inputs beside theirs. Of the rows that they meet there some are taken again, each
+as likely as a combination would meet it, and looked up in the inputs behind. So a fan-out far from the start is that of
 rows which the start leads to, hot keys included, not that of any row.
 
 Nothing is tested: conditions and windows are left out. These are estimates, for the order of a walk.
@@ -21,9 +21,11 @@ from watersmeet.kernel.gather import look_up
 from watersmeet.kernel.keys import Indices
 from watersmeet.kernel.pieces import keyed_rows
 from watersmeet.kernel.rows import Keyed, take_rows
-from watersmeet.kernel.walk import Sought, WalkJoin
+from watersmeet.kernel.seek import Seeker, Sought
+from watersmeet.kernel.walk import WalkJoin
 from watersmeet.model.facts import LOCATOR
 from watersmeet.model.limits import Limits
+from watersmeet.model.tally import Work
 from watersmeet.model.walks import FanOut
 
 
@@ -35,7 +37,9 @@ def sample_fan_outs(
     limits: Limits,
 ) -> tuple[FanOut, ...]:
     """The fan-outs that a sample of the fresh rows of `start` finds. `stored` has the rows of each arrangement."""
-    walk = join.walking({name: [s for s in slices if len(s)] for name, slices in stored.items()}, limits)
+    filled = {name: [s for s in slices if len(s)] for name, slices in stored.items()}
+    reached = [one for one in join.arranged if one.stored in filled]
+    seeker = Seeker(join.edges, {one.name: filled[one.stored] for one in reached}, Work())
     rows = _spread(fresh, join.read(start, None), limits.sampled_rows)
     waiting, seen, found = deque([(start, rows)]), {start}, []
     while waiting:
@@ -43,13 +47,13 @@ def sample_fan_outs(
         if not rows.num_rows:
             continue
         candidates = {name: Picked(rows, np.arange(rows.num_rows))}
-        for arranged in walk.arranged.values():
+        for arranged in reached:
             if arranged.edge is None or arranged.input in seen or not _leads(join, name, arranged):
                 continue
             seen.add(arranged.input)
-            sought = walk.seek(arranged, candidates)
+            sought = seeker.look_up(arranged, candidates)
             counts = sought.counts
-            everything = sum(map(len, walk.slices[arranged.name]))
+            everything = sum(map(len, seeker.slices[arranged.name]))
             found.append(
                 FanOut(
                     arranged.input,
@@ -61,7 +65,7 @@ def sample_fan_outs(
             )
             if _leads_on(join, arranged.input, seen):
                 read = join.read(arranged.input, None)
-                met = _met(sought, arranged, walk.slices, read, limits.sampled_rows)
+                met = _met(sought, arranged, seeker.slices, read, limits.sampled_rows)
                 waiting.append((arranged.input, met))
     return tuple(found)
 
