@@ -10,14 +10,14 @@ each key and each value that it is found by, and from any input a walk along the
     neither                       in the order of arrival: all rows are read, and the conditions decide
 
 All further arrangements hold their own order key, or the order word of a value, and the order key of the first. Rows of
-the same keys and values are together there: if the first were sorted by a value that few rows differ in, a locator would
-lead to too many rows.
+the same keys and values are together there: if the first were sorted by a value that few rows differ in, a locator
+would lead to too many rows.
 
 Edges that close cycles have no arrangements of their own. The arrangements of their inputs are sorted by the edge that
-finds them and then by the one that closes a cycle, so that rows are found by both where both are known. A band that leads
-to a value which is arranged for another band narrows the search in the same way. An exact band decides its condition by
-the order words of its values, as in a join of two inputs: it is not tested again, and a difference that leaves its type
-is no error.
+finds them and then by the one that closes a cycle, so that rows are found by both where both are known. A band that
+leads to a value which is arranged for another band narrows the search in the same way. An exact band decides its
+condition by the order words of its values, as in a join of two inputs: it is not tested again, and a difference that
+leaves its type is no error.
 
 An input that only another condition joins is read by the arrangement that it has.
 """

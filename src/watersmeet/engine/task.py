@@ -1,7 +1,7 @@
 """A task's share of a batch: read what the plan assigns, and run the join's kernel on it.
 
-The rows of a share are slices of the batch's runs, as the plan names them. History is read only if another input has new
-rows. Of a run only the needed sections, key range and columns are read. Neighbouring sections are one slice.
+The rows of a share are slices of the batch's runs, as the plan names them. History is read only if another input has
+new rows. Of a run only the needed sections, key range and columns are read. Neighbouring sections are one slice.
 
 What a task does is counted on the way (model/tally.py).
 """

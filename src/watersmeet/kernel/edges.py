@@ -41,9 +41,10 @@ class Edge:
 class Arranged:
     """An arrangement: its name, the input whose rows it has, and the edge it is sorted by, if it is found by one.
 
-    If that is a band, it is sorted by value: `also` are further bands of the same value. `halves`: only half of its order keys is of that edge. The other half is of the edge `then`, or of several others. An
-    arrangement that is located `through` another one holds no columns, but where its rows are in that one. For an edge
-    without a key all rows are read, in any order: if the input has an arrangement already, they are those of `scanned`.
+    If that is a band, it is sorted by value: `also` are further bands of the same value. `halves`: only half of its
+    order keys is of that edge. The other half is of the edge `then`, or of several others. An arrangement that is
+    located `through` another one holds no columns, but where its rows are in that one. For an edge without a key all
+    rows are read, in any order: if the input has an arrangement already, they are those of `scanned`.
     """
 
     name: str

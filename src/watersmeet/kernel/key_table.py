@@ -1,9 +1,9 @@
 """A table that tells most absent keys apart, before they are sorted and searched for.
 
 On a cycle a walk makes many combinations of which few close it: on a triangle one in eighty. To sort the keys of all of
-them and to search for each in every run would be most of the work. So the keys of an arrangement are hashed into a table
-of slots first, and only keys whose slot is taken are looked up. A key that is there always passes. One that is not
-passes with a probability of about one in sixteen, and is then not found.
+them and to search for each in every run would be most of the work. So the keys of an arrangement are hashed into a
+table of slots first, and only keys whose slot is taken are looked up. A key that is there always passes. One that is
+not passes with a probability of about one in sixteen, and is then not found.
 
 The slot is a multiplicative hash of the whole key. The leading bits alone, as in match.py, would do for mixed keys, but
 not for order keys of two halves: few values of the first half fill all slots.
@@ -23,8 +23,9 @@ _FACTOR = np.uint64(0x9E3779B97F4A7C15)
 # Slots for each key, as a power of two. With half as many, one absent key in eight passes and the search costs as much
 # as the smaller table saves.
 _SLOT_BITS = 4
-# To fill a slot or to look at one takes about 3 ns, to sort a key and search for it about 200 (125,000 keys in five runs
-# of 200,000 rows together). With this many keys for each that is sought, a table costs 7% where all of them are found.
+# To fill a slot or to look at one takes about 3 ns, to sort a key and search for it about 200 (125,000 keys in five
+# runs of 200,000 rows together). With this many keys for each that is sought, a table costs 7% where all of them are
+# found.
 WORTH_RATIO = 4
 
 

@@ -1,17 +1,17 @@
 """Share out fresh rows by work: all tasks look up all of them, and each goes on with its part.
 
 Dealing fresh rows like cards is even only if no row has much more work than others. Under Zipf's law one fresh row of a
-star may have more results than a task's share of the batch. Where fresh rows have much work (schemes/delta/scheme.py) the
-tasks therefore share it out when they know it:
+star may have more results than a task's share of the batch. Where fresh rows have much work
+(schemes/delta/scheme.py) the tasks therefore share it out when they know it:
 
-1. All tasks look up all fresh rows of the term, and bind the same rows, as long as some input cannot be looked up yet and
-   what they repeat stays within a room that the plan has set. If it does not, the combinations are dealt like cards to
-   groups of tasks, as large as the room allows, and the tasks of a group go on together.
+1. All tasks look up all fresh rows of the term, and bind the same rows, as long as some input cannot be looked up yet
+   and what they repeat stays within a room that the plan has set. If it does not, the combinations are dealt like cards
+   to groups of tasks, as large as the room allows, and the tasks of a group go on together.
 2. Once all inputs that are left can be looked up, the product of the rows that a combination finds in each of them is
    its work. Combinations of little work are sorted by it and dealt to and fro, so that every task gets as many of each
    size.
-3. Those of much work go on in all tasks. As soon as there are enough combinations of them, or at the last input, these are
-   dealt like cards.
+3. Those of much work go on in all tasks. As soon as there are enough combinations of them, or at the last input, these
+   are dealt like cards.
 
 All tasks must cut alike, or results would be lost or come out twice. So everything here follows from the rows, the plan
 and the limits alone: counts are whole numbers, sums of them are exact, and products are rounded for each row by itself.
@@ -91,7 +91,7 @@ class LateDeal:
             yield np.flatnonzero(large), self._of_large
 
     def next_step(self, combinations: int, *, last: bool) -> tuple[Cards | None, LateDeal | None]:
-        """How the next so many combinations are dealt now, if they are, and what is left to deal later.
+        """How the next combinations, of this number, are dealt now, if they are, and what is left to deal later.
 
         At the `last` input nothing is.
         """

@@ -33,7 +33,7 @@ from watersmeet.model.facts import FULL_RANGE, KEY_SPACE, LOCATOR, KeyRange
 from watersmeet.model.limits import Limits
 from watersmeet.model.types import SqlType
 
-_NOWHERE: Indices = np.zeros(0, np.int64)
+_NO_OWNERS: Indices = np.zeros(0, np.int64)
 _HALF = np.uint64(32)
 
 
@@ -139,7 +139,7 @@ def _part(name: str, rows: pa.RecordBatch, of_rows: Keys, near: Intervals) -> Pa
     start = np.searchsorted(ascending, near.lower)
     count = np.searchsorted(ascending, near.upper, side="right") - start
     # A row may be in several intervals: it has no owner.
-    return Part(name, rows, order, _NOWHERE, start, np.maximum(count, 0))
+    return Part(name, rows, order, _NO_OWNERS, start, np.maximum(count, 0))
 
 
 def _inside(words_: Keys, range_: KeyRange) -> Mask:
@@ -173,7 +173,7 @@ class Stretches:
         return Stretches(self.slice, start[keep], end[keep])
 
     def places(self, most: int) -> Iterator[Indices]:
-        """The places of all rows, at most so many at a time."""
+        """The places of all rows, at most `most` at a time."""
         for _, places in expand(np.arange(len(self.start)), self.start, self.end - self.start, most):
             yield places
 
@@ -193,7 +193,7 @@ def _union(slice_: Keyed, at: Matches) -> Stretches:
 
 
 def _ranges(unions: Sequence[Stretches], most: int) -> Iterator[KeyRange]:
-    """Ranges of words that hold about so many rows of the unions at most, or one word."""
+    """Ranges of words that hold about `most` rows of the unions at most, or one word."""
     if sum(one.rows for one in unions) <= most:
         yield FULL_RANGE
     else:
@@ -223,7 +223,7 @@ def _taken(name: str, slice_: Keyed, places: Indices, columns: Sequence[str]) ->
 
 
 def distinct_locators(here: Sequence[Stretches], most: int) -> Iterator[Keys]:
-    """The distinct locators of some rows, ascending, at most about twice so many at a time; no locator comes twice.
+    """The distinct locators of some rows, ascending, at most about 2 * `most` at a time; no locator comes twice.
 
     Where they are too many, each pass takes those whose hash falls to it: equal locators fall to one pass.
     """

@@ -5,8 +5,8 @@ Every manifest has the whole difference, so two files at most tell all: the mani
 
     bases/<start>-<batch>-<checksum>.arrow
 
-*What it holds.* The base that batch b brings in is the live runs of b's parent, in their order, whatever planned b. It is
-published before the manifest of b, which names it. So:
+*What it holds.* The base that batch b brings in is the live runs of b's parent, in their order, whatever planned b. It
+is published before the manifest of b, which names it. So:
 
 - A manifest whose base is missing was never published. A base that no retained manifest names is garbage: its planner
   died, or another one was faster and needed none.
@@ -49,7 +49,7 @@ _SHARE = 4
 
 
 def is_due(base: BaseRef | None, repeated: int, least_runs: int) -> bool:
-    """Whether a new base pays for a manifest that would repeat so many runs.
+    """Whether a new base pays for a manifest that would repeat `repeated` runs.
 
     >>> is_due(None, 200, least_runs=128)
     True

@@ -1,9 +1,9 @@
 """Many facts of one kind, column by column: as JSON inside a manifest, or as an Arrow file.
 
-A manifest of ten thousand runs would have as many JSON objects with fifteen fields each, and most of the time to read it
-would go into them. A column is one list. A column that has the default value in every row is left out, so a field that a
-later version adds costs nothing where it is not used. Columns that this version does not know are refused, as unknown
-fields of other facts are.
+A manifest of ten thousand runs would have as many JSON objects with fifteen fields each, and most of the time to read
+it would go into them. A column is one list. A column that has the default value in every row is left out, so a field
+that a later version adds costs nothing where it is not used. Columns that this version does not know are refused, as
+unknown fields of other facts are.
 
 An Arrow file has no header of its own: whoever names the file records its size and checksum, and its name ends with the
 checksum. Its schema metadata has the format. Its buffers are compressed, since counts and labels shrink to a

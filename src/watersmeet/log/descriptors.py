@@ -1,21 +1,21 @@
 """What ingest tasks tell the join tasks: descriptors in the shuffle, or in files that the shuffle names.
 
-A descriptor goes to every join task. With 200 partitions and 200 tasks that is 40,000 copies, and each can have 100 KB of
-statistics. Only a task that plans the batch needs them. So a large descriptor is published to the log, and a `Notice` of
-some 70 bytes is shuffled: what a task needs to find the batch, its start and its manifest, and to check that no row got
-lost. A small descriptor travels whole, which saves a request.
+A descriptor goes to every join task. With 200 partitions and 200 tasks that is 40,000 copies, and each can have 100 KB
+of statistics. Only a task that plans the batch needs them. So a large descriptor is published to the log, and a
+`Notice` of some 70 bytes is shuffled: what a task needs to find the batch, its start and its manifest, and to check
+that no row got lost. A small descriptor travels whole, which saves a request.
 
     descriptors/<start>-<batch>-<input>-<partition>-<checksum>.arrow
 
-Name and content follow from the rows alone, as those of runs do (`log/runs.py` says why): an ingest task that runs again
-publishes the same file and shuffles the same notice. The file is whole before anything refers to it. It serves until its
-batch has a manifest: every later task uses that. Another start ingests again and publishes its own.
+Name and content follow from the rows alone, as those of runs do (`log/runs.py` says why): an ingest task that runs
+again publishes the same file and shuffles the same notice. The file is whole before anything refers to it. It serves
+until its batch has a manifest: every later task uses that. Another start ingests again and publishes its own.
 
 *Who plans.* Every task can, and the first manifest counts. If all 200 tasks began at once and planned, they would read
-40,000 files. So a task whose batch has published descriptors waits for its turn and looks for the manifest meanwhile. Task
-0 does not wait. The next ones plan after half a second, twice as many after another, and so on; after two seconds every
-task plans. No task depends on another: Spark may run task 0 late or never. The last task is among the first to plan,
-since `tail` begins with it.
+40,000 files. So a task whose batch has published descriptors waits for its turn and looks for the manifest meanwhile.
+Task 0 does not wait. The next ones plan after half a second, twice as many after another, and so on; after two seconds
+every task plans. No task depends on another: Spark may run task 0 late or never. The last task is among the first to
+plan, since `tail` begins with it.
 """
 
 from __future__ import annotations
@@ -37,7 +37,8 @@ from watersmeet.log.seen import Seen
 from watersmeet.log.storage import Files
 from watersmeet.model.facts import BatchId, Descriptor, Run, Start
 
-# Seconds between the turns of tasks to plan: longer than planning takes, with hundreds of descriptors on an object store.
+# Seconds between the turns of tasks to plan: longer than planning takes, with hundreds of descriptors on an object
+# store.
 TURN_S = 0.5
 # The last turn: a batch whose first tasks are dead waits two seconds for it.
 LAST_TURN = 4

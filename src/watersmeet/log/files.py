@@ -46,8 +46,8 @@ from watersmeet.log.storage import (
 T = TypeVar("T")
 R = TypeVar("R")
 
-# Requests to a file server under way at a time. The first ones show whether that is needed: a local file takes less time
-# than a thread.
+# Requests to a file server under way at a time. The first ones show whether that is needed: a local file takes less
+# time than a thread.
 _AT_ONCE = 16
 _FEW = 4
 _QUICK_S = 0.002

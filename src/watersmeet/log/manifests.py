@@ -5,7 +5,8 @@ never depend on a listing, which may be late on a shared filesystem. `log/parent
 
 In memory a `Manifest` has every live run. As a file it has the batch's own runs and what the history differs in from a
 base (`log/bases.py`); statistics may be in files of their own (`log/statistics.py`). What a batch writes and reads thus
-follows the batch, not the history. A long one is compressed (`log/codec.py`). All that a manifest names is published before it.
+follows the batch, not the history. A long one is compressed (`log/codec.py`). All that a manifest names is published
+before it.
 """
 
 from __future__ import annotations

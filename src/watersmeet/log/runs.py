@@ -1,14 +1,15 @@
 """Run files: write sorted rows once, read them back verified and mapped.
 
-A run is one uncompressed Arrow IPC file of one record batch, the order key first. It is sorted, or, if it is cut for the
-grid, each section is, and the sections lie one behind the other. (Up to format 5 each section was a record batch.) The
-file name has the batch, the partition, the number within it, and the checksum of the content. Batch and partition alone
-are not unique: Spark may run a task twice, and a zombie may finish late. A file that no manifest names does not exist.
+A run is one uncompressed Arrow IPC file of one record batch, the order key first. It is sorted, or, if it is cut for
+the grid, each section is, and the sections lie one behind the other. (Up to format 5 each section was a record batch.)
+The file name has the batch, the partition, the number within it, and the checksum of the content. Batch and partition
+alone are not unique: Spark may run a task twice, and a zombie may finish late. A file that no manifest names does not
+exist.
 
 A cell of the grid reads many neighbouring sections, and a search in each would cost more than the rows: at 64 tasks and
-inputs of 1:64, 64 sections of the smaller input are the cell's row. So neighbours are read as one slice. Where all pairs
-are compared it is a view. Where keys are searched, the keys of all sections are merged when the run is first read, and
-kept as long as it is mapped: 12 bytes a row, up to `Limits.merged_bytes`. The rows stay mapped.
+inputs of 1:64, 64 sections of the smaller input are the cell's row. So neighbours are read as one slice. Where all
+pairs are compared it is a view. Where keys are searched, the keys of all sections are merged when the run is first
+read, and kept as long as it is mapped: 12 bytes a row, up to `Limits.merged_bytes`. The rows stay mapped.
 
 Why not a random name: the data that a task sends through a shuffle must be the same each time it runs. Otherwise Spark
 (from 4.2 on, by its order-independent checksums) fails the job when an executor is lost after the first result task has

@@ -1,12 +1,12 @@
 """Checksums by section, so that a task verifies the rows that it reads and no others.
 
-A run that is cut for the grid is one record batch, in which a section is a stretch of rows. The file lists a checksum of
-each section in the metadata of its schema. A section's checksum covers all that its rows are read from, in every column
-and at every level of nesting: which values are null, the offsets, the values.
+A run that is cut for the grid is one record batch, in which a section is a stretch of rows. The file lists a checksum
+of each section in the metadata of its schema. A section's checksum covers all that its rows are read from, in every
+column and at every level of nesting: which values are null, the offsets, the values.
 
 All bytes outside the values are the *frame*: the schema with that list, the place of every buffer, the footer. The
-manifest has the frame's checksum (`Run.frame`), so nothing is parsed unverified: the manifest vouches for the frame, the
-frame for each section. The padding between buffers is in no checksum of these, and nothing reads it.
+manifest has the frame's checksum (`Run.frame`), so nothing is parsed unverified: the manifest vouches for the frame,
+the frame for each section. The padding between buffers is in no checksum of these, and nothing reads it.
 
 Why the list is not in the manifest: it grows with the number of tasks, for every run, and each task reads the manifest
 of each batch.

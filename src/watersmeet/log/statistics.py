@@ -1,8 +1,9 @@
 """Statistics of runs in files of their own, apart from the manifests that name the runs.
 
 A run's statistics can be a hundred times as large as all else that a manifest says of it, and only a task that plans or
-merges needs them. Every task reads the manifest. So a batch with many of them writes the statistics of its new runs into
-one file, and a run in a manifest has an `Elsewhere` instead: the file and the run's place in it. Few stay where they are.
+merges needs them. Every task reads the manifest. So a batch with many of them writes the statistics of its new runs
+into one file, and a run in a manifest has an `Elsewhere` instead: the file and the run's place in it. Few stay where
+they are.
 
     statistics/<start>-<batch>-<checksum>.arrow
 

@@ -6,10 +6,10 @@ the plan that a tally has influenced is published like any other, so all attempt
 each of them has read.
 
 Files cost more than counting does, so few are written. In a batch `WRITERS` tasks take turns: with 2 tasks both write
-in every batch, with 200 each one in every 25th. Rows are shared out evenly, so the work of some tasks tells that of all.
-On an object store a request takes as long as a small join: there a turn comes in every `REMOTE_EVERY`-th batch, and a
-plan reads no file. It knows the tallies of its own process (engine/operator.py), which had a task of the batch before as
-a rule.
+in every batch, with 200 each one in every 25th. Rows are shared out evenly, so the work of some tasks tells that of
+all. On an object store a request takes as long as a small join: there a turn comes in every `REMOTE_EVERY`-th batch,
+and a plan reads no file. It knows the tallies of its own process (engine/operator.py), which had a task of the batch
+before as a rule.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ from watersmeet.log.names import TALLIES, batch_stem, tally_parts
 from watersmeet.log.storage import FileInfo, Files
 from watersmeet.model.tally import TaskTally
 
-# Tasks that write a tally in a batch: enough that a mean of them is good, few enough that writing and reading them takes
-# less than 2 ms of a batch.
+# Tasks that write a tally in a batch: enough that a mean of them is good, few enough that writing and reading them
+# takes less than 2 ms of a batch.
 WRITERS = 8
 # Batches between two turns on an object store: a request of 50 ms is then less than 1% of batches of a second.
 REMOTE_EVERY = 8

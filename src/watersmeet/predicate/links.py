@@ -1,21 +1,21 @@
 """Choose the edges of a join graph that a walk uses, and the smallest set of arrangements that it needs for them.
 
-A *link* is a candidate for an edge: all classes of equal keys over the same inputs together, so that several keys between
-two inputs are one composite key; or a band of two inputs; or only the inputs that some other condition reads. Of all
-links as many are chosen as connect the inputs: keys before bands, and bands before other conditions. Of the keys, those
-over fewest inputs come first, then those with most classes: a key that many inputs share, such as a country, tends to
-have many rows for each value. Of the bands, those with two bounds come first, then those
-whose values are arranged already, as a value that several bands share needs one arrangement.
+A *link* is a candidate for an edge: all classes of equal keys over the same inputs together, so that several keys
+between two inputs are one composite key; or a band of two inputs; or only the inputs that some other condition reads.
+Of all links as many are chosen as connect the inputs: keys before bands, and bands before other conditions. Of the
+keys, those over fewest inputs come first, then those with most classes: a key that many inputs share, such as a
+country, tends to have many rows for each value. Of the bands, those with two bounds come first, then those whose values
+are arranged already, as a value that several bands share needs one arrangement.
 
 The links that are not chosen close cycles. Keys among them become the second half of an order key. Bands among them
 narrow the search if they lead to a value that is arranged anyway. All others are tested as conditions.
 
-An input needs an arrangement for a link to be found by it. In a tree of links over two inputs each, every link is needed
-at both of its ends. Where links over three or more inputs overlap, some arrangements are not needed: an input is found by
-another link, and by this one as the second half of an order key.
+An input needs an arrangement for a link to be found by it. In a tree of links over two inputs each, every link is
+needed at both of its ends. Where links over three or more inputs overlap, some arrangements are not needed: an input is
+found by another link, and by this one as the second half of an order key.
 
-A cycle of keys could do with one arrangement for each input, if it were walked in one direction only. Then no combination
-could be extended where it has the fewest candidates, so its links are arranged as those of a tree.
+A cycle of keys could do with one arrangement for each input, if it were walked in one direction only. Then no
+combination could be extended where it has the fewest candidates, so its links are arranged as those of a tree.
 """
 
 from __future__ import annotations

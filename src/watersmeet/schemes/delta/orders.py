@@ -1,18 +1,18 @@
 """Choose the order in which the fresh rows of an input are extended through the other inputs.
 
 The kernel knows, at each step, exactly how many rows every input that it can look up would bind, and takes the fewest
-(kernel/walk.py). It cannot know what lies behind: in a path a - b - c - d fresh rows of b may meet two rows of a and three
-of c, of which few lead to a row of d. To begin with c is right then, although it binds more rows at first. A plan sees
-this in a sample of fresh rows (kernel/fan_outs.py). So a term gets an order where a choice comes before all inputs can be
-looked up (`needs_foresight`). Elsewhere the counts decide, since they are exact and an estimate is not.
+(kernel/walk.py). It cannot know what lies behind: in a path a - b - c - d fresh rows of b may meet two rows of a and
+three of c, of which few lead to a row of d. To begin with c is right then, although it binds more rows at first. A plan
+sees this in a sample of fresh rows (kernel/fan_outs.py). So a term gets an order where a choice comes before all inputs
+can be looked up (`needs_foresight`). Elsewhere the counts decide, since they are exact and an estimate is not.
 
-An order costs the rows that a walk looks up and binds, for one fresh row (`estimate_work`): a combination is looked up in
-every arrangement that a newly bound input leads to, is dropped if one of them has no partner, and is multiplied by the
-partners of the input that is bound next. The cheapest order is found layer by layer, keeping the cheapest way to each set
-of bound inputs. That is exact for up to eight inputs; with more, `BEAM` sets are kept in a layer.
+An order costs the rows that a walk looks up and binds, for one fresh row (`estimate_work`): a combination is looked up
+in every arrangement that a newly bound input leads to, is dropped if one of them has no partner, and is multiplied by
+the partners of the input that is bound next. The cheapest order is found layer by layer, keeping the cheapest way to
+each set of bound inputs. That is exact for up to eight inputs; with more, `BEAM` sets are kept in a layer.
 
-A change of order moves nothing, so it need only be real: `MIN_GAIN`. And if tallies prove a prediction wrong, the term is
-left to the counts for a while: `MISLED`, `HELD_BATCHES`. Results never depend on any of this.
+A change of order moves nothing, so it need only be real: `MIN_GAIN`. And if tallies prove a prediction wrong, the term
+is left to the counts for a while: `MISLED`, `HELD_BATCHES`. Results never depend on any of this.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ MIN_GAIN = 1.1
 # Twice the predicted work is more than a sample's noise: rare keys with very many rows, or a condition that the sample
 # does not test.
 MISLED = 2.0
-# Batches between two samples of a term whose tallies tell what was predicted: a sample is some 3 ms of a batch. What they
-# cannot tell, that another order has become cheaper, is seen within three batches.
+# Batches between two samples of a term whose tallies tell what was predicted: a sample is some 3 ms of a batch. What
+# they cannot tell, that another order has become cheaper, is seen within three batches.
 SAMPLE_EVERY = 3
 # Work that is off by more than half is no noise: the rates have changed, or the state has grown much.
 DRIFT = 1.5

@@ -1,17 +1,18 @@
 """Every task extends its part of the fresh rows through all that is stored: for joins of many inputs on different keys.
 
-The inputs have an order. For each input with fresh rows there is a *term*: its fresh rows, all rows of the inputs before
-it and the old rows of those behind it (kernel/walk.py). The fresh rows of a term are dealt out to the tasks one by one,
-like cards, so the rows of a hot key go to all tasks alike. The other inputs are not shared out: every task can read
-everything, and reads only what its rows lead to.
+The inputs have an order. For each input with fresh rows there is a *term*: its fresh rows, all rows of the inputs
+before it and the old rows of those behind it (kernel/walk.py). The fresh rows of a term are dealt out to the tasks one
+by one, like cards, so the rows of a hot key go to all tasks alike. The other inputs are not shared out: every task can
+read everything, and reads only what its rows lead to.
 
 A term also has an order of its own, in which its rows are extended through the other inputs, where that needs foresight
-(schemes/delta/orders.py). It is decided for each batch, from a sample of the batch's own fresh rows, and the manifest names it:
-tasks and attempts of a batch walk alike. The tallies of the batch before say what the last decision came to.
+(schemes/delta/orders.py). It is decided for each batch, from a sample of the batch's own fresh rows, and the manifest
+names it: tasks and attempts of a batch walk alike. The tallies of the batch before say what the last decision came to.
 
-The results of a fresh row that is dealt like a card stay with its task. Where tallies say that fresh rows have much work,
-and there are many tasks, the rows of a term are dealt late instead, by work (kernel/late.py). Without tallies, in the
-first batch of a term for instance, balance is not guaranteed. Tasks look up the same keys where fresh rows share them.
+The results of a fresh row that is dealt like a card stay with its task. Where tallies say that fresh rows have much
+work, and there are many tasks, the rows of a term are dealt late instead, by work (kernel/late.py). Without tallies, in
+the first batch of a term for instance, balance is not guaranteed. Tasks look up the same keys where fresh rows share
+them.
 """
 
 from __future__ import annotations
@@ -46,10 +47,11 @@ from watersmeet.schemes.scheme import (
 
 _EVERYTHING = Slice()
 
-# With fewer tasks each has so many fresh rows that dealing them is even enough.
+# With fewer tasks each has enough fresh rows for an even deal.
 _LEAST_LATE_TASKS = 8
 # All tasks look up all fresh rows of a term that is dealt late. A fresh row must have this many times as much work as
-# there are tasks, so that this adds a few per cent; less if the tasks of the batch before were uneven, as more is gained.
+# there are tasks, so that this adds a few per cent; less if the tasks of the batch before were uneven, as more is
+# gained.
 _LATE_WORK, _LATE_WORK_IF_UNEVEN = 20, 4
 # Work of the busiest task, over the mean, that is uneven: what the join is to stay below.
 _UNEVEN = 1.25

@@ -1,7 +1,7 @@
 """Cut heavy keys into cells, and estimate the work of a cell.
 
-Every run is cut by itself, at whole rows, so the cells of a key may differ. Where they may differ much, the work of each
-is counted.
+Every run is cut by itself, at whole rows, so the cells of a key may differ. Where they may differ much, the work of
+each is counted.
 """
 
 from __future__ import annotations
@@ -112,7 +112,7 @@ def _unevenness(lot: Lot, runs: Sequence[Stored]) -> float:
 
 
 def rows_of_parts(counts: Counts, turns: Keys, of: int) -> Counts:
-    """The rows in each of `of` parts, a power of two, of a key with so many rows in each run, all runs together.
+    """The rows in each of `of` parts, a power of two, of a key with `counts` rows in the runs, all runs together.
 
     `turns` are the checksums of the runs, by which `RowPart` rotates the cut.
     """

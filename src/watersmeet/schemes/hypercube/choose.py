@@ -1,7 +1,7 @@
 """Choose between keeping an allotment and changing it, by the work it saves and the rows it moves.
 
-A change must pay for the rows it moves: the rows that some task would read and did not read before must be less than the
-work that the busiest task saves in `PAYBACK_BATCHES` batches.
+A change must pay for the rows it moves: the rows that some task would read and did not read before must be less than
+the work that the busiest task saves in `PAYBACK_BATCHES` batches.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """Estimate the work of a batch, key by key, from a sample of its rows.
 
-Rows are drawn from the fresh and from the old runs of every input. A key's draws estimate its rows, and their product its
-results. That is too coarse for a key with few draws. Such keys all get the mean results of a row, and only their fresh
-rows are known by stretch of the key space. The keys that the sample finds large are then counted exactly (`census.py`).
-So the number of searches in each run is small, however many keys there are.
+Rows are drawn from the fresh and from the old runs of every input. A key's draws estimate its rows, and their product
+its results. That is too coarse for a key with few draws. Such keys all get the mean results of a row, and only their
+fresh rows are known by stretch of the key space. The keys that the sample finds large are then counted exactly
+(`census.py`). So the number of searches in each run is small, however many keys there are.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ FREQUENT_HITS = 8
 # A key stands out from this many draws on, of all inputs: of a hundred thousand even keys, a dozen do so by chance.
 OUTSTANDING_HITS = 5
 
-# A key seems to have much work from this many draws on, of all inputs, unless all rows are drawn. Two draws of a key with
-# few rows are enough for a large product.
+# A key seems to have much work from this many draws on, of all inputs, unless all rows are drawn. Two draws of a key
+# with few rows are enough for a large product.
 SUSPECT_HITS = 3
 
 # So few keys for each task are all taken as frequent: there is no crowd of rare ones.
@@ -40,7 +40,7 @@ FEW_KEYS = 32
 MET_BY_CHANCE, LOOKED_UP = 1024, 256
 
 # The fresh rows of each stretch follow from the draws: every run is sorted, so they are off by less than one draw in
-# each run. With more runs the rows are counted instead, unless they are more than so many for each draw.
+# each run. With more runs the rows are counted instead, unless there are more than ROWS_PER_DRAW for each.
 MANY_RUNS, ROWS_PER_DRAW = 32, 16
 
 # The key space is cut into at least this many stretches for each task: a range of light keys is then cut to within 3 %.
@@ -159,7 +159,7 @@ def sample_work(
     keys_of: KeysOf,
     met_by_chance: int = MET_BY_CHANCE,
 ) -> Sample:
-    """Sample the work on all keys of the batch, from so many fresh and old rows of each input, about."""
+    """Sample the work on all keys of the batch, from about `samples` fresh and `old_samples` old rows of each input."""
     drawn = [draw_rows(one.new, samples, keys_of) for one in stored]
     drawn += [draw_rows(one.old, old_samples, keys_of) for one in stored]
     counts, weights = [len(rows) for rows, _ in drawn], np.array([[weight] for _, weight in drawn])

@@ -1,7 +1,8 @@
 """Decide which keys are heavy, and into how many parts each input's rows of a heavy key are cut.
 
-Source: Qiu, Papadias, Yi: Streaming HyperCube (EDBT 2019), 3.2: the static HyperCube's sides follow the square root of a
-key's output, and a side is halved or doubled when it is more than a factor of two off. `plan.py` says where we differ.
+Source: Qiu, Papadias, Yi: Streaming HyperCube (EDBT 2019), 3.2: the static HyperCube's sides follow the square root of
+a key's output, and a side is halved or doubled when it is more than a factor of two off. `plan.py` says where we
+differ.
 """
 
 from __future__ import annotations

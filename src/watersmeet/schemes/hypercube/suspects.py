@@ -1,8 +1,8 @@
 """Find the keys that may be heavy, or that have much work, and count them exactly.
 
 A key is suspected if runs list enough rows of it, or if it is large in a sample: a key that is new, or that has a few
-rows in each of many small runs, is in no list. Beside those that may be heavy, the keys with most work are counted, since
-a sample knows the work of a single key badly.
+rows in each of many small runs, is in no list. Beside those that may be heavy, the keys with most work are counted,
+since a sample knows the work of a single key badly.
 
 To find such keys takes many draws, and to count one a search in every old run. But a key with much work in one batch
 mostly has much in the next. So a plan names the keys that had most, with their rows (`Watched`). The next plan searches
@@ -72,8 +72,8 @@ class Effort:
 FIRST = Effort(
     fresh=192, old=192, least=4096, counted=4, counted_work=1 / 64, met_by_chance=MET_BY_CHANCE, suspected=0.5
 )
-# With the keys that are watched: a third of the time and, in a dozen batches of Zipf 0.5 and 0.75, the same balance. The
-# mean of rare keys is known to 12 %, but most of the work that differs between tasks is on watched ones.
+# With the keys that are watched: a third of the time and, in a dozen batches of Zipf 0.5 and 0.75, the same balance.
+# The mean of rare keys is known to 12 %, but most of the work that differs between tasks is on watched ones.
 NEXT = Effort(fresh=48, old=32, least=1536, counted=2, counted_work=1 / 32, met_by_chance=64, suspected=0.75)
 # The first effort is made while the history has fewer rows than this many such batches: it is then new to the plan.
 FIRST_BATCHES = 3
@@ -150,7 +150,7 @@ def count_suspects(
 
 
 def _listed(seen: Sequence[Frequent], rows: float) -> Keys:
-    """The keys of which the runs of one input list its part of so many rows, in equal parts."""
+    """The keys of which the runs of some input list at least `rows` divided by the number of inputs."""
     return np.concatenate([one.keys[one.listed >= rows / len(seen)] for one in seen])
 
 
