@@ -138,7 +138,7 @@ def sort_by_page(batch: pa.RecordBatch, spec: InputSpec, index: PageIndex, first
         batch = drop_null_keys(batch, spec.keys)
     places = np.arange(batch.num_rows, dtype=np.uint64) + np.uint64(first)
     orders = page_orders(index, batch.select(list(spec.keys)), places)
-    order = np.argsort(orders)
+    order = _order(orders)
     taken = len(order)
     if not spec.keeps_all:
         taken = int(np.count_nonzero(pages_of(orders) < len(index)))
@@ -169,9 +169,18 @@ def sort_rows(
         places = np.arange(batch.num_rows, dtype=np.uint64)
         return Arrived(Sorted(places + np.uint64(first), stored), places, batch, times, late_rows)
     keys = words(batch.column(spec.keys[0])) if spec.order == Order.VALUE else _hashed(batch, spec)
-    order = np.argsort(keys)
+    order = _order(keys)
     rows = Sorted(keys[order], take_rows(stored, order))
     return Arrived(rows, order.view(np.uint64), batch, times, late_rows)
+
+
+def _order(keys: Keys) -> Indices:
+    """The places of the keys in ascending order, equal keys in the order in which they came.
+
+    How the default sort leaves equal keys depends on the processor. The sort is stable, so that another attempt on
+    another machine writes the same file (log/runs.py says why it must).
+    """
+    return np.argsort(keys, kind="stable")
 
 
 def _timed(
