@@ -32,8 +32,8 @@ from watersmeet.model.limits import Limits
 class Side:
     """One input as a task sees it: slices of the batch's runs and of all older ones.
 
-    A kernel that compares all pairs (theta.py) does not look at keys: its slices need not be sorted. `rank` is the place
-    in the order of a walk (walk.py), if the plan has one, and `late` the deal of its fresh rows on the way.
+    A kernel that compares all pairs (theta.py) does not look at keys: its slices need not be sorted. `rank` is the
+    place in the order of a walk (walk.py), if the plan has one, and `late` the deal of its fresh rows on the way.
     """
 
     name: str
@@ -45,7 +45,7 @@ class Side:
 
 @dataclass(frozen=True, slots=True)
 class KeyedRows:
-    """A piece: sorted keys over rows of one input that may still lie in another order: `order` maps a key's place to its row."""
+    """A piece: sorted keys over rows of one input. If those lie in another order, `order` maps a place to its row."""
 
     input: str
     keys: Keys

@@ -7,8 +7,8 @@ runs that a task has written but not described yet. A file whose name is not one
 *Order.* Manifests go first, then all else: a crash in between leaves orphans for the next time, never a manifest with a
 missing run. The manifests of an old start go before those of later ones: otherwise a rollback, after a crash, to a
 batch that is no longer kept could find a manifest of a start that was rolled back itself, and build on it without an
-error. The manifests of one start go in any order, and so does all else: a rollback finds the one that it needs or is refused.
-Within these steps an object store removes a thousand files in a request, of which a crash may leave any.
+error. The manifests of one start go in any order, and so does all else: a rollback finds the one that it needs or is
+refused. Within these steps an object store removes a thousand files in a request, of which a crash may leave any.
 
 *Listings.* All folders are listed first, and at once. A file that appears later is not removed, whatever it is. A run
 whose receipt appears later is younger than the grace period.

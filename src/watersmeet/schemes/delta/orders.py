@@ -46,8 +46,8 @@ class TermOrder:
     """The order of one term: the fresh rows of `start` are extended through the inputs `then`, in this order.
 
     Without `then` the kernel goes by its counts. `since` is the batch of the decision. `predicted` is the work for a
-    fresh row by the sample of batch `sampled`, and `measured` that of the batch before by its tallies; None if not known.
-    No order is taken before batch `held_until`.
+    fresh row by the sample of batch `sampled`, and `measured` that of the batch before by its tallies; None if not
+    known. No order is taken before batch `held_until`.
     """
 
     start: str

@@ -79,7 +79,8 @@ class LateTerm:
 class DeltaPlan(SchemePlan):
     """The order of the inputs, for the terms of this batch, and the order of each term that has one.
 
-    `changes` are the latest decisions, newest last. The fresh rows of `late` terms are dealt on the way (kernel/late.py).
+    `changes` are the latest decisions, newest last. The fresh rows of `late` terms are dealt on the way
+    (kernel/late.py).
     """
 
     kind: ClassVar[str] = "delta"

@@ -41,8 +41,8 @@ NOBODY = -1
 class Lot:
     """A heavy key to be allotted: its shape, the work of one of its cells, and each input's rows of earlier batches.
 
-    `rows` are those of all batches, and `cell_rows` those that one of its cells reads. `works` has the work of each cell, the
-    last axis running fastest, where cells differ much; `cell_work` is the mean then.
+    `rows` are those of all batches, and `cell_rows` those that one of its cells reads. `works` has the work of each
+    cell, the last axis running fastest, where cells differ much; `cell_work` is the mean then.
     """
 
     key: int

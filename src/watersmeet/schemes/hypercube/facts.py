@@ -79,8 +79,9 @@ class Watched:
 class CubePlan(SchemePlan):
     """The range of light keys of each task, and the heavy keys, ascending.
 
-    `watched` are the keys with most work. `epoch` counts the batches that changed the plan's shape. `load` is the planned work of the busiest task and `mean`
-    that of an average task, in rows looked up and emitted. `changes` are the latest ones, oldest first.
+    `watched` are the keys with most work. `epoch` counts the batches that changed the plan's shape. `load` is the
+    planned work of the busiest task and `mean` that of an average task, in rows looked up and emitted. `changes` are
+    the latest ones, oldest first.
     """
 
     kind: ClassVar[str] = "hypercube"

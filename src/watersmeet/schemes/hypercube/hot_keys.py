@@ -133,8 +133,8 @@ class _Steps:
 class Frequent:
     """The keys that some live run lists, ascending, and bounds for the rows of any key in all runs of an input.
 
-    `listed` has the rows in the runs that list the key, and `doubt` how many rows these runs might hold if they did not.
-    `begun` and `ended` have the rows that runs may hold of an unlisted key, by their first and last keys.
+    `listed` has the rows in the runs that list the key, and `doubt` how many rows these runs might hold if they did
+    not. `begun` and `ended` have the rows that runs may hold of an unlisted key, by their first and last keys.
     """
 
     keys: Keys

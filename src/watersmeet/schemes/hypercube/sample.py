@@ -88,8 +88,8 @@ class Sample:
     def busy(self, much_work: float, most: int, least_work: float, known: Keys) -> tuple[Keys, Work]:
         """The keys that seem to have much work, and about how many old rows, in lines for the inputs.
 
-        Also `most` others that were drawn often enough to stand out, if they may have the least work. Without the `known`
-        ones, which ascend.
+        Also `most` others that were drawn often enough to stand out, if they may have the least work. Without the
+        `known` ones, which ascend.
         """
         much = self._work >= max(much_work, 1.0)
         if max(map(np.max, self.weights)) > 1:

@@ -48,11 +48,11 @@ MOST_SEARCHES = 1 << 17
 class Effort:
     """What a batch does to find the keys with most work.
 
-    For each task `fresh` and `old` rows of each input are drawn, of all tasks together at least `least`. `counted` keys are
-    counted exactly for each task, beside those that may be heavy, if they may have `counted_work` of a task's work: less
-    than that evens out between the keys of a range. Keys that several draws have by chance give the mean results of a rare
-    one if they are `met_by_chance`. A key is counted from the `suspected` part on of the rows that make it heavy, in the
-    sample, which may be off by as much.
+    For each task `fresh` and `old` rows of each input are drawn, of all tasks together at least `least`. `counted` keys
+    are counted exactly for each task, beside those that may be heavy, if they may have `counted_work` of a task's work:
+    less than that evens out between the keys of a range. Keys that several draws have by chance give the mean results
+    of a rare one if they are `met_by_chance`. A key is counted from the `suspected` part on of the rows that make it
+    heavy, in the sample, which may be off by as much.
     """
 
     fresh: int
