@@ -67,6 +67,20 @@ def test_a_random_stream_with_restarts_gives_sparks_batch_join(spark, tmp_path):
     assert manifest.run_seq == 4
 
 
+def test_columns_with_dots_and_backticks_in_their_names(spark, tmp_path):
+    """PySpark hands columns to Python by their names, and reads a dot as a path into a struct."""
+    left, right = "`l.k` int, `x``y` int", "`r.k` int, y int"
+
+    def build(l, r):
+        return wm.join({"l": l, "r": r}, on="l.`l.k` + 1 = r.`r.k`", state=str(tmp_path / "state"))
+
+    with StreamScript(spark, tmp_path, l=left, r=right) as script:
+        script.start(build)
+        script.batch(l=[(1, 10), (2, 20)])
+        script.batch(r=[(2, 5)])
+        assert_same_rows(script.results(), [((1, 10), (2, 5))])
+
+
 def test_one_stream_joined_with_itself(spark, tmp_path):
     with StreamScript(spark, tmp_path, s="k int, x int") as script:
         script.start(

@@ -22,7 +22,13 @@ from watersmeet.spark.tasks import DESCRIPTOR_SCHEMA, IngestTask, JoinTask
 
 def ingested(frame: DataFrame, name: str, compiled: Compiled, spec: JoinSpec) -> DataFrame:
     """Ingest an input: its descriptors, one copy for every join task."""
-    return _arriving(frame, name, compiled).mapInArrow(IngestTask(spec, name), DESCRIPTOR_SCHEMA)
+    arriving = _arriving(frame, name, compiled)
+    columns = tuple(arriving.columns)
+    if any("." in column or "`" in column for column in columns):
+        # PySpark hands the columns to the function by their names, and would read such a name as a path into a struct.
+        plain = arriving.toDF(*(f"c{number}" for number in range(len(columns))))
+        return plain.mapInArrow(IngestTask(spec, name, columns), DESCRIPTOR_SCHEMA)
+    return arriving.mapInArrow(IngestTask(spec, name), DESCRIPTOR_SCHEMA)
 
 
 def joined(descriptors: DataFrame, built: BuiltJoin, schemas: Mapping[str, StructType], on: str) -> DataFrame:

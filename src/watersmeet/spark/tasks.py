@@ -32,10 +32,14 @@ _DESCRIPTORS = pa.schema({"task": pa.int32(), "descriptor": pa.binary()})
 
 @dataclass(frozen=True)
 class IngestTask:
-    """`mapInArrow` over one input: stores the partition and sends its descriptor to every join task."""
+    """`mapInArrow` over one input: stores the partition and sends its descriptor to every join task.
+
+    `columns` are the names of the arriving columns, if they come under others.
+    """
 
     spec: JoinSpec
     input: str
+    columns: tuple[str, ...] = ()
 
     def __call__(self, incoming: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         keep_modules()
@@ -47,6 +51,8 @@ class IngestTask:
             if self.spec.streaming
             else id_for_ingest(self.spec.instance)
         )
+        if self.columns:
+            incoming = (rows.rename_columns(list(self.columns)) for rows in incoming)
         told = operator.ingest(batch, self.input, context.partitionId(), incoming)
         tasks = self.spec.settings.tasks
         columns = [pa.array(range(tasks), pa.int32()), pa.array([encode_told(told)] * tasks)]
