@@ -34,6 +34,10 @@ class TableError(WatersmeetError):
     """A table of a join cannot be read, or differs from its description."""
 
 
+class FileError(WatersmeetError):
+    """A file of an input cannot be read, or does not fit the schema."""
+
+
 class StateError(WatersmeetError):
     """The durable state does not fit the query."""
 

@@ -25,7 +25,7 @@ Span = str | int | float | datetime.timedelta
 
 SQLITE = ("sqlite",)
 POSTGRESQL = ("postgresql", "postgres")
-_DATABASES = SQLITE + POSTGRESQL
+DATABASES = SQLITE + POSTGRESQL
 
 # A server that is restarted is back within a minute; a task that waits much longer looks as if it hung.
 PATIENCE_S = 60.0
@@ -63,7 +63,7 @@ class Address:
         found = os.environ.get(name)
         if not found:
             raise TableError(
-                f"{self.text}: the environment variable {name} is not set. Set it to the table's URI, on the driver "
+                f"{self.text}: the environment variable {name} is not set. Set it to the URI, on the driver "
                 f"and on every executor (spark.executorEnv.{name})"
             )
         return found
@@ -218,12 +218,12 @@ def _check_frame(source: object) -> None:
 
 def _check_address(address: Address, table: str | None) -> None:
     """Check without reading the environment: the variable of `env:NAME` may be set later."""
-    database = address.variable is not None or address.scheme in _DATABASES
+    database = address.variable is not None or address.scheme in DATABASES
     if database and not table:
         raise UsageError(f'{address!r} is a database: say which table, such as table="products"')
     if not database and table is not None:
         raise UsageError(
-            f"table={table!r} is for databases ({', '.join(f'{name}://' for name in _DATABASES)}, env:NAME), and "
+            f"table={table!r} is for databases ({', '.join(f'{name}://' for name in DATABASES)}, env:NAME), and "
             f"{address!r} is not one"
         )
 
