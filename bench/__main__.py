@@ -40,6 +40,9 @@ Retries = Annotated[
     int, typer.Option(help="Repeat a run so often while others take too much of the machine.")
 ]
 Warm = Annotated[bool, typer.Option(help="Run each stream twice in one JVM and time the second time.")]
+Configured = Annotated[
+    bool, typer.Option("--configured/--plain", help="With the settings of `wm.configure`, or without.")
+]
 Conf = Annotated[list[str] | None, typer.Option(help="KEY=VALUE of Spark for every competitor, repeatable.")]
 Label = Annotated[str | None, typer.Option(help="Name of the results directory; the suite's by default.")]
 Date = Annotated[str | None, typer.Option(help="Write docs/benchmarks.md, dated so.")]
@@ -78,12 +81,13 @@ def add_command(suite: Suite, about: str) -> None:
         patience: Patience = 0,
         retry_noisy: Retries = 0,
         warm: Warm = True,
+        configured: Configured = True,
         conf: Conf = None,
         label: Label = None,
         date: Date = None,
     ) -> None:
         wanted = Wanted(only, competitor, repeat, quick, resume, label, date)
-        run_suite(suite, wanted, Terms(patience, retry_noisy, (*suite.settings, *(conf or ())), warm))
+        run_suite(suite, wanted, Terms(patience, retry_noisy, tuple(conf or ()), warm, configured))
 
     app.command(suite.name, help=f"{about}\n\n{_ABOUT_ALL}")(run)
 

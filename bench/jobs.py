@@ -60,6 +60,7 @@ class Terms:
     retries_if_noisy: int = 0
     conf: tuple[str, ...] = ()
     warm: bool = True
+    configured: bool = True
 
 
 def run_jobs(jobs: list[Job], home: Path, terms: Terms, console: Console) -> None:
@@ -107,6 +108,7 @@ def run_job(job: Job, out: Path, terms: Terms, progress: Progress, task: TaskID)
     if job.kind not in COUNTING:
         command += [part for pair in terms.conf for part in ("--conf", pair)]
         command += [] if terms.warm else ["--no-warm"]
+        command += [] if terms.configured else ["--plain"]
     path = os.pathsep.join([str(ROOT), str(ROOT / "src")])
     with log.open("w") as errors:
         process = subprocess.Popen(

@@ -275,6 +275,14 @@ def _as_table(rows: Iterable[Sequence[str]]) -> Table:
     return table
 
 
+def _made_by(results: Results) -> str:
+    """Which runs had the settings of `wm.configure`. Those of before it existed do not say so."""
+    configured = {run.get("configured", False) for run in results.runs if "versions" in run}
+    if len(configured) > 1:
+        return "those of `wm.configure` in some runs only"
+    return "those of `wm.configure`" if configured == {True} else "Spark's defaults"
+
+
 def markdown(
     results: Results,
     findings: Sequence[Finding],
@@ -306,7 +314,7 @@ def markdown(
     parts = [
         setting,
         f"Workloads: {sizes}. Result columns: {', '.join(columns)}.",
-        f"Settings beside those of `bench/run.py`: {', '.join(extra) or 'none'}.",
+        f"Settings: {_made_by(results)}, those of `bench/run.py`{''.join(f', {one}' for one in extra)}.",
         markdown_table(("demand", "target", "measured", "verdict"), verdicts),
         legend,
         markdown_table(RUN_COLUMNS, run_rows(results)),

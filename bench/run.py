@@ -33,6 +33,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.streaming.query import StreamingQuery
 
+import watersmeet as wm
 from bench.data import cache_dir, input_dir
 from bench.graphs import GraphWorkload
 from bench.memory import Sampler
@@ -48,43 +49,32 @@ GB = 1 << 30
 # Beside the heap: metaspace, RocksDB, Arrow's direct memory, Python workers.
 BESIDE_HEAP_GB = 2
 
-# As docs/operations.md advises. Adaptive execution: for Spark's own join of two streams, which is stateful, it is always
-# off. Bytes of an Arrow batch: Spark adds up the batch's size for every row unless there is no limit. Unix domain
-# sockets: bytes between the JVM and Python cost half as much as over loopback.
+# The same for everybody, beside the settings of `wm.configure`.
 SETTINGS = {
-    "spark.python.unix.domain.socket.enabled": "true",
-    "spark.sql.execution.arrow.maxBytesPerBatch": "2147483647",
-    "spark.sql.adaptive.streaming.stateless.enabled": "false",
     "spark.sql.shuffle.partitions": str(CORES),
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
     "spark.sql.streaming.numRecentProgressUpdates": "100000",
     "spark.log.level": "ERROR",
+    "spark.driver.extraJavaOptions": "-XX:-UsePerfData",
 }
 
 
-# Without Arrow's checks of every value, as docs/operations.md advises: Spark's own join reads no Arrow.
-JAVA_OPTIONS = (
-    "-XX:-UsePerfData -Darrow.enable_unsafe_memory_access=true -Darrow.enable_null_check_for_get=false"
-)
-
-
 def start_session(
-    competitor: Competitor, workload: AnyWorkload, scratch: Path, extra: dict[str, str]
+    competitor: Competitor, workload: AnyWorkload, scratch: Path, extra: dict[str, str], *, configured: bool
 ) -> SparkSession:
-    """A session with everybody's settings, then the competitor's own."""
+    """A session with everybody's settings, then the competitor's own, then those of `wm.configure` if `configured`."""
     os.environ["PYSPARK_PYTHON"] = sys.executable
     builder = (
         SparkSession.builder.master(f"local[{CORES}]")
         .appName(f"bench {competitor.name} {workload.name}")
         .config("spark.driver.memory", f"{workload.heap_gb}g")
-        .config("spark.driver.extraJavaOptions", JAVA_OPTIONS)
         .config("spark.local.dir", str(scratch / "local"))
         .config("spark.sql.warehouse.dir", str(scratch / "warehouse"))
     )
     for key, value in (SETTINGS | extra | competitor.settings).items():
         builder = builder.config(key, value)
-    return builder.getOrCreate()
+    return (wm.configure(builder) if configured else builder).getOrCreate()
 
 
 def stop_session() -> None:
@@ -266,6 +256,9 @@ def main(
     warm: Annotated[
         bool, typer.Option(help="Run the stream twice in one JVM and time the second time.")
     ] = True,
+    configured: Annotated[
+        bool, typer.Option("--configured/--plain", help="With the settings of `wm.configure`, or without.")
+    ] = True,
 ) -> None:
     """Run one competitor on one workload and write the measurements as JSON."""
     chosen, work = COMPETITORS[competitor], by_name(workload)
@@ -275,10 +268,16 @@ def main(
     (cache_dir() / "scratch").mkdir(parents=True, exist_ok=True)
     scratch = Path(tempfile.mkdtemp(prefix=f"{competitor}-{workload}-", dir=cache_dir() / "scratch"))
     try:
-        spark = start_session(chosen, work, scratch, extra)
+        spark = start_session(chosen, work, scratch, extra, configured=configured)
         given: Inputs[Any] = Inputs(spark, work, files, scratch / "state")
         found = verify(given, chosen, scratch) if check else measure(given, chosen, scratch, warm=warm)
-        head = {"competitor": competitor, "workload": workload, "conf": extra, "versions": versions(spark)}
+        head = {
+            "competitor": competitor,
+            "workload": workload,
+            "conf": extra,
+            "configured": configured,
+            "versions": versions(spark),
+        }
         out.parent.mkdir(parents=True, exist_ok=True)
         out.write_text(json.dumps(head | found, indent=1))
     finally:

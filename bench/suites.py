@@ -78,7 +78,6 @@ class Suite:
     Without Spark, tasks' work is counted on `balanced` workloads, pages read on `paged` ones, and the work of fixed orders
     on `ordered` ones. Results of `ours` are
     also compared on timed workloads but for `unverified` ones. `rounds` are repetitions that a workload has at least.
-    `settings` of Spark, as KEY=VALUE, hold for every competitor.
     """
 
     name: str
@@ -91,7 +90,6 @@ class Suite:
     ordered: dict[str, tuple[str, ...]] = field(default_factory=dict)
     unverified: tuple[str, ...] = ()
     rounds: dict[str, int] = field(default_factory=dict)
-    settings: tuple[str, ...] = ()
     tables: Callable[[Results], Sequence[str]] = lambda results: ()
     draw: Callable[[Results, Sequence[str], Path, str], list[Path]] = plot.draw_batches
 
@@ -197,12 +195,6 @@ _ALL_GRAPHS = (OURS, CHAIN, SPARK_CHAIN)
 # Beside what reading the sources takes.
 _AND_SOURCES = (*_ALL_GRAPHS, SOURCES)
 
-# Spark's default for local disks forks a shell for every file of a checkpoint: that would hide the joins.
-NO_SHELLS = (
-    "spark.sql.streaming.checkpointFileManagerClass="
-    "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
-)
-
 GRAPH = Suite(
     "graph",
     {workload.name: _ALL_GRAPHS for workload in (*GRAPH_CHECKS, Q5_CHECK)},
@@ -219,7 +211,6 @@ GRAPH = Suite(
     balanced={ZIPF_THREE.name: (CUBE, HASH)},
     ordered={PATH_SWAP.name: (OURS,)},
     tables=graph_demands.tables,
-    settings=(NO_SHELLS,),
 )
 
 SUITES = {suite.name: suite for suite in (EQUALITY, BAND, SKEW, TABLES, GRAPH)}
