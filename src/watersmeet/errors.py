@@ -35,7 +35,7 @@ class TableError(WatersmeetError):
 
 
 class FileError(WatersmeetError):
-    """A file of an input cannot be read, or does not fit the schema."""
+    """A file or the directory of an input cannot be read, has changed, or does not fit the schema."""
 
 
 class StateError(WatersmeetError):

@@ -15,17 +15,22 @@ import pytest
 import watersmeet
 from tests import life
 from watersmeet import failpoints, table
+from watersmeet.files.file_log import SEEN_EVERY
+from watersmeet.files.listing import Directory
+from watersmeet.files.offsets import BEGINNING, IntakeLimit
+from watersmeet.files.stream import FileStream
 from watersmeet.local.join import LocalJoin
 from watersmeet.log.clean import remove_stale_batches
 from watersmeet.log.files import LocalFiles
 from watersmeet.log.names import draft_of
 from watersmeet.model.limits import Limits
+from watersmeet.tables.spec import Address
 
 SCHEMA = pa.schema({"k": pa.int64(), "x": pa.int64()})
 WEEK_S = 7 * 86_400.0
 
 # Files that `publish` creates: its points are named after the folder.
-_PUBLISHED = ("start", "descriptor", "statistic", "base", "manifest", "receipt", "table")
+_PUBLISHED = ("start", "descriptor", "statistic", "base", "manifest", "receipt", "table", "intake", "seen")
 
 
 def test_the_list_of_names_is_complete():
@@ -78,6 +83,7 @@ def test_every_named_place_is_reached(tmp_path, bucket, reached):
     _lose_a_race(tmp_path / "race", reached)
     _prepare_and_drop_tables(tmp_path / "tables")
     _forget_batch_joins(tmp_path / "batches")
+    _take_files(tmp_path / "files")
     _use_a_bucket(tmp_path / "cache", bucket)
     assert set(reached) == set(failpoints.NAMES)
 
@@ -127,6 +133,18 @@ def _forget_batch_joins(place: Path) -> None:
     old.parent.mkdir(parents=True)
     old.touch()
     assert remove_stale_batches(LocalFiles(place), time.time() + WEEK_S) == 1
+
+
+def _take_files(place: Path) -> None:
+    (place / "in").mkdir(parents=True)
+    stream = FileStream(
+        Directory(Address(str(place / "in")), time.time), LocalFiles(place / "state"), retain=0
+    )
+    offset = BEGINNING
+    for number in range(2 * SEEN_EVERY):
+        (place / "in" / f"{number:04d}").write_text("x")
+        offset = stream.latest(offset, IntakeLimit())
+        stream.commit(offset)
 
 
 def _use_a_bucket(cache: Path, bucket: str) -> None:

@@ -14,6 +14,8 @@ removed, and it is no error.
     runs/INPUT/0000000017-LABEL-CHECKSUM.arrow             run_batch
     tables/FINGERPRINT, tables/frame-ID                    is_table_folder
     tables/FINGERPRINT/{table.json, pages-, part-, used-}  is_table_file
+    ~files/ID/intakes/000000000007.json                    intake_number
+    ~files/ID/seen/000000000100.json                       intake_number
     JOIN, JOIN~TABLE                                       is_join_folder
     .NAME.ID                                               is_draft: NAME must fit its folder's pattern
     CACHE/HASH/.../NAME.arrow                              is_copy_folder, is_copy, is_copy_draft
@@ -35,6 +37,11 @@ RECEIPTS = "receipts"
 RUNS = "runs"
 TALLIES = "tallies"
 
+# The logs of file inputs. No join can have this name.
+FILE_LOGS = "~files"
+INTAKES = "intakes"
+SEEN_NAMES = "seen"
+
 # Test files of `log/probe.py`.
 PROBE = ".watersmeet-probe-"
 
@@ -54,6 +61,7 @@ _RUN = re.compile(rf"([0-9]{{10,}})-[\w.-]+-(?:{_HASH}|{_ID})\.arrow")
 _TABLE_FOLDER = re.compile(rf"{_HASH}|frame-[0-9a-f]+")
 _TABLE_FILE = re.compile(rf"table\.json|pages-{_HASH}\.arrow|part-[0-9]{{5,}}-{_HASH}\.arrows|used-[0-9a-f]+")
 _COPY = re.compile(r"[\w.-]+\.arrows?")
+_INTAKE = re.compile(r"([0-9]{12,})\.json")
 _DRAFT = re.compile(rf"\.(.+)\.{_ID}")
 
 
@@ -134,6 +142,20 @@ def tally_parts(name: str) -> tuple[int, int, int] | None:
 def run_batch(name: str) -> int | None:
     """The batch of a run, or of a run's draft."""
     found = _RUN.fullmatch(name)
+    return int(found[1]) if found else None
+
+
+def intake_path(number: int) -> str:
+    return f"{INTAKES}/{number:012d}.json"
+
+
+def seen_path(number: int) -> str:
+    return f"{SEEN_NAMES}/{number:012d}.json"
+
+
+def intake_number(name: str) -> int | None:
+    """The number of an intake, or of the last intake whose names a file has."""
+    found = _INTAKE.fullmatch(name)
     return int(found[1]) if found else None
 
 

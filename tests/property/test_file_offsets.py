@@ -1,0 +1,256 @@
+"""Every file of a directory is in exactly one intake, whatever drivers die, race or go back."""
+
+from __future__ import annotations
+
+import itertools
+import tempfile
+from collections.abc import Container, Sequence
+from pathlib import Path
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from watersmeet.files.offsets import (
+    BEGINNING,
+    LEAST_TASK_BYTES,
+    FileOffset,
+    IntakeLimit,
+    ListedFile,
+    count_taken,
+    forget_absent,
+    pending_files,
+    share_files,
+)
+from watersmeet.files.stream import FileStream
+from watersmeet.log.files import LocalFiles
+
+listed_files = st.lists(
+    st.builds(
+        ListedFile,
+        st.text("abc", min_size=1, max_size=4),
+        st.integers(1, 40),
+        st.integers(0, 5),
+    ),
+    unique_by=lambda file: file.name,
+    max_size=12,
+)
+limits = st.builds(IntakeLimit, st.none() | st.integers(1, 4), st.none() | st.integers(1, 60))
+
+
+@given(listed_files, st.sets(st.text("abc", max_size=4)), st.booleans())
+def test_pending_files_are_those_that_are_not_taken_in_order(listed, taken, by_time):
+    pending = pending_files(listed, taken, by_time=by_time)
+    assert {file.name for file in pending} == {file.name for file in listed} - taken
+    keys = [(file.modified_ns, file.name) if by_time else file.name for file in pending]
+    assert keys == sorted(keys)
+
+
+@given(listed_files, limits)
+def test_an_intake_is_the_longest_prefix_within_the_limit(pending, limit):
+    def fits(count: int) -> bool:
+        small = limit.bytes is None or sum(file.bytes for file in pending[:count]) <= limit.bytes
+        return small and (limit.files is None or count <= limit.files)
+
+    longest = max(count for count in range(len(pending) + 1) if fits(count))
+    assert count_taken(pending, limit) == min(max(longest, 1), len(pending))
+
+
+@given(st.lists(st.integers(1, 8 * LEAST_TASK_BYTES), min_size=1, max_size=12), st.integers(1, 6))
+def test_tasks_share_all_files_evenly(sizes, tasks):
+    files = [ListedFile(str(number), size, 0) for number, size in enumerate(sizes)]
+    shares = share_files(files, tasks)
+    assert sorted(itertools.chain(*shares), key=files.index) == files
+    assert all(share == sorted(share, key=files.index) for share in shares)
+    assert len(shares) <= min(tasks, len(files), -(-sum(sizes) // LEAST_TASK_BYTES))
+    loads = [sum(file.bytes for file in share) for share in shares]
+    if len(shares) > 1:
+        assert max(loads) <= 4 / 3 * max(max(sizes), sum(sizes) / len(shares)) + max(sizes)
+        # No file could move to the lightest task and leave the heaviest still above it.
+        heaviest = max(shares, key=lambda share: sum(file.bytes for file in share))
+        assert len(heaviest) == 1 or min(loads) >= max(loads) - min(file.bytes for file in heaviest)
+
+
+@given(listed_files, st.sets(st.text("abc", max_size=4)), st.integers(0, 6))
+def test_a_name_is_forgotten_only_if_it_is_absent_and_old(files, present, keep_ns):
+    taken = {file.name: file.modified_ns for file in files}
+    kept = forget_absent(taken, present, newest_ns=5, keep_ns=keep_ns)
+    assert kept == {name: at for name, at in taken.items() if name in present or at > 5 - keep_ns}
+
+
+class Shelf:
+    """A directory in memory, as `files/listing.py` shows one: None while nothing has appeared."""
+
+    def __init__(self) -> None:
+        self.files: list[ListedFile] = []
+
+    def add(self, count: int) -> None:
+        # Later names may sort before earlier ones.
+        first = len(self.files)
+        for number in range(first, first + count):
+            self.files.append(ListedFile(f"{number * 7 % 10}-{number}", 1 + number % 3, number // 2))
+
+
+class View:
+    """What one driver sees of a shelf."""
+
+    def __init__(self, shelf: Shelf) -> None:
+        self.shelf = shelf
+        self.shown = -1
+        self.listings = 0
+
+    @property
+    def present(self) -> set[str]:
+        return {file.name for file in self.shelf.files}
+
+    def names(self) -> set[str]:
+        return self.present
+
+    def look_again(self) -> None:
+        self.shown = -1
+
+    def as_now(self, files: Sequence[ListedFile]) -> list[ListedFile]:
+        return list(files)
+
+    def new_files(self, taken: Container[str]) -> list[ListedFile] | None:
+        if self.shown == len(self.shelf.files):
+            return None
+        self.listings += 1
+        self.shown = len(self.shelf.files)
+        return [file for file in self.shelf.files if file.name not in taken]
+
+
+class Life:
+    """A query over a shelf: Spark's offsets and commits, and drivers that come and go."""
+
+    def __init__(self, state: Path, limit: IntakeLimit, by_time: bool) -> None:
+        self.state, self.limit, self.by_time = LocalFiles(state), limit, by_time
+        self.shelf = Shelf()
+        # Spark's log of offsets: the end of each batch. All but the last may be committed.
+        self.ends: list[FileOffset] = []
+        self.committed = 0
+        self.read: list[tuple[ListedFile, ...]] = []
+        self.driver = self.new_driver()
+
+    def new_driver(self) -> FileStream:
+        return FileStream(View(self.shelf), self.state, by_time=self.by_time)  # type: ignore[arg-type]
+
+    def start_of(self, batch: int) -> FileOffset:
+        return self.ends[batch - 1] if batch else BEGINNING
+
+    def batch(self, dies: str = "") -> None:
+        if self.committed == len(self.ends):
+            end = self.driver.latest(self.start_of(self.committed), self.limit)
+            if end == self.start_of(self.committed):
+                return None
+            if dies == "after the intake":
+                return self.restart()
+            self.ends.append(end)
+        if dies == "after the offset":
+            return self.restart()
+        files = self.driver.between(self.start_of(self.committed), self.ends[self.committed])
+        if dies == "after reading":
+            return self.restart()
+        self.read[self.committed :] = [files]
+        self.driver.commit(self.ends[self.committed])
+        self.committed += 1
+        return None
+
+    def restart(self) -> None:
+        self.driver = self.new_driver()
+
+    def roll_back(self) -> None:
+        """Someone removes the newest batches from the checkpoint."""
+        self.committed = max(self.committed - 2, 1) if self.committed else 0
+        del self.ends[self.committed :], self.read[self.committed :]
+        self.restart()
+
+    def rival(self) -> None:
+        """A second driver chooses the next intake before this one does."""
+        if self.committed == len(self.ends) and self.ends:
+            self.new_driver().latest(self.start_of(self.committed), self.limit)
+
+
+DEATHS = ("after the intake", "after the offset", "after reading")
+steps = st.one_of(
+    st.tuples(st.just("add"), st.integers(1, 5)),
+    st.tuples(st.just("batch"), st.sampled_from(("", *DEATHS))),
+    st.sampled_from([("restart",), ("roll back",), ("rival",)]),
+)
+
+
+@settings(max_examples=60)
+@given(st.lists(steps, max_size=16), limits, st.booleans())
+def test_each_file_is_read_by_exactly_one_committed_batch(script, limit, by_time):
+    with tempfile.TemporaryDirectory() as folder:
+        life = Life(Path(folder), limit, by_time)
+        for step, *arguments in script:
+            match step:
+                case "add":
+                    life.shelf.add(*arguments)
+                case "batch":
+                    life.batch(*arguments)
+                case "restart":
+                    life.restart()
+                case "roll back":
+                    life.roll_back()
+                case "rival":
+                    life.rival()
+        done = -1
+        while done != life.committed:
+            done = life.committed
+            life.batch()
+        names = [file.name for files in life.read for file in files]
+        assert sorted(names) == sorted(file.name for file in life.shelf.files)
+        for files in life.read:
+            assert count_taken(files, limit) == len(files) or limit == IntakeLimit()
+
+
+def test_a_held_stream_takes_no_later_file(tmp_path):
+    life = Life(tmp_path, IntakeLimit(files=2), by_time=False)
+    life.shelf.add(3)
+    life.driver.hold()
+    life.shelf.add(3)
+    for _ in range(4):
+        life.batch()
+    assert [len(files) for files in life.read] == [2, 1]
+    life.restart()
+    for _ in range(4):
+        life.batch()
+    assert [len(files) for files in life.read] == [2, 1, 2, 1]
+
+
+def test_a_backlog_is_listed_once(tmp_path):
+    life = Life(tmp_path, IntakeLimit(files=3), by_time=False)
+    life.shelf.add(30)
+    view = View(life.shelf)
+    life.driver = FileStream(view, life.state)
+    for _ in range(9):
+        life.batch()
+        life.shelf.add(1)
+    assert view.listings == 1
+    assert sum(map(len, life.read)) == 27
+
+
+def test_an_intake_without_an_offset_is_the_next_batch_as_it_is(tmp_path):
+    life = Life(tmp_path, IntakeLimit(files=1), by_time=False)
+    life.shelf.add(1)
+    life.batch()
+    life.shelf.add(1)
+    life.batch(dies="after the intake")
+    # Its name would come first.
+    life.shelf.files.append(ListedFile("0", 1, 0))
+    for _ in range(3):
+        life.batch()
+    assert [[file.name for file in files] for files in life.read] == [["0-0"], ["7-1"], ["0"]]
+
+
+def test_of_two_drivers_the_first_decides(tmp_path):
+    life = Life(tmp_path, IntakeLimit(files=1), by_time=False)
+    life.shelf.add(1)
+    life.batch()
+    life.shelf.add(1)
+    life.rival()
+    life.shelf.files.append(ListedFile("0", 1, 0))
+    for _ in range(3):
+        life.batch()
+    assert [[file.name for file in files] for files in life.read] == [["0-0"], ["7-1"], ["0"]]

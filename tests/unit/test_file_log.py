@@ -1,0 +1,111 @@
+"""The log of a file input: what a start reads of it, what is removed, and what is an error."""
+
+from __future__ import annotations
+
+import pytest
+
+from watersmeet.errors import CorruptFile, FileError, StateError, StateMissing
+from watersmeet.files.file_log import SEEN_EVERY, FileLog
+from watersmeet.files.offsets import BEGINNING, FileOffset, IntakeLimit, ListedFile
+from watersmeet.files.stream import FileStream
+from watersmeet.log.files import LocalFiles
+from watersmeet.log.status import read_status
+
+
+def file(number: int) -> ListedFile:
+    return ListedFile(f"{number:06d}", 1, number)
+
+
+@pytest.fixture
+def log(tmp_path) -> FileLog:
+    return FileLog(LocalFiles(tmp_path), "one")
+
+
+def test_an_intake_is_what_was_written_first(log):
+    assert log.publish(1, [file(1)]) == (file(1),)
+    assert log.publish(1, [file(2)]) == (file(1),)
+    assert log.read(1) == (file(1),)
+    assert log.read(2) is None
+
+
+def test_a_start_finds_intakes_after_the_offset(log):
+    for number in (1, 2, 3):
+        log.publish(number, [file(number)])
+    assert log.load(1) == ({file(n).name: n for n in (1, 2, 3)}, 3)
+
+
+def test_a_start_reads_the_end_of_a_long_log(log, tmp_path, monkeypatch):
+    taken = {}
+    for number in range(1, 3 * SEEN_EVERY + 5):
+        log.publish(number, [file(number)])
+        taken[file(number).name] = number
+        if number % SEEN_EVERY == 0:
+            log.keep_names(number, taken, needed_from=number - 20)
+    kept = [path.name for path in (tmp_path / "~files" / "one" / "intakes").iterdir()]
+    assert len(kept) == SEEN_EVERY + 4, "the intakes after the last file of names but one"
+    read = []
+    monkeypatch.setattr(LocalFiles, "read", _counted(LocalFiles.read, read))
+    assert FileLog(LocalFiles(tmp_path), "one").load(number) == (taken, number)
+    assert len(read) == 1 + 4 + 1, "names, four intakes, and a look for the next one"
+
+
+def test_intakes_that_may_be_replayed_are_kept(log):
+    taken = {}
+    for number in range(1, 2 * SEEN_EVERY + 1):
+        log.publish(number, [file(number)])
+        taken[file(number).name] = number
+        if number % SEEN_EVERY == 0:
+            log.keep_names(number, taken, needed_from=40)
+    assert log.read(39) is None
+    assert log.between(39, 60) == tuple(file(number) for number in range(40, 61))
+
+
+def _counted(read, calls):
+    def counting(self, path):
+        calls.append(path)
+        return read(self, path)
+
+    return counting
+
+
+def test_a_lost_intake_is_an_error(log):
+    log.publish(1, [file(1)])
+    with pytest.raises(StateMissing, match="intake 2 of the file log"):
+        log.load(2)
+    with pytest.raises(StateMissing, match="intake 2 .*start with a new checkpoint"):
+        log.between(0, 3)
+
+
+def test_a_damaged_intake_is_an_error(log, tmp_path):
+    log.publish(1, [file(1)])
+    path = tmp_path / "~files" / "one" / "intakes" / "000000000001.json"
+    path.write_bytes(path.read_bytes().replace(b"000001", b"000007"))
+    with pytest.raises(CorruptFile, match="checksum"):
+        log.read(1)
+
+
+def test_offsets_of_another_source_are_refused():
+    with pytest.raises(StateError, match="not one of a wm.files input"):
+        FileOffset.from_json({"logOffset": 4})
+    with pytest.raises(StateError, match="not one of a wm.files input"):
+        FileOffset.from_json(7)
+
+
+def test_offsets_of_two_logs_are_refused(tmp_path):
+    stream = FileStream(None, LocalFiles(tmp_path))
+    with pytest.raises(FileError, match="two file logs"):
+        stream.between(FileOffset("one", 1), FileOffset("two", 2))
+    assert stream.between(BEGINNING, BEGINNING) == ()
+
+
+def test_the_status_of_a_state_does_not_take_the_log_for_a_join(log, tmp_path):
+    log.publish(1, [file(1)])
+    with pytest.raises(StateError):
+        read_status(tmp_path)
+
+
+def test_json_is_the_same_after_a_round_trip():
+    offset = FileOffset("one", 3)
+    assert FileOffset.from_json(offset.to_json()) == offset
+    assert FileOffset.from_json(BEGINNING.to_json()) == BEGINNING
+    assert IntakeLimit() == IntakeLimit(None, None)
