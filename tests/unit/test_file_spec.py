@@ -8,7 +8,7 @@ from pyspark.sql import types as T
 
 from tests.unit.table_helpers import travelled
 from watersmeet.errors import UsageError
-from watersmeet.files.schema import parse_schema
+from watersmeet.files.ddl import parse_schema
 from watersmeet.files.spec import FileFormat, FileOrder, files
 
 

@@ -1,4 +1,4 @@
-"""Read a schema as Spark writes it: DDL text, and the JSON form of a StructType.
+"""Read a schema as users give it: DDL text, a StructType or an Arrow schema, into canonical types (`model/types.py`).
 
 Pure, and without pyspark: the driver, the command line and job files read schemas with it. `NOT NULL` and comments are
 accepted and ignored, as Spark's readers of files do. Types that cannot be read from files are refused.
@@ -13,6 +13,7 @@ from typing import Any, Final
 import pyarrow as pa
 
 from watersmeet.errors import UsageError
+from watersmeet.files.spark_types import spark_schema
 from watersmeet.model.types import MAX_DECIMAL_DIGITS
 
 _PLAIN: Final = {
@@ -48,6 +49,32 @@ _KNOWN: Final = (
 _TOKEN: Final = re.compile(
     r"""\s*(?:(?P<name>`(?:[^`]|``)+`)|(?P<word>\w+)|(?P<text>'(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*")|(?P<sign>\S))"""
 )
+
+
+def parse_schema(given: object) -> pa.Schema:
+    """The columns that a user gave as DDL text, a StructType or a `pyarrow.Schema`, in canonical types.
+
+    >>> parse_schema(pa.schema({"id": pa.uint8()})) == parse_schema("id SMALLINT")
+    True
+    """
+    if isinstance(given, str):
+        found = schema_of_ddl(given)
+    elif isinstance(given, pa.Schema):
+        found = spark_schema(given, "schema=")
+    elif hasattr(given, "jsonValue") and hasattr(given, "fields"):
+        found = schema_of_struct(given.jsonValue())
+    else:
+        raise UsageError(
+            f'schema must be a text such as "id BIGINT, at TIMESTAMP", a StructType or a pyarrow.Schema, not '
+            f"{type(given).__name__}"
+        )
+    if not len(found):
+        raise UsageError("schema has no columns")
+    lower = [name.lower() for name in found.names]
+    twice = sorted({name for name in found.names if lower.count(name.lower()) > 1})
+    if twice:
+        raise UsageError(f"schema has several columns named {', '.join(twice)}: rename them")
+    return found
 
 
 def schema_of_ddl(text: str) -> pa.Schema:

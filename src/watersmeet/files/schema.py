@@ -1,80 +1,27 @@
-"""The columns of files, in the Arrow types that Spark would hand to Python for them (`model/types.py`)."""
+"""The columns of a file that says what they are, in the Arrow types in which Spark would hand them to Python."""
 
 from __future__ import annotations
 
-from typing import Final
-
 import pyarrow as pa
 
-from watersmeet.errors import UsageError
-from watersmeet.files.ddl import schema_of_ddl, schema_of_struct
-from watersmeet.model.types import MAX_DECIMAL_DIGITS
-from watersmeet.tables.columns import table_type
-
-# What Spark makes of a time of day.
-_TIME: Final = pa.time64("ns")
-_READABLE: Final = (
-    pa.types.is_boolean,
-    pa.types.is_signed_integer,
-    pa.types.is_floating,
-    pa.types.is_decimal128,
-    pa.types.is_string,
-    pa.types.is_binary,
-    pa.types.is_date32,
-    pa.types.is_timestamp,
-    pa.types.is_duration,
-    pa.types.is_time,
-)
+from watersmeet.errors import FileError, UsageError
+from watersmeet.files.parquet import schema_of_parquet
+from watersmeet.files.place import Place
+from watersmeet.files.spark_types import spark_schema
+from watersmeet.files.spec import FileFormat
+from watersmeet.files.unpack import open_arrow, open_parquet_file, reading_file
 
 
-def parse_schema(given: object) -> pa.Schema:
-    """The columns that a user gave as DDL text, a StructType or a `pyarrow.Schema`, in canonical types.
-
-    >>> parse_schema(pa.schema({"id": pa.uint8()})) == parse_schema("id SMALLINT")
-    True
-    """
-    if isinstance(given, str):
-        found = schema_of_ddl(given)
-    elif isinstance(given, pa.Schema):
-        found = spark_schema(given, "schema=")
-    elif hasattr(given, "jsonValue") and hasattr(given, "fields"):
-        found = schema_of_struct(given.jsonValue())
-    else:
-        raise UsageError(
-            f'schema must be a text such as "id BIGINT, at TIMESTAMP", a StructType or a pyarrow.Schema, not '
-            f"{type(given).__name__}"
-        )
-    if not len(found):
-        raise UsageError("schema has no columns")
-    lower = [name.lower() for name in found.names]
-    twice = sorted({name for name in found.names if lower.count(name.lower()) > 1})
-    if twice:
-        raise UsageError(f"schema has several columns named {', '.join(twice)}: rename them")
-    return found
-
-
-def spark_schema(schema: pa.Schema, what: str) -> pa.Schema:
-    """Columns of any Arrow types in canonical ones; `what` names them in messages."""
-    return pa.schema([pa.field(field.name, spark_type(field.type, field.name, what)) for field in schema])
-
-
-def spark_type(arrow: pa.DataType, path: str, what: str) -> pa.DataType:
-    """The canonical type for a column of an Arrow type: Spark has no unsigned integers, nanoseconds or dictionaries."""
-    if pa.types.is_struct(arrow):
-        return pa.struct(
-            [pa.field(field.name, spark_type(field.type, f"{path}.{field.name}", what)) for field in arrow]
-        )
-    if pa.types.is_map(arrow):
-        return pa.map_(spark_type(arrow.key_type, path, what), spark_type(arrow.item_type, path, what))
-    if pa.types.is_list(arrow) or pa.types.is_large_list(arrow) or pa.types.is_fixed_size_list(arrow):
-        return pa.list_(spark_type(arrow.value_type, path, what))
-    if pa.types.is_time(arrow):
-        return _TIME
-    too_long = pa.types.is_decimal(arrow) and not 0 <= arrow.scale <= arrow.precision <= MAX_DECIMAL_DIGITS
-    found = table_type(arrow)
-    if too_long or not any(is_readable(found) for is_readable in _READABLE):
-        raise UsageError(
-            f"{what}: column {path} is of type {arrow}, which cannot be joined: give another type, or leave the column "
-            "out"
-        )
-    return found
+def schema_of_file(place: Place, format: FileFormat) -> pa.Schema:
+    """The columns of a Parquet or Arrow file, in the types that Spark would infer."""
+    assert format.has_schema, "wm.files asks for a schema"
+    what = repr(place)
+    with reading_file(place, format):
+        if format is FileFormat.PARQUET:
+            with open_parquet_file(place) as parquet:
+                return schema_of_parquet(parquet, what)
+        with open_arrow(place) as reader:
+            try:
+                return spark_schema(reader.schema, what)
+            except UsageError as error:
+                raise FileError(f"{error}. Name the columns that you need in schema=") from error

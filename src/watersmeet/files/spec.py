@@ -164,7 +164,7 @@ def _schema(given: object, format: FileFormat) -> pa.Schema | None:
             )
         return None
     # Imported here: `import watersmeet` loads this module, and must not load Arrow.
-    from watersmeet.files.schema import parse_schema
+    from watersmeet.files.ddl import parse_schema
 
     return parse_schema(given)
 

@@ -160,7 +160,7 @@ class ParquetFiles:
         """One file, by number; `what` names what is read of it in messages."""
         with (
             reading(self.address, what or self.files[file].path),
-            _open_file(self.filesystem, self.paths[file]) as parquet,
+            open_parquet(self.filesystem, self.paths[file]) as parquet,
         ):
             yield parquet
 
@@ -178,7 +178,7 @@ class ParquetFiles:
                 yield conform(batch, self.schema, label)
 
 
-def _open_file(filesystem: fs.FileSystem, path: str) -> pq.ParquetFile:
+def open_parquet(filesystem: fs.FileSystem, path: str) -> pq.ParquetFile:
     """Open a file that closes with its reader."""
     return pq.ParquetFile(
         path, filesystem=filesystem, pre_buffer=False, coerce_int96_timestamp_unit=_INT96_UNIT
@@ -398,7 +398,7 @@ class OpenParquet(OpenTable):
         if found is None:
             self._check_file(page, what)
             with reading(self._address, what):
-                found = self._open[number] = _open_file(self._filesystem, self._path(page))
+                found = self._open[number] = open_parquet(self._filesystem, self._path(page))
             if len(self._open) > _OPEN_FILES:
                 self._open.popitem(last=False)[1].close()
         self._open.move_to_end(number)

@@ -1,0 +1,122 @@
+"""Read one file of an input into Arrow: the rows, types and nulls that Spark's own reader would give.
+
+The types are those in which Spark hands rows to Python (`model/types.py`, with times in UTC), so a run does not tell
+whether its rows came from a file or from a DataFrame. Rows come in batches of some megabytes, whatever the size of the
+file. What Spark reads by guessing is refused with an error that names the file.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Final
+
+import pyarrow as pa
+
+from watersmeet.errors import FileError
+from watersmeet.files.csv import read_csv
+from watersmeet.files.fit import find_fields, fit_columns
+from watersmeet.files.json import read_json
+from watersmeet.files.parquet import BATCH_BYTES, read_parquet
+from watersmeet.files.place import Place
+from watersmeet.files.spec import FileFormat
+from watersmeet.files.unpack import open_arrow, open_parquet_file, open_text, reading_file
+from watersmeet.files.where import Filter
+from watersmeet.kernel.bounds import split
+from watersmeet.model.types import type_of_arrow
+
+# Types that have no text form which Spark and this reader agree on.
+_NOT_IN_TEXT: Final = (pa.types.is_binary, pa.types.is_duration, pa.types.is_time, pa.types.is_map)
+
+
+def read_rows(
+    place: Place,
+    format: FileFormat,
+    schema: pa.Schema,
+    columns: Sequence[str],
+    where: Filter | None = None,
+    *,
+    header: bool = False,
+    zone: str = "UTC",
+) -> Iterator[pa.RecordBatch]:
+    """The rows of a file that satisfy a condition, with these columns of the schema, in this order.
+
+    `header` is for CSV. `zone` is the session's time zone, for times without one in text files: the name of a place, UTC
+    or an offset such as +02:00 (`predicate.normal_zone`).
+    """
+    what = repr(place)
+    chosen = [_field(schema, name, what) for name in columns]
+    more = [
+        name for name in (where.columns if where is not None else ()) if name not in {f.name for f in chosen}
+    ]
+    read = pa.schema([*chosen, *(schema.field(name) for name in more)])
+    with reading_file(place, format):
+        for batch in _batches(place, format, schema, read, where, header, zone):
+            rows = batch if where is None else where.rows(batch)
+            if rows.num_rows:
+                yield rows.select(list(range(len(chosen)))).rename_columns(list(columns))
+
+
+def _field(schema: pa.Schema, name: str, what: str) -> pa.Field:
+    place = find_fields(list(schema), [pa.field(name, pa.null())], "", what)[0]
+    if place is None:
+        raise FileError(f"{what}: there is no column {name}; the schema has {', '.join(schema.names)}")
+    return schema.field(place)
+
+
+def _batches(
+    place: Place,
+    format: FileFormat,
+    schema: pa.Schema,
+    read: pa.Schema,
+    where: Filter | None,
+    header: bool,
+    zone: str,
+) -> Iterator[pa.RecordBatch]:
+    """The columns of `read`. Parquet skips row groups in which the condition cannot hold."""
+    what = repr(place)
+    match format:
+        case FileFormat.PARQUET:
+            with open_parquet_file(place) as parquet:
+                yield from read_parquet(parquet, read, where, what)
+        case FileFormat.ARROW:
+            yield from _arrow_batches(place, read, what)
+        case FileFormat.CSV:
+            check_text_types(format, read, what)
+            with open_text(place) as stream:
+                yield from read_csv(stream, schema, read, what, header=header, zone=zone)
+        case FileFormat.JSON:
+            check_text_types(format, read, what)
+            with open_text(place) as stream:
+                yield from read_json(stream, read, what, zone=zone)
+
+
+def _arrow_batches(place: Place, read: pa.Schema, what: str) -> Iterator[pa.RecordBatch]:
+    with open_arrow(place) as reader:
+        found = find_fields(list(reader.schema), list(read), "", what)
+    present = sorted(number for number in found if number is not None)
+    # Without any field Arrow would read them all; one tells how many rows there are.
+    with open_arrow(place, present or [0]) as reader:
+        stored = (reader.get_batch(number) for number in range(reader.num_record_batches))
+        yield from (fit_columns(batch, read, what) for batch in split(stored, BATCH_BYTES))
+
+
+def check_text_types(format: FileFormat, schema: pa.Schema, what: str) -> None:
+    """Refuse columns of types that are not read from text."""
+    for field in schema:
+        for kind in _kinds(field.type):
+            nested = format is FileFormat.CSV and pa.types.is_nested(kind)
+            if nested or any(is_kind(kind) for is_kind in _NOT_IN_TEXT):
+                raise FileError(
+                    f"{what}: column {field.name} is of type {type_of_arrow(field.type)}, which is not read from {format} "
+                    "files: leave it out with columns=, read it as STRING, or pass the input as a DataFrame"
+                )
+
+
+def _kinds(kind: pa.DataType) -> Iterator[pa.DataType]:
+    """A type and those inside it."""
+    yield kind
+    if pa.types.is_struct(kind):
+        for field in kind:
+            yield from _kinds(field.type)
+    elif pa.types.is_list(kind):
+        yield from _kinds(kind.value_type)
