@@ -55,9 +55,9 @@ def time_cube(tasks: int, partitions: int, rows: int, alpha: float) -> tuple[lis
             ]
             for side in old
         }
-        stored = {side: Stored(old[side], new[side]) for side in old}
         gc.freeze()
         began = time.process_time()
+        stored = {side: Stored(old[side], new[side]) for side in old}
         plan = plan_cube(plan, stored, shelf.keys, tasks, number)
         spent.append(1e3 * (time.process_time() - began))
         old = {side: [*old[side], *new[side]] for side in old}

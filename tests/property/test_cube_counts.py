@@ -35,6 +35,7 @@ from watersmeet.schemes.hypercube.census import (
     KeyCounts,
     Profile,
     Stored,
+    count_by_run,
 )
 from watersmeet.schemes.hypercube.choose import inherited, moved_rows
 from watersmeet.schemes.hypercube.facts import Bounds, HeavyKey, Shape
@@ -201,18 +202,28 @@ def test_results_of_a_key_are_its_combinations_with_a_fresh_row(rows):
     assert counts.emitted.tolist() == [sum(map(any, itertools.product(*ages)))]
 
 
+# Order keys as a hash gives them, and those at both ends, next to which there is no other.
+edge_keys = st.sampled_from([0, 1, KEY_SPACE - 2, KEY_SPACE - 1])
+order_keys = st.integers(0, 300).map(lambda value: int(order([value])[0])) | edge_keys
+
+
 @MANY
-@given(st.lists(st.integers(0, 300), max_size=200), st.sets(st.integers(0, 300)), st.integers(1, 40))
-def test_rows_are_counted_alike_in_small_and_in_large_runs(values, sought, runs):
+@given(st.lists(order_keys, max_size=200), st.sets(order_keys), st.integers(1, 40), st.booleans())
+def test_rows_are_counted_alike_in_small_and_in_large_runs(values, sought, runs, by_range):
     shelf = Shelf()
-    every = order(values)
-    stored = [shelf.store("l", n, every[n::runs], 2) for n in range(runs) if len(every[n::runs])]
-    keys = np.sort(order(sorted(sought)))
-    counted = Counter(every.tolist())
+    every = np.array(sorted(values) if by_range else values, np.uint64)
+    parts = np.array_split(every, runs) if by_range else [every[n::runs] for n in range(runs)]
+    stored = [shelf.store("l", n, part, 2) for n, part in enumerate(parts) if len(part)]
+    keys = np.array(sorted(sought), np.uint64)
+    counted = Counter(values)
     for rows in (0, 2, 1 << 20):
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr("watersmeet.schemes.hypercube.census.ROWS_PER_SEARCH", rows)
             [[found]] = count_keys([Stored([], stored)], keys, shelf.of).new[None]
+            if len(keys):
+                by_run = count_by_run(stored, keys, shelf.of)
+                own = [Counter(shelf.of(run).tolist()) for run in stored]
+                assert by_run.tolist() == [[one[key] for key in keys.tolist()] for one in own]
         assert found.tolist() == [counted[key] for key in keys.tolist()]
 
 

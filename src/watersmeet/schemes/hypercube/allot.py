@@ -78,7 +78,7 @@ class Allotment:
 def allot_anew(lots: Sequence[Lot], kept: Sequence[Owners], light: Profile, tasks: int) -> Allotment:
     """Allot everything afresh. Only cells without work stay, because moving them gains nothing."""
     freed = [
-        np.full_like(owners, NOBODY) if lot.cell_work else owners
+        np.full(owners.shape, NOBODY) if lot.cell_work else owners
         for lot, owners in zip(lots, kept, strict=True)
     ]
     return allot_rest(lots, freed, light, tasks)
@@ -113,15 +113,25 @@ def allot_sticky(
 
 
 def light_load(light: Profile, ranges: Sequence[KeyRange]) -> Load:
-    return np.bincount(task_of(light.keys, ranges), light.work, len(ranges)).astype(np.float64)
+    # Keys ascend, so each task has those between two places.
+    places = light.keys.searchsorted(_ends(ranges))
+    sizes = np.append(places, len(light.keys))
+    sizes[1:] -= places
+    tasks = np.arange(len(sizes)).repeat(sizes)
+    return np.bincount(tasks, light.work, len(ranges)).astype(np.float64)
 
 
 def task_of(keys: npt.NDArray[np.uint64], ranges: Sequence[KeyRange]) -> npt.NDArray[np.int64]:
     """The task whose range holds each key."""
-    # Search by ends: an empty range then gets no key. Ends behind the last key are left out, since 64 bits do not hold
-    # them.
-    ends = np.array([range_.high for range_ in ranges[:-1] if range_.high < KEY_SPACE], np.uint64)
-    return np.searchsorted(ends, keys, side="right")
+    return _ends(ranges).searchsorted(keys, side="right")
+
+
+def _ends(ranges: Sequence[KeyRange]) -> npt.NDArray[np.uint64]:
+    """The ends of all ranges but the last. By ends, an empty range gets no key.
+
+    Those behind the last key are left out, since 64 bits do not hold them.
+    """
+    return np.array([range_.high for range_ in ranges[:-1] if range_.high < KEY_SPACE], np.uint64)
 
 
 def _fill(lots: Sequence[Lot], kept: Sequence[Owners], tasks: int) -> tuple[list[Owners], Load]:
@@ -131,21 +141,21 @@ def _fill(lots: Sequence[Lot], kept: Sequence[Owners], tasks: int) -> tuple[list
     work, one task would have room for all rows of such a key. The others follow, heaviest first, to the least loaded
     task: their work bounds their rows. Cells without work go to all tasks evenly.
     """
-    load = _per_task(kept, _works(lots), tasks)
-    if not kept or NOBODY not in np.concatenate([owners.reshape(-1) for owners in kept]):
+    every = _all_cells(kept)
+    load = _per_task(every, _works(lots), tasks)
+    nobodys = (every == NOBODY).nonzero()[0]
+    if not len(nobodys):
         return list(kept), load
     work, rows = ([lot.cell_work for lot in lots], [lot.cell_rows for lot in lots])
-    filled = [owners.copy() for owners in kept]
-    free = [np.flatnonzero(owners == NOBODY) for owners in filled]
+    begin = [0, *itertools.accumulate([owners.size for owners in kept])]
+    free = [nobodys[low:high] for low, high in itertools.pairwise(nobodys.searchsorted(begin).tolist())]
     for place in [place for place, cells in enumerate(free) if len(cells) and not work[place]]:
         # They do not change any load, so the least loaded task would get them all.
         count = len(free[place])
-        filled[place].flat[free[place]] = (
-            lots[place].key % tasks + np.arange(count) * tasks // count
-        ) % tasks
+        every[free[place]] = (lots[place].key % tasks + np.arange(count) * tasks // count) % tasks
     cheap = _cheap(lots)
     reads = _per_task(
-        [kept[place] for place in cheap],
+        _all_cells([kept[place] for place in cheap]),
         np.repeat([rows[place] for place in cheap], [lots[place].cells for place in cheap]),
         tasks,
     )
@@ -161,31 +171,30 @@ def _fill(lots: Sequence[Lot], kept: Sequence[Owners], tasks: int) -> tuple[list
         elif works is None:
             takers = _takers(load, work[place], len(free[place]), fair)
         else:
-            takers = _takers_of_unequal(load, works[free[place]], fair)
-        own = np.full(len(takers), work[place]) if works is None else works[free[place]]
+            takers = _takers_of_unequal(load, works[free[place] - begin[place]], fair)
+        own = np.full(len(takers), work[place]) if works is None else works[free[place] - begin[place]]
         load += np.bincount(takers, own, tasks)
-        filled[place].flat[free[place]] = takers
-    return filled, load
+        every[free[place]] = takers
+    return _in_shape(every, kept), load
 
 
 def _relieved(lots: Sequence[Lot], kept: Sequence[Owners], light: float, tasks: int) -> list[Owners]:
     """The owners without the cells that make a task's work exceed the mean."""
     work = _works(lots)
-    load = _per_task(kept, work, tasks)
+    every = _all_cells(kept)
+    load = _per_task(every, work, tasks)
     mean = (light + sum(lot.cell_work * lot.cells for lot in lots)) / tasks
     sizes = [owners.size for owners in kept]
-    every = np.concatenate([owners.reshape(-1) for owners in kept]) if lots else np.zeros(0, np.int64)
     worth = np.repeat([lot.cell_rows / lot.cell_work if lot.cell_work else math.inf for lot in lots], sizes)
     over = np.append(load - mean, 0.0)[every]
-    freed = np.flatnonzero((over > 0) & (work > 0))
+    freed = ((over > 0) & (work > 0)).nonzero()[0]
     freed = freed[np.lexsort((worth[freed], every[freed]))]
     taken = np.cumsum(work[freed])
     first = np.flatnonzero(np.diff(every[freed], prepend=NOBODY))
     before = np.repeat((taken - work[freed])[first], np.diff(first, append=len(freed)))
     # The nearest to the mean: the last cell is taken if more than half of it is above.
     every[freed[taken - before - work[freed] / 2 < over[freed]]] = NOBODY
-    parts = np.split(every, np.cumsum(sizes)[:-1]) if lots else []
-    return [part.reshape(owners.shape) for part, owners in zip(parts, kept, strict=True)]
+    return _in_shape(every, kept)
 
 
 def _cheap(lots: Sequence[Lot]) -> list[int]:
@@ -210,21 +219,31 @@ def _works(lots: Sequence[Lot]) -> Load:
     return np.concatenate([lot.work_of_cells for lot in lots])
 
 
-def _per_task(owners: Sequence[Owners], amounts: Load, tasks: int) -> Load:
+def _all_cells(owners: Sequence[Owners]) -> Owners:
+    """The owners of all cells of some keys, one key after the other."""
+    return np.concatenate([one.reshape(-1) for one in owners]) if owners else np.zeros(0, np.int64)
+
+
+def _in_shape(every: Owners, like: Sequence[Owners]) -> list[Owners]:
+    """The owners of all cells, key by key, in the shapes of these."""
+    ends = itertools.accumulate([owners.size for owners in like])
+    return [
+        every[end - owners.size : end].reshape(owners.shape) for owners, end in zip(like, ends, strict=True)
+    ]
+
+
+def _per_task(every: Owners, amounts: Load, tasks: int) -> Load:
     """The amount of each cell that has an owner, added up by task."""
-    if not owners:
-        return np.zeros(tasks)
-    every = np.concatenate([one.reshape(-1) for one in owners])
-    owned = every != NOBODY
+    owned = (every != NOBODY).nonzero()[0]
     # Of no cells at all it would count integers.
     return np.bincount(every[owned], amounts[owned], tasks).astype(np.float64)
 
 
 def _takers(load: Load, work: float, cells: int, fair: float) -> Owners:
     """Who takes each of some equal cells: the least loaded task first, several in a row up to its fair share."""
-    order = np.argsort(load, kind="stable")
+    order = load.argsort(kind="stable")
     room = np.maximum(0, np.floor((fair - load) / work + 0.5)).astype(np.int64)[order]
-    takers = np.repeat(order, np.minimum(room, cells))[:cells]
+    takers = order.repeat(np.minimum(room, cells))[:cells]
     if len(takers) == cells:
         return takers
     # All are at about their share. At most half of the tasks take one more.
@@ -262,13 +281,14 @@ def _room(load: Load, light: float) -> Load:
     most = MOST_LIGHT * light / len(load)
     # As in filling with water: a task takes from its own height on, and stops where it has taken the most.
     heights = np.concatenate([load, load + most])
-    order = np.argsort(heights, kind="stable")
+    order = heights.argsort(kind="stable")
     heights = heights[order]
-    taking = np.cumsum(np.where(order < len(load), 1, -1))
-    held = np.concatenate([[0.0], np.cumsum(np.diff(heights) * taking[:-1])])
-    under = int(np.searchsorted(held, light)) - 1 if light else 0
+    taking = np.where(order < len(load), 1, -1).cumsum()
+    held = np.zeros(len(heights))
+    ((heights[1:] - heights[:-1]) * taking[:-1]).cumsum(out=held[1:])
+    under = int(held.searchsorted(light)) - 1 if light else 0
     level = heights[under] + (light - held[under]) / max(1, taking[under])
-    return np.clip(level - load, 0.0, most)
+    return np.minimum(np.maximum(level - load, 0.0), most)
 
 
 def _cut(light: Profile, room: Load) -> tuple[KeyRange, ...]:
@@ -288,16 +308,18 @@ def _eased(light: Profile, load: Load, ranges: Sequence[KeyRange]) -> tuple[KeyR
         _room(load, light.total), EASED * (load.sum() + light.total) / len(load) - load
     ).tolist()
     ends = np.array([min(range_.high, KEY_SPACE - 1) for range_ in ranges[:-1]], np.uint64)
-    had = [0.0, *reached[np.searchsorted(light.keys, ends)].tolist(), light.total]
-    wanted = list(had)
+    had = reached[light.keys.searchsorted(ends)].tolist()
     # From the left, what is too much goes on to the next range. From the right, what is then too much goes back.
-    for task in range(len(ranges) - 1):
-        wanted[task + 1] = min(wanted[task + 1], wanted[task] + most[task])
-    for task in range(len(ranges) - 1, 0, -1):
-        wanted[task] = max(wanted[task], wanted[task + 1] - most[task])
-    places = np.searchsorted(reached[1:] - light.work / 2, wanted[1:-1]).tolist()
+    wanted, end = [], 0.0
+    for before, room in zip(had, most, strict=False):
+        end = min(before, end + room)
+        wanted.append(end)
+    end = light.total
+    for task in range(len(had) - 1, -1, -1):
+        end = wanted[task] = max(wanted[task], end - most[task + 1])
+    places = (reached[1:] - light.work / 2).searchsorted(wanted).tolist()
     bounds = [
         range_.high if now == before else int(light.keys[place]) if place < len(light.keys) else KEY_SPACE
-        for range_, before, now, place in zip(ranges, had[1:], wanted[1:], places, strict=False)
+        for range_, before, now, place in zip(ranges, had, wanted, places, strict=False)
     ]
     return ranges_between(itertools.accumulate(bounds, max))

@@ -16,7 +16,7 @@ import numpy as np
 from watersmeet.model.facts import Run
 from watersmeet.schemes.hypercube.allot import Lot
 from watersmeet.schemes.hypercube.census import Counts, KeyCounts, Stored, Work, count_by_run
-from watersmeet.schemes.hypercube.facts import HeavyKey, Shape
+from watersmeet.schemes.hypercube.facts import HeavyKey
 from watersmeet.schemes.hypercube.hot_keys import workers_of
 from watersmeet.schemes.hypercube.shape import (
     attainable,
@@ -42,28 +42,37 @@ def cut_heavy(
     output, probed, emitted = rows.astype(np.float64).prod(axis=0), heavy.probed, heavy.emitted
     work = probed + emitted
     share = np.maximum(output / output.sum(), work / max(1.0, float(work.sum())))
-    known = [were_heavy.get(key) for key in heavy.keys.tolist()]
+    keys = heavy.keys.tolist()
+    known = [were_heavy.get(key) for key in keys]
     idle = np.array([one is not None for one in known], np.bool_) & (probed == 0)
     # By all workers where idle: the light work of this batch says nothing about the batch that brings the key.
     cells = np.where(idle, workers * output / output.sum(), max(1, round(workers * heavy_share)) * share)
     cells = np.maximum(cells, least_cells(heavy.total.sum(axis=0), all_rows, tasks))
-    lots = []
-    for place, (key, sides, total, old, new) in enumerate(
-        zip(*(each.T.tolist() for each in (heavy.keys, rows, heavy.total, heavy.old, heavy.new)), strict=True)
+    shapes = []
+    for before, stays, sides, per_cell in zip(
+        known, idle.tolist(), rows.T.tolist(), (output / cells).tolist(), strict=True
     ):
-        wanted = attainable(desired_sides(sides, float(output[place] / cells[place]), 1))
-        before = known[place]
+        wanted = attainable(desired_sides(sides, per_cell, 1))
         if before is None:
-            shape = first_shape(wanted)
+            shapes.append(first_shape(wanted))
         else:
-            shape = (idle_shape if idle[place] else next_shape)(before.shape, wanted)
-        cell_work = float(emitted[place]) / math.prod(shape) + _rows_of_cell(new, shape)
-        lots.append(Lot(key, shape, cell_work, tuple(old), _rows_of_cell(total, shape), rows=tuple(total)))
-    return lots
-
-
-def _rows_of_cell(rows: Sequence[int], shape: Shape) -> float:
-    return sum(count / parts for count, parts in zip(rows, shape, strict=True))
+            shapes.append((idle_shape if stays else next_shape)(before.shape, wanted))
+    parts = np.array(shapes, np.int64).reshape(len(shapes), len(rows)).T
+    total = heavy.total
+    cell_work = emitted / parts.prod(axis=0) + (heavy.new / parts).sum(axis=0)
+    cell_rows = (total / parts).sum(axis=0)
+    return [
+        Lot(key, shape, work, tuple(old), read, tuple(live))
+        for key, shape, work, old, read, live in zip(
+            keys,
+            shapes,
+            cell_work.tolist(),
+            heavy.old.T.tolist(),
+            cell_rows.tolist(),
+            total.T.tolist(),
+            strict=True,
+        )
+    ]
 
 
 def released_keys(light: KeyCounts, were_heavy: Mapping[int, HeavyKey]) -> list[Lot]:
@@ -82,7 +91,9 @@ def with_unequal_cells(lots: Sequence[Lot], runs: Sequence[Stored], keys_of: Key
     Every run is cut by itself, at whole rows. With a row or two of a key in each of many runs, parts differ by the root
     of their rows.
     """
-    uneven = [lot for lot in lots if lot.cell_work and _unevenness(lot, runs) > UNEVEN]
+    # The most that a part may be off by, about: half a row in each run.
+    off = [math.sqrt(len(one)) / 2 for one in runs]
+    uneven = [lot for lot in lots if lot.cell_work and _unevenness(lot, off) > UNEVEN]
     if not uneven:
         return list(lots)
     keys = np.array([lot.key for lot in uneven], np.uint64)
@@ -102,12 +113,14 @@ def with_unequal_cells(lots: Sequence[Lot], runs: Sequence[Stored], keys_of: Key
     return [found.get(lot.key, lot) for lot in lots]
 
 
-def _unevenness(lot: Lot, runs: Sequence[Stored]) -> float:
-    """The most that cells may differ by, as a share of their rows: half a row in each run, about."""
+def _unevenness(lot: Lot, off_rows: Sequence[float]) -> float:
+    """The most that cells may differ by, as a share of their rows, if a part of each input is off by so many."""
     return sum(
-        math.sqrt(len(one.old) + len(one.new)) / 2 * of / max(1, rows)
-        for one, of, rows in zip(runs, lot.shape, lot.rows, strict=True)
-        if of > 1
+        [
+            off * of / max(1, rows)
+            for off, of, rows in zip(off_rows, lot.shape, lot.rows, strict=True)
+            if of > 1
+        ]
     )
 
 

@@ -10,13 +10,13 @@ in one pass: a search in each of hundreds of them would cost more.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from watersmeet.model.facts import Run
+from watersmeet.model.facts import KEY_SPACE, Run
 from watersmeet.schemes.scheme import Keys, KeysOf
 
 Counts = npt.NDArray[np.int64]
@@ -29,14 +29,16 @@ ROWS_PER_SEARCH = 8
 
 @dataclass(frozen=True, slots=True)
 class Stored:
-    """The runs of one input: history and fresh."""
+    """The runs of one input: history and fresh. Their rows are added up once: a plan asks for them many times."""
 
     old: Sequence[Run]
     new: Sequence[Run]
+    old_rows: int = field(init=False)
+    fresh_rows: int = field(init=False)
 
-    @property
-    def fresh_rows(self) -> int:
-        return sum(run.rows for run in self.new)
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "old_rows", sum([run.rows for run in self.old]))
+        object.__setattr__(self, "fresh_rows", sum([run.rows for run in self.new]))
 
     def __len__(self) -> int:
         return len(self.old) + len(self.new)
@@ -44,10 +46,6 @@ class Stored:
     @property
     def rows(self) -> int:
         return self.old_rows + self.fresh_rows
-
-    @property
-    def old_rows(self) -> int:
-        return sum(run.rows for run in self.old)
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,15 +68,16 @@ class KeyCounts:
     @property
     def emitted(self) -> Work:
         """Results of the batch, by the delta rule, as floats: products of large inputs may exceed 64 bits."""
-        new, old, total = (counts.astype(np.float64) for counts in (self.new, self.old, self.total))
-        inputs = len(new)
-        return sum(
-            (new[i] * total[:i].prod(axis=0) * old[i + 1 :].prod(axis=0) for i in range(inputs)),
-            np.zeros(len(self.keys)),
-        )
+        new, old = self.new.astype(np.float64), self.old.astype(np.float64)
+        total = new + old
+        emitted = np.zeros(new.shape[1])
+        for place, fresh in enumerate(new):
+            emitted += fresh * _product(total[:place]) * _product(old[place + 1 :])
+        return emitted
 
-    def where(self, mask: npt.NDArray[np.bool_]) -> KeyCounts:
-        return KeyCounts(self.keys[mask], self.new[:, mask], self.old[:, mask])
+    def at(self, places: Counts) -> KeyCounts:
+        """The counts of the keys at some places."""
+        return KeyCounts(self.keys[places], self.new.take(places, axis=1), self.old.take(places, axis=1))
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,12 +92,29 @@ class Profile:
         return float(self.work.sum())
 
 
+def _product(lines: Work) -> Work | float:
+    """The product of the lines. With two inputs there is at most one, which needs no reduction."""
+    if len(lines) < 2:
+        return lines[0] if len(lines) else 1.0
+    product: Work = lines.prod(axis=0)
+    return product
+
+
 def places_among(keys: Keys, known: Keys) -> tuple[Counts, npt.NDArray[np.bool_]]:
     """Where each key is among the known ones, and whether it is. `known` ascends."""
     if not len(known):
         return np.zeros(len(keys), np.int64), np.zeros(len(keys), np.bool_)
-    at = np.minimum(np.searchsorted(known, keys), len(known) - 1)
+    at = np.minimum(known.searchsorted(keys), len(known) - 1)
     return at, known[at] == keys
+
+
+def distinct(parts: Sequence[Keys]) -> Keys:
+    """The distinct keys of some arrays, ascending."""
+    keys = np.concatenate(parts)
+    keys.sort(kind="stable")
+    begins = np.ones(len(keys), np.bool_)
+    np.not_equal(keys[1:], keys[:-1], out=begins[1:])
+    return keys[begins]
 
 
 def among(keys: Keys, known: Keys) -> npt.NDArray[np.bool_]:
@@ -108,13 +124,26 @@ def among(keys: Keys, known: Keys) -> npt.NDArray[np.bool_]:
 
 def count_rows(runs: Sequence[Run], keys: Keys, keys_of: KeysOf) -> Counts:
     """The rows of each key. `keys` ascend and are distinct."""
-    counts = np.zeros(len(keys), np.int64)
-    small = []
-    for run, low, high in _within(runs, keys):
-        if run.rows > ROWS_PER_SEARCH * len(keys):
-            _add_rows(counts[low:high], keys[low:high], keys_of(run))
-        else:
-            small.append(keys_of(run))
+    if not len(keys):
+        return np.zeros(0, np.int64)
+    first, last = int(keys[0]), int(keys[-1])
+    # Most runs span the key space. Of the others, a part of the keys is sought.
+    spanning = [run for run in runs if run.low <= first and last <= run.high]
+    partial = _within([run for run in runs if run.low > first or last > run.high], keys)
+    least = ROWS_PER_SEARCH * len(keys)
+    sought = _sought(keys)
+    ends = np.zeros(sought.shape, np.int64)
+    for run in spanning:
+        if run.rows > least:
+            ends += keys_of(run).searchsorted(sought)
+    for run, low, high in partial:
+        if run.rows > least:
+            ends[:, low:high] += keys_of(run).searchsorted(sought[:, low:high])
+    small = [keys_of(run) for run in (*spanning, *(run for run, _, _ in partial)) if run.rows <= least]
+    counts: Counts = ends[1] - ends[0]
+    if last == KEY_SPACE - 1:
+        # They end with the run.
+        counts[-1] += sum(run.rows for run in runs if run.rows > least and run.high == last)
     if small:
         counts += _tally(np.concatenate(small), keys)
     return counts
@@ -122,6 +151,8 @@ def count_rows(runs: Sequence[Run], keys: Keys, keys_of: KeysOf) -> Counts:
 
 def _within(runs: Sequence[Run], keys: Keys) -> list[tuple[Run, int, int]]:
     """The runs that may hold some of the keys, and which of the keys: from the first place up to the second."""
+    if not runs:
+        return []
     first = keys.searchsorted(np.array([run.low for run in runs], np.uint64))
     end = keys.searchsorted(np.array([run.high for run in runs], np.uint64), side="right")
     return [
@@ -131,10 +162,12 @@ def _within(runs: Sequence[Run], keys: Keys) -> list[tuple[Run, int, int]]:
     ]
 
 
-def _add_rows(counts: Counts, keys: Keys, stored: Keys) -> None:
-    """Add the rows of each key in a run."""
-    counts += stored.searchsorted(keys, side="right")
-    counts -= stored.searchsorted(keys)
+def _sought(keys: Keys) -> Keys:
+    """Each key and the next number, by which both ends of its rows are found in one call for a run.
+
+    No number follows the greatest key: its next one is 0, so that its rows seem to end at the first row.
+    """
+    return np.array([keys, keys + np.uint64(1)])
 
 
 def _tally(rows: Keys, keys: Keys) -> Counts:
@@ -160,8 +193,12 @@ def count_by_run(runs: Sequence[Run], keys: Keys, keys_of: KeysOf) -> Counts:
     """The rows of each key in each run: a line for each run."""
     counts = np.zeros((len(runs), len(keys)), np.int64)
     small = np.array([run.rows <= ROWS_PER_SEARCH * len(keys) for run in runs], np.bool_)
+    sought, greatest = _sought(keys), len(keys) > 0 and int(keys[-1]) == KEY_SPACE - 1
     for place in np.flatnonzero(~small).tolist():
-        _add_rows(counts[place], keys, keys_of(runs[place]))
+        first, end = keys_of(runs[place]).searchsorted(sought)
+        np.subtract(end, first, out=counts[place])
+        if greatest:
+            counts[place, -1] += runs[place].rows
     numbers = np.flatnonzero(small)
     if len(numbers):
         stored = [keys_of(runs[number]) for number in numbers.tolist()]

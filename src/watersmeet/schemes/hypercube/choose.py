@@ -49,7 +49,7 @@ def choose_allotment(
     """
     tasks = len(ranges)
     every = [*lots, *released]
-    light_tasks = task_of(np.array([lot.key for lot in every], np.uint64), ranges).tolist()
+    light_tasks = _tasks_of(every, ranges)
     had = [
         were_heavy[lot.key].owners if lot.key in were_heavy else np.full((1,) * len(lot.shape), task)
         for lot, task in zip(every, light_tasks, strict=True)
@@ -62,22 +62,25 @@ def choose_allotment(
     ]
 
     def moved(option: Allotment, most: float) -> list[int] | None:
-        keys = np.array([lot.key for lot in released], np.uint64)
         owners = [
-            np.full(lot.shape, task) for lot, task in zip(released, task_of(keys, option.ranges), strict=True)
+            np.full(lot.shape, task)
+            for lot, task in zip(released, _tasks_of(released, option.ranges), strict=True)
         ]
-        after = replace(option, owners=(*option.owners, *owners))
+        after = replace(option, owners=(*option.owners, *owners)) if owners else option
         return moved_rows(every, after, had, ranges, light_old, most)
 
     best = allot_sticky(lots, kept, light, tuple(ranges))
     moves = moved(best, math.inf) or []
     cost = best.busiest + sum(moves) / PAYBACK_BATCHES
     good = enough * float(best.load.mean()) + doubt
-    for option_of in (
+    options = [
         lambda: allot_relieved(lots, kept, light, ranges),
         lambda: allot_rest(lots, kept, light, tasks),
-        lambda: allot_anew(lots, kept, light, tasks),
-    ):
+    ]
+    # Without cells that have work, nothing is left to allot afresh.
+    if any(lot.cell_work for lot in lots):
+        options.append(lambda: allot_anew(lots, kept, light, tasks))
+    for option_of in options:
         if cost <= good:
             break
         option = option_of()
@@ -86,6 +89,14 @@ def choose_allotment(
         if rows is not None:
             best, moves, cost = option, rows, option.busiest + doubt + sum(rows) / PAYBACK_BATCHES
     return best, moves[:-1]
+
+
+def _tasks_of(lots: Sequence[Lot], ranges: Sequence[KeyRange]) -> list[int]:
+    """The task whose range holds each key."""
+    tasks: list[int] = (
+        task_of(np.array([lot.key for lot in lots], np.uint64), ranges).tolist() if lots else []
+    )
+    return tasks
 
 
 def _as_light(lot: Lot, task: int) -> Owners:
@@ -139,12 +150,14 @@ def moved_rows(
     gained = sum(
         (new.high - new.low) - max(0, min(new.high, old.high) - max(new.low, old.low))
         for new, old in itertools.zip_longest(after.ranges, ranges_before, fillvalue=KeyRange(0, 0))
+        if new is not old
     )
     light = light_rows * gained // KEY_SPACE
     together = light
     moved = [0] * len(lots)
+    changed = [place for place, owners in enumerate(after.owners) if owners is not had[place]]
     # The largest first, to know early if they are too many.
-    for place in sorted(range(len(lots)), key=lambda at: -sum(lots[at].old_rows)):
+    for place in sorted(changed, key=lambda at: -sum(lots[at].old_rows)):
         if together >= most:
             return None
         before, owners = had[place], after.owners[place]

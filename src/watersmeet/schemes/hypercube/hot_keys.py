@@ -10,8 +10,9 @@ window.
 
 from __future__ import annotations
 
+import itertools
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -118,10 +119,12 @@ class _Steps:
     sums: Indices
 
     @classmethod
-    def of(cls, keys: Iterable[int], amounts: Indices) -> _Steps:
-        at = np.array(list(keys), np.uint64)
-        order = np.argsort(at, kind="stable")
-        return cls(at[order], np.concatenate([[0], np.cumsum(amounts[order])]))
+    def of(cls, keys: Sequence[int], amounts: Indices) -> _Steps:
+        at = np.array(keys, np.uint64)
+        order = at.argsort(kind="stable")
+        sums = np.zeros(len(at) + 1, np.int64)
+        amounts[order].cumsum(out=sums[1:])
+        return cls(at[order], sums)
 
     def up_to(self, keys: Keys, *, inclusive: bool) -> Indices:
         """The sum of the amounts below each of the keys, or also at it."""
@@ -168,20 +171,21 @@ class _Labels:
     """Where keys are listed: `order` sorts the listed keys of all runs, which follow each other, by key."""
 
     lists: Sequence[HotKeys]
-    begin: Indices
+    sizes: Indices
     order: Indices
     keys: Keys
 
     def of(self, keys: Keys) -> list[str]:
+        begin = np.cumsum(self.sizes) - self.sizes
         low, high = (np.searchsorted(self.keys, keys, side) for side in ("left", "right"))
         sizes = high - low
         which = np.repeat(np.arange(len(keys)), sizes)
         places = self.order[np.arange(len(which)) + np.repeat(low - (np.cumsum(sizes) - sizes), sizes)]
-        runs = np.searchsorted(self.begin, places, side="right") - 1
+        runs = np.searchsorted(begin, places, side="right") - 1
         found = [""] * len(keys)
         # Runs follow each other, so the latest label stays.
         for key, run, place in zip(
-            which.tolist(), runs.tolist(), (places - self.begin[runs]).tolist(), strict=True
+            which.tolist(), runs.tolist(), (places - begin[runs]).tolist(), strict=True
         ):
             found[key] = self.lists[run].labels[place] or found[key]
         return found
@@ -199,33 +203,30 @@ def frequent(runs: Sequence[Run]) -> Frequent:
     >>> found.labels(np.array([7, 9], np.uint64))
     ['seven', '']
     """
-    slack = np.array([_slack(run) for run in runs], np.int64)
-    begun = _Steps.of((run.low for run in runs), slack)
-    ended = _Steps.of((run.high for run in runs), slack)
-    places = [place for place, run in enumerate(runs) if hot_keys_of(run).keys]
-    lists = [hot_keys_of(runs[place]) for place in places]
-    if not lists:
-        none = np.zeros(0, np.int64)
-        nothing = np.zeros(0, np.uint64)
-        return Frequent(nothing, none, none, begun, ended, _Labels((), none, none, nothing))
-    every = np.array([key for one in lists for key in one.keys], np.uint64)
-    rows = np.array([count for one in lists for count in one.rows], np.int64)
-    sizes = np.array([len(one.keys) for one in lists])
-    doubt = np.repeat(slack[places], sizes)
-    order = np.argsort(every, kind="stable")
+    listed = [hot_keys_of(run) for run in runs]
+    # The rows that a run may hold of an unlisted key; all of its rows if it lists nothing.
+    slack = np.array(
+        [one.floor - 1 if one.floor else run.rows for run, one in zip(runs, listed, strict=True)], np.int64
+    )
+    begun = _Steps.of([run.low for run in runs], slack)
+    ended = _Steps.of([run.high for run in runs], slack)
+    sizes = np.array([len(one.keys) for one in listed], np.int64)
+    count = int(sizes.sum())
+    every = np.fromiter(_chained(one.keys for one in listed), np.uint64, count)
+    rows = np.fromiter(_chained(one.rows for one in listed), np.int64, count)
+    order = every.argsort(kind="stable")
     ascending = every[order]
-    first = np.flatnonzero(np.concatenate([[True], ascending[1:] != ascending[:-1]]))
+    begins = np.ones(count, np.bool_)
+    np.not_equal(ascending[1:], ascending[:-1], out=begins[1:])
+    first = begins.nonzero()[0]
     return Frequent(
         ascending[first],
         np.add.reduceat(rows[order], first),
-        np.add.reduceat(doubt[order], first),
+        np.add.reduceat(slack.repeat(sizes)[order], first),
         begun,
         ended,
-        _Labels(lists, np.cumsum(sizes) - sizes, order, ascending),
+        _Labels(listed, sizes, order, ascending),
     )
 
 
-def _slack(run: Run) -> int:
-    """The rows that a run may hold of an unlisted key; all of its rows if it lists nothing."""
-    floor = hot_keys_of(run).floor
-    return floor - 1 if floor else run.rows
+_chained = itertools.chain.from_iterable

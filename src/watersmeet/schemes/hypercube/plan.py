@@ -25,6 +25,9 @@ Invariant: the sides of a key with fresh rows are within a factor of two of the 
 at most `IDLE_EXCESS` times too long. So the rows of a task stay near N / p + sqrt(OUT / p), even if keys take turns.
 tests/property/test_cube_bounds.py has the constants, which are measured and not proved.
 
+Most of a plan's time is the overhead of calls on short arrays. So sums that several steps need are kept, and methods
+of arrays are called rather than the functions of numpy that wrap them.
+
 A shape change is not guaranteed to pay for the rows it moves: shapes follow the rule above, and costs are compared
 only for owners and ranges. The rows moved per arriving row are not bounded by a constant either: keys that take turns
 with a few rows each move more, and the results pay for it.
@@ -52,7 +55,7 @@ from watersmeet.schemes.hypercube.suspects import (
     count_suspects,
     settle,
 )
-from watersmeet.schemes.scheme import Keys, KeysOf
+from watersmeet.schemes.scheme import KeysOf
 
 # What a change must save the busiest task at least, as a share of a task's mean work. For sampled work: less may be
 # the sample's error.
@@ -90,17 +93,19 @@ def plan_cube(
     counts = count_suspects(runs, sample, seen, settled, heavy_before, tasks, effort, keys_of)
     sampled = sample.without(counts)
     work = counts.probed + counts.emitted
-    whole = sampled.total + float(work.sum())
+    sampled_work, counted_work = sampled.total, float(work.sum())
+    whole = sampled_work + counted_work
     # By the rows, as in the paper, and by the work of this batch: results follow the product of the rows.
     share = np.maximum(counts.total.sum(axis=0) / all_rows, work / whole / WORK_WORKERS)
     mask = is_heavy(share, workers, among(counts.keys, heavy_before))
-    light = _put_together(sampled, Profile(counts.keys[~mask], work[~mask]))
-    lots = cut_heavy(counts.where(mask), were_heavy, tasks, float(work[mask].sum()) / whole, all_rows)
+    heavy_at, light_at = mask.nonzero()[0], (~mask).nonzero()[0]
+    light = _put_together(sampled, Profile(counts.keys[light_at], work[light_at]))
+    lots = cut_heavy(counts.at(heavy_at), were_heavy, tasks, float(work[heavy_at].sum()) / whole, all_rows)
     lots = with_unequal_cells(lots, runs, keys_of)
-    released = released_keys(counts.where(~mask), were_heavy)
+    released = released_keys(counts.at(light_at), were_heavy)
     light_old = sum(one.old_rows for one in runs) - sum(sum(lot.old_rows) for lot in (*lots, *released))
     sure = min(SURE_GAIN, SURE_GAIN_BY_TASK * tasks)
-    doubt = (SAMPLED_GAIN * sampled.total + sure * float(work.sum())) / tasks
+    doubt = (SAMPLED_GAIN * sampled_work + sure * counted_work) / tasks
     had = ranges or even_ranges(tasks)
     enough = 1 + max(sure, CUT_OFF_BY * float(light.work.max(initial=0.0)) * tasks / whole)
     chosen, moved = choose_allotment(lots, released, were_heavy, light, had, light_old, doubt, enough)
@@ -126,7 +131,7 @@ def heavy_shapes(heavy: Sequence[HeavyKey]) -> list[tuple[int, Shape, tuple[int,
 def _put_together(sampled: Profile, counted: Profile) -> Profile:
     """The work on light keys: sampled for most, exact for those that were counted."""
     keys = np.concatenate([sampled.keys, counted.keys])
-    order = np.argsort(keys, kind="stable")
+    order = keys.argsort(kind="stable")
     return Profile(keys[order], np.concatenate([sampled.work, counted.work])[order])
 
 
@@ -137,42 +142,46 @@ def _heavy_keys(
     seen: Sequence[Frequent],
     runs: Sequence[Stored],
 ) -> tuple[HeavyKey, ...]:
-    keys = np.array([lot.key for lot in lots], np.uint64)
-    bounds = [[bound.tolist() for bound in one.of(keys)] for one in seen]
+    if not lots:
+        return ()
+    keys = [lot.key for lot in lots]
+    sought = np.array(keys, np.uint64)
+    bounds = [map(Bounds, *(bound.tolist() for bound in one.of(sought))) for one in seen]
     labels = _labels(keys, were_heavy, seen, runs)
     return tuple(
-        HeavyKey(
-            key=lot.key,
-            label=labels[lot.key],
-            rows=tuple(Bounds(lower[place], upper[place]) for lower, upper in bounds),
-            shape=lot.shape,
-            tasks=tuple(owners[place].reshape(-1).tolist()),
-        )
-        for place, lot in enumerate(lots)
+        [
+            HeavyKey(lot.key, label, rows, lot.shape, tuple(owned.reshape(-1).tolist()))
+            for lot, label, rows, owned in zip(lots, labels, zip(*bounds, strict=True), owners, strict=True)
+        ]
     )
 
 
 def _labels(
-    keys: Keys, were_heavy: Mapping[int, HeavyKey], seen: Sequence[Frequent], runs: Sequence[Stored]
-) -> dict[int, str]:
+    keys: Sequence[int],
+    were_heavy: Mapping[int, HeavyKey],
+    seen: Sequence[Frequent],
+    runs: Sequence[Stored],
+) -> list[str]:
     """Each key as text, or as its hash if no run names it."""
-    labels = {key: f"hash {key:016x}" for key in keys.tolist()}
-    # For those that were heavy, old runs have been asked before.
-    fresh = {
-        key: label
-        for one in runs
-        for run in one.new
-        for key, label in zip(hot_keys_of(run).keys, hot_keys_of(run).labels, strict=True)
-        if label
-    }
-    for key, unnamed in labels.items():
-        if one := were_heavy.get(key):
-            labels[key] = fresh.get(key, unnamed) if one.label == unnamed else one.label
-    rest = np.array([key for key in labels if key not in were_heavy], np.uint64)
-    if len(rest):
-        found = zip(rest.tolist(), *(one.labels(rest) for one in seen), strict=True)
-        labels |= {key: next(filter(None, named)) for key, *named in found if any(named)}
-    return labels
+    known = {key: were_heavy[key].label for key in keys if key in were_heavy}
+    unnamed = {key for key, label in known.items() if label == f"hash {key:016x}"}
+    if unnamed:
+        # Old runs have been asked before.
+        known |= {
+            key: label
+            for one in runs
+            for run in one.new
+            for key, label in zip(hot_keys_of(run).keys, hot_keys_of(run).labels, strict=True)
+            if label and key in unnamed
+        }
+    if len(known) < len(keys):
+        rest = [key for key in keys if key not in known]
+        named = zip(*(one.labels(np.array(rest, np.uint64)) for one in seen), strict=True)
+        known |= {
+            key: next(filter(None, labels), f"hash {key:016x}")
+            for key, labels in zip(rest, named, strict=True)
+        }
+    return [known[key] for key in keys]
 
 
 def _changes(

@@ -55,19 +55,22 @@ class Sample:
     """Rows and work of the keys that were drawn, estimated.
 
     `keys` ascend and were drawn several times, as often as `hits` says, of fresh and old rows of all inputs. `rows` has
-    their fresh and their old rows, a line for each input, `probed` the sum of fresh ones, and `emitted` their results.
-    One draw stands for as many rows as `weights` says. One that is not `frequent` only stands for the
-    rest, and so do `rare` keys, which were drawn once, each for `rare_rows` fresh rows: one row says nothing about the
-    other keys of its stretch. `mean` has the results of such a row, if some were looked up. The key space has
-    `1 << bits` stretches of equal width; `fresh` has all fresh rows of each, if they were counted.
+    their fresh and their old rows, a line for each input, `probed` the sum of fresh ones, `emitted` their results, and
+    `work` both together. One draw stands for as many rows as `weights` says; the sample is `complete` if all rows were
+    drawn. One that is not `frequent` only stands for the rest, and so do `rare` keys, which were drawn once, each for
+    `rare_rows` fresh rows: one row says nothing about the other keys of its stretch. `mean` has the results of such a
+    row, if some were looked up. The key space has `1 << bits` stretches of equal width; `fresh` has all fresh rows of
+    each, if they were counted.
     """
 
     keys: Keys
     hits: Counts
     rows: tuple[Work, Work]
     weights: tuple[Work, Work]
+    complete: bool
     probed: Work
     emitted: Work
+    work: Work
     frequent: npt.NDArray[np.bool_]
     rare: Keys
     rare_rows: Work
@@ -83,7 +86,8 @@ class Sample:
     def total(self) -> float:
         """The work on all keys."""
         rest = ~self.frequent
-        return float(self._work[self.frequent].sum()) + self._rows(rest) * (1 + self._mean(rest))
+        rows = self._rows(rest)
+        return float(self.work[self.frequent].sum()) + rows * (1 + self._mean(rest, rows))
 
     def busy(self, much_work: float, most: int, least_work: float, known: Keys) -> tuple[Keys, Work]:
         """The keys that seem to have much work, and about how many old rows, in lines for the inputs.
@@ -91,44 +95,43 @@ class Sample:
         Also `most` others that were drawn often enough to stand out, if they may have the least work. Without the
         `known` ones, which ascend.
         """
-        much = self._work >= max(much_work, 1.0)
-        if max(map(np.max, self.weights)) > 1:
+        much = self.work >= max(much_work, 1.0)
+        if not self.complete:
             much &= self.hits >= SUSPECT_HITS
-        found = np.flatnonzero(much | (self.hits >= OUTSTANDING_HITS) & (self.probed > 0))
+        found = (much | (self.hits >= OUTSTANDING_HITS) & (self.probed > 0)).nonzero()[0]
         found = found[~among(self.keys[found], known)]
         # As if each were drawn once more everywhere: few draws may miss the rows that it meets.
-        new, old = (rows[:, found] + weights for rows, weights in zip(self.rows, self.weights, strict=True))
-        others = np.flatnonzero(~much[found] & (KeyCounts(self.keys[found], new, old).emitted >= least_work))
-        others = others[np.argsort(-self.hits[found[others]], kind="stable")[:most]]
-        found = np.concatenate([found[much[found]], found[others]])
-        return self.keys[found], self.rows[1][:, found]
+        new, old = (
+            rows.take(found, axis=1) + weights for rows, weights in zip(self.rows, self.weights, strict=True)
+        )
+        sure, keys = much[found], self.keys[found]
+        others = (~sure & (KeyCounts(keys, new, old).emitted >= least_work)).nonzero()[0]
+        others = others[(-self.hits[found[others]]).argsort(kind="stable")[:most]]
+        found = np.concatenate([found[sure], found[others]])
+        return self.keys[found], self.rows[1].take(found, axis=1)
 
     def without(self, known: KeyCounts) -> Profile:
         """The work on all keys but the known ones."""
         left, rare = ~_marked(self.keys, known.keys), ~_marked(self.rare, known.keys)
-        own, rest = left & self.frequent, left & ~self.frequent
+        own = left & self.frequent
+        rest = left ^ own
         if self.fresh is None:
             keys = np.concatenate([self.rare, self.keys[rest]])
-            rows = self._by_stretch(
-                keys, np.concatenate([np.where(rare, self.rare_rows, 0.0), self.probed[rest]])
-            )
+            rows = self._by_stretch(keys, np.concatenate([self.rare_rows * rare, self.probed[rest]]))
         else:
             keys = np.concatenate([known.keys, self.keys[own]])
             others = self._by_stretch(keys, np.concatenate([known.probed, self.probed[own]]))
             rows = np.maximum(self.fresh - others, 0.0)
-        filled = np.flatnonzero(rows)
+        filled = rows.nonzero()[0]
         keys = np.concatenate([self.keys[own], filled.astype(np.uint64) << self._shift])
-        work = np.concatenate([self._work[own], rows[filled] * (1 + self._mean(rest))])
-        order = np.argsort(keys, kind="stable")
+        mean = self._mean(rest, self._rows(rest))
+        work = np.concatenate([self.work[own], rows[filled] * (1 + mean)])
+        order = keys.argsort(kind="stable")
         return Profile(keys[order], work[order])
 
-    def _mean(self, rest: npt.NDArray[np.bool_]) -> float:
-        """The results of a fresh row of the rare keys and these."""
-        return (
-            self.mean
-            if self.mean is not None
-            else float(self.emitted[rest].sum()) / max(1.0, self._rows(rest))
-        )
+    def _mean(self, rest: npt.NDArray[np.bool_], rows: float) -> float:
+        """The results of a fresh row of the rare keys and these, given the fresh rows of all of them."""
+        return self.mean if self.mean is not None else float(self.emitted[rest].sum()) / max(1.0, rows)
 
     def _rows(self, rest: npt.NDArray[np.bool_]) -> float:
         return float(self.probed[rest].sum()) + float(self.rare_rows.sum())
@@ -139,12 +142,8 @@ class Sample:
     @property
     def live(self) -> Work:
         """The rows of each key."""
-        live: Work = self.rows[0].sum(axis=0) + self.rows[1].sum(axis=0)
+        live: Work = self.probed + self.rows[1].sum(axis=0)
         return live
-
-    @property
-    def _work(self) -> Work:
-        return self.probed + self.emitted
 
     @property
     def _shift(self) -> np.uint64:
@@ -165,21 +164,21 @@ def sample_work(
     counts, weights = [len(rows) for rows, _ in drawn], np.array([[weight] for _, weight in drawn])
     keys = np.concatenate([rows for rows, _ in drawn])
     # Those of each run ascend, so they only need to be merged.
-    order = np.argsort(keys, kind="stable")
-    keys, source = keys[order], np.repeat(np.arange(len(drawn), dtype=np.int8), counts)[order]
+    order = keys.argsort(kind="stable")
+    keys, source = keys[order], np.arange(len(drawn), dtype=np.int8).repeat(counts)[order]
     # Whether a draw, or the end, begins with another key than the draw before.
     begins = np.ones(len(keys) + 1, np.bool_)
     np.not_equal(keys[1:], keys[:-1], out=begins[1:-1])
     few = np.count_nonzero(begins) - 1 <= FEW_KEYS * tasks
     alone = np.zeros(len(keys), np.bool_) if few else begins[1:] & begins[:-1]
     inputs = len(stored)
-    once = np.flatnonzero(alone & (source < inputs))
-    found, hits = _hits(keys, source, begins[:-1], np.flatnonzero(~alone), len(drawn))
+    once = (alone & (source < inputs)).nonzero()[0]
+    found, hits = _hits(keys, source, begins[:-1], (~alone).nonzero()[0], len(drawn))
     rows = hits * weights
     estimated = KeyCounts(found, rows[:inputs], rows[inputs:])
-    emitted = estimated.emitted
+    probed, emitted = estimated.probed, estimated.emitted
     frequent = (hits[:inputs].max(axis=0) >= FREQUENT_HITS) | few
-    rare, rare_rows = keys[once], weights[source[once], 0]
+    rare, rare_rows = keys[once], weights.reshape(-1)[source[once]]
     mean = None
     if len(rare) and np.count_nonzero(emitted[~frequent]) < met_by_chance:
         mean = _mean_results(stored, rare, rare_rows, source[once], keys_of)
@@ -189,8 +188,10 @@ def sample_work(
         hits.sum(axis=0),
         (estimated.new, estimated.old),
         (weights[:inputs], weights[inputs:]),
-        estimated.probed,
+        all(weight <= 1 for _, weight in drawn),
+        probed,
         emitted,
+        probed + emitted,
         frequent,
         rare,
         rare_rows,
@@ -208,7 +209,7 @@ def _hits(
     Each key that is at one of the places is there as often as among all keys.
     """
     first = begins[places]
-    number = np.cumsum(first) - 1
+    number = first.cumsum() - 1
     found = keys[places[first]]
     # A line for each source, not for each key: sums over the sources are then sums of whole lines.
     line = np.arange(sources) * len(found)
@@ -252,17 +253,18 @@ def draw_rows(runs: Sequence[Run], samples: int, keys_of: KeysOf) -> tuple[Keys,
     position each, and a key that begins every run would never be drawn.
     """
     sizes = np.array([run.rows for run in runs], np.int64)
-    ends = np.cumsum(sizes)
+    ends = sizes.cumsum()
     rows = int(ends[-1]) if len(runs) else 0
     count = min(rows, max(1, samples))
     if not count:
         return np.zeros(0, np.uint64), 0.0
     places = (_spread(count) * (rows / count)).astype(np.int64)
-    cuts = [0, *places.searchsorted(ends).tolist()]
-    places -= np.repeat(ends - sizes, np.diff(cuts))
+    cuts = np.zeros(len(runs) + 1, np.int64)
+    cuts[1:] = places.searchsorted(ends)
+    places -= (ends - sizes).repeat(cuts[1:] - cuts[:-1])
     drawn = [
         keys_of(run)[places[low:high]]
-        for run, (low, high) in zip(runs, itertools.pairwise(cuts), strict=True)
+        for run, (low, high) in zip(runs, itertools.pairwise(cuts.tolist()), strict=True)
         if low < high
     ]
     return np.concatenate(drawn), rows / count
@@ -284,7 +286,7 @@ def _marked(keys: Keys, known: Keys) -> npt.NDArray[np.bool_]:
     """The same as `among`, for distinct ascending keys that are far more than the known ones."""
     marked = np.zeros(len(keys), np.bool_)
     if len(keys):
-        at = np.minimum(np.searchsorted(keys, known), len(keys) - 1)
+        at = np.minimum(keys.searchsorted(known), len(keys) - 1)
         marked[at[keys[at] == known]] = True
     return marked
 

@@ -32,7 +32,7 @@ def desired_sides(rows: Sequence[int], heavy_output: float, workers: int) -> Sid
     (2.0, 2.0)
     """
     scale: float = (workers / heavy_output) ** (1 / len(rows))
-    return tuple(count * scale for count in rows)
+    return tuple([count * scale for count in rows])
 
 
 def attainable(desired: Sides) -> Sides:

@@ -27,6 +27,7 @@ from watersmeet.schemes.hypercube.census import (
     Stored,
     Work,
     count_rows,
+    distinct,
     places_among,
 )
 from watersmeet.schemes.hypercube.facts import Watched
@@ -120,38 +121,45 @@ def count_suspects(
     workers = workers_of(tasks)
     rows = sum(one.rows for one in stored) / workers
     most = min(effort.counted * tasks, MOST_SEARCHES // sum(map(len, stored)))
-    sure = np.unique(
-        np.concatenate(
-            [sample.large(effort.suspected * rows), _listed(seen, SUSPECTED * rows), settled.keys, were_heavy]
-        )
+    sure = distinct(
+        [
+            sample.large(effort.suspected * rows),
+            *_listed(seen, SUSPECTED * rows),
+            settled.keys,
+            were_heavy,
+        ]
     )
     total = sample.total
     much, least = SUSPECTED * WORK_WORKERS / workers * total, effort.counted_work / tasks * total
     doubtful, old_about = sample.busy(much, most, least, sure)
     keys = np.concatenate([sure, doubtful])
-    order = np.argsort(keys, kind="stable")
+    order = keys.argsort(kind="stable")
     keys = keys[order]
-    new = np.stack([count_rows(one.new, keys, keys_of) for one in stored])
+    new = np.array([count_rows(one.new, keys, keys_of) for one in stored])
     # Their fresh rows are known now. That leaves few to be sought in all old runs.
     kept = order < len(sure)
-    doubtful_new = new[:, ~kept]
-    kept[~kept] = (_work(doubtful_new, _old_in_step(doubtful_new, stored)) >= least) | (
-        _work(doubtful_new, old_about[:, order[~kept] - len(sure)]) >= much
-    )
-    keys, new = keys[kept], new[:, kept]
+    if len(doubtful):
+        places = (~kept).nonzero()[0]
+        doubtful_new = new.take(places, axis=1)
+        kept[places] = (_work(doubtful_new, _old_in_step(doubtful_new, stored)) >= least) | (
+            _work(doubtful_new, old_about.take(order[places] - len(sure), axis=1)) >= much
+        )
+        places = kept.nonzero()[0]
+        keys, new = keys[places], new.take(places, axis=1)
     at, known = places_among(keys, settled.keys)
-    old = np.zeros_like(new)
-    old[:, known] = settled.rows[:, at[known]]
-    unknown = np.flatnonzero(~known)
+    old = np.zeros(new.shape, np.int64)
+    if len(settled.keys):
+        np.multiply(settled.rows.take(at, axis=1), known, out=old)
+    unknown = (~known).nonzero()[0]
     if len(unknown):
         for line, one in zip(old, stored, strict=True):
             line[unknown] = count_rows(one.old, keys[unknown], keys_of)
     return KeyCounts(keys, new, old)
 
 
-def _listed(seen: Sequence[Frequent], rows: float) -> Keys:
+def _listed(seen: Sequence[Frequent], rows: float) -> list[Keys]:
     """The keys of which the runs of some input list at least `rows` divided by the number of inputs."""
-    return np.concatenate([one.keys[one.listed >= rows / len(seen)] for one in seen])
+    return [one.keys[one.listed >= rows / len(seen)] for one in seen]
 
 
 def _old_in_step(new: Counts, stored: Sequence[Stored]) -> Work:
@@ -177,12 +185,12 @@ def choose_watched(
     """The heavy keys, and of the others those with most of the `whole` work and those that may become heavy."""
     most, rows = effort.counted * tasks, sum(one.rows for one in stored)
     suspected = counts.total.sum(axis=0) >= SUSPECTED * rows / workers_of(tasks)
-    light = np.flatnonzero(((work >= effort.counted_work / tasks * whole) | suspected) & ~heavy)
+    light = (((work >= effort.counted_work / tasks * whole) | suspected) & ~heavy).nonzero()[0]
     if len(light) > most:
         light = light[np.argsort(-work[light], kind="stable")[:most]]
     chosen = heavy.copy()
     chosen[light] = True
-    found = counts.where(chosen)
+    found = counts.at(chosen.nonzero()[0])
     return Watched(
         tuple(found.keys.tolist()),
         tuple(map(tuple, found.total.tolist())),
