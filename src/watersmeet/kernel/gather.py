@@ -65,10 +65,13 @@ class Looked:
 
     def only(self, mask: Mask) -> Looked:
         """For the keys that the mask keeps, numbered anew."""
-        number = np.cumsum(mask) - 1
-        here = mask[self.at.found]
-        found, start, rows = (part[here] for part in self.at)
-        return Looked(self.slice, self.fresh, Matches(number[found], start, rows))
+        return self.renumbered(np.where(mask, np.cumsum(mask) - 1, -1))
+
+    def renumbered(self, number: Indices) -> Looked:
+        """For some of the keys, by their new numbers; -1 drops a key."""
+        found = number[self.at.found]
+        here = found >= 0
+        return Looked(self.slice, self.fresh, Matches(found[here], self.at.start[here], self.at.rows[here]))
 
     def between(self, first: int, end: int) -> Matches:
         """Where the keys from `first` up to `end` are, numbered from 0."""

@@ -235,14 +235,19 @@ def _intersected(sides: Sequence[Side]) -> tuple[dict[str, list[Looked]], int]:
     """The keys that have a fresh row and a row in every input: where each slice has them, and how many they are."""
     keys: Keys = distinct([s.keys for side in sides for s in side.fresh if len(s)])
     looked: dict[str, list[Looked]] = {}
+    # For each input the numbers of its keys among all. What was found is numbered anew once, not after each input.
+    left, of = np.arange(len(keys)), dict[str, Indices]()
     for side in sorted(sides, key=lambda side: sum(map(len, (*side.fresh, *side.history)))):
-        mine = [*look_up(keys, side.history), *look_up(keys, side.fresh, fresh=True)]
-        there = found_in(mine, len(keys))
+        sought, of[side.name] = keys[left], left
+        mine = [*look_up(sought, side.history), *look_up(sought, side.fresh, fresh=True)]
         looked[side.name] = mine
-        if not there.all():
-            keys = keys[there]
-            looked = {name: [one.only(there) for one in slices] for name, slices in looked.items()}
-    return looked, len(keys)
+        left = left[found_in(mine, len(sought))]
+    number = np.full(len(keys), -1, np.int64)
+    number[left] = np.arange(len(left))
+    return {
+        name: slices if len(of[name]) == len(left) else [one.renumbered(number[of[name]]) for one in slices]
+        for name, slices in looked.items()
+    }, len(left)
 
 
 def _parts_of_one_key(

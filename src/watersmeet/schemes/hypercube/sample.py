@@ -36,8 +36,8 @@ SUSPECT_HITS = 3
 FEW_KEYS = 32
 
 # The results of rare keys are estimated from the keys that several draws have by chance, if they are this many: their
-# mean is then known to 3 %. Otherwise from some keys of each input that are looked up.
-MET_BY_CHANCE, LOOKED_UP = 1024, 256
+# mean is then known to 3 %. Otherwise from some keys that are looked up, as many of each input.
+MET_BY_CHANCE, LOOKED_UP = 1024, 512
 
 # The fresh rows of each stretch follow from the draws: every run is sorted, so they are off by less than one draw in
 # each run. With more runs the rows are counted instead, unless there are more than ROWS_PER_DRAW for each.
@@ -221,18 +221,20 @@ def _mean_results(
     stored: Sequence[Stored], rare: Keys, rows: Work, source: npt.NDArray[Any], keys_of: KeysOf
 ) -> float:
     """The results of a fresh row of these keys, from some that are looked up. `source` has the input of each."""
+    of_input = [np.flatnonzero(source == place) for place in range(len(stored))]
+    each = -(-LOOKED_UP // len(stored))
+    some = [
+        mine[np.arange(count) * len(mine) // count] for mine in of_input for count in [min(each, len(mine))]
+    ]
+    # All at once: a search for the keys of each input in all others would be many, of few keys each.
+    keys = np.unique(rare[np.concatenate(some)])
+    found = [(count_rows(one.old, keys, keys_of), count_rows(one.new, keys, keys_of)) for one in stored]
     results = 0.0
-    for place in range(len(stored)):
-        mine = np.flatnonzero(source == place)
-        count = min(LOOKED_UP, len(mine))
-        if not count:
-            continue
-        keys = rare[mine[np.arange(count) * len(mine) // count]]
-        others = (*stored[:place], *stored[place + 1 :])
-        found = [
-            (count_rows(other.old, keys, keys_of), count_rows(other.new, keys, keys_of)) for other in others
-        ]
-        results += float(rows[mine].sum()) * float(_combinations(found, count).mean())
+    for place, (mine, drawn) in enumerate(zip(of_input, some, strict=True)):
+        if len(drawn):
+            at = np.searchsorted(keys, rare[drawn])
+            others = [(old[at], new[at]) for old, new in (*found[:place], *found[place + 1 :])]
+            results += float(rows[mine].sum()) * float(_combinations(others, len(at)).mean())
     return results / float(rows.sum())
 
 
