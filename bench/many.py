@@ -16,10 +16,11 @@ from rich.table import Table
 from bench.many_batches import one_row_batches
 from bench.many_plans import PLANNED_ROWS, cube_plans
 from bench.many_runs import cleaning, live_runs
+from bench.many_shares import key_shares
 from bench.many_tasks import ALPHAS, BATCHES, traffic, whole_plan
 from bench.report import Finding
 
-PARTS = ("plan", "tasks", "runs", "cleaning", "batches")
+PARTS = ("plan", "tasks", "runs", "cleaning", "batches", "shares")
 
 
 def many(
@@ -59,4 +60,6 @@ def measure(parts: set[str], quick: bool, say: Callable[[str], None]) -> list[Fi
         findings += cleaning(10_000 // small, 100 // small, say)
     if "batches" in parts:
         findings += one_row_batches(20_000 // small, say)
+    if "shares" in parts:
+        findings += key_shares(16, 10_000 // small, 6, say)
     return findings

@@ -123,7 +123,7 @@ def scaled(limits: Limits, scale: int) -> Limits:
     """Limits for a fraction of the rows: as many pieces, parts and tiers."""
     names = (
         *("piece_rows", "piece_bytes", "smallest_tier_rows", "part_rows", "part_bytes", "min_part_rows"),
-        *("min_rewrite_rows", "min_budget_rows", "least_listed_rows"),
+        *("min_rewrite_rows", "min_budget_rows", "least_listed_rows", "least_saved_bytes"),
     )
     return replace(limits, **{name: max(1, getattr(limits, name) // scale) for name in names})
 

@@ -4,7 +4,7 @@ Every input has columns of all families; their widths differ from input to input
 tree, with more edges that close cycles, composite keys, equalities over two types and comparisons. Batches crash and are
 replayed by zombies, the query goes back by some batches, and its number of tasks changes at restarts, as does the
 strategy where all inputs share a key. Terms get orders by their samples, or any that are drawn, possible or not, and are dealt at
-once or on the way.
+once or on the way. Tasks have all keys, or any shares of them.
 """
 
 from __future__ import annotations
@@ -32,6 +32,8 @@ from watersmeet.errors import PredicateError
 from watersmeet.local.join import LocalJoin
 from watersmeet.schemes.delta import scheme as delta
 from watersmeet.schemes.delta.orders import TermOrder
+from watersmeet.schemes.delta.shares import KeyShares, divisors
+from watersmeet.schemes.scheme import BatchFacts
 
 NAMES = "abcdef"
 SMALL = replace(TINY, min_rewrite_rows=2, min_budget_rows=8)
@@ -90,8 +92,9 @@ class Script:
     spread: int
     window: str | None
     steps: list[tuple[int, str | None, bool, int]]
-    # Whether each term gets any order in each batch, and is dealt in any way.
+    # Whether each term gets any order in each batch, and is dealt in any way, and whether tasks get any shares of keys.
     any_order: bool = False
+    any_shares: bool = False
 
 
 KINDS = ("key", "key", "two", "mixed", "mixed", "safe", "less", "band")
@@ -149,6 +152,7 @@ def scripts(
         draw(st.sampled_from(spreads if inputs < 5 or kinds != KINDS else (2, 2, 3))),
         draw(st.sampled_from(windows)),
         draw(st.lists(step, min_size=2, max_size=5)),
+        draw(st.booleans()),
         draw(st.booleans()),
     )
 
@@ -275,7 +279,18 @@ def live(script: Script) -> None:
     def any_deal(*_: Any) -> bool:
         return rng.random() < 0.5
 
+    def any_shares(scheme: delta.Delta, _: Any, facts: BatchFacts) -> KeyShares:
+        assert scheme.graph is not None
+        sides, left = [1] * len(scheme.graph.edges), facts.tasks
+        edges = sorted({edge for _, edge in scheme.graph.keyed})
+        for edge in rng.sample(edges, len(edges)):
+            sides[edge] = rng.choice(divisors(left))
+            left //= sides[edge]
+        return KeyShares(tuple(sides), facts.batch, 0, 0)
+
     with contextlib.ExitStack() as stack:
+        if script.any_shares:
+            stack.enter_context(mock.patch.object(delta.Delta, "_shares", any_shares))
         if script.any_order:
             stack.enter_context(mock.patch.object(delta, "needs_foresight", return_value=True))
             stack.enter_context(mock.patch.object(delta, "decide_order", any_order))

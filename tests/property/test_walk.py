@@ -26,6 +26,7 @@ from watersmeet.model.facts import LOCATOR
 from watersmeet.model.limits import Limits
 from watersmeet.model.types import BIGINT, BOOLEAN
 from watersmeet.model.window import AT
+from watersmeet.schemes.delta.shares import KeyShares
 
 # A row: three numbers that keys are made of, a number for conditions, a window time.
 row = st.tuples(*[st.integers(0, 2)] * 3, st.integers(-2, 2), st.integers(0, 9))
@@ -123,10 +124,11 @@ def arranged_by(one, edges, batch):
     return keys_of(batch, columns, suffix_of(one, edges))
 
 
-def results(names, edges, conjuncts, drawn, within, bounds, arranged=None, order=(), late=None):
+def results(names, edges, conjuncts, drawn, within, bounds, arranged=None, order=(), late=None, cells=((),)):
     """Run every term of the delta rule, as the scheme would hand them out to one task, all in this order, if given.
 
-    With `late` the rows of each term are dealt on the way to so many tasks, which may bind so many rows alike.
+    With `late` the rows of each term are dealt on the way to so many tasks, which may bind so many rows alike. Of each
+    of the `cells` there is a task, which has all rows but joins only the keys of its cuts.
     """
     arranged = arranged or arrangements(edges)
     output = tuple(OutputColumn(name, "id", name) for name in names)
@@ -158,9 +160,9 @@ def results(names, edges, conjuncts, drawn, within, bounds, arranged=None, order
                 sides.append(Side(one.name, new if place < term else (), old, rank))
         tasks, room_rows = late or (1, 0)
         batches = []
-        for task in range(tasks):
+        for task, cuts in itertools.product(range(tasks), cells):
             deal = LateDeal(task, tasks, room_rows) if late else None
-            batches += join.results((replace(sides[0], late=deal), *sides[1:]), within, bounds)
+            batches += join.results((replace(sides[0], late=deal, cuts=cuts), *sides[1:]), within, bounds)
         assert all(0 < batch.num_rows <= bounds.output_rows for batch in batches)
         found += Counter(
             row for b in batches for row in zip(*(c.to_pylist() for c in b.columns), strict=True)
@@ -235,6 +237,18 @@ def test_rows_that_are_dealt_on_the_way_come_out_once(graph, bounds, data, tasks
         patch.setattr("watersmeet.kernel.late._SHARE_PARTS", data.draw(st.sampled_from([0, 1, 8])))
         patch.setattr("watersmeet.kernel.late._ENOUGH", data.draw(st.sampled_from([0, 1, 16])))
         found = results(names, edges, (), drawn, None, bounds, order=order, late=(tasks, room_rows))
+    assert found == owed(names, edges, drawn, lambda rows: True)
+
+
+@given(graphs(), limits, st.data(), st.none() | st.tuples(st.integers(1, 3), st.sampled_from([0, 3, 10**6])))
+def test_each_combination_is_in_one_cell_of_any_shares(graph, bounds, data, late):
+    """Even if the arrangements hold the rows of all keys: what a task need not read changes no result."""
+    names, edges = graph
+    drawn = data.draw(inputs_for(names))
+    shares = KeyShares(tuple(data.draw(st.integers(1, 3)) for _ in edges), 0, 0, 0)
+    cells = [shares.place(cell)[0] for cell in range(shares.cells)]
+    order = data.draw(st.just([]) | st.permutations(names))
+    found = results(names, edges, (), drawn, None, bounds, order=order, late=late, cells=cells)
     assert found == owed(names, edges, drawn, lambda rows: True)
 
 

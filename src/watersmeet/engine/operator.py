@@ -240,6 +240,7 @@ class Operator:
                 outside=kept.desk.observe(self.spec, batch, start, parent, task),
                 tallies=self._tallies(kept, parent),
                 fan_outs_of=fan_outs_in(kept.reader, self.spec),
+                remote=kept.files.remote,
             )
 
         manifest = agree(

@@ -89,6 +89,7 @@ class RunSource:
                 self._read(self._history(one.input), one.input, one.history) if met else [],
                 one.rank,
                 None if one.late is None else LateDeal(one.late.hand, one.late.of, one.late.room_rows),
+                one.cuts,
             )
             for one, new in zip(share, fresh, strict=True)
         )

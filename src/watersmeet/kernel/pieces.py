@@ -26,6 +26,7 @@ from watersmeet.kernel.keys import Indices, Keys
 from watersmeet.kernel.late import LateDeal
 from watersmeet.kernel.rows import Keyed, Merged, Places, merge_order, take_rows
 from watersmeet.model.limits import Limits
+from watersmeet.model.walks import KeyCut
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +34,8 @@ class Side:
     """One input as a task sees it: slices of the batch's runs and of all older ones.
 
     A kernel that compares all pairs (theta.py) does not look at keys: its slices need not be sorted. `rank` is the
-    place in the order of a walk (walk.py), if the plan has one, and `late` the deal of its fresh rows on the way.
+    place in the order of a walk (walk.py), if the plan has one, and `late` the deal of its fresh rows on the way. `cuts`
+    are the keys of the combinations that the walk makes, if not all.
     """
 
     name: str
@@ -41,6 +43,7 @@ class Side:
     history: Sequence[Keyed]
     rank: int | None = None
     late: LateDeal | None = None
+    cuts: tuple[KeyCut, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -25,6 +25,10 @@ of inputs and not the fan-out.
 
 Every combination that the share owes comes out once: binding is a product over the inputs in some order, and each step
 keeps exactly the rows with equal keys that pass the conditions. Sharing the work evenly is the scheme's business.
+
+A share may be cut by the keys of some edges (schemes/delta/shares.py). The key of an edge is tested when the first of
+its inputs is bound: all others have the same one. The arrangements then hold the rows of these keys only. That spares
+reading, and a lookup of any other key finds nothing.
 """
 
 from __future__ import annotations
@@ -48,7 +52,7 @@ from watersmeet.kernel.emit import (
     rows_together,
 )
 from watersmeet.kernel.evaluate import may_raise
-from watersmeet.kernel.keys import words
+from watersmeet.kernel.keys import order_keys, words
 from watersmeet.kernel.late import Cards, LateDeal
 from watersmeet.kernel.match import expand
 from watersmeet.kernel.pieces import Side, pieces
@@ -57,7 +61,7 @@ from watersmeet.kernel.sought_rows import SoughtRows
 from watersmeet.model.expression import Expression, columns_of, conjunction, inputs_of
 from watersmeet.model.limits import DEFAULT_LIMITS, Limits
 from watersmeet.model.tally import Work
-from watersmeet.model.walks import Arc, WalkGraph
+from watersmeet.model.walks import Arc, KeyCut, WalkGraph
 from watersmeet.model.window import AT
 
 # Numbers combinations while they are tested. No input has this name.
@@ -94,7 +98,7 @@ class WalkJoin:
         order = tuple(dict.fromkeys(self.input_of(side.name) for side in ranked))
         slices_of = {name: slices[one.stored] for name, one in met.items()}
         seeker = Seeker(self.edges, slices_of, work or Work())
-        walk = _Walk(self, met, seeker, within, limits, order)
+        walk = _Walk(self, met, seeker, within, limits, order, start.cuts)
         origin = self.input_of(start.name)
         read = self.read(origin, within)
         for piece in pieces(origin, start.fresh, limits):
@@ -117,6 +121,12 @@ class WalkJoin:
             tuple(edge.inputs for edge in self.edges),
             tuple(
                 Arc(one.input, one.edge, one.then, one.also) for one in self.arranged if one.edge is not None
+            ),
+            tuple(
+                (one.name, one.edge)
+                for one in self.arranged
+                if one.edge is not None and not one.scanned
+                if self.edges[one.edge].band is None and self.edges[one.edge].of(one.input)
             ),
         )
 
@@ -172,7 +182,10 @@ class WalkJoin:
 
 @dataclass(frozen=True, slots=True)
 class _Walk:
-    """One share's way through the arrangements. The inputs are bound in this `order`, if there is one."""
+    """One share's way through the arrangements. The inputs are bound in this `order`, if there is one.
+
+    Only combinations of the keys of all `cuts` are made.
+    """
 
     join: WalkJoin
     arranged: Mapping[str, Arranged]
@@ -180,6 +193,7 @@ class _Walk:
     within: int | None
     limits: Limits
     order: tuple[str, ...]
+    cuts: tuple[KeyCut, ...] = ()
 
     def go_on(
         self,
@@ -195,6 +209,7 @@ class _Walk:
         combinations, and each takes its part of them on the way (late.py).
         """
         bound = [name for name in found if name != newest]
+        found, sought = self._of_cuts(found, newest, bound, sought)
         last = {one.input for one in self.arranged.values()} <= found.keys()
         join = self.join
         emission = Emission(
@@ -226,6 +241,23 @@ class _Walk:
         for keep, rest in late.cut(fewest_rows(sought)):
             mine = {name: one.at(keep) for name, one in sought.items()}
             yield from self._expanded(kept(found, keep), mine, rest)
+
+    def _of_cuts(
+        self, found: Candidates, newest: str, bound: Sequence[str], sought: dict[str, Sought]
+    ) -> tuple[Candidates, dict[str, Sought]]:
+        """The combinations whose keys are those of the cuts, with what was looked up for them.
+
+        Only the edges of which `newest` is the first input are tested.
+        """
+        for cut in self.cuts:
+            edge = self.join.edges[cut.edge]
+            if newest not in edge.inputs or any(name in edge.inputs for name in bound):
+                continue
+            keys = order_keys([found[newest].values(column) for column in edge.of(newest)])
+            # The end of the last range is no 64-bit number.
+            keep = np.flatnonzero((keys >= cut.range.low) & (keys <= cut.range.high - 1))
+            found, sought = kept(found, keep), {name: one.at(keep) for name, one in sought.items()}
+        return found, sought
 
     def _close(self, found: Candidates, newest: str, bands: Iterable[tuple[Edge, str]]) -> Candidates:
         """The combinations whose row of the input `newest` is within the window, and within these bands."""

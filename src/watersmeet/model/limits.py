@@ -96,6 +96,10 @@ class Limits:
     # A term with fewer fresh rows is not sampled: the sample would be a large part of its work.
     least_sampled_rows: int = 4096
 
+    # A task must read this much less to be given a part of the keys (schemes/delta/shares.py): about what an object store
+    # sends in a second.
+    least_saved_bytes: int = 64 << 20
+
     # --- The log (log/bases.py, log/statistics.py, log/descriptors.py) --------------------------------------------
 
     # A manifest that repeats fewer runs than this needs no base: they are some 10 KB of JSON, and a file more costs a

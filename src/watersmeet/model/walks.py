@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Set
 from dataclasses import dataclass
 
+from watersmeet.model.facts import KeyRange
+
 
 @dataclass(frozen=True, slots=True)
 class Arc:
@@ -21,10 +23,14 @@ class Arc:
 
 @dataclass(frozen=True, slots=True)
 class WalkGraph:
-    """The inputs of each edge, and the arrangements as arcs."""
+    """The inputs of each edge, and the arrangements as arcs.
+
+    `keyed` has the stored arrangements whose order keys begin with the key of an edge, and that edge.
+    """
 
     edges: tuple[tuple[str, ...], ...]
     arcs: tuple[Arc, ...]
+    keyed: tuple[tuple[str, int], ...] = ()
 
     def reaches(self, bound: Set[str]) -> set[str]:
         """The inputs that can be looked up once these are bound."""
@@ -34,6 +40,14 @@ class WalkGraph:
             if arc.input not in bound
             and any(not bound.isdisjoint(self.edges[edge]) for edge in (arc.edge, *arc.also))
         }
+
+
+@dataclass(frozen=True, slots=True)
+class KeyCut:
+    """Only the combinations whose key of an edge has an order key in this range. The range does not cut a first half."""
+
+    edge: int
+    range: KeyRange
 
 
 @dataclass(frozen=True, slots=True)

@@ -43,12 +43,13 @@ def plan_batch(
     outside: Any = None,
     tallies: tuple[TaskTally, ...] = (),
     fan_outs_of: FanOutsOf | None = None,
+    remote: bool = False,
 ) -> Manifest:
     """Plan a batch. History is what the parent left live, with finished merges applied; fresh is what arrived.
 
     `keys_of` gives the sorted order keys of a run, `outside` the scheme's further facts (see `BatchFacts`),
-    `tallies` what is known of the tasks of the batch before, `fan_outs_of` samples
-    walks.
+    `tallies` what is known of the tasks of the batch before, `fan_outs_of` samples walks. `remote` says where the runs
+    are.
     """
     if parent is not None:
         check_compatible(parent.signature, signature)
@@ -84,6 +85,7 @@ def plan_batch(
         outside=outside,
         tallies=tallies,
         fan_outs_of=fan_outs_of,
+        remote=remote,
     )
     assignments = plan_assignments(
         merges,

@@ -39,7 +39,7 @@ from watersmeet.model.facts import (
 )
 from watersmeet.model.limits import Limits
 from watersmeet.model.tally import TaskTally
-from watersmeet.model.walks import FanOut, WalkGraph
+from watersmeet.model.walks import FanOut, KeyCut, WalkGraph
 
 Keys = npt.NDArray[np.uint64]
 Indices = npt.NDArray[np.int64]
@@ -128,7 +128,8 @@ class InputShare:
     """The fresh and the stored rows of one input that a task joins; None means no rows.
 
     Where inputs are joined one after the other, `rank` is the place of this one; None leaves the order to the kernel.
-    With a `late` deal all tasks have the same fresh rows, and the kernel shares out what they lead to.
+    With a `late` deal all tasks have the same fresh rows, and the kernel shares out what they lead to. `cuts` are the
+    keys of the combinations that are joined; without any, all.
     """
 
     input: str
@@ -136,6 +137,7 @@ class InputShare:
     history: Slice | None
     rank: int | None = None
     late: LateShare | None = None
+    cuts: tuple[KeyCut, ...] = ()
 
 
 # What a task joins at once: the share of each input, in the order of the signature.
@@ -171,7 +173,7 @@ class BatchFacts:
     runs hold rows that a fresh row can meet; without a window the two are the same. `outside` is what the scheme's part
     of the engine has seen of the world outside the inputs: the table, for the scheme of tables. `tallies` are those of
     some tasks of the batch before, or of none: a plan may be better with them, but must be right without. `fan_outs_of`
-    samples walks, if the join is one.
+    samples walks, if the join is one. `remote` state is fetched by every machine that reads it.
     """
 
     batch: int
@@ -189,6 +191,7 @@ class BatchFacts:
     outside: Any = None
     tallies: tuple[TaskTally, ...] = ()
     fan_outs_of: FanOutsOf | None = None
+    remote: bool = False
 
     def plan_before(self, kind: type[AnyPlan]) -> AnyPlan | None:
         """The parent's plan if it has this class, else None."""

@@ -13,6 +13,9 @@ The results of a fresh row that is dealt like a card stay with its task. Where t
 work, and there are many tasks, the rows of a term are dealt late instead, by work (kernel/late.py). Without tallies, in
 the first batch of a term for instance, balance is not guaranteed. Tasks look up the same keys where fresh rows share
 them.
+
+On remote state a task may get a part of the keys, and reads the arrangements only there (schemes/delta/shares.py). The
+tasks of one part then share out fresh rows as all tasks do otherwise.
 """
 
 from __future__ import annotations
@@ -24,8 +27,9 @@ from typing import ClassVar
 import numpy as np
 
 from watersmeet.model.facts import MOST_INPUTS, Order, SchemePlan
+from watersmeet.model.figures import size
 from watersmeet.model.tally import TaskTally, TermTally, total_terms
-from watersmeet.model.walks import FanOut, WalkGraph
+from watersmeet.model.walks import FanOut, KeyCut, WalkGraph
 from watersmeet.schemes.delta.orders import (
     OrderChange,
     TermOrder,
@@ -33,6 +37,7 @@ from watersmeet.schemes.delta.orders import (
     needs_foresight,
     wants_sample,
 )
+from watersmeet.schemes.delta.shares import KeyShares, check_cells, choose_shares, predict_reading, range_of
 from watersmeet.schemes.scheme import (
     BatchFacts,
     Deal,
@@ -44,8 +49,6 @@ from watersmeet.schemes.scheme import (
     Shown,
     Slice,
 )
-
-_EVERYTHING = Slice()
 
 # With fewer tasks each has enough fresh rows for an even deal.
 _LEAST_LATE_TASKS = 8
@@ -80,7 +83,7 @@ class DeltaPlan(SchemePlan):
     """The order of the inputs, for the terms of this batch, and the order of each term that has one.
 
     `changes` are the latest decisions, newest last. The fresh rows of `late` terms are dealt on the way
-    (kernel/late.py).
+    (kernel/late.py). `shares` give each task a part of the keys; without them every task has all.
     """
 
     kind: ClassVar[str] = "delta"
@@ -88,6 +91,7 @@ class DeltaPlan(SchemePlan):
     terms: tuple[TermOrder, ...] = ()
     changes: tuple[OrderChange, ...] = ()
     late: tuple[LateTerm, ...] = ()
+    shares: KeyShares | None = None
 
     def then(self, start: str) -> tuple[str, ...]:
         """The order of a term; empty if the kernel goes by its counts."""
@@ -122,14 +126,19 @@ class Delta(Scheme[DeltaPlan]):
         before = facts.plan_before(DeltaPlan)
         known = {term.start: term for term in before.terms} if before else {}
         late_before = [one.start for one in before.late] if before else []
-        tallies = _terms(facts.tallies, late_before, facts.tasks)
+        seen_by = {name: self._seen_by(name, before, facts.tasks) for name in self.inputs}
+        tallies = _terms(facts.tallies, seen_by)
+        shares = self._shares(before, facts)
+        hands = shares.hands(facts.tasks) if shares else facts.tasks
         terms, changes = [], list(before.changes if before else ())
         for start in self.inputs:
             if self.graph is None or not needs_foresight(self.graph, start, self.inputs):
                 continue
             was = known.get(start, TermOrder(start))
             tally = tallies.get(start)
-            found = self._sample(start, facts) if wants_sample(was, tally, facts.batch) else ()
+            # A sample reads everything, and with shares no task is to do that: the order stays as it is.
+            samples = shares is None and wants_sample(was, tally, facts.batch)
+            found = self._sample(start, facts) if samples else ()
             now, kept = decide_order(self.graph, was, self.inputs, found, tally, facts.batch)
             terms.append(now)
             changes = _noted(changes, was, now, kept, facts.batch)
@@ -140,10 +149,37 @@ class Delta(Scheme[DeltaPlan]):
                 [term.work for one in facts.tallies for term in one.terms if term.start == start],
                 tallies.get(start),
                 start in late_before,
-                facts.tasks,
+                hands,
             )
         )
-        return DeltaPlan(self.inputs, tuple(terms), tuple(changes[-_KEPT_CHANGES:]), late)
+        return DeltaPlan(self.inputs, tuple(terms), tuple(changes[-_KEPT_CHANGES:]), late, shares)
+
+    @property
+    def _keyed(self) -> Mapping[str, int]:
+        """The edge that each arrangement is sorted by the key of, of those that are."""
+        return dict(self.graph.keyed) if self.graph else {}
+
+    def _shares(self, before: DeltaPlan | None, facts: BatchFacts) -> KeyShares | None:
+        """The shares of the keys. Local files are mapped: what several tasks read is in memory once."""
+        if self.graph is None or not facts.remote:
+            return None
+        runs = (*facts.reachable, *facts.fresh)
+        reading = predict_reading(runs, self._keyed, len(self.graph.edges), facts.tasks)
+        known = before.shares if before else None
+        if known is not None and facts.tallies:
+            known = replace(known, measured_bytes=max(tally.touched_bytes for tally in facts.tallies))
+        return choose_shares(known, reading, facts.tasks, facts.batch, facts.limits)
+
+    def _seen_by(self, start: str, plan: DeltaPlan | None, tasks: int) -> int:
+        """How many tasks have seen each fresh row of a term."""
+        if plan is None:
+            return 1
+        cells, side = 1, 1
+        if plan.shares is not None:
+            edge = self._keyed.get(dict(self.arrangements)[start][0])
+            cells, side = plan.shares.cells, 1 if edge is None else plan.shares.sides[edge]
+        late = any(one.start == start for one in plan.late)
+        return cells // side * (max(1, tasks // cells) if late else 1)
 
     def _room_rows(self, start: str, tally: TermTally | None, facts: BatchFacts) -> int:
         """What all tasks may bind alike: a part of the work that each of them is expected to have in this batch."""
@@ -169,55 +205,77 @@ class Delta(Scheme[DeltaPlan]):
         return facts.fan_outs_of(start, fresh, facts.reachable)
 
     def shares(self, plan: DeltaPlan, inputs: Sequence[str], task: int, tasks: int) -> Iterator[Share]:
-        stored = dict(self.arrangements)
+        stored, keyed = dict(self.arrangements), self._keyed
+        cuts, hand = plan.shares.place(task) if plan.shares else ((), task)
+        hands = plan.shares.hands(tasks) if plan.shares else tasks
+        needed = {one: range_of(cuts, keyed.get(one)) for arranged in stored.values() for one in arranged}
         for place, start in enumerate(plan.order):
-            deal = Deal(task, tasks)
-            mine = InputShare(stored[start][0], Slice(deal=deal), None)
-            for one in plan.late:
-                if one.start == start:
-                    late = LateShare(task, tasks, one.room_rows)
-                    mine = InputShare(stored[start][0], _EVERYTHING, None, late=late)
+            first = stored[start][0]
+            mine = InputShare(first, Slice(needed[first], deal=Deal(hand, hands)), None, cuts=cuts)
+            for late in plan.late:
+                if late.start == start:
+                    dealt = LateShare(hand, hands, late.room_rows)
+                    mine = InputShare(first, Slice(needed[first]), None, late=dealt, cuts=cuts)
             rank: Mapping[str, int] = {name: number for number, name in enumerate(plan.then(start))}
             before, behind = plan.order[:place], plan.order[place + 1 :]
             others = [
-                InputShare(one, _EVERYTHING if name in before else None, _EVERYTHING, rank.get(name))
+                InputShare(
+                    one, Slice(needed[one]) if name in before else None, Slice(needed[one]), rank.get(name)
+                )
                 for name in (*before, *behind)
                 for one in stored[name]
             ]
             yield (mine, *others)
 
     def check(self, plan: DeltaPlan, tasks: int) -> None:
-        """Check that each term takes every fresh row once, and that of two fresh rows one term takes both."""
+        """Check that each term takes every fresh row once, and that of two fresh rows one term takes both.
+
+        Under shares that holds for each cell, and the cells hold every combination of keys once.
+        """
         stored = dict(self.arrangements)
         assert sorted(plan.order) == sorted(stored), f"the order {plan.order} is not one of all inputs"
         for term in plan.terms:
             named = sorted((term.start, *term.then))
             assert not term.then or named == sorted(stored), f"the order {term} is not one of all inputs"
+        cells: dict[tuple[KeyCut, ...], list[int]] = {}
+        for task in range(tasks):
+            (cuts,) = {share[0].cuts for share in self.shares(plan, (), task, tasks)}
+            cells.setdefault(cuts, []).append(task)
+        if plan.shares is not None:
+            check_cells(plan.shares, list(cells), len(self.graph.edges) if self.graph else 0)
+        for cuts, mine in cells.items():
+            self._check_cell(plan, cuts, mine, tasks)
+
+    def _check_cell(self, plan: DeltaPlan, cuts: tuple[KeyCut, ...], cell: Sequence[int], tasks: int) -> None:
+        """Check the tasks of one cell: their rows have all keys of it, and each combination is in one task."""
+        stored = dict(self.arrangements)
         owner = {one: name for name, arranged in self.arrangements for one in arranged}
+        whole = {one: Slice(range_of(cuts, self._keyed.get(one))) for one in owner}
         terms: dict[str, list[Share]] = {}
-        for share in (share for task in range(tasks) for share in self.shares(plan, (), task, tasks)):
+        for share in (share for task in cell for share in self.shares(plan, (), task, tasks)):
             terms.setdefault(owner[share[0].input], []).append(share)
         assert set(terms) == set(stored), "an input has no term"
         for start, shares in terms.items():
             dealt = np.zeros(3 * tasks + 1, np.int64)
             for first, *others in shares:
                 assert first.history is None and first.fresh is not None
+                assert replace(first.fresh, deal=None) == whole[first.input], "fresh rows are left out"
                 assert (first.late is None) == (first.fresh.deal is not None), "fresh rows are not dealt once"
                 assert (first.late is not None) == (start in {one.start for one in plan.late}), (
                     "tasks deal a term differently"
                 )
                 late = None if first.late is None else Deal(first.late.hand, first.late.of)
                 deal = first.fresh.deal or late
-                assert deal is not None and deal.of == tasks
+                assert deal is not None and deal.of == len(cell)
                 dealt[deal.positions(0, len(dealt))] += 1
                 assert {one.input for one in others} == {one for one in owner if owner[one] != start}
-                assert all(one.history == _EVERYTHING for one in others), "a term leaves old rows out"
-                with_fresh = {owner[one.input] for one in others if one.fresh == _EVERYTHING}
+                assert all(one.history == whole[one.input] for one in others), "a term leaves old rows out"
+                with_fresh = {owner[one.input] for one in others if one.fresh == whole[one.input]}
                 without = {owner[one.input] for one in others if one.fresh is None}
                 assert with_fresh | without == set(stored) - {start} and not with_fresh & without
                 # Of two inputs with fresh rows exactly one term takes both.
                 assert all(
-                    any(one.fresh == _EVERYTHING for one in share[1:] if owner[one.input] == start)
+                    any(one.fresh == whole[one.input] for one in share[1:] if owner[one.input] == start)
                     for other in without
                     for share in terms[other]
                 ), "two fresh rows meet in no term"
@@ -231,6 +289,8 @@ class Delta(Scheme[DeltaPlan]):
     @classmethod
     def show(cls, plan: DeltaPlan, inputs: Sequence[str]) -> Shown:
         summary = f"delta: new rows of any of {len(plan.order)} inputs are looked up in the others"
+        if plan.shares is not None:
+            summary += f", keys cut into {' x '.join(map(str, plan.shares.sides))} shares"
         rows = tuple(
             (term.start, " ".join(term.then) or "by counts", *map(_figure, (term.predicted, term.measured)))
             for term in plan.terms
@@ -238,10 +298,10 @@ class Delta(Scheme[DeltaPlan]):
         return Shown(summary, ("new rows of", "go through", "predicted", "measured"), rows, _events(plan))
 
 
-def _terms(tallies: tuple[TaskTally, ...], late: Sequence[str], tasks: int) -> dict[str, TermTally]:
-    """The work of some tasks by term, for as many fresh rows. Of a term that was dealt late all tasks saw all rows."""
+def _terms(tallies: tuple[TaskTally, ...], seen_by: Mapping[str, int]) -> dict[str, TermTally]:
+    """The work of some tasks by term, for as many fresh rows. `seen_by` is how many tasks have seen each row."""
     return {
-        start: replace(term, fresh_rows=-(-term.fresh_rows // tasks)) if start in late else term
+        start: replace(term, fresh_rows=-(-term.fresh_rows // seen_by.get(start, 1)))
         for start, term in total_terms(tallies).items()
     }
 
@@ -280,7 +340,19 @@ def _noted(
 
 
 def _events(plan: DeltaPlan) -> tuple[tuple[str, str, str], ...]:
-    return tuple((f"batch {one.batch}: ", one.start, _change(one)) for one in reversed(plan.changes))
+    decided = [] if plan.shares is None else [(plan.shares.batch, "keys", _shared(plan.shares))]
+    decided += [(one.batch, one.start, _change(one)) for one in reversed(plan.changes)]
+    newest_first = sorted(decided, key=lambda one: -one[0])
+    return tuple((f"batch {batch}: ", of, text) for batch, of, text in newest_first)
+
+
+def _shared(one: KeyShares) -> str:
+    """What was decided, such as: cut into 4 x 2 shares, a task reads about 12.3 MB instead of 98.0 MB."""
+    measured = "" if one.measured_bytes is None else f", measured {size(one.measured_bytes)}"
+    return (
+        f" cut into {' x '.join(map(str, one.sides))} shares, a task reads about {size(one.task_bytes)} instead of "
+        f"{size(one.whole_bytes)}{measured}"
+    )
 
 
 def _change(one: OrderChange) -> str:
