@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections import Counter
+from decimal import Decimal
 
 import numpy as np
 import pyarrow as pa
@@ -186,6 +187,40 @@ def test_a_side_longer_than_a_batch_is_tiled_in_equal_parts(monkeypatch):
     assert np.array_equal(
         np.sort(pairs_found), np.sort((1000 * np.arange(1001)[:, None] + np.arange(300)).ravel())
     )
+
+
+_SPREAD = [
+    pa.array([1, 2, 3, 4, 5], pa.int64()),
+    pa.array([1, None, 3, 4, None], pa.int64()),
+    pa.array([True, False, True, True, False]),
+    pa.array([1, 2, 3, 4, 5], pa.int8()),
+    pa.array([0.5, float("nan"), -0.0, 4, 5], pa.float32()),
+    pa.array([1, 2, 3, 4, 5], pa.timestamp("us", "UTC")),
+    pa.array([Decimal(n) / 10 for n in range(5)], pa.decimal128(38, 1)),
+    pa.array([b"abc", b"def", b"ghi", b"jkl", b"mno"], pa.binary(3)),
+    pa.array([b"", b"", b"", b"", b""], pa.binary(0)),
+    pa.array(["", "a", "bb", None, "a"]),
+    pa.array(["x", "y", "x", None, "y"]).dictionary_encode(),
+    pa.array([{"a": 1}, {"a": None}, None, {"a": 2}, {"a": 3}]),
+    pa.nulls(5),
+]
+
+
+@pytest.mark.parametrize("values", _SPREAD, ids=lambda values: str(values.type).partition(",")[0])
+@pytest.mark.parametrize("limit", [5, 14, 100])
+def test_values_of_every_type_are_spread_in_a_block(values, limit):
+    """From a slice, too: the values of a run begin anywhere in their file."""
+    # The side with fewer rows is spread.
+    spread, tiled = pa.record_batch({"v": values}).slice(1, 4), pa.record_batch({"n": np.arange(6)})
+    columns = [OutputColumn("r", "n", "n"), OutputColumn("l", "v", "v")]
+    batches = list(emit.cross({"l": spread, "r": tiled}, columns, limit))
+    for batch in batches:
+        batch.validate(full=True)
+    found = pa.Table.from_batches(batches)
+    assert found.schema.field("v").type == values.type
+    pairs = zip(*(column.to_pylist() for column in found.columns), strict=True)
+    expected = itertools.product(range(6), values.to_pylist()[1:])
+    assert sorted(map(repr, pairs)) == sorted(map(repr, expected))
 
 
 def test_a_heavy_key_is_not_paired_row_by_row(monkeypatch):

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -27,8 +27,15 @@ import pyarrow.compute as pc
 
 from watersmeet.kernel.evaluate import same_value, surviving, take
 from watersmeet.kernel.keys import Indices, Mask
-from watersmeet.kernel.rows import take_rows, take_values
-from watersmeet.kernel.sizes import all_row_bytes, cut_by_bytes, mean_row_bytes, row_bytes, varies
+from watersmeet.kernel.rows import take_values
+from watersmeet.kernel.sizes import (
+    all_row_bytes,
+    cut_by_bytes,
+    mean_row_bytes,
+    row_bytes,
+    value_bytes,
+    varies,
+)
 from watersmeet.kernel.vectors import Vectors
 from watersmeet.model.expression import Column, Expression, columns_of
 from watersmeet.model.limits import DEFAULT_LIMITS, Limits
@@ -217,15 +224,14 @@ def cross(
     if sides[1][1].num_rows < least_tiled_rows:
         sides.sort(key=lambda side: side[1].num_rows)
     (spread_name, spread), (_, tiled) = sides
+    names = [c.name for c in output]
     # In equal parts: a short rest would be copied many times.
     parts = max(1, math.ceil(tiled.num_rows / limit))
     width = max(1, math.ceil(tiled.num_rows / parts))
     for low in range(0, tiled.num_rows, width):
-        for spread_rows, tiled_rows in _laid_out(spread, tiled.slice(low, width), limit):
-            arrays = [
-                (spread_rows if c.input == spread_name else tiled_rows).column(c.column) for c in output
-            ]
-            yield pa.RecordBatch.from_arrays(arrays, names=[c.name for c in output])
+        for spread_columns, tiled_columns in _laid_out(spread, tiled.slice(low, width), limit):
+            arrays = [(spread_columns if c.input == spread_name else tiled_columns)[c.column] for c in output]
+            yield pa.RecordBatch.from_arrays(arrays, names=names)
 
 
 def needed(output: Sequence[OutputColumn], name: str) -> list[str]:
@@ -235,13 +241,36 @@ def needed(output: Sequence[OutputColumn], name: str) -> list[str]:
 
 def _laid_out(
     spread: pa.RecordBatch, tiled: pa.RecordBatch, limit: int
-) -> Iterator[tuple[pa.RecordBatch, pa.RecordBatch]]:
-    """The two halves of each batch. `tiled` has at most `limit` rows."""
+) -> Iterator[tuple[dict[str, pa.Array], dict[str, pa.Array]]]:
+    """The columns of both halves of each batch. `tiled` has at most `limit` rows."""
     width = tiled.num_rows
     copies = min(limit // width, spread.num_rows)
     tiles = pa.concat_batches([tiled] * copies) if copies > 1 else tiled
-    which: Indices = np.repeat(np.arange(copies), width)
+    spread_columns = {name: _repeater(spread.column(name), width, copies) for name in spread.schema.names}
     for low in range(0, spread.num_rows, copies):
-        rows = spread.slice(low, copies)
-        here = rows.num_rows * width
-        yield take_rows(rows, which[:here]), tiles.slice(0, here)
+        high = min(low + copies, spread.num_rows)
+        if high - low < copies:
+            tiles = tiles.slice(0, (high - low) * width)
+        yield (
+            {name: repeat(low, high) for name, repeat in spread_columns.items()},
+            dict(zip(tiles.schema.names, tiles.columns, strict=True)),
+        )
+
+
+def _repeater(column: pa.Array, times: int, most: int) -> Callable[[int, int], pa.Array]:
+    """A function that returns the values between two places of a column, at most `most`, each several times in a row.
+
+    Where values have one size and none is missing, their bytes are repeated: that takes a third of the time of taking
+    each by its position.
+    """
+    size = value_bytes(column.type)
+    if size is None or column.null_count:
+        which: Indices = np.repeat(np.arange(most), times)
+        return lambda low, high: take_values(column.slice(low, high - low), which[: (high - low) * times])
+    stored = np.frombuffer(column.buffers()[1], f"V{size}", len(column), column.offset * size)
+
+    def repeated(low: int, high: int) -> pa.Array:
+        values = stored[low:high].repeat(times)
+        return pa.Array.from_buffers(column.type, len(values), [None, pa.py_buffer(values)])
+
+    return repeated

@@ -47,6 +47,12 @@ def varies(kind: pa.DataType) -> bool:
     return True
 
 
+def value_bytes(kind: pa.DataType) -> int | None:
+    """The bytes of each value in the one buffer that holds them; None if they are stored in another way."""
+    plain = arrow.is_primitive(kind) or arrow.is_decimal(kind) or arrow.is_fixed_size_binary(kind)
+    return kind.bit_width // 8 if plain and kind.bit_width >= 8 else None
+
+
 def row_bytes(columns: Sequence[pa.Array], at: Indices) -> Sizes | None:
     """The bytes of some rows in these columns; None if all rows have one size."""
     if not any(varies(column.type) for column in columns):
@@ -125,6 +131,7 @@ def _stretch_bytes(column: pa.Array, start: Indices, stop: Indices, *, single: b
 def _mean_bytes(column: pa.Array) -> int:
     if arrow.is_dictionary(column.type):
         return _mean_bytes(column.indices)
-    if arrow.is_primitive(column.type) and column.type.bit_width >= 8:
-        return int(column.type.byte_width)
+    size = value_bytes(column.type)
+    if size is not None:
+        return size
     return column.nbytes // len(column) + 1 if len(column) else 0
