@@ -282,7 +282,7 @@ def test_tasks_that_share_the_left_words_find_every_pair_once(left, right, low, 
     edges = [0, *sorted(set(cuts)), KEY_SPACE]
     found: Counter[tuple[int, int]] = Counter()
     for start, stop in itertools.pairwise(edges):
-        range_ = BandFacing.of(join)(KeyRange(start, stop))
+        range_ = BandFacing(join.type, join.low, join.high)(KeyRange(start, stop))
         here = [(int(x), k) for k, x in enumerate(left) if start <= x < stop]
         there = [(int(y), k) for k, y in enumerate(right) if range_.low <= y < range_.high]
         keys = [np.array([word for word, _ in rows], np.uint64) for rows in (here, there)]
@@ -300,7 +300,7 @@ def test_a_range_of_the_left_side_reaches_all_its_partners_among_floats(left, ri
     join = BandJoin(DOUBLE, low, high, None, ())
     lefts, rights = (np.sort(words(as_double(values))) for values in (left, right))
     for start, stop in [(0, 2**63), (2**63, 2**63 + 2**62), (2**63 + 2**62, KEY_SPACE)]:
-        range_ = BandFacing.of(join)(KeyRange(start, stop))
+        range_ = BandFacing(join.type, join.low, join.high)(KeyRange(start, stop))
         mine = np.array([x for x in lefts.tolist() if start <= x < stop], np.uint64)
         for _, other in close_pairs(mine, rights, join, 1000):
             assert all(range_.low <= int(rights[j]) < range_.high for j in other)

@@ -18,6 +18,7 @@ from watersmeet.kernel.emit import close_times
 from watersmeet.model.facts import (
     KEY_SPACE,
     BatchId,
+    Compared,
     Descriptor,
     InputSpec,
     InputTotals,
@@ -57,7 +58,7 @@ SIGNATURE = JoinSignature(
     ),
     "l.k = r.k",
     ("bigint",),
-    "word",
+    Compared.WORD,
 )
 small_times = st.lists(st.integers(-30, 30), min_size=1, max_size=6)
 times = st.integers(-FARTHEST, FARTHEST)

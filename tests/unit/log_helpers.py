@@ -13,6 +13,7 @@ from watersmeet.log.storage import Files
 from watersmeet.model.facts import (
     BatchId,
     BatchSpan,
+    Compared,
     Descriptor,
     InputSpec,
     JoinSignature,
@@ -28,7 +29,7 @@ SIGNATURE = JoinSignature(
     (InputSpec("l", (StoredColumn("x", "bigint"),), ("k",)), InputSpec("r", (), ("k",))),
     "l.k = r.k",
     ("bigint",),
-    "word",
+    Compared.WORD,
     scheme="hash",
 )
 

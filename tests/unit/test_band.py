@@ -47,12 +47,12 @@ def pairs_of(
     ],
 )
 def test_the_other_side_of_a_range(left, low, high, expected):
-    assert BandFacing.of(BandJoin(BIGINT, low, high, None, ()))(KeyRange(*left)) == KeyRange(*expected)
+    assert BandFacing(BIGINT, low, high)(KeyRange(*left)) == KeyRange(*expected)
 
 
 def test_the_other_side_of_a_range_of_floats_is_a_little_wider():
     first, last = (int(word) for word in words(pa.array([1.0, 2.0])))
-    found = BandFacing.of(BandJoin(DOUBLE, -0.5, 0.25, None, ()))(KeyRange(first, last))
+    found = BandFacing(DOUBLE, -0.5, 0.25)(KeyRange(first, last))
     assert found.low < int(words(pa.array([0.75]))[0]) < int(words(pa.array([2.5]))[0]) <= found.high
     assert found.low > int(words(pa.array([0.7499]))[0])
     assert found.high < int(words(pa.array([2.5001]))[0])

@@ -16,7 +16,7 @@ from watersmeet.engine import fingerprint as module
 from watersmeet.engine.fingerprint import changed_code, fingerprint, warn_if_code_changed
 from watersmeet.engine.spec import Settings
 from watersmeet.local.join import LocalJoin
-from watersmeet.model.facts import JoinSignature
+from watersmeet.model.facts import Compared, JoinSignature
 from watersmeet.model.limits import Limits
 
 LIMIT = 5
@@ -171,7 +171,7 @@ def test_it_is_the_same_in_every_process_and_under_every_hash_seed():
 
 
 def signature(code: str, predicate: str = "callable job.f") -> JoinSignature:
-    return JoinSignature((), predicate, (), "any", code=code)
+    return JoinSignature((), predicate, (), Compared.ALL_PAIRS, code=code)
 
 
 def test_only_what_can_be_compared_is():

@@ -30,8 +30,6 @@ from watersmeet.engine.stages import Chain
 from watersmeet.engine.window import add_window
 from watersmeet.errors import PredicateError
 from watersmeet.kernel.lookup import LookupJoin
-from watersmeet.kernel.theta import ThetaJoin
-from watersmeet.kernel.walk import WalkJoin
 from watersmeet.model.expression import Predicate, Selected
 from watersmeet.model.found import explain_found
 from watersmeet.model.types import Schema
@@ -183,8 +181,8 @@ def parse(
         options.strategy,
         compiled.signature.inputs[0].order,
         inputs=len(schemas),
-        walks=isinstance(compiled.join, WalkJoin),
-        calls=isinstance(compiled.join, ThetaJoin) and compiled.join.condition is not None,
+        walks=compiled.partners.graph is not None,
+        calls=predicate is None,
         streaming=streaming,
         has_place=settings.has_place,
     )
@@ -215,11 +213,12 @@ def _build_streams(options: JoinOptions, parsed: ParsedJoin, settings: SessionSe
     if choice.name == SPARK:
         check_arguments(choice, options)
         return BuiltJoin(compiled, parsed.selected, choice, None)
-    operator, join = settings.operator(), compiled.join
-    assert not isinstance(join, LookupJoin)
-    scheme = scheme_for(choice, options, join, tasks=operator.tasks, adapting=settings.adapting())
+    operator = settings.operator()
+    scheme = scheme_for(
+        choice, options, compiled.partners, tasks=operator.tasks, adapting=settings.adapting()
+    )
     signature = replace(compiled.signature, scheme=scheme.name, layout=scheme.layout)
-    spec = JoinSpec("", "", signature, join, operator, scheme=scheme)
+    spec = JoinSpec("", "", signature, compiled.join, operator, scheme=scheme)
     return BuiltJoin(replace(compiled, signature=signature), parsed.selected, choice, spec)
 
 

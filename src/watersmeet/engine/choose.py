@@ -16,10 +16,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from watersmeet.engine.options import AUTO, JoinOptions
-from watersmeet.engine.spec import Join
 from watersmeet.errors import UsageError
-from watersmeet.kernel.band import BandFacing, BandJoin
-from watersmeet.kernel.walk import WalkJoin
 from watersmeet.model.facts import Order
 from watersmeet.schemes.delta.scheme import Delta
 from watersmeet.schemes.grid.policy import GridPolicy
@@ -27,7 +24,7 @@ from watersmeet.schemes.grid.scheme import Grid
 from watersmeet.schemes.hypercube.scheme import Hypercube
 from watersmeet.schemes.range.plan import Range
 from watersmeet.schemes.register import SCHEMES
-from watersmeet.schemes.scheme import Scheme, SchemeRequest
+from watersmeet.schemes.scheme import Partners, Scheme, SchemeRequest
 from watersmeet.schemes.table.facts import Reading
 from watersmeet.schemes.table.plan import TableScheme
 
@@ -125,7 +122,7 @@ def _automatic(order: str, calls: bool, streaming: bool, has_place: bool) -> Cho
 
 
 def scheme_for(
-    choice: Choice, options: JoinOptions, join: Join, *, tasks: int, adapting: GridPolicy
+    choice: Choice, options: JoinOptions, partners: Partners, *, tasks: int, adapting: GridPolicy
 ) -> Scheme[Any]:
     """Make the scheme that the operator runs."""
     check_arguments(choice, options)
@@ -135,10 +132,8 @@ def scheme_for(
             cells=options.cells,
             mapping=options.mapping,
             groups=options.groups,
-            facing=BandFacing.of(join) if isinstance(join, BandJoin) else None,
             adapting=adapting,
-            arrangements=join.arrangements if isinstance(join, WalkJoin) else None,
-            graph=join.graph if isinstance(join, WalkJoin) else None,
+            partners=partners,
         )
     )
 

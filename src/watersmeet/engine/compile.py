@@ -17,12 +17,12 @@ Three decisions are made here, once, for both drivers:
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from watersmeet.engine.fingerprint import fingerprint
 from watersmeet.engine.spec import Join
 from watersmeet.errors import PredicateError, UsageError
-from watersmeet.kernel.band import BandJoin
+from watersmeet.kernel.band import BandFacing, BandJoin
 from watersmeet.kernel.emit import OutputColumn
 from watersmeet.kernel.equal import EquiJoin
 from watersmeet.kernel.evaluate import may_raise, supports
@@ -48,6 +48,7 @@ from watersmeet.model.expression import (
 )
 from watersmeet.model.types import INT, Schema, SqlType
 from watersmeet.predicate import check_reads_every_input, key_reads_zone, reads_zone
+from watersmeet.schemes.scheme import Partners
 
 # Sides that must be equal: of two inputs, or of all.
 Keyed = KeyPair | KeyClass
@@ -90,6 +91,7 @@ class Compiled:
     spark_checks: bool
     join: Join | LookupJoin
     guards: tuple[Guard, ...] = ()
+    partners: Partners = field(default_factory=Partners)
 
     def guard(self, name: str) -> Guard | None:
         """The condition that rows of this input must pass to be stored."""
@@ -153,7 +155,9 @@ def compile_callable(
     join = ThetaJoin(None, output, condition=condition, columns=(tuple(schemas[left]), tuple(schemas[right])))
     # Two versions of a function cannot be compared: compare the name, and warn if the code differs.
     named = f"{getattr(condition, '__module__', '')}.{getattr(condition, '__qualname__', type(condition).__name__)}"
-    signature = facts.JoinSignature(inputs, f"callable {named}", (), "any", code=fingerprint(condition))
+    signature = facts.JoinSignature(
+        inputs, f"callable {named}", (), facts.Compared.ALL_PAIRS, code=fingerprint(condition)
+    )
     arriving = {name: tuple(schema) for name, schema in schemas.items()}
     return Compiled(
         signature=signature, join=join, arriving=arriving, computed=(), hashed=(), spark_checks=False
@@ -188,7 +192,7 @@ def compile_equality(
         inputs=inputs,
         predicate=predicate.canonical,
         key_types=tuple(str(one.type) for one in equal),
-        compared="word" if exact else "spark-hash" if nested else "hash",
+        compared=_compared(exact=exact, nested=nested),
         sides=sides_of(equal),
     )
     return Compiled(
@@ -200,6 +204,12 @@ def compile_equality(
         spark_checks=spark_checks,
         guards=predicate.guards,
     )
+
+
+def _compared(*, exact: bool, nested: bool) -> facts.Compared:
+    if exact:
+        return facts.Compared.WORD
+    return facts.Compared.SPARK_HASH if nested else facts.Compared.HASH
 
 
 def _compile_band(
@@ -219,9 +229,10 @@ def _compile_band(
     )
     return Compiled(
         signature=facts.JoinSignature(
-            inputs, predicate.canonical, (str(band.type),), "band", sides=sides_of([pair])
+            inputs, predicate.canonical, (str(band.type),), facts.Compared.BAND, sides=sides_of([pair])
         ),
         join=BandJoin(band.type, band.low, band.high, conjunction(kernel), output, ansi),
+        partners=Partners(facing=BandFacing(band.type, band.low, band.high)),
         arriving={spec.name: arriving_columns(spec, schemas[spec.name]) for spec in inputs},
         computed=tuple(key.computed for key in keys.values() if key.computed),
         hashed=(),
@@ -240,7 +251,7 @@ def _compile_any(
         for name in predicate.inputs
     )
     return Compiled(
-        signature=facts.JoinSignature(inputs, predicate.canonical, (), "any"),
+        signature=facts.JoinSignature(inputs, predicate.canonical, (), facts.Compared.ALL_PAIRS),
         join=ThetaJoin(conjunction(kernel), output, ansi),
         arriving={spec.name: arriving_columns(spec, schemas[spec.name]) for spec in inputs},
         computed=(),

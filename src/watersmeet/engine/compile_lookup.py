@@ -87,7 +87,7 @@ def compile_lookup(
             inputs=(spec,),
             predicate=predicate.canonical,
             key_types=tuple(str(one.pair.type) for one in chosen),
-            compared="left table" if left else "table",
+            compared=facts.Compared.LEFT_TABLE if left else facts.Compared.TABLE,
             scheme=TableScheme.name,
             sides=sides_of([one.pair for one in chosen]),
             zone=recorded_zone(zone, [(one.stream, one.pair.type) for one in chosen], guards),

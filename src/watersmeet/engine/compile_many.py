@@ -50,6 +50,7 @@ from watersmeet.model.expression import Band, KeyClass, KeyPair, Predicate, Sele
 from watersmeet.model.types import BIGINT, Schema
 from watersmeet.predicate.graph import JoinGraph, check_connected, join_graph
 from watersmeet.predicate.links import Link, Links, choose_links
+from watersmeet.schemes.scheme import Partners
 
 
 def compile_many(
@@ -100,15 +101,17 @@ def compile_walk(
             arranged.append(one.arranged)
             if one.arranged.scanned is None:
                 inputs.append(one.spec(replace(stored_rows, required=required)))
+    walk = WalkJoin(edges, tuple(arranged), tuple(kernel), output, ansi)
     compiled = Compiled(
         signature=facts.JoinSignature(
             inputs=tuple(inputs),
             predicate=predicate.canonical,
             key_types=tuple(str(one.type) for one in compared),
-            compared="walk",
+            compared=facts.Compared.WALK,
             sides=sides_of(compared),
         ),
-        join=WalkJoin(edges, tuple(arranged), tuple(kernel), output, ansi),
+        join=walk,
+        partners=Partners(arrangements=walk.arrangements, graph=walk.graph),
         arriving={
             spec.name: arriving_columns(replace(spec, keys=spec.required), schemas[spec.name])
             for spec in inputs

@@ -11,12 +11,21 @@ from dataclasses import dataclass
 from watersmeet.errors import UsageError
 from watersmeet.kernel.theta import Condition
 from watersmeet.log.names import is_join_name
+from watersmeet.model.closed import ClosedSet
 from watersmeet.predicate.window import Length
 from watersmeet.tables.catalogue import TABLES
 from watersmeet.tables.spec import Span, read_seconds
 
+# Beside it, `strategy=` takes the names of the schemes (engine/choose.py).
 AUTO = "auto"
-INNER, LEFT = "inner", "left"
+
+
+class How(ClosedSet):
+    """What becomes of a row of the stream that finds no partner in a table."""
+
+    INNER = "inner"
+    LEFT = "left"
+
 
 # Arguments that only a join with a table has, and those that only a join of two streams or batches has.
 _TABLE_ONLY = ("max_delay", "memory")
@@ -39,7 +48,7 @@ class JoinOptions:
     within: Length | None = None
     time: Mapping[str, str] | None = None
     lateness: Length | None = None
-    how: str = INNER
+    how: str = How.INNER
     max_delay: Span | None = None
     memory: int | str | None = None
     options: Mapping[str, object] | None = None
@@ -59,7 +68,7 @@ class JoinOptions:
 
     @property
     def keeps_all(self) -> bool:
-        return self.how == LEFT
+        return self.how == How.LEFT
 
     @property
     def max_delay_ms(self) -> int:
@@ -71,7 +80,7 @@ class JoinOptions:
 
     def check_streams(self) -> None:
         """Refuse arguments that only a join with a table has."""
-        if self.how != INNER:
+        if self.how != How.INNER:
             raise UsageError(
                 f'how={self.how!r} is for a join with a wm.table: two DataFrames are joined with how="inner"'
             )
@@ -99,7 +108,7 @@ class JoinOptions:
                 raise UsageError(f"time= names {table!r}, which is a table: name the streams only")
 
     def _check_lookups(self, table: str, stream: str) -> None:
-        if self.how not in (INNER, LEFT):
+        if self.how not in tuple(How):
             raise UsageError(
                 f'how={self.how!r} is unknown for a table: use "inner", or "left" to keep rows of {stream} without '
                 f"a partner in {table}"

@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import Any
 
 from watersmeet.engine.inputs import check_names, check_number, check_tables
-from watersmeet.engine.options import AUTO, INNER, JoinOptions
+from watersmeet.engine.options import AUTO, How, JoinOptions
 from watersmeet.errors import ConfigError, UsageError
 from watersmeet.jobs.model import AvailableNow, Every, Job, Options, Sink, Source, TableSource, Trigger
 from watersmeet.jobs.secrets import expand, expand_all
@@ -192,7 +192,7 @@ class _Reader:
                 within=table.length("within"),
                 time=table.names("time"),
                 lateness=table.length("lateness"),
-                how=table.optional_text("how") or INNER,
+                how=table.optional_text("how") or How.INNER,
                 max_delay=table.length("max_delay"),
                 memory=table.length("memory"),
             )

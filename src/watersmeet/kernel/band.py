@@ -78,10 +78,6 @@ class BandFacing:
     low: Bound
     high: Bound
 
-    @classmethod
-    def of(cls, join: BandJoin) -> BandFacing:
-        return cls(join.type, join.low, join.high)
-
     def __call__(self, left: KeyRange) -> KeyRange:
         """The right words that may be partners of a left word in this range.
 

@@ -20,7 +20,7 @@ from watersmeet.engine.fingerprint import warn_if_code_changed
 from watersmeet.engine.inputs import check_names, check_number, check_tables
 from watersmeet.engine.kept_table import PAGE_MEMORY, kept_while_rows_wait, version_of
 from watersmeet.engine.operator import Operator
-from watersmeet.engine.options import AUTO, INNER, JoinOptions
+from watersmeet.engine.options import AUTO, How, JoinOptions
 from watersmeet.engine.spec import SessionSettings, Settings, SqlSettings
 from watersmeet.errors import PredicateError, UsageError
 from watersmeet.kernel.theta import Condition
@@ -72,7 +72,7 @@ class LocalJoin:
     within: Length | None = None
     time: Mapping[str, str] | None = None
     lateness: Length | None = None
-    how: str = INNER
+    how: str = How.INNER
     max_delay_s: float = 0.0
     memory: int = PAGE_MEMORY
     # Work of the last batch, by task.

@@ -220,6 +220,24 @@ class Order(ClosedSet):
     PAGE = "page"
 
 
+class Compared(ClosedSet):
+    """How rows are found to be partners.
+
+    By their keys: the 64-bit word of one key, a hash and then the keys themselves, or a hash that Spark computes and
+    checks. Or by a band of values, along several keys, by the key of a table (`LEFT_TABLE` keeps rows without a
+    partner), or pair by pair.
+    """
+
+    WORD = "word"
+    HASH = "hash"
+    SPARK_HASH = "spark-hash"
+    BAND = "band"
+    WALK = "walk"
+    TABLE = "table"
+    LEFT_TABLE = "left table"
+    ALL_PAIRS = "any"
+
+
 @dataclass(frozen=True, slots=True)
 class StoredColumn:
     """A stored column and its SQL type, as text."""
@@ -285,7 +303,7 @@ class JoinSignature:
     inputs: tuple[InputSpec, ...]
     predicate: str
     key_types: tuple[str, ...]
-    compared: str
+    compared: Compared
     scheme: str = ""
     layout: Layout | None = None
     sides: tuple[str, ...] = ()

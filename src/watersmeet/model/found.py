@@ -11,8 +11,9 @@ _OWN_PREFIX = "__wm_"
 def found_by(signature: JoinSignature, name: str) -> tuple[str, ...]:
     """What the rows of an input are found by: one text for each arrangement that can be searched or read.
 
+    >>> from watersmeet.model.facts import Compared
     >>> b = InputSpec("b", (), ("k", "j")), InputSpec("b.1", (), ("t",), order=Order.VALUE, of="b")
-    >>> found_by(JoinSignature(b, "", (), "walk"), "b")
+    >>> found_by(JoinSignature(b, "", (), Compared.WALK), "b")
     ('k and j', 'the value of t')
     """
     ways = (way_of(spec) for spec in signature.inputs if spec.input == name)

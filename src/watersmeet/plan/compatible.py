@@ -10,13 +10,10 @@ from __future__ import annotations
 from dataclasses import replace
 
 from watersmeet.errors import StateMismatch
-from watersmeet.model.facts import InputSpec, JoinSignature
+from watersmeet.model.facts import Compared, InputSpec, JoinSignature
 from watersmeet.model.found import explain_found
 from watersmeet.model.window import Window, width_text
 from watersmeet.schemes.register import SCHEMES
-
-# `JoinSignature.compared` of a join of inputs that are found by different keys.
-_WALK = "walk"
 
 
 def check_compatible(old: JoinSignature, new: JoinSignature) -> None:
@@ -28,7 +25,7 @@ def check_compatible(old: JoinSignature, new: JoinSignature) -> None:
     if old.predicate != new.predicate:
         _refuse("its predicate was", old.predicate, new.predicate)
     if old.key_types != new.key_types or old.compared != new.compared:
-        _refuse("its keys were compared as", (*old.key_types, old.compared), (*new.key_types, new.compared))
+        _refuse("its keys were compared as", _shown_keys(old), _shown_keys(new))
     if old.sides and old.sides != new.sides:
         _refuse("its rows are sorted by", old.sides, new.sides)
     if old.zone and old.zone != new.zone:
@@ -45,7 +42,7 @@ def _check_arrangements(old: JoinSignature, new: JoinSignature) -> None:
 
     Up to format 6, an input that only an inequality joins was stored in the order of arrival.
     """
-    same = old.predicate == new.predicate and old.compared == new.compared == _WALK
+    same = old.predicate == new.predicate and old.compared == new.compared == Compared.WALK
     if same and [(one.name, one.order) for one in old.inputs] != [
         (one.name, one.order) for one in new.inputs
     ]:
@@ -75,6 +72,10 @@ def _check_window(old: JoinSignature, new: JoinSignature) -> None:
     for before, after in zip(old.inputs, new.inputs, strict=True):
         if before.time != after.time:
             _refuse(f"the time of {after.name} was", before.time, after.time)
+
+
+def _shown_keys(signature: JoinSignature) -> tuple[str, ...]:
+    return *signature.key_types, str(signature.compared)
 
 
 def _without_lateness(window: Window | None) -> Window | None:

@@ -212,22 +212,31 @@ class Facing(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
+class Partners:
+    """How a row finds its partners, where an equal key does not say it all.
+
+    `facing` is set if runs are sorted by value. `arrangements` names what is stored of each input, if inputs are stored
+    by several keys, and `graph` says how they are found from each other: the join is a walk.
+    """
+
+    facing: Facing | None = None
+    arrangements: tuple[tuple[str, tuple[str, ...]], ...] | None = None
+    graph: WalkGraph | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class SchemeRequest:
     """The arguments of a scheme: the user's, and facts about the join.
 
-    `facing` is set if runs are sorted by value. `adapting` is the policy of a grid without a fixed mapping.
-    `arrangements` names what is stored of each input, if inputs are stored by several keys, and `graph` says how they
-    are found from each other.
+    `adapting` is the policy of a grid without a fixed mapping.
     """
 
     tasks: int
     cells: int | None = None
     mapping: tuple[int, int] | None = None
     groups: int | None = None
-    facing: Facing | None = None
     adapting: Any = None
-    arrangements: tuple[tuple[str, tuple[str, ...]], ...] | None = None
-    graph: WalkGraph | None = None
+    partners: Partners = Partners()
 
 
 @dataclass(frozen=True, slots=True)

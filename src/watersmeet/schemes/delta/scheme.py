@@ -115,8 +115,8 @@ class Delta(Scheme[DeltaPlan]):
 
     @classmethod
     def make(cls, request: SchemeRequest) -> Delta:
-        assert request.arrangements is not None
-        return cls(request.arrangements, request.graph)
+        assert request.partners.arrangements is not None
+        return cls(request.partners.arrangements, request.partners.graph)
 
     @property
     def inputs(self) -> tuple[str, ...]:

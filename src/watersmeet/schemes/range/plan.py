@@ -53,8 +53,8 @@ class Range(Scheme[RangePlan]):
 
     @classmethod
     def make(cls, request: SchemeRequest) -> Range:
-        assert request.facing is not None
-        return cls(request.facing)
+        assert request.partners.facing is not None
+        return cls(request.partners.facing)
 
     def plan(self, facts: BatchFacts) -> RangePlan:
         tasks, keys_of = facts.tasks, facts.keys_of
