@@ -149,7 +149,7 @@ def check_plan(join: LocalJoin) -> None:
     """Raise if the plan of the batch that was just run misses a pair or joins it twice."""
     for stage in join.stages:
         spec = stage.operator.spec
-        manifest = engine._kept(spec, join.query, join.clock).last
+        manifest = engine._kept(spec, batch_of(join), join.clock).last
         assert manifest is not None
         assert manifest.batch == replace(batch_of(join), number=join.number - 1)
         spec.scheme.check(manifest.plan.scheme, spec.settings.tasks)

@@ -26,7 +26,7 @@ from typing import Any
 import pyarrow.parquet as pq
 
 from tests.chaos.cases import CASES, SCHEMA, Batch, Case, Row, expected, make_batches, make_table, to_tables
-from tests.life import TINY, difference, run_batch, start
+from tests.life import TINY, batch_of, difference, run_batch, start
 from tests.s3 import make_bucket
 from watersmeet import failpoints, table
 from watersmeet.engine import operator
@@ -193,7 +193,7 @@ class Life:
     def files(self) -> Files:
         """The files of the query, as its tasks open them."""
         join = self.join()
-        return operator._kept(join.operator.spec, "local", join.clock).files
+        return operator._kept(join.operator.spec, batch_of(join), join.clock).files
 
     def _now_s(self, number: int) -> float:
         """Two seconds a batch; then enough for every row that waits."""

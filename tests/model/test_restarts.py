@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections import Counter
 
 import numpy as np
@@ -53,6 +54,19 @@ def test_conditions_may_be_written_in_another_order(tmp_path, one, other):
     want = expected(one, left, right)
     assert want
     assert life.multiset(before, after) == want
+
+
+def test_a_state_that_was_removed_leaves_nothing_behind_in_the_process(tmp_path):
+    """The same rows become files of the same names. What another process needs must be in the new state."""
+    left, right = rows(1), rows(2)
+    for _ in range(2):
+        shutil.rmtree(tmp_path / "state", ignore_errors=True)
+        join = start(tmp_path / "state", "l.x = r.x", settings={"limits": life.TINY})
+        before = life.multiset(join.batch(l=left, r=right))
+    assert before == expected("l.x = r.x", left, right)
+    life.forget()
+    again = life.restarted(join)
+    assert life.multiset(again.batch(l=right)) == expected("l.x = r.x", right, right)
 
 
 def test_a_start_does_not_read_the_claims_of_all_before_it(tmp_path, monkeypatch):

@@ -180,7 +180,7 @@ def test_what_is_kept_of_a_table_stays_within_its_memory(tmp_path, kind, memory)
 
 
 def kept_table(join: LocalJoin) -> KeptTable | None:
-    desk = engine._kept(join.operator.spec, join.query, join.clock).desk
+    desk = engine._kept(join.operator.spec, life.batch_of(join), join.clock).desk
     assert isinstance(desk, TableDesk)
     return desk._kept
 
@@ -257,11 +257,11 @@ def test_what_is_used_is_not_put_away_for_what_comes_and_goes(shop, tmp_path, co
     """A stream beside many batch joins keeps what it has mapped."""
     stream = joined(shop, tmp_path, "stream")
     stream.count(s=DENSE)
-    mine = engine._kept(stream.operator.spec, "stream", time.time)
+    mine = engine._kept(stream.operator.spec, life.batch_of(stream), time.time)
     for number in range(engine._KEPT_PLACES + 1):
         joined(shop, tmp_path, f"batch-{number}").count(s=DENSE)
         stream.count(s=DENSE)
-    assert engine._kept(stream.operator.spec, "stream", time.time) is mine
+    assert engine._kept(stream.operator.spec, life.batch_of(stream), time.time) is mine
 
 
 def test_a_start_reads_a_database_anew_also_of_the_same_frame(tmp_path):

@@ -159,4 +159,4 @@ def test_a_clean_up_removes_them_too(tmp_path):
         join.batch(a=rows(batch, 1))
     batches = {one.name for one in life.files_of(tmp_path).entries("tallies")}
     assert 0 < len(batches) <= 2 * (KEPT_BATCHES + 3)
-    assert engine._kept(join.operator.spec, "local", join.clock).tallies
+    assert engine._kept(join.operator.spec, life.batch_of(join), join.clock).tallies

@@ -50,15 +50,16 @@ from watersmeet.plan.compatible import check_compatible
 
 @dataclass
 class _Kept:
-    """Caches of a process for one state directory: mapped runs, seen manifests, an open table."""
+    """Caches of a process for one state directory and start: mapped runs, seen manifests, an open table."""
 
+    run: str
     files: Files
     seen: Seen
     reader: RunReader
     cleaner: Cleaner
     desk: Desk
-    # Starts of the query that this process has checked, by run.
-    starts: dict[str, Start] = field(default_factory=dict)
+    # The start, once this process has checked it.
+    start: Start | None = None
     # The manifest agreed on last.
     last: Manifest | None = None
     # A batch, and the watermark that decides which of its rows are late.
@@ -78,17 +79,27 @@ _KEPT_PLACES = 16
 _KEPT_DESKS = 2
 
 
-def _kept(spec: JoinSpec, query: str, clock: Callable[[], float]) -> _Kept:
-    place = (spec.settings.state, spec.name, query)
+def _kept(spec: JoinSpec, batch: BatchId, clock: Callable[[], float]) -> _Kept:
+    """What this process keeps of the state of a batch.
+
+    A new start of the query keeps nothing of those before it: the state may have been removed or restored meanwhile. A
+    new state gets files of the same names, and would refer to those that only the old one had.
+    """
+    place = (spec.settings.state, spec.name, batch.query)
     found = _KEPT.pop(place, None)
+    # A batch join is one start, even if its rows are read and joined under different ids.
+    if found is not None and spec.streaming and found.run != batch.run:
+        found.desk.close()
+        found = None
     if found is None:
-        files = open_files(spec.settings.storage).under(spec.name, query)
+        files = open_files(spec.settings.storage).under(spec.name, batch.query)
         while len(_KEPT) >= _KEPT_PLACES:
             _KEPT.pop(next(iter(_KEPT))).desk.close()
         for old in [kept for kept in _KEPT.values() if kept.desk.is_open][:-_KEPT_DESKS]:
             old.desk.close()
         seen = Seen()
         found = _Kept(
+            batch.run,
             files,
             seen,
             RunReader(files, spec.settings.limits),
@@ -113,7 +124,7 @@ class Operator:
         self, batch: BatchId, input_name: str, partition: int, incoming: Iterable[pa.RecordBatch]
     ) -> Told:
         """Store a partition and return what every join task must be told of it."""
-        kept = _kept(self.spec, batch.query, self.clock)
+        kept = _kept(self.spec, batch, self.clock)
         start = self._start(kept, batch)
         if partition == 0 and batch.query.startswith(BATCH_FOLDER):
             self._begin_batch_join(kept, batch.query)
@@ -150,7 +161,7 @@ class Operator:
         All of it precedes the results, because a consumer may stop early (`limit`, `show`) and Spark then drops the
         generator. A process that does several tasks settles all of them before the first result.
         """
-        kept = _kept(self.spec, batch.query, self.clock)
+        kept = _kept(self.spec, batch, self.clock)
         manifest = self._agree(kept, batch, told, task)
         if manifest is not kept.last:
             kept.reader.forget_all_but(manifest.named_paths)
@@ -166,7 +177,7 @@ class Operator:
 
     def results(self, manifest: Manifest, task: int, tally: Tally | None = None) -> Iterator[pa.RecordBatch]:
         """Yield this task's share of the results of a batch that it has settled."""
-        kept = _kept(self.spec, manifest.batch.query, self.clock)
+        kept = _kept(self.spec, manifest.batch, self.clock)
         tally, started_s = tally or Tally(), time.perf_counter()
         found = kept.desk.results(self.spec, kept.reader, manifest, task, tally)
         limits = self.spec.settings.limits
@@ -314,8 +325,8 @@ class Operator:
         for start in starts:
             if start.run != batch.run:
                 raise StateError(_of_another_batch(batch, f"start {start.number}"))
-            kept.starts[batch.run] = start
-        if batch.run not in kept.starts:
+            kept.start = start
+        if kept.start is None:
             found, highest = search_start(kept.files, batch.run)
             if found is None:
                 expected = Start(highest + 1, batch.run, batch.number)
@@ -323,8 +334,8 @@ class Operator:
                 if parent is not None:
                     check_compatible(parent.signature, self.spec.signature)
                 found = claim_start(kept.files, batch.run, batch.number, highest)
-            kept.starts[batch.run] = found
-        return kept.starts[batch.run]
+            kept.start = found
+        return kept.start
 
 
 def _runs(parent: Manifest | None, descriptors: Sequence[Descriptor]) -> list[Run]:
