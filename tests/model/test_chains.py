@@ -22,7 +22,7 @@ from hypothesis import strategies as st
 
 import watersmeet as wm
 from tests import life
-from watersmeet.errors import PredicateError, StateInUse
+from watersmeet.errors import PredicateError, StateInUse, StateMismatch
 from watersmeet.local.join import LocalJoin
 from watersmeet.log.names import join_of
 from watersmeet.tables.spec import Table
@@ -306,6 +306,32 @@ def test_rows_that_wait_for_a_page_come_out_once_and_in_time(tmp_path):
     clock.now += 6
     found += results(join.batch(), False, case)
     assert not life.difference(found, expected(case, False, rows, tables))
+
+
+@pytest.mark.parametrize(
+    ("names", "on"),
+    [("scp", "s.k = c.k AND s.x + c.x = p.id"), ("scp", "s.k = c.k AND s.x = p.id")],
+    ids=["in the results", "first"],
+)
+def test_a_table_is_not_taken_out_while_rows_wait_for_it(tmp_path, names, on):
+    """They would never come out."""
+    rng, clock = random.Random(8), life.Clock()
+    case = Case(names, on)
+    tables = {"p": draw_rows(rng, TABLE, 8)}
+    rows = {name: draw_rows(rng, STREAM, 8) for name in "sc"}
+    join = start(case, tmp_path, tables, 2, 2, max_delay_s=5.0, clock=clock)
+    assert not results(join.batch(**rows), False, case)
+    without = Case("sc", "s.k = c.k")
+    shorter = start(without, tmp_path, {}, 2, 2, clock=clock, number=join.number)
+    with pytest.raises(StateMismatch, match=r"table p was taken out of the join join while [0-9]+ rows wait"):
+        shorter.batch(**rows)
+    # With the table they come out. Then it can go, if the streams' join is the same without it.
+    clock.now += 6
+    again = life.restarted(join)
+    assert results(again.batch(), False, case) == expected(case, False, rows, tables)
+    last = start(without, tmp_path, {}, 2, 2, clock=clock, number=again.number)
+    with contextlib.nullcontext() if "c.x" in on else pytest.raises(StateMismatch, match="its predicate was"):
+        last.batch(**rows)
 
 
 def test_the_status_shows_the_stages_of_a_join(tmp_path):

@@ -140,6 +140,8 @@ def build_stages(
         except PredicateError as error:
             raise stage.in_users_words(error) from None
         beside = tuple(opened.version.folder for name, opened in tables.items() if name != stage.table)
+        if one.spec is not None and not built:
+            one = replace(one, spec=replace(one.spec, stages=tuple(each.name for each in chain.stages)))
         built.append(_with_tables_beside(one, beside))
     return tuple(built)
 

@@ -17,6 +17,7 @@ from watersmeet import failpoints
 from watersmeet.engine.batch_join import RowDigest
 from watersmeet.engine.desk import Desk, desk_for
 from watersmeet.engine.ingest import ingest_partition
+from watersmeet.engine.left_out import check_no_rows_wait
 from watersmeet.engine.merge import merge_assigned
 from watersmeet.engine.sample import fan_outs_in
 from watersmeet.engine.spec import JoinSpec
@@ -329,6 +330,7 @@ class Operator:
         if kept.start is None:
             found, highest = search_start(kept.files, batch.run)
             if found is None:
+                check_no_rows_wait(self.spec, batch)
                 expected = Start(highest + 1, batch.run, batch.number)
                 parent = find_parent(kept.files, batch, expected, self.spec.settings.accept_gap, kept.seen)
                 if parent is not None:

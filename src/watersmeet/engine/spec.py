@@ -87,7 +87,8 @@ class JoinSpec:
     """A join as tasks get it: `name` is its folder in the state, `instance` tells two operators of one query apart.
 
     `streaming` lets a task notice that Spark does not name its batch. `built_ms` is when the join was built: another
-    start may have overtaken a task that hung since then. With a `table`, only the stream's rows are stored.
+    start may have overtaken a task that hung since then. With a `table`, only the stream's rows are stored. The first
+    stage of a join names the folders of all its `stages`.
     """
 
     name: str
@@ -99,6 +100,7 @@ class JoinSpec:
     built_ms: int = 0
     scheme: Scheme[Any] = field(default_factory=Hash)
     table: TableSpec | None = None
+    stages: tuple[str, ...] = ()
 
     def arrangements(self, name: str) -> list[InputSpec]:
         """What is stored of an input: its rows, and for each further key where they are."""

@@ -106,6 +106,12 @@ def join_of(folder: str) -> str | None:
     return found[1] if found else None
 
 
+def table_of(folder: str) -> str | None:
+    """The table of the lookup that has this folder; None if it is the folder of a join."""
+    found = _LOOKUP.fullmatch(folder)
+    return found[2] if found else None
+
+
 def start_number(name: str) -> int | None:
     return int(name) if _START.fullmatch(name) else None
 
