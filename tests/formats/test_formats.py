@@ -199,7 +199,7 @@ def test_a_state_whose_inputs_are_stored_in_another_way_is_refused_with_what_to_
     message = str(caught.value)
     assert "found as follows: a by k; b by k; c by reading all rows" in message
     assert "Now: a by k; b by k, or by the value of j; c by the value of k" in message
-    assert "Start with a new checkpoint" in message
+    assert "continue with that version" in message and "start with a new checkpoint" in message
     assert [one.format for one in manifests(state)] == [BY_ARRIVAL] * WRITTEN, "nothing was written"
 
 

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import itertools
+from dataclasses import replace
 
 import pytest
 
 from watersmeet.engine.compile_many import compile_walk
+from watersmeet.errors import StateMismatch
 from watersmeet.kernel.walk import WalkJoin
 from watersmeet.model.found import explain_found, found_by
 from watersmeet.model.types import BIGINT, INT, STRING, SqlType
+from watersmeet.plan.compatible import check_compatible
 from watersmeet.predicate import parse_predicate
 from watersmeet.predicate.graph import join_graph
 from watersmeet.predicate.links import Link, choose_links
@@ -201,3 +204,23 @@ def test_the_words_for_a_join_name_every_input():
     assert explain_found(compiled("a.k = b.k AND abs(b.x - c.x) <= 1").signature) == (
         "a by k; b by k, or by the value of x; c by the value of x"
     )
+
+
+@pytest.mark.parametrize(
+    ("change", "shown"),
+    [
+        ({"keys": ("x",)}, r"a by k; b by x, or by x; c by x\. Now: a by k; b by k, or by x"),
+        ({"suffix": ("t",)}, r"b sorted by k, t; .*\. Now: .*b sorted by k, x;"),
+    ],
+    ids=["another key", "another second key"],
+)
+def test_a_state_with_other_keys_for_the_same_join_is_not_blamed_on_the_user(change, shown):
+    """The choice of keys is this version's. A changed predicate is told as before."""
+    now = compiled("a.k = b.k AND b.x = c.x").signature
+    then = replace(now, inputs=tuple(replace(i, **change) if i.name == "b" else i for i in now.inputs))
+    check_compatible(now, now)
+    with pytest.raises(StateMismatch, match=shown) as refused:
+        check_compatible(then, now)
+    assert "continue with that version" in str(refused.value)
+    with pytest.raises(StateMismatch, match="its predicate was .* Change it back"):
+        check_compatible(compiled("a.k = b.k AND b.x < c.x").signature, now)

@@ -38,19 +38,38 @@ def check_compatible(old: JoinSignature, new: JoinSignature) -> None:
 
 
 def _check_arrangements(old: JoinSignature, new: JoinSignature) -> None:
-    """Refuse a state whose rows are sorted in another way than this version sorts them for the same join.
+    """Refuse a state whose rows are found in another way than this version finds them for the same join.
 
-    Up to format 6, an input that only an inequality joins was stored in the order of arrival.
+    Up to format 6, an input that only an inequality joins was stored in the order of arrival, and other keys could be
+    chosen. The user did not change the join then, so there is nothing to change back. A key of another type may be
+    computed instead of read, which looks the same.
     """
     same = old.predicate == new.predicate and old.compared == new.compared == Compared.WALK
-    if same and [(one.name, one.order) for one in old.inputs] != [
-        (one.name, one.order) for one in new.inputs
-    ]:
+    if same and _users_inputs(old) == _users_inputs(new) and _arrangements(old) != _arrangements(new):
+        before, now = explain_found(old), explain_found(new)
+        if before == now:
+            before, now = _sorted_by(old), _sorted_by(new)
         raise StateMismatch(
-            f"another version of Watersmeet wrote this state and stored its inputs in another way. There each input is "
-            f"found as follows: {explain_found(old)}. Now: {explain_found(new)}. Start with a new checkpoint to begin "
-            "with fresh state, or continue with the version that wrote it"
+            f"this state was written for the same predicate, but its inputs are stored in another way. There each input "
+            f"is found as follows: {before}. Now: {now}. Likely another version of Watersmeet "
+            "wrote it: continue with that version. Or the type of a key column has changed: change it back. Otherwise "
+            "start with a new checkpoint to begin with fresh state"
         )
+
+
+def _sorted_by(signature: JoinSignature) -> str:
+    """What each arrangement is sorted by, where the columns that inputs are found by do not tell two states apart."""
+    return "; ".join(
+        f"{one.name} sorted by {', '.join((*one.keys, *one.suffix))}" for one in signature.inputs
+    )
+
+
+def _users_inputs(signature: JoinSignature) -> list[str]:
+    return [one.name for one in signature.inputs if not one.of]
+
+
+def _arrangements(signature: JoinSignature) -> list[tuple[object, ...]]:
+    return [(one.name, one.order, one.keys, one.suffix) for one in signature.inputs]
 
 
 def _refuse_zone(old: str, new: str) -> None:
