@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 
 import pyarrow as pa
 import pytest
@@ -159,6 +160,21 @@ def test_no_state_is_one_sentence_and_exit_code_2(tmp_path):
         done.stderr
         == f"error: there is no state in {tmp_path / 'nothing'}: the directory is missing or empty\n"
     )
+
+
+@pytest.mark.parametrize("above", ["checkpoint/watersmeet", "market/checkpoint/watersmeet", "market/state"])
+def test_a_folder_above_a_state_names_the_state(state, tmp_path, above):
+    """Such as that of `watersmeet demo`, or a checkpoint."""
+    place = tmp_path / "above" / above
+    shutil.copytree(state, place)
+    (place.parent / "offsets").mkdir()
+    top = tmp_path / "above" / above.partition("/")[0]
+    done = invoke("status", top)
+    assert done.exit_code == 2
+    assert done.stderr.replace("\n", " ").strip() == (
+        f"error: {top} is not a state directory, but holds one: give {place}"
+    )
+    assert invoke("status", place).exit_code == 0
 
 
 def test_debug_shows_the_traceback(tmp_path):

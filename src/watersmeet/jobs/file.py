@@ -28,6 +28,7 @@ from watersmeet.errors import ConfigError, UsageError
 from watersmeet.jobs.model import AvailableNow, Every, Job, Options, Sink, Source, TableSource, Trigger
 from watersmeet.jobs.secrets import expand, expand_all
 from watersmeet.jobs.table import TomlTable, did_you_mean, flatten, refuse_unknown
+from watersmeet.log.names import STATE_IN_CHECKPOINT
 from watersmeet.tables.spec import Address
 
 if sys.version_info >= (3, 11):
@@ -68,9 +69,6 @@ _INTERVAL = re.compile(r"\d+ (millisecond|second|minute|hour|day)s?")
 # At least two letters, so that a Windows drive is not a scheme.
 _SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:")
 
-# A folder in the checkpoint, so that deleting or moving the checkpoint includes the state.
-_STATE_IN_CHECKPOINT = "watersmeet"
-
 
 def load_job(path: str | os.PathLike[str], env: Mapping[str, str] | None = None) -> Job:
     """Read and check a job file."""
@@ -106,7 +104,7 @@ class _Reader:
         own = self._table(tables, "job", _JOB_KEYS, _JOB_WORDS)
         checkpoint = self._path(own, "checkpoint", own.text("checkpoint"))
         given = own.optional_text("state") or spark.get("spark.watersmeet.state")
-        state = self._path(own, "state", given or f"{checkpoint.rstrip('/')}/{_STATE_IN_CHECKPOINT}")
+        state = self._path(own, "state", given or f"{checkpoint.rstrip('/')}/{STATE_IN_CHECKPOINT}")
         return Job(
             file=self._file,
             name=own.optional_text("name") or self._file.stem,

@@ -42,6 +42,10 @@ FILE_LOGS = "~files"
 INTAKES = "intakes"
 SEEN_NAMES = "seen"
 
+# The state directory of a job that names none: a folder in the checkpoint, so that deleting or moving the checkpoint
+# includes the state.
+STATE_IN_CHECKPOINT = "watersmeet"
+
 # Test files of `log/probe.py`.
 PROBE = ".watersmeet-probe-"
 

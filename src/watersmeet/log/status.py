@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from watersmeet.errors import CorruptFile, StateError
@@ -23,6 +23,7 @@ from watersmeet.log.names import (
     DESCRIPTORS,
     MANIFESTS,
     RECEIPTS,
+    STATE_IN_CHECKPOINT,
     STATISTICS,
     TALLIES,
     ManifestName,
@@ -46,6 +47,8 @@ _SMALL_FILES = (MANIFESTS, BASES, STATISTICS, DESCRIPTORS, RECEIPTS, STARTS, TAL
 
 # Folder names shown if the directory is not a state.
 _SHOWN_FOLDERS = 5
+# Folders in which a state is looked for then: a checkpoint has four beside it. Each costs some requests.
+_SEARCHED_FOLDERS = 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,18 +148,23 @@ def read_status(state: str | os.PathLike[str], *, clock: Callable[[], float] = t
     """The present status of a state directory; StateError if it has no state."""
     files = open_files(state)
     try:
-        joins = [
-            join_status(files, name, query, now_s=clock())
-            for name in files.folders()
-            if is_join_folder(name)
-            for query in files.under(name).folders()
-            if is_join_folder(query) and _FOLDERS & set(files.under(name, query).folders())
-        ]
+        joins = [join_status(files, name, query, now_s=clock()) for name, query in _queries(files)]
     except OSError as error:
         raise StateError(f"cannot read the state in {files.place}: {error.strerror or error}") from error
     if not joins:
         raise StateError(_nothing_found(files))
     return Status(files.place, tuple(joins))
+
+
+def _queries(files: Files) -> Iterator[tuple[str, str]]:
+    """The joins of a state directory, each with its queries."""
+    return (
+        (name, query)
+        for name in files.folders()
+        if is_join_folder(name)
+        for query in files.under(name).folders()
+        if is_join_folder(query) and _FOLDERS & set(files.under(name, query).folders())
+    )
 
 
 def join_status(files: Files, name: str, query: str, *, now_s: float, verify: bool = True) -> JoinStatus:
@@ -328,5 +336,16 @@ def _nothing_found(files: Files) -> str:
     )
     if above:
         return f"{files.place} is part of a state directory: give the directory that was passed as state="
+    below = [state.place for state in _states_below(files, folders[:_SEARCHED_FOLDERS])]
+    if below:
+        return f"{files.place} is not a state directory, but holds one: give {' or '.join(below[:_SHOWN_FOLDERS])}"
     shown = ", ".join(folders[:_SHOWN_FOLDERS])
     return f"there is no Watersmeet state in {files.place}: it holds {shown}"
+
+
+def _states_below(files: Files, folders: Sequence[str]) -> Iterator[Files]:
+    """The state directories among these folders, and in those of them that are the checkpoint of a job."""
+    for folder in folders:
+        for below in (files.under(folder), files.under(folder, STATE_IN_CHECKPOINT)):
+            if any(True for _ in _queries(below)):
+                yield below
