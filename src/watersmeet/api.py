@@ -146,8 +146,8 @@ def sql(
             `USING (columns)`, lists with commas, and aliases: `FROM orders AS o, orders AS p`.
         inputs: the DataFrames and tables by the names that stand after FROM and JOIN. They can also be given as
             keywords, `wm.sql("SELECT ... FROM a, b WHERE ...", a=a, b=b)`, unless an argument has that name.
-        state, name, tasks, strategy, cells, mapping, groups, within, time, lateness, how, max_delay, memory, options: as
-            for `wm.join`. `time` goes by the names that the query uses, which are the aliases.
+        state, name, tasks, strategy, cells, mapping, groups, within, time, lateness, how, max_delay, memory,
+            options: as for `wm.join`. `time` goes by the names that the query uses, which are the aliases.
 
     Returns:
         An ordinary DataFrame with the selected columns, streaming if an input is.
@@ -195,8 +195,8 @@ def explain(
 ) -> str:
     """Say in one line which strategy `wm.join` would take for these inputs, and why.
 
-    No row is read. With tables among three or more inputs it also says which are looked up before the streams are joined,
-    and which after; for that the columns of the tables are read.
+    No row is read. With tables among three or more inputs it also says which are looked up before the streams are
+    joined, and which after; for that the columns of the tables are read.
 
     Example:
         >>> import watersmeet as wm

@@ -61,8 +61,8 @@ def id_for_join(instance: str, descriptors: Sequence[Told]) -> BatchId:
 class RowDigest:
     """The digest of the rows that pass through `watch`, whatever their order and their batches.
 
-    Spark may read the rows of a batch DataFrame again, in another order and in other partitions. The digest of the whole
-    is the sum of the digests of its parts, so equal multisets of rows have equal digests.
+    Spark may read the rows of a batch DataFrame again, in another order and in other partitions. The digest of the
+    whole is the sum of the digests of its parts, so equal multisets of rows have equal digests.
 
     DuckDB hashes every type that Spark sends, nested ones too. For a text it is thirty times as fast as
     `kernel/keys.py`.

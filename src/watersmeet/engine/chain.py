@@ -4,9 +4,9 @@
                     ├── join of the streams ── lookup g ── results
     c ──────────────┘
 
-A *stage* is a lookup in one table, or the join of the streams. It is an ordinary operator with its own folder, manifests
-and plan, so each is exactly once by itself and so is the chain: Spark commits or repeats a batch for all stages together
-(docs/adr/011-tables-among-many-inputs.md). Any other join is a chain of one stage.
+A *stage* is a lookup in one table, or the join of the streams. It is an ordinary operator with its own folder,
+manifests and plan, so each is exactly once by itself and so is the chain: Spark commits or repeats a batch for all
+stages together (docs/adr/011-tables-among-many-inputs.md). Any other join is a chain of one stage.
 
 The rules, all decided here from texts and types alone:
 
@@ -198,12 +198,13 @@ class _Planner:
             )
         missing = next(key for key in self.tables[table] if not self._supplies_key(bound, table, key))
         return PredicateError(
-            f"the predicate does not say what the key {table}.{missing} equals: add {stream}.<column> = {table}.{missing}",
+            f"the predicate does not say what the key {table}.{missing} equals: add {stream}.<column> = "
+            f"{table}.{missing}",
             self.text,
             hint="a table is found by its key alone; choose other key columns with wm.table(..., key=...)",
         )
 
-    # --- checks ---------------------------------------------------------------------------------------------------------
+    # --- checks -------------------------------------------------------------------------------------------------------
 
     def _check_inputs(self) -> None:
         """Refuse names that differ in letter case only: they would meet in the columns of a stage."""
@@ -256,7 +257,7 @@ class _Planner:
         most = max(sum(self.homes[table] == name for table in early) for name in self.streams) + len(late)
         return self.options.max_delay_ms / 1000 / most
 
-    # --- stages -----------------------------------------------------------------------------------------------------------
+    # --- stages -------------------------------------------------------------------------------------------------------
 
     def _look_up(self, part: _Part, table: str, delay_s: float | None, *, last: bool) -> _Part:
         bound = {*part.inputs, table}
@@ -378,6 +379,6 @@ class _Planner:
             raise PredicateError(
                 f"nothing joins {' and '.join(apart)} to {', '.join(name for name in self.streams if name in reached)}",
                 self.text,
-                hint=f"add a condition between {apart[0]} and {parts[0].name}; a table whose key takes columns of both is "
-                "looked up after they are joined",
+                hint=f"add a condition between {apart[0]} and {parts[0].name}; a table whose key takes columns of both "
+                "is looked up after they are joined",
             )

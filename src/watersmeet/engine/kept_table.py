@@ -44,8 +44,9 @@ _OPEN_VERSIONS = 2
 class TableSpec:
     """A table as tasks get it. `columns` are the columns to read, keys first.
 
-    `memory` bounds the pages that a task keeps, and also the rows that wait. `beside` are the folders of the tables that
-    other stages of the join read. They are named by no manifest before those stages have planned their first batch.
+    `memory` bounds the pages that a task keeps, and also the rows that wait. `beside` are the folders of the tables
+    that other stages of the join read. They are named by no manifest before those stages have planned their first
+    batch.
     """
 
     name: str
@@ -221,7 +222,7 @@ class KeptTable:
         return np.array([held and number in self.buffer for number in numbers.tolist()], np.bool_)
 
     def look_up(self, opened: Opened, keys: pa.RecordBatch, pages: Indices, at_once: int) -> Iterator[Page]:
-        """Look up rows by key, about `at_once` keys in a query. The keys of one page, which are adjacent, stay together."""
+        """Look up rows by key, about `at_once` keys in a query. The keys of a page are adjacent, and stay together."""
         borders = np.flatnonzero(np.diff(pages, prepend=-1))
         low = 0
         while low < len(pages):

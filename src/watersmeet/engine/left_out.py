@@ -37,6 +37,6 @@ def check_no_rows_wait(spec: JoinSpec, batch: BatchId) -> None:
             table = table_of(folder)
             raise StateMismatch(
                 f"the table {table} was taken out of the join {join} while {pages.waiting_rows} rows wait for it in "
-                f"{files.place} (max_delay=): they would never come out. Put {table} back, run until `watersmeet status` "
-                f"shows that no rows wait, and take it out then. To do without these rows, remove {files.place}"
+                f"{files.place} (max_delay=): they would never come out. Put {table} back, run until `watersmeet "
+                f"status` shows that no rows wait, and take it out then. To do without these rows, remove {files.place}"
             )

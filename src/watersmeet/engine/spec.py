@@ -71,8 +71,8 @@ class SqlSettings:
 class SessionSettings:
     """What a session says about a join. All but `sql` is read when it is needed: a wrong setting hurts only its users.
 
-    `has_place` says whether it is known where state would go; without a place `operator` raises ConfigError. `memory` is
-    what a task may keep of a table, `adapting` how a grid adapts that is not told its mapping.
+    `has_place` says whether it is known where state would go; without a place `operator` raises ConfigError. `memory`
+    is what a task may keep of a table, `adapting` how a grid adapts that is not told its mapping.
     """
 
     sql: SqlSettings

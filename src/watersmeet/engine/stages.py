@@ -55,8 +55,8 @@ class Stage:
 class Chain:
     """The stages of a join, in the order in which they run; the last one gives the results.
 
-    `structs` says how its flat columns become one struct for each input: by input and field the column. None if the last
-    stage returns what the user asked for.
+    `structs` says how its flat columns become one struct for each input: by input and field the column. None if the
+    last stage returns what the user asked for.
     """
 
     stages: tuple[Stage, ...]

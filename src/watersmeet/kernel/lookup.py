@@ -173,9 +173,9 @@ def check_page(index: PageIndex, number: int, rows: pa.RecordBatch) -> None:
         )
         if not index.gaps:
             raise TableError(
-                f"the database has the key {found} in page {number} of the table, which begins with {first}, but a join "
-                "orders it elsewhere: give the column one type for all its values, or take a view that casts it, with an "
-                "index on that expression"
+                f"the database has the key {found} in page {number} of the table, which begins with {first}, but a "
+                "join orders it elsewhere: give the column one type for all its values, or take a view that casts it, "
+                "with an index on that expression"
             )
         raise TableError(
             f"page {number} of the table holds the key {found}, but its keys are said to go from {first} to {last}: "

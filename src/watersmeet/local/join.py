@@ -1,8 +1,8 @@
 """Run the operator in one process, without Spark: for tests, simulation and small data.
 
 A join with tables among three or more inputs is a chain of stages (`engine/chain.py`), which run one after the other in
-each batch. It runs the same ingest, plan, join, commit, merge and clean-up as the Spark driver, over the same files. It refuses
-predicates that only Spark can evaluate.
+each batch. It runs the same ingest, plan, join, commit, merge and clean-up as the Spark driver, over the same files. It
+refuses predicates that only Spark can evaluate.
 """
 
 from __future__ import annotations

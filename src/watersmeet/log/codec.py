@@ -89,8 +89,8 @@ def open_checked(content: bytes, path: str, advice: str = _ADVICE) -> tuple[int,
         )
     if version < OLDEST:
         raise OldFormat(
-            f"{path} has format {version}, but this version of watersmeet reads {OLDEST} to {FORMAT}: run one batch with "
-            "an older version first, or start with a new checkpoint"
+            f"{path} has format {version}, but this version of watersmeet reads {OLDEST} to {FORMAT}: run one batch "
+            "with an older version first, or start with a new checkpoint"
         )
     if len(body) != size:
         raise CorruptFile(f"{path} is truncated or padded: {len(body)} bytes instead of {size}. {advice}")

@@ -89,7 +89,7 @@ class Limits:
     # What a batch may merge at least, so that small batches clear a debt left by a large one.
     min_budget_rows: int = 200_000
 
-    # --- Orders of walks (schemes/delta/scheme.py, kernel/fan_outs.py) ----------------------------------------------------
+    # --- Orders of walks (schemes/delta/scheme.py, kernel/fan_outs.py) ------------------------------------------------
 
     # Rows that are followed to estimate a fan-out. 512 find a mean within some 5%, unless very few rows make it.
     sampled_rows: int = 512
@@ -113,7 +113,7 @@ class Limits:
     # its name. 200 partitions send 3 MB.
     inline_descriptor_bytes: int = 16_384
 
-    # --- Upkeep (engine/operator.py, engine/fingerprint.py) and what runs record (schemes/hypercube/hot_keys.py) -------------------------
+    # --- Upkeep (engine/operator.py, engine/fingerprint.py) and what runs record (schemes/hypercube/hot_keys.py) ------
 
     # Listing all runs costs a round trip or two: often enough to bound garbage, seldom enough not to be felt.
     clean_every_batches: int = 16

@@ -101,8 +101,10 @@ _EPOCH: Final = datetime.datetime(1970, 1, 1)
 def time_text(window: Window, time: int) -> str:
     """A time as text; a time outside the calendar stays a number.
 
-    >>> time_text(Window(WindowKind.TIME, 1, of=DATE), 1), time_text(Window(WindowKind.TIME, 1, of=TIMESTAMP), 1_500_000)
-    ('1970-01-02', '1970-01-01 00:00:01.500000+00:00')
+    >>> time_text(Window(WindowKind.TIME, 1, of=DATE), 1)
+    '1970-01-02'
+    >>> time_text(Window(WindowKind.TIME, 1, of=TIMESTAMP), 1_500_000)
+    '1970-01-01 00:00:01.500000+00:00'
     """
     if window.of not in (TIMESTAMP, TIMESTAMP_NTZ, DATE):
         return str(time)

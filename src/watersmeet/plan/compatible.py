@@ -50,8 +50,8 @@ def _check_arrangements(old: JoinSignature, new: JoinSignature) -> None:
         if before == now:
             before, now = _sorted_by(old), _sorted_by(new)
         raise StateMismatch(
-            f"this state was written for the same predicate, but its inputs are stored in another way. There each input "
-            f"is found as follows: {before}. Now: {now}. Likely another version of Watersmeet "
+            f"this state was written for the same predicate, but its inputs are stored in another way. There each "
+            f"input is found as follows: {before}. Now: {now}. Likely another version of Watersmeet "
             "wrote it: continue with that version. Or the type of a key column has changed: change it back. Otherwise "
             "start with a new checkpoint to begin with fresh state"
         )

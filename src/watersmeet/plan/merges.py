@@ -2,8 +2,8 @@
 
 The sorted sequences of an input are put into tiers by size, and `fan_in` of one tier become one of the next (the
 size-tiered compaction of log-structured stores). So a row is rewritten once a tier, and a look-up visits at most
-`fan_in` - 1 sequences a tier. A merge is cut into parts by key range. Parts are assigned under a budget that follows the
-batch's new rows, so that no batch pays the whole debt at once.
+`fan_in` - 1 sequences a tier. A merge is cut into parts by key range. Parts are assigned under a budget that follows
+the batch's new rows, so that no batch pays the whole debt at once.
 
 If rows expire (`plan/window.py`), merges drop them as they rewrite, and a sequence that is more than half expired is
 rewritten by itself. So the state stays within about twice the window.

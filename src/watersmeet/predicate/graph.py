@@ -1,4 +1,4 @@
-"""The join graph of a predicate: classes of equal keys, bands, and the conjuncts that are left, by the inputs they read.
+"""The join graph of a predicate: classes of equal keys, bands, and the other conjuncts, by the inputs they read.
 
 Equalities of pairs become *classes*: `a.k = b.k AND b.k = c.k` is one class with a side for each of the three inputs,
 and any two of its sides are equal. That follows only if all pairs compare in one type: with `'01' = 1` and `1 = '1'`

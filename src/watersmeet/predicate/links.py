@@ -38,7 +38,7 @@ class Link:
 
 @dataclass(frozen=True, slots=True)
 class Links:
-    """`chosen` connect all inputs, `closing` close cycles. `arranged` are the inputs to be found by each chosen link."""
+    """`chosen` connect all inputs, `closing` close cycles. `arranged` are the inputs that a chosen link finds."""
 
     chosen: tuple[Link, ...]
     closing: tuple[Link, ...]

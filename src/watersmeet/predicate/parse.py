@@ -71,7 +71,8 @@ def _shallow_enough() -> Iterator[None]:
 def check_reads_every_input(predicate: Predicate) -> None:
     """Refuse a condition that leaves an input out, unless it is TRUE or FALSE.
 
-    A condition on one input is a filter; taken for a join it would combine each row that passes it with all rows of the others.
+    A condition on one input is a filter; taken for a join it would combine each row that passes it with all rows of the
+    others.
     """
     read = {column.input for column in predicate.columns}
     if len(read) == len(predicate.inputs):

@@ -1,6 +1,7 @@
 """The text of a query to the parts of a join: which inputs under which names, the condition, the output columns.
 
-    SELECT items FROM source [[AS] alias] {, source | [INNER] JOIN source {ON condition | USING (columns)}} [WHERE condition]
+    SELECT items FROM source [[AS] alias] {, source | [INNER] JOIN source {ON condition | USING (columns)}}
+        [WHERE condition]
 
 That is all that a query may say: anything else is refused at its place in the text. Conditions and items are read by
 the same lexer, grammar and rules as `on=` and `select=`. They become one condition and one list of items, so a query is

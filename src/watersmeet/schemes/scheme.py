@@ -116,7 +116,7 @@ class Slice:
 
 @dataclass(frozen=True, slots=True)
 class LateShare:
-    """Share number `hand` of `of` of what some rows lead to. All tasks may bind the same `room_rows` before they deal."""
+    """Share number `hand` of `of` of what some rows lead to. All tasks may bind the same `room_rows` before that."""
 
     hand: int
     of: int

@@ -6,8 +6,8 @@ already runs, on the command line of spark-submit, or in spark-defaults.conf.
 
 Two settings are for one machine only (a master `local[...]`). The checkpoint file manager: Spark's default starts a
 shell for every file of a checkpoint on a local disk. The other one is no less careful there: both ask whether the file
-is there and then rename over it, so both leave the same short gap. A second driver of a query is found by its claim of a
-start (log/starts.py): the older one is refused when it next plans a batch. A batch that it has planned before has the
+is there and then rename over it, so both leave the same short gap. A second driver of a query is found by its claim of
+a start (log/starts.py): the older one is refused when it next plans a batch. A batch that it has planned before has the
 same rows as that of the second driver, and a sink that is idempotent by batch takes one of them. Unix domain sockets:
 their address has about a hundred characters at most, and the temporary folder of an executor on a cluster is unknown
 here.

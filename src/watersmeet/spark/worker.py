@@ -1,7 +1,7 @@
 """What Spark's Python workers are told at the beginning of a task, so that none of them idles.
 
-`keep_modules` keeps the modules of a worker out of its garbage collections. PySpark collects garbage after every task of
-a worker. A collection visits every object, and nearly all of them belong to modules (pyarrow, pandas, PySpark). That
+`keep_modules` keeps the modules of a worker out of its garbage collections. PySpark collects garbage after every task
+of a worker. A collection visits every object, and nearly all of them belong to modules (pyarrow, pandas, PySpark). That
 takes about 50 ms of a core for each task, and meanwhile the worker is not ready for the next stage. Frozen objects are
 not visited, and modules live as long as the process anyway. Cycles that are alive at a freeze are never collected if
 they become garbage later, including those of other functions in the same worker. Freezing happens only while modules

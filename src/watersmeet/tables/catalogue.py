@@ -73,7 +73,7 @@ class TableEntry:
 
 @dataclass(frozen=True, slots=True)
 class Catalogue:
-    """An entry with its index, the table's columns, and the location of each page, in columns that depend on the kind."""
+    """An entry with its index, the table's columns and the location of each page. The columns depend on the kind."""
 
     entry: TableEntry
     index: PageIndex

@@ -203,7 +203,7 @@ def prepare_database(
 
 @dataclass(frozen=True, slots=True)
 class Cut:
-    """How pages were cut: the estimated rows of the table at that time, and the rows of a page. Both 0 if it was empty."""
+    """How pages were cut: the estimated rows of the table then, and the rows of a page. Both 0 if it was empty."""
 
     estimated_rows: int
     page_rows: int

@@ -3,11 +3,11 @@
 Text must compare by its bytes, as in a join. An index in the order of another collation is of no use for that, so the
 table then needs one on the expression that is compared.
 
-SQLite is opened read-only. It stores any value in any column, so the declared type decides what a column is, by SQLite's
-own rules of affinity: INT is a whole number; CHAR, TEXT and dates are text; REAL, NUMERIC and DECIMAL are doubles;
-BLOB is binary; BOOL a boolean. Without a declared type the first values decide. A value that does not fit is an error
-when it is read. Where SQLite may store numbers in a text column (dates, and no declared type), the text is compared,
-`CAST(.. AS TEXT)`, by an index on that.
+SQLite is opened read-only. It stores any value in any column, so the declared type decides what a column is, by
+SQLite's own rules of affinity: INT is a whole number; CHAR, TEXT and dates are text; REAL, NUMERIC and DECIMAL are
+doubles; BLOB is binary; BOOL a boolean. Without a declared type the first values decide. A value that does not fit is
+an error when it is read. Where SQLite may store numbers in a text column (dates, and no declared type), the text is
+compared, `CAST(.. AS TEXT)`, by an index on that.
 
 PostgreSQL: types that Arrow does not know come as text, UUIDs too; `numeric(p,s)` is a decimal, and without digits
 decimal(38,18), as in Spark.
@@ -60,8 +60,8 @@ _NUMERIC = re.compile(r"numeric\((\d+),(-?\d+)\)")
 _ANY_NUMERIC = pa.decimal128(38, 18)
 # Types that compare as their Arrow values do. Others have an order of their own (enums, padded text, JSON, domains).
 _PG_KEYS = re.compile(
-    r"smallint|integer|bigint|real|double precision|numeric(\(.*\))?|boolean|bytea|date|text|character varying(\(\d+\))?|"
-    r"timestamp(\(\d\))? with(out)? time zone|uuid"
+    r"smallint|integer|bigint|real|double precision|numeric(\(.*\))?|boolean|bytea|date|text|"
+    r"character varying(\(\d+\))?|timestamp(\(\d\))? with(out)? time zone|uuid"
 )
 
 _UUID = "uuid"
@@ -72,7 +72,8 @@ _UUID_TEXT = r"^[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}$"
 _COUNTED_ROWS = 10_000
 
 _PG_COLUMNS = """
-SELECT a.attname::text AS name, format_type(a.atttypid, a.atttypmod) AS type, coalesce(c.collname::text, '') AS collation
+SELECT a.attname::text AS name, format_type(a.atttypid, a.atttypmod) AS type,
+       coalesce(c.collname::text, '') AS collation
 FROM pg_attribute a LEFT JOIN pg_collation c ON c.oid = a.attcollation
 WHERE a.attrelid = to_regclass($1) AND a.attnum > 0 AND NOT a.attisdropped ORDER BY a.attnum
 """

@@ -56,7 +56,8 @@ if TYPE_CHECKING:
     from pyiceberg.io.pyarrow import PyArrowFileIO
     from pyiceberg.table import Table as PyIcebergTable
 
-# Reader features of Delta whose rows the tests have shown to be right. With others a reader may see too many or too few.
+# Reader features of Delta whose rows the tests have shown to be right. With others a reader may see too many or too
+# few.
 _FEATURES = frozenset({"columnMapping", "deletionVectors", "timestampNtz", "v2Checkpoint"})
 # From this reader version on, a table lists the features that a reader must know.
 _LAST_READER = 3
@@ -156,8 +157,8 @@ def _refuse_features(found: DeltaVersion) -> None:
         why = f" with {', '.join(sorted(unknown))}, which is not supported here"
     elif protocol.min_reader_version > _LAST_READER:
         why = (
-            f" for readers of version {protocol.min_reader_version}, and {_LAST_READER} is the newest that is supported "
-            "here"
+            f" for readers of version {protocol.min_reader_version}, and {_LAST_READER} is the newest that is "
+            "supported here"
         )
     elif found.table.metadata().configuration.get(_MAPPING_MODE) == "id":
         why = " that maps columns by id, which is not supported here"
@@ -409,6 +410,6 @@ def _configured(address: Address, catalogue: str) -> Iterator[None]:
         said = _CREDENTIALS.split(str(error))[0]
         raise NotSupported(
             f"table {address!r}: pyiceberg cannot open the catalogue {catalogue}: {said}. Configure "
-            f"it in .pyiceberg.yaml or in environment variables such as PYICEBERG_CATALOG__{catalogue.upper()}__URI, on "
-            "the driver, and with refresh= on the executors too"
+            f"it in .pyiceberg.yaml or in environment variables such as PYICEBERG_CATALOG__{catalogue.upper()}__URI, "
+            "on the driver, and with refresh= on the executors too"
         ) from None

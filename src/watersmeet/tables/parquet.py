@@ -412,5 +412,6 @@ class OpenParquet(OpenTable):
             problem = "was removed" if seen is None else "was changed"
             raise TableError(
                 f"{what} cannot be read: the file {problem} since the table was opened. Call wm.join again and "
-                "start that; set refresh= to have changes seen while it runs, and keep removed files until they have been"
+                "start that; set refresh= to have changes seen while it runs, and keep removed files until "
+                "they have been"
             )

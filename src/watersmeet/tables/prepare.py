@@ -209,8 +209,8 @@ def _publish_in_place(table: Table, found: Snapshot, files: Files, folder: str) 
         problem = f"{plan}. Sort it by {', '.join(table.keys)}"
     if table.in_place:
         raise TableError(
-            f"{table.label} cannot be used in place: {problem}. Leave in_place out: its rows are then sorted once, into "
-            "the state"
+            f"{table.label} cannot be used in place: {problem}. Leave in_place out: its rows are then sorted once, "
+            "into the state"
         )
     return None
 

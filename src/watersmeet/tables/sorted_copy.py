@@ -1,4 +1,4 @@
-"""The sorted copy of a table: rows sorted by key, in pages of Arrow's own layout that are mapped and joined as they are.
+"""The sorted copy of a table: rows sorted by key, in pages of Arrow's own layout, mapped and joined as they are.
 
 A part is an Arrow IPC stream, uncompressed, with a record batch for each page; the catalogue has the place and the
 checksum of each. Pages ascend by key; within a page rows ascend by the hash of the key, which is stored first, so

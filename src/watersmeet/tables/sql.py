@@ -33,11 +33,12 @@ _PART = re.compile(r'"(?:[^"]|"")+"|[^."]+')
 
 _FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.1, 5.0
 
-# How libpq and OpenSSL report that the server cannot give the TLS that the URI asks for. Each has a space: messages also
-# hold the host's name, which may be anything else.
+# How libpq and OpenSSL report that the server cannot give the TLS that the URI asks for. Each has a space: messages
+# also hold the host's name, which may be anything else.
 _TLS = (
     r"does not support SSL|certificate verify failed|(?:server|root|client|peer|server's|peer's) certificate"
-    r"|certificate (?:file|authentication|revocation)|alert (?:bad |unsupported )?certificate|alert unknown ca|sslmode \S"
+    r"|certificate (?:file|authentication|revocation)|alert (?:bad |unsupported )?certificate"
+    r"|alert unknown ca|sslmode \S"
 )
 _UNTRUSTED = re.compile(_TLS)
 # Refusals that no further attempt changes.

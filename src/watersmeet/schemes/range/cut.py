@@ -8,12 +8,12 @@ between grains. So where nothing is hot, each task has one range and nothing is 
     tasks    0         |   0  |  1  |  2 |   2    |    3
 
 A stretch also looks up the fresh right rows that face it. Neighbours look up some of them twice, under an inequality
-most of them, and each task that shares a grain looks up all that face it. So the load of a stretch is more than its part
-of the line, and the bounds follow from the lowest level that all tasks can stay below.
+most of them, and each task that shares a grain looks up all that face it. So the load of a stretch is more than its
+part of the line, and the bounds follow from the lowest level that all tasks can stay below.
 
-Left rows alone may be too few to cut: a single row can have more pairs than a task should. Then the right rows that face
-the grain are cut as well, and its line goes through all left rows with the first right part, then with the second, and
-so on. A bound in such a grain is a right part and a place in the left rows.
+Left rows alone may be too few to cut: a single row can have more pairs than a task should. Then the right rows that
+face the grain are cut as well, and its line goes through all left rows with the first right part, then with the second,
+and so on. A bound in such a grain is a right part and a place in the left rows.
 
 Parts are places in each run, in `PARTS` steps. With many small runs equal steps do not hold equal numbers of rows. So
 the rows of each run in a shared grain are counted, and a bound lies at the step that holds the work it should.
@@ -131,9 +131,9 @@ class _Line:
 def _right_parts(grains: Grains, work: Work, facing: Work, mean: float) -> Counts:
     """The parts of the right rows, for each grain if it were cut: one unless that leaves too much.
 
-    One left row with one right part should be a small part of a task's work. So should the fresh right rows that each of
-    k tasks looks up, here `facing`: with b parts a task looks up new * b / k + facing / b rows, the least where both are
-    equal.
+    One left row with one right part should be a small part of a task's work. So should the fresh right rows that each
+    of k tasks looks up, here `facing`: with b parts a task looks up new * b / k + facing / b rows, the least where both
+    are equal.
     """
     most = max(1.0, ROW_SHARE * mean)
     sharing = np.maximum(1.0, work / max(1.0, mean))
@@ -224,7 +224,7 @@ class _Rows:
         return totals
 
     def before(self, parts: Counts, of: Counts) -> Work:
-        """For each range the rows before part `parts` of `of`, as `RowPart` cuts them, but for the last bits of a float."""
+        """For each range the rows before part `parts` of `of`, as `RowPart` cuts them, up to the rounding of floats."""
         turns = np.floor(self.turns * of[:, None])
         rows: Work = np.floor((self.rows * parts[:, None] + turns) / of[:, None]).sum(axis=1)
         return rows

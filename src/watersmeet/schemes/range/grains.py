@@ -42,8 +42,8 @@ HOT_PART = 1 / 4
 # Runs are put together up to this many rows: sorting them costs less than looking up in each of them.
 STACKED_ROWS = 32_768
 
-# Up to this many partners the number that one row has says little about the other rows of a wide grain: with one partner
-# on average, tasks would differ by a fifth.
+# Up to this many partners the number that one row has says little about the other rows of a wide grain: with one
+# partner on average, tasks would differ by a fifth.
 FEW_PARTNERS = 16
 # Rows with more partners do not tell how far the band reaches: one hot right row would count for all.
 MOST_TELLING = 128

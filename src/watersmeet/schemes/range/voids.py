@@ -1,9 +1,9 @@
 """Set voids aside: stretches of left keys where one input has no rows, and the other has many.
 
-A void has no pairs, and a share in which one input has no rows is not joined. Inside a longer stretch the rows of a void
-are looked up for nothing: the right rows that fall between two left values, or the left rows that no right row faces.
-They may be more than all other work of a task, and they would all fall to one task. As a share of its own a void costs
-nothing: a left row with few partners beside a hot right value that is no partner is an example.
+A void has no pairs, and a share in which one input has no rows is not joined. Inside a longer stretch the rows of a
+void are looked up for nothing: the right rows that fall between two left values, or the left rows that no right row
+faces. They may be more than all other work of a task, and they would all fall to one task. As a share of its own a void
+costs nothing: a left row with few partners beside a hot right value that is no partner is an example.
 
     left     x  x x x                                 x x   x
     right     o     o   ooooooooooooooooooooo            o o

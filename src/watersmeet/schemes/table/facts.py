@@ -60,8 +60,9 @@ class Reading(ClosedSet):
 class PageCosts:
     """Microseconds, as measured and smoothed.
 
-    Of a page that rows wait on: to read it, unless it is in memory, and to probe it. Of a row: to look it up by its key,
-    where that is done, to join it, and to let it wait for another batch. And of a task's step beside its pages and rows.
+    Of a page that rows wait on: to read it, unless it is in memory, and to probe it. Of a row: to look it up by its
+    key, where that is done, to join it, and to let it wait for another batch. And of a task's step beside its pages and
+    rows.
     """
 
     read_us: float
