@@ -189,7 +189,7 @@ def spark_chained(given: Inputs[GraphWorkload]) -> DataFrame:
 
 
 def sources(given: Inputs[GraphWorkload]) -> DataFrame:
-    """Only read all inputs: what Spark needs for so many sources."""
+    """Only read all inputs: what Spark needs for this many sources."""
     streams = [
         given.stream(one.name).select(F.col(one.columns[0][0]).alias("k")) for one in given.workload.relations
     ]

@@ -38,7 +38,7 @@ VALUES, SCANS = "values", "scans"
 
 @dataclass(frozen=True, slots=True)
 class Walk:
-    """A join of inputs with so many rows each, and the ways to run it."""
+    """A join of inputs with this many rows each, and the ways to run it."""
 
     name: str
     on: str

@@ -2,7 +2,7 @@
 
 Spark reports how long each part of a batch takes: finding new files, planning, writing its two logs, and running the
 jobs. The CPU time of the JVM and of Python is sampled. Within the jobs, the join tasks have left tallies. `sources` reads
-the same files and does nothing else: what is in its row no join of so many streams can avoid.
+the same files and does nothing else: what is in its row no join of this many streams can avoid.
 """
 
 from __future__ import annotations

@@ -184,7 +184,7 @@ class MeshJoin(Steps):
         lonely = slots[~self._matched[slots]]
         rows = Sorted(np.zeros(len(lonely), np.uint64), self._pending.gather(lonely))
         self._pending.free(slots)
-        return self.table.nowhere(rows)
+        return self.table.without_match(rows)
 
 
 class IndexJoin(Steps):

@@ -114,12 +114,13 @@ class TableSide:
             numbers = needed_pages(self.index, pending.keys, pending.rows.select(self.keys)).tolist()
         return list(self.join.results(pending, map(self.page, numbers), self.schema))
 
-    def nowhere(self, rows: Sorted) -> list[pa.RecordBatch]:
-        return list(self.join.unmatched(rows, self.schema)) if self.join.left else []
+    def without_match(self, rows: Sorted) -> list[pa.RecordBatch]:
+        """The results of rows whose keys are in no page: in a left join they come out with nulls."""
+        return list(self.join.results(rows, (), self.schema))
 
 
 class Steps:
-    """What is the same for all: taking rows, and answering at once those whose keys are nowhere."""
+    """What is the same for all: taking rows, and answering at once those whose keys are in no page."""
 
     def __init__(
         self,
@@ -148,7 +149,7 @@ class Steps:
         if inside.all():
             return Sorted(orders, rows), np.arange(first, first + rows.num_rows)
         outside, kept = np.flatnonzero(~inside), np.flatnonzero(inside)
-        self.ready += self.table.nowhere(Sorted(orders[outside], take_rows(rows, outside)))
+        self.ready += self.table.without_match(Sorted(orders[outside], take_rows(rows, outside)))
         self.counters.answer(outside + first)
         return Sorted(orders[kept], take_rows(rows, kept)), kept + first
 

@@ -22,7 +22,7 @@ from watersmeet.log.files import open_files
 from watersmeet.log.manifests import list_manifests, read_manifest
 from watersmeet.log.storage import Files
 from watersmeet.model.facts import Manifest, Run
-from watersmeet.schemes.grid.cells import SectionRange, cells_of, shares_of_task
+from watersmeet.schemes.grid.cells import CellShare, SectionRange, share_of, shares_of_task
 from watersmeet.schemes.grid.facts import GridPlan
 
 Counts = npt.NDArray[np.float64]
@@ -59,6 +59,11 @@ def last_manifest(state: Path, name: str) -> Manifest:
 def _files(state: Path, name: str) -> Files:
     (query,) = (folder for folder in (state / name).iterdir() if folder.is_dir())
     return open_files(str(state)).under(name, query.name)
+
+
+def cells_of(plan: GridPlan) -> list[CellShare]:
+    """One share for each cell, by number. The cells of the first group come first."""
+    return [share_of(plan, cell, 1) for cell in range(plan.cells)]
 
 
 def _reads(manifest: Manifest, tasks: int) -> BatchReads:

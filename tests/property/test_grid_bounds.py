@@ -15,7 +15,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from watersmeet.schemes.grid.cells import cells_of
+from watersmeet.schemes.grid.cells import share_of
 from watersmeet.schemes.grid.facts import Amount, GridPlan, GridShape
 from watersmeet.schemes.grid.policy import advance, dynamic, start_grid
 from watersmeet.schemes.grid.relocation import StoredSections, count_relocation, relocation_per_cell
@@ -250,9 +250,11 @@ def test_relocation_counts_what_the_shares_say(data, cells, growth):
     generator = np.random.default_rng(data.draw(st.integers(0, 2**32)))
     left, right = generator.integers(0, 100, before.sections), generator.integers(0, 100, before.sections)
     split = 4**growth
-    held: dict[int, tuple[set[int], set[int]]] = {share.cell: read(share) for share in cells_of(before)}
+    held: dict[int, tuple[set[int], set[int]]] = {
+        cell: read(share_of(before, cell, 1)) for cell in range(before.cells)
+    }
     kept = moved = discarded = 0
-    for share in cells_of(after):
+    for share in (share_of(after, cell, 1) for cell in range(after.cells)):
         was = held[share.cell // split] if share.cell % split == 0 else (set(), set())
         for stored, old, new in zip((left, right), was, read(share), strict=True):
             kept += sum(stored[list(old & new)])

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from watersmeet.kernel.keys import mix, sections_of
-from watersmeet.schemes.grid.cells import CellShare, cells_of, cells_of_task, shares_of_task
+from watersmeet.schemes.grid.cells import CellShare, cells_of_task, share_of, shares_of_task
 from watersmeet.schemes.grid.facts import Amount, GridPlan, GridShape
 from watersmeet.schemes.grid.policy import advance, dynamic, optimal_mapping, start_grid
 
@@ -78,7 +78,8 @@ def test_each_pair_meets_once_across_mappings_groups_and_growth(
 ):
     left = rows_of([b % len(plans) for b in left_batches], seed, plans[0])
     right = rows_of([b % len(plans) for b in right_batches], seed + 1, plans[0])
-    by_cell = sum(meet(b, cells_of(plan), left, right) for b, plan in enumerate(plans))
+    cells = [[share_of(plan, cell, 1) for cell in range(plan.cells)] for plan in plans]
+    by_cell = sum(meet(b, shares, left, right) for b, shares in enumerate(cells))
     assert np.all(by_cell == 1)
     by_task = sum(
         meet(b, shares_of_task(plan, tasks, task), left, right)

@@ -29,12 +29,12 @@ from watersmeet.model.types import BIGINT, BOOLEAN
 
 def home(table: Paged, key: Key) -> int:
     """The page of a key by looking at one after the other."""
-    nowhere = len(table.pages)
-    if any(value is None for value in key) or not nowhere:
-        return nowhere
+    no_page = len(table.pages)
+    if any(value is None for value in key) or not no_page:
+        return no_page
     if table.gaps:
         inside = (n for n, page in enumerate(table.pages) if rank(page[0]) <= rank(key) <= rank(page[-1]))
-        return next(inside, nowhere)
+        return next(inside, no_page)
     return max(0, sum(rank(page[0]) <= rank(key) for page in table.pages) - 1)
 
 
@@ -274,14 +274,14 @@ def test_results_of_a_slice_are_cut_by_its_own_rows(left):
 
 
 @given(paged_tables())
-def test_rows_that_are_nowhere_come_out_with_nulls_each_once(drawn):
+def test_rows_without_a_page_come_out_with_nulls_each_once(drawn):
     table, sought = drawn
     pending = table.pending(sought).between(page_range(len(table.pages)))
     join = LookupJoin((), None, OUTPUT, ("s", "t"), left=True)
-    batches = list(join.unmatched(pending, table.batch([], start=0).schema))
+    batches = list(join.results(pending, (), table.batch([], start=0).schema))
     found = [row for batch in batches for row in batch.to_pylist()]
-    nowhere = [n for n, key in enumerate(sought) if home(table, key) == len(table.pages)]
-    assert sorted(row["a"] for row in found) == nowhere
+    absent = [n for n, key in enumerate(sought) if home(table, key) == len(table.pages)]
+    assert sorted(row["a"] for row in found) == absent
     assert all(row["b"] is None for row in found)
 
 

@@ -11,7 +11,7 @@ from watersmeet.errors import UsageError
 from watersmeet.kernel.keys import mix, sections_of
 from watersmeet.log.codec import from_plain, to_plain
 from watersmeet.model.facts import SchemePlan
-from watersmeet.schemes.grid.cells import SectionRange, cells_of, shares_of_task
+from watersmeet.schemes.grid.cells import SectionRange, share_of, shares_of_task
 from watersmeet.schemes.grid.facts import Amount, GridGroup, GridPlan, GridShape, Relocation
 from watersmeet.schemes.grid.policy import (
     MAX_PARTS,
@@ -197,7 +197,7 @@ def test_a_step_back_undoes_a_step():
 def test_what_a_cell_reads():
     # 5 cells: a group of (2, 2) and one of (1, 1), four parts each; cell 2 is row 1, column 0.
     plan = start_grid(5, dynamic())
-    share = cells_of(plan)[2]
+    share = share_of(plan, 2, 1)
     assert (share.group, share.cells) == (0, 1)
     assert share.left_stored == (SectionRange(2, 4),)
     assert share.left_all == (SectionRange(2, 4), SectionRange(6, 8))

@@ -301,12 +301,12 @@ def reach(words: Keys, low: int | float | None, high: int | float | None, kind: 
     lower = np.zeros_like(words) if low is None else shift(words, low)
     upper = np.full_like(words, _LAST) if high is None else shift(words, high)
     # A lower bound beyond the last word, or an upper one below the first, leaves nothing.
-    nowhere = np.zeros(len(words), np.bool_)
+    unmatched = np.zeros(len(words), np.bool_)
     if low is not None and low > 0:
-        nowhere |= np.full(len(words), True) if low > _LAST else words > np.uint64(_LAST - low)
+        unmatched |= np.full(len(words), True) if low > _LAST else words > np.uint64(_LAST - low)
     if high is not None and high < 0:
-        nowhere |= np.full(len(words), True) if high < -_LAST else words < np.uint64(-high)
-    return np.where(nowhere, np.uint64(1), lower), np.where(nowhere, np.uint64(0), upper)
+        unmatched |= np.full(len(words), True) if high < -_LAST else words < np.uint64(-high)
+    return np.where(unmatched, np.uint64(1), lower), np.where(unmatched, np.uint64(0), upper)
 
 
 def _float_bound(words: Keys, offset: float, outwards: float, kind: SqlType) -> Keys:

@@ -74,7 +74,7 @@ class LookupJoin:
         """All results of the pending rows with these pages, which are opened as they are needed.
 
         The pages are all that `needed_pages` names for the pending rows, each once, best in ascending order.
-        `schema` has the columns of the table that come out.
+        `schema` has the columns of the table that come out. Without a page, all rows of a left join come out with nulls.
         """
         stream, table = self.names
         matched = np.zeros(len(pending), np.bool_)
@@ -102,12 +102,6 @@ class LookupJoin:
                     yield batch
         if self.left:
             yield from self._unmatched(pending, np.flatnonzero(~matched), schema, limits)
-
-    def unmatched(
-        self, pending: Sorted, schema: pa.Schema, limits: Limits = DEFAULT_LIMITS
-    ) -> Iterator[pa.RecordBatch]:
-        """All pending rows with nulls for the table: those whose keys are in no page, in a left join."""
-        return self._unmatched(pending, np.arange(len(pending)), schema, limits)
 
     def _unmatched(
         self, pending: Sorted, at: Indices, schema: pa.Schema, limits: Limits

@@ -144,7 +144,7 @@ def _buffer(buffer: pa.Buffer | None, kind: type[np.generic], offset: int, lengt
 
 
 def _either(one: Mask | None, other: Mask | None) -> Mask | None:
-    """Where one of two masks is set; None is a mask that is set nowhere."""
+    """Where one of two masks is set; None is a mask without any set."""
     if one is None or other is None:
         return other if one is None else one
     return one | other

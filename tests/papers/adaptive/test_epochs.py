@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from papers.adaptive.sim.epochs import Finished, run_epochs
 from papers.adaptive.sim.messages import LEFT, RIGHT, Row
 from papers.adaptive.sim.reshuffler import Adaptive
-from watersmeet.schemes.grid.cells import cells_of
+from papers.shared.reads import cells_of
 from watersmeet.schemes.grid.facts import GridGroup, GridPlan, GridShape
 from watersmeet.schemes.grid.policy import dynamic, start_grid
 

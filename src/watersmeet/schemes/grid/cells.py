@@ -43,11 +43,6 @@ class CellShare:
     right_all: tuple[SectionRange, ...]
 
 
-def cells_of(plan: GridPlan) -> tuple[CellShare, ...]:
-    """One share for each cell, by number. The cells of the first group come first."""
-    return tuple(share_of(plan, cell, 1) for cell in range(plan.cells))
-
-
 def cells_of_task(plan: GridPlan, tasks: int, task: int) -> range:
     """The cells of one task: equal shares of consecutive numbers.
 

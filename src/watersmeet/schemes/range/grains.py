@@ -270,7 +270,7 @@ def _around(amounts: Work) -> Work:
 
 
 def _likely(likely: Work, counted: Counts, smooth: Mask) -> Work:
-    """The likely partners where they are few, unless there are so many more or fewer that it is no chance."""
+    """The likely number of partners where it is small, unless the count differs by more than chance allows."""
     by_chance = np.abs(counted - likely) <= 4 * np.sqrt(likely) + 4
     return np.where(smooth & (likely <= FEW_PARTNERS) & by_chance, likely, counted)
 
