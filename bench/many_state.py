@@ -170,7 +170,9 @@ class Simulation:
         seen = Seen()
         reader: Any = self.keys
         spec = self.join.operator.spec
-        return engine._Kept(files, seen, reader, Cleaner(files, seen), desk_for(spec, files, time.time))
+        return engine._Kept(
+            self.join.run, files, seen, reader, Cleaner(files, seen), desk_for(spec, files, time.time)
+        )
 
     def manifest_path(self, number: int) -> str:
         return ManifestName(self.start.number, number, self.join.run).path

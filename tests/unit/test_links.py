@@ -7,6 +7,7 @@ from dataclasses import replace
 
 import pytest
 
+from watersmeet.engine.compile import Asked
 from watersmeet.engine.compile_many import compile_walk
 from watersmeet.errors import StateMismatch
 from watersmeet.kernel.walk import WalkJoin
@@ -41,7 +42,7 @@ def links_of(on: str):
 
 def compiled(on: str):
     predicate = parsed(on)
-    return compile_walk(predicate, None, dict.fromkeys(predicate.inputs, SCHEMA), ansi=True)
+    return compile_walk(Asked(predicate, None, dict.fromkeys(predicate.inputs, SCHEMA)))
 
 
 def shown(link: Link) -> str:

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from watersmeet.engine.compile import compile_join
+from watersmeet.engine.compile import Asked, compile_join
 from watersmeet.engine.compile_lookup import TableSide, compile_lookup
 from watersmeet.errors import StateMismatch
 from watersmeet.model.facts import JoinSignature
@@ -22,7 +22,7 @@ SCHEMAS = {name: {column: parse_type(kind) for column, kind in COLUMNS.items()} 
 
 
 def signature(on: str, zone: str = "Europe/Berlin") -> JoinSignature:
-    return compile_join(parse_predicate(on, SCHEMAS), None, SCHEMAS, ansi=True, zone=zone).signature
+    return compile_join(Asked(parse_predicate(on, SCHEMAS), None, SCHEMAS, zone=zone)).signature
 
 
 # Values of an input that mean the same in every zone. tests/spark/test_zones.py asks Spark about the same ones.
@@ -105,10 +105,8 @@ def test_a_table_is_looked_up_under_the_recorded_zone(left, zone):
     side = TableSide("r", ("d",))
 
     def looked_up(on: str) -> str:
-        predicate = parse_predicate(on, SCHEMAS)
-        return compile_lookup(
-            predicate, None, SCHEMAS, side, left=left, ansi=True, zone="Europe/Berlin"
-        ).signature.zone
+        asked = Asked(parse_predicate(on, SCHEMAS), None, SCHEMAS, zone="Europe/Berlin")
+        return compile_lookup(asked, side, left=left).signature.zone
 
     assert looked_up("to_date(l.ntz) = r.d") == ""
     assert looked_up("to_date(l.ts) = r.d") == "Europe/Berlin"

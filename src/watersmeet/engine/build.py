@@ -19,7 +19,7 @@ from watersmeet.engine.choose import (
     scheme_for,
     table_scheme,
 )
-from watersmeet.engine.compile import Compiled, compile_callable, compile_join
+from watersmeet.engine.compile import Asked, Compiled, compile_callable, compile_join
 from watersmeet.engine.compile_lookup import TableSide, columns_needed, compile_lookup
 from watersmeet.engine.compile_many import compile_many, compile_walk
 from watersmeet.engine.inputs import check_names, check_number, check_tables
@@ -124,7 +124,7 @@ def build_stages(
     streaming: bool = True,
 ) -> tuple[BuiltJoin, ...]:
     """Build the operators of a chain, in its order. Refusals speak of the user's text."""
-    built = []
+    built: list[BuiltJoin] = []
     for stage in chain.stages:
         try:
             one = build(
@@ -165,7 +165,7 @@ def parse(
         compile_text = compile_join if len(schemas) == 2 else compile_many
         if options.strategy == Delta.name:
             compile_text = compile_walk
-        compiled = compile_text(predicate, selected, schemas, ansi=settings.sql.ansi, zone=zone)
+        compiled = compile_text(Asked(predicate, selected, schemas, settings.sql.ansi, zone))
     else:
         assert not isinstance(options.on, str)
         compiled = compile_callable(options.on, selected, schemas)
@@ -237,15 +237,8 @@ def _build_lookup(
     predicate, selected = _texts(options, schemas, settings)
     assert predicate is not None, "JoinOptions.check_table refuses a function"
     operator, memory, keys = settings.operator(), settings.memory(), table.given.keys
-    compiled = compile_lookup(
-        predicate,
-        selected,
-        schemas,
-        TableSide(name, keys),
-        left=options.keeps_all,
-        ansi=settings.sql.ansi,
-        zone=normal_zone(settings.sql.zone),
-    )
+    asked = Asked(predicate, selected, schemas, settings.sql.ansi, normal_zone(settings.sql.zone))
+    compiled = compile_lookup(asked, TableSide(name, keys), left=options.keeps_all)
     assert isinstance(compiled.join, LookupJoin)
     refresh_s = table.given.refresh_s
     spec = JoinSpec(

@@ -106,28 +106,45 @@ class SettledKey:
     computed: ComputedKey | None
 
 
-def compile_join(
-    predicate: Predicate,
-    selected: Sequence[Selected] | None,
-    schemas: dict[str, Schema],
-    *,
-    ansi: bool,
-    zone: str = "",
-) -> Compiled:
-    """Compile a join by text. `zone` is the normalised time zone of the session, or empty if unknown."""
-    check_names(schemas)
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """A join by text: its parsed predicate, the selected columns (None for all), and the columns of its inputs.
+
+    `ansi` and `zone` are the session's; `zone` is the normalised time zone, or empty if unknown.
+    """
+
+    predicate: Predicate
+    selected: Sequence[Selected] | None
+    schemas: dict[str, Schema]
+    ansi: bool = True
+    zone: str = ""
+
+    def __post_init__(self) -> None:
+        check_names(self.schemas)
+
+    def output(
+        self, inputs: tuple[str, ...] | None = None, *, spark_checks: bool
+    ) -> tuple[OutputColumn, ...]:
+        """What the kernel emits: the selected columns and, if Spark checks candidates, those of the predicate."""
+        checked = self.predicate.columns if spark_checks else ()
+        return output_columns(inputs or self.predicate.inputs, checked, self.selected, self.schemas)
+
+
+def compile_join(asked: Asked) -> Compiled:
+    """Compile a join of two inputs."""
     keys: Sequence[Keyed]
+    predicate = asked.predicate
     check_reads_every_input(predicate)
     if predicate.keys:
-        keys, conjuncts = predicate.keys, _conjuncts(predicate.residual)
-        compiled = compile_equality(predicate, keys, conjuncts, selected, schemas, ansi)
+        keys = predicate.keys
+        compiled = compile_equality(asked, keys, _conjuncts(predicate.residual))
     elif predicate.bands:
         (band,) = predicate.bands
         keys = (KeyPair((band.left, band.right), band.type),)
-        compiled = _compile_band(predicate, band, selected, schemas, ansi)
+        compiled = _compile_band(asked, band)
     else:
-        keys, compiled = (), _compile_any(predicate, selected, schemas, ansi)
-    return with_zone(compiled, keys, zone)
+        keys, compiled = (), _compile_any(asked)
+    return with_zone(compiled, keys, asked.zone)
 
 
 def with_zone(compiled: Compiled, keys: Sequence[Keyed], zone: str) -> Compiled:
@@ -164,20 +181,14 @@ def compile_callable(
     )
 
 
-def compile_equality(
-    predicate: Predicate,
-    equal: Sequence[Keyed],
-    conjuncts: Sequence[Expression],
-    selected: Sequence[Selected] | None,
-    schemas: dict[str, Schema],
-    ansi: bool,
-) -> Compiled:
+def compile_equality(asked: Asked, equal: Sequence[Keyed], conjuncts: Sequence[Expression]) -> Compiled:
+    """Compile a join of two or more inputs by keys that all of them have."""
+    predicate, schemas = asked.predicate, asked.schemas
     nested = any(one.type.nested for one in equal)
     exact = is_exact(equal)
     kernel, spark = share_residual(conjuncts)
     spark_checks = nested or bool(spark)
-    checked = predicate.columns if spark_checks else ()
-    output = output_columns(predicate.inputs, checked, selected, schemas)
+    output = asked.output(spark_checks=spark_checks)
     keys = {name: _keys_of(equal, name) for name in predicate.inputs} if not nested else {}
     verify: tuple[tuple[str, ...], ...] = ()
     if not exact and not nested:
@@ -197,7 +208,7 @@ def compile_equality(
     )
     return Compiled(
         signature=signature,
-        join=kind(verify=verify, residual=conjunction(kernel), output=output, ansi=ansi),
+        join=kind(verify=verify, residual=conjunction(kernel), output=output, ansi=asked.ansi),
         arriving={spec.name: arriving_columns(spec, schemas[spec.name]) for spec in inputs},
         computed=tuple(key.computed for name in keys for key in keys[name] if key.computed),
         hashed=_hashed(equal, predicate.inputs) if nested else (),
@@ -212,15 +223,10 @@ def _compared(*, exact: bool, nested: bool) -> facts.Compared:
     return facts.Compared.SPARK_HASH if nested else facts.Compared.HASH
 
 
-def _compile_band(
-    predicate: Predicate,
-    band: Band,
-    selected: Sequence[Selected] | None,
-    schemas: dict[str, Schema],
-    ansi: bool,
-) -> Compiled:
+def _compile_band(asked: Asked, band: Band) -> Compiled:
+    predicate, schemas = asked.predicate, asked.schemas
     kernel, spark = share_residual(_conjuncts(band.residual))
-    output = output_columns(predicate.inputs, predicate.columns if spark else (), selected, schemas)
+    output = asked.output(spark_checks=bool(spark))
     pair = KeyPair((band.left, band.right), band.type)
     keys = {side.input: settle_key(side.input, 0, pair, side) for side in pair.sides}
     inputs = tuple(
@@ -231,7 +237,7 @@ def _compile_band(
         signature=facts.JoinSignature(
             inputs, predicate.canonical, (str(band.type),), facts.Compared.BAND, sides=sides_of([pair])
         ),
-        join=BandJoin(band.type, band.low, band.high, conjunction(kernel), output, ansi),
+        join=BandJoin(band.type, band.low, band.high, conjunction(kernel), output, asked.ansi),
         partners=Partners(facing=BandFacing(band.type, band.low, band.high)),
         arriving={spec.name: arriving_columns(spec, schemas[spec.name]) for spec in inputs},
         computed=tuple(key.computed for key in keys.values() if key.computed),
@@ -241,18 +247,17 @@ def _compile_band(
     )
 
 
-def _compile_any(
-    predicate: Predicate, selected: Sequence[Selected] | None, schemas: dict[str, Schema], ansi: bool
-) -> Compiled:
+def _compile_any(asked: Asked) -> Compiled:
+    predicate, schemas = asked.predicate, asked.schemas
     kernel, spark = share_residual(_conjuncts(predicate.residual))
-    output = output_columns(predicate.inputs, predicate.columns if spark else (), selected, schemas)
+    output = asked.output(spark_checks=bool(spark))
     inputs = tuple(
         input_spec(name, schemas[name], output, kernel, (), (), order=facts.Order.ARRIVAL)
         for name in predicate.inputs
     )
     return Compiled(
         signature=facts.JoinSignature(inputs, predicate.canonical, (), facts.Compared.ALL_PAIRS),
-        join=ThetaJoin(conjunction(kernel), output, ansi),
+        join=ThetaJoin(conjunction(kernel), output, asked.ansi),
         arriving={spec.name: arriving_columns(spec, schemas[spec.name]) for spec in inputs},
         computed=(),
         hashed=(),

@@ -11,11 +11,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from watersmeet.engine.compile import (
+    Asked,
     Compiled,
     arriving_columns,
-    check_names,
     input_spec,
-    output_columns,
     recorded_zone,
     settle_key,
     share_residual,
@@ -31,12 +30,11 @@ from watersmeet.model.expression import (
     KeyPair,
     KeySide,
     Predicate,
-    Selected,
     columns_of,
     conjunction,
     conjuncts_of,
 )
-from watersmeet.model.types import BOOLEAN, Schema
+from watersmeet.model.types import BOOLEAN
 from watersmeet.schemes.table.plan import TableScheme
 
 
@@ -48,18 +46,9 @@ class TableSide:
     keys: tuple[str, ...]
 
 
-def compile_lookup(
-    predicate: Predicate,
-    selected: Sequence[Selected] | None,
-    schemas: dict[str, Schema],
-    table: TableSide,
-    *,
-    left: bool,
-    ansi: bool,
-    zone: str = "",
-) -> Compiled:
-    """Compile a join with a table. `left` keeps stream rows without a partner. `zone` is as in `compile_join`."""
-    check_names(schemas)
+def compile_lookup(asked: Asked, table: TableSide, *, left: bool) -> Compiled:
+    """Compile a join with a table. `left` keeps stream rows without a partner."""
+    predicate, schemas = asked.predicate, asked.schemas
     stream = next(name for name in predicate.inputs if name != table.name)
     pairs = [_Pair(pair.side(stream), pair.side(table.name), pair) for pair in predicate.keys]
     chosen = [_pair_of(key, pairs, table, stream, predicate) for key in table.keys]
@@ -73,7 +62,7 @@ def compile_lookup(
             'Spark can evaluate a part of this one: use how="inner", or compute that part into a column before',
             predicate.text,
         )
-    output = output_columns((stream, table.name), predicate.columns if spark else (), selected, schemas)
+    output = asked.output((stream, table.name), spark_checks=bool(spark))
     keys = tuple(settle_key(stream, number, one.pair, one.stream) for number, one in enumerate(chosen))
     spec = input_spec(
         stream, schemas[stream], output, kernel, keys, [key.column for key in keys], order=facts.Order.PAGE
@@ -90,9 +79,9 @@ def compile_lookup(
             compared=facts.Compared.LEFT_TABLE if left else facts.Compared.TABLE,
             scheme=TableScheme.name,
             sides=sides_of([one.pair for one in chosen]),
-            zone=recorded_zone(zone, [(one.stream, one.pair.type) for one in chosen], guards),
+            zone=recorded_zone(asked.zone, [(one.stream, one.pair.type) for one in chosen], guards),
         ),
-        join=LookupJoin(verify, conjunction(kernel), output, (stream, table.name), left, ansi),
+        join=LookupJoin(verify, conjunction(kernel), output, (stream, table.name), left, asked.ansi),
         arriving={stream: arriving_columns(spec, schemas[stream])},
         computed=tuple(key.computed for key in keys if key.computed),
         hashed=(),

@@ -28,15 +28,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from watersmeet.engine.compile import (
+    Asked,
     Compiled,
     Keyed,
     SettledKey,
     arriving_columns,
-    check_names,
     compile_equality,
     input_spec,
     is_exact,
-    output_columns,
     settle_key,
     share_residual,
     sides_of,
@@ -46,47 +45,32 @@ from watersmeet.kernel.edges import Arranged, Edge
 from watersmeet.kernel.near import BandBounds
 from watersmeet.kernel.walk import WalkJoin
 from watersmeet.model import facts
-from watersmeet.model.expression import Band, KeyClass, KeyPair, Predicate, Selected
-from watersmeet.model.types import BIGINT, Schema
+from watersmeet.model.expression import Band, KeyClass, KeyPair
+from watersmeet.model.types import BIGINT
 from watersmeet.predicate.graph import JoinGraph, check_connected, join_graph
 from watersmeet.predicate.links import Link, Links, choose_links
 from watersmeet.schemes.scheme import Partners
 
 
-def compile_many(
-    predicate: Predicate,
-    selected: Sequence[Selected] | None,
-    schemas: dict[str, Schema],
-    *,
-    ansi: bool,
-    zone: str = "",
-) -> Compiled:
-    """Compile a join of three or more inputs by text. `zone` is as in `compile_join`."""
-    graph = join_graph(predicate)
+def compile_many(asked: Asked) -> Compiled:
+    """Compile a join of three or more inputs."""
+    graph = join_graph(asked.predicate)
     if graph.shared:
-        check_names(schemas)
         graph = graph.with_classes(graph.shared)
-        compiled = compile_equality(predicate, graph.classes, graph.conjuncts, selected, schemas, ansi)
-        return with_zone(compiled, graph.classes, zone)
-    return compile_walk(predicate, selected, schemas, ansi=ansi, zone=zone)
+        compiled = compile_equality(asked, graph.classes, graph.conjuncts)
+        return with_zone(compiled, graph.classes, asked.zone)
+    return compile_walk(asked)
 
 
-def compile_walk(
-    predicate: Predicate,
-    selected: Sequence[Selected] | None,
-    schemas: dict[str, Schema],
-    *,
-    ansi: bool,
-    zone: str = "",
-) -> Compiled:
+def compile_walk(asked: Asked) -> Compiled:
     """Compile a join of two or more inputs that walks along its edges, even if all inputs share a key."""
-    check_names(schemas)
+    predicate, schemas = asked.predicate, asked.schemas
     graph = join_graph(predicate)
     check_connected(graph, predicate.text)
     links = choose_links(graph)
     graph = graph.with_classes(links.classes).with_bands(links.bands)
     kernel, spark = share_residual(graph.conjuncts)
-    output = output_columns(graph.inputs, predicate.columns if spark else (), selected, schemas)
+    output = asked.output(graph.inputs, spark_checks=bool(spark))
     keys = {name: _settled(graph, name) for name in graph.inputs}
     edges = tuple(_edge(link, keys) for link in (*links.chosen, *links.closing))
     compared: list[Keyed] = [*graph.classes, *map(_pair, graph.bands)]
@@ -101,7 +85,7 @@ def compile_walk(
             arranged.append(one.arranged)
             if one.arranged.scanned is None:
                 inputs.append(one.spec(replace(stored_rows, required=required)))
-    walk = WalkJoin(edges, tuple(arranged), tuple(kernel), output, ansi)
+    walk = WalkJoin(edges, tuple(arranged), tuple(kernel), output, asked.ansi)
     compiled = Compiled(
         signature=facts.JoinSignature(
             inputs=tuple(inputs),
@@ -124,7 +108,7 @@ def compile_walk(
         spark_checks=bool(spark),
         guards=predicate.guards,
     )
-    return with_zone(compiled, compared, zone)
+    return with_zone(compiled, compared, asked.zone)
 
 
 def _pair(band: Band) -> KeyPair:
