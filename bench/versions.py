@@ -14,6 +14,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -48,14 +49,16 @@ def zipf() -> tuple[dict[str, Any], list[dict[str, pa.Table]]]:
     return _streams(rows=20_000, batches=20, keys=100_000, alpha=1.0)
 
 
-def table() -> tuple[dict[str, Any], list[dict[str, pa.Table]]]:
-    """9M rows of a stream against a table of 2M rows: seconds, so that a few milliseconds of the machine do not matter."""
+def table(
+    batches: int = TABLE_BATCHES, rows: int = TABLE_ROWS
+) -> tuple[dict[str, Any], list[dict[str, pa.Table]]]:
+    """9M rows of a stream against a table of 2M rows: seconds, so that a few milliseconds of load do not matter."""
     generator = np.random.default_rng(SEED)
-    ids = generator.permutation(TABLE_ROWS)
+    ids = generator.permutation(rows)
     products = pa.table({"id": ids, "price": generator.random(len(ids))})
     sales = [
-        {"s": pa.table({"product": generator.integers(0, TABLE_ROWS, 100_000), "n": np.arange(100_000)})}
-        for _ in range(TABLE_BATCHES)
+        {"s": pa.table({"product": generator.integers(0, rows, 100_000), "n": np.arange(100_000)})}
+        for _ in range(batches)
     ]
     return {"products": products, "on": "s.product = p.id", "select": ["s.n", "p.price"]}, sales
 
@@ -77,15 +80,20 @@ def _streams(
     ]
 
 
-WORKLOADS = {"batches of 1,000 rows": small, "2M x 2M": large, "Zipf": zipf, "a table": table}
+WORKLOADS: dict[str, Callable[..., tuple[dict[str, Any], list[dict[str, pa.Table]]]]] = {
+    "batches of 1,000 rows": small,
+    "2M x 2M": large,
+    "Zipf": zipf,
+    "a table": table,
+}
 
 
-def measure(workload: str) -> None:
-    """One run in this process; prints seconds and results as JSON."""
+def measure(workload: str, **sizes: int) -> None:
+    """One run in this process; prints seconds and results as JSON. `sizes` are those of the workload, to shrink it."""
     import watersmeet as wm
     from watersmeet.local.join import LocalJoin
 
-    given, batches = WORKLOADS[workload]()
+    given, batches = WORKLOADS[workload](**sizes)
     with tempfile.TemporaryDirectory(prefix="watersmeet-versions-") as scratch:
         inputs: dict[str, Any] = {name: rows.schema for name, rows in batches[0].items()}
         if "products" in given:

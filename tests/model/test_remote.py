@@ -6,6 +6,7 @@ import json
 import logging
 import threading
 import traceback
+from dataclasses import replace
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from urllib.parse import quote
 
@@ -19,10 +20,10 @@ from tests import life
 from watersmeet.cli.main import app
 from watersmeet.errors import ConfigError, CorruptFile, WatersmeetError
 from watersmeet.local.join import LocalJoin
-from watersmeet.log import remote
 from watersmeet.log.files import open_files
 from watersmeet.log.objects import Objects
 from watersmeet.log.probe import probe
+from watersmeet.log.remote import RemoteFiles
 from watersmeet.log.storage import Storage
 
 SCHEMA = pa.schema({"k": pa.int64(), "x": pa.int64()})
@@ -270,9 +271,10 @@ def test_a_store_that_the_driver_cannot_reach_is_left_to_the_tasks(bucket, tmp_p
 
 def test_an_object_that_is_removed_while_it_is_fetched_is_missing(bucket, monkeypatch, tmp_path):
     """Between two chunks of a run another task may clean up."""
-    files = open_files(Storage(f"{bucket}/state", cache=str(tmp_path / "cache")))
+    opened = open_files(Storage(f"{bucket}/state", cache=str(tmp_path / "cache")))
+    assert isinstance(opened, RemoteFiles)
+    files = replace(opened, chunk_bytes=4)
     files.publish("runs/a", b"content")
-    monkeypatch.setattr(remote, "CHUNK_BYTES", 4)
     real = Objects.get_first
 
     def get_and_remove(objects: Objects, path: str, most: int) -> tuple[bytes, int]:

@@ -14,11 +14,12 @@ from watersmeet.kernel.keys import mix
 from watersmeet.model.facts import Run
 from watersmeet.model.limits import DEFAULT_LIMITS, Limits
 from watersmeet.schemes.hypercube.allot import task_of
-from watersmeet.schemes.hypercube.census import KeyCounts, Stored, count_rows
+from watersmeet.schemes.hypercube.census import ROWS_PER_SEARCH, KeyCounts, Stored, count_rows
 from watersmeet.schemes.hypercube.facts import CubePlan
 from watersmeet.schemes.hypercube.hot_keys import HotKeys, listing_floor, most_frequent
 from watersmeet.schemes.hypercube.plan import heavy_shapes, plan_cube
 from watersmeet.schemes.hypercube.scheme import Hypercube
+from watersmeet.schemes.hypercube.suspects import Effort
 from watersmeet.schemes.scheme import KeysOf, RowPart
 
 Keys = npt.NDArray[np.uint64]
@@ -29,10 +30,12 @@ def order(values: npt.ArrayLike) -> Keys:
     return mix(np.asarray(values, np.uint64))
 
 
-def count_keys(stored: Sequence[Stored], keys: Keys, keys_of: KeysOf) -> KeyCounts:
+def count_keys(
+    stored: Sequence[Stored], keys: Keys, keys_of: KeysOf, rows_per_search: int = ROWS_PER_SEARCH
+) -> KeyCounts:
     """Count rows exactly, in all runs. `keys` ascend and are distinct."""
     new, old = (
-        np.stack([count_rows(runs, keys, keys_of) for runs in side])
+        np.stack([count_rows(runs, keys, keys_of, rows_per_search) for runs in side])
         for side in ([one.new for one in stored], [one.old for one in stored])
     )
     return KeyCounts(keys, new, old)
@@ -78,6 +81,8 @@ class Stream:
     window: int | None = None
     partitions: int = 1
     inputs: tuple[str, ...] = ("l", "r")
+    # None: the planner's own choice.
+    effort: Effort | None = None
     batch: int = 0
     plan: CubePlan | None = None
     shelf: Shelf = field(default_factory=Shelf)
@@ -97,7 +102,7 @@ class Stream:
         kept = {name: [run for run in runs if run.batch >= oldest] for name, runs in self.runs.items()}
         new = {name: self._store(name, keys) for name, keys in zip(self.inputs, arriving, strict=True)}
         stored = {name: Stored(kept[name], new[name]) for name in self.inputs}
-        self.plan = plan_cube(self.plan, stored, self.shelf.of, self.tasks, self.batch)
+        self.plan = plan_cube(self.plan, stored, self.shelf.of, self.tasks, self.batch, self.effort)
         Hypercube().check(self.plan, self.tasks)
         self.runs = {name: [*kept[name], *new[name]] for name in self.inputs}
         self.fresh = [run for runs in new.values() for run in runs]

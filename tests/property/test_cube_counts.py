@@ -217,13 +217,11 @@ def test_rows_are_counted_alike_in_small_and_in_large_runs(values, sought, runs,
     keys = np.array(sorted(sought), np.uint64)
     counted = Counter(values)
     for rows in (0, 2, 1 << 20):
-        with pytest.MonkeyPatch.context() as patch:
-            patch.setattr("watersmeet.schemes.hypercube.census.ROWS_PER_SEARCH", rows)
-            [[found]] = count_keys([Stored([], stored)], keys, shelf.of).new[None]
-            if len(keys):
-                by_run = count_by_run(stored, keys, shelf.of)
-                own = [Counter(shelf.of(run).tolist()) for run in stored]
-                assert by_run.tolist() == [[one[key] for key in keys.tolist()] for one in own]
+        [[found]] = count_keys([Stored([], stored)], keys, shelf.of, rows).new[None]
+        if len(keys):
+            by_run = count_by_run(stored, keys, shelf.of, rows)
+            own = [Counter(shelf.of(run).tolist()) for run in stored]
+            assert by_run.tolist() == [[one[key] for key in keys.tolist()] for one in own]
         assert found.tolist() == [counted[key] for key in keys.tolist()]
 
 

@@ -49,7 +49,7 @@ from watersmeet.schemes.hypercube.shape import (
 )
 from watersmeet.schemes.hypercube.suspects import FIRST
 
-ALL_ROWS = replace(FIRST, fresh=1 << 20, old=1 << 20)
+ALL_ROWS = replace(FIRST, fresh=1 << 20, old=1 << 20, few_keys=1 << 20)
 
 MANY = settings(max_examples=max(150, settings().max_examples))
 
@@ -141,18 +141,14 @@ def count(runs) -> dict[int, int]:
 
 def live(tasks: int, window: int | None, inputs: int, script: list[Batch]):
     """Plan a script; gives after each batch the stream, the plan before, and what is true of the keys."""
-    stream = Stream(tasks, window=window, inputs=("l", "r", "s")[:inputs])
+    stream = Stream(tasks, window=window, inputs=("l", "r", "s")[:inputs], effort=ALL_ROWS)
     for seed, batch in enumerate(script):
         if batch.merge and window is None:
             stream.merge()
         if batch.tasks is not None:
             stream.tasks = batch.tasks
         before = stream.plan
-        with pytest.MonkeyPatch.context() as patch:
-            for effort in ("FIRST", "NEXT"):
-                patch.setattr(f"watersmeet.schemes.hypercube.suspects.{effort}", ALL_ROWS)
-            patch.setattr("watersmeet.schemes.hypercube.sample.FEW_KEYS", 1 << 20)
-            stream.add(*batch.keys(seed))
+        stream.add(*batch.keys(seed))
         yield stream, before
 
 

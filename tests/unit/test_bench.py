@@ -652,15 +652,13 @@ def test_what_was_simulated_is_kept_and_makes_a_page(tmp_path):
     assert "| grid | 200K | object store |" in page
 
 
-def test_the_table_workload_of_two_versions_runs_all_of_its_batches(monkeypatch, capsys):
+def test_the_table_workload_of_two_versions_runs_all_of_its_batches(capsys):
     import json
 
     from bench import versions
 
     assert versions.TABLE_BATCHES >= 80, "shorter runs do not show a difference of three hundredths"
-    monkeypatch.setattr(versions, "TABLE_BATCHES", 3)
-    monkeypatch.setattr(versions, "TABLE_ROWS", 5_000)
-    versions.measure("a table")
+    versions.measure("a table", batches=3, rows=5_000)
     assert json.loads(capsys.readouterr().out)["results"] == 3 * 100_000
 
 

@@ -35,10 +35,8 @@ def files(tmp_path) -> LocalFiles:
     return LocalFiles(tmp_path / "state")
 
 
-@pytest.fixture
-def by_section(monkeypatch) -> None:
-    """Files of tests are so small that they are checked sooner as a whole."""
-    monkeypatch.setattr(sections, "_BYTES_PER_SECTION", 0)
+# Files of tests are so small that they are checked sooner as a whole.
+BY_SECTION = Limits(bytes_per_section=0)
 
 
 NESTED = pa.struct({"a": pa.list_(pa.string()), "b": pa.bool_()})
@@ -218,7 +216,7 @@ def damaged(whole: bytes, step: int = 1) -> Iterator[tuple[int, bytes]]:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_flipped_bit_is_found_by_those_who_read_it_and_by_no_others(files, by_section, kind):
+def test_a_flipped_bit_is_found_by_those_who_read_it_and_by_no_others(files, kind):
     """Bytes all over the file are damaged; every section is read each time.
 
     A section reads as it was written or is refused. A flip among the values is in one section at most.
@@ -229,7 +227,8 @@ def test_a_flipped_bit_is_found_by_those_who_read_it_and_by_no_others(files, by_
     path, columns = files.root / run.path, ("at", kind)
     whole = path.read_bytes()
     intact = {
-        n: RunReader(files).read(run, FULL_RANGE, columns, [range(n, n + 1)]) for n in range(len(SIZES))
+        n: RunReader(files, BY_SECTION).read(run, FULL_RANGE, columns, [range(n, n + 1)])
+        for n in range(len(SIZES))
     }
     before = {
         n: [(p.keys.tolist(), p.rows.to_pylist()) for p in found.values()] for n, found in intact.items()
@@ -241,7 +240,9 @@ def test_a_flipped_bit_is_found_by_those_who_read_it_and_by_no_others(files, by_
         refused = 0
         for number in range(len(SIZES)):
             try:
-                found = RunReader(files).read(run, FULL_RANGE, columns, [range(number, number + 1)])
+                found = RunReader(files, BY_SECTION).read(
+                    run, FULL_RANGE, columns, [range(number, number + 1)]
+                )
             except CorruptFile:
                 refused += 1
             else:
@@ -303,7 +304,7 @@ def test_a_task_reads_no_more_bytes_for_checking_than_its_sections_have(files, m
     assert hashed == [5, 6, 7]
 
 
-def test_every_truncation_of_a_run_with_sections_is_found(files, by_section):
+def test_every_truncation_of_a_run_with_sections_is_found(files):
     run = write_run(files, "l", 7, "p00000", sectioned())
     path = files.root / run.path
     whole = path.read_bytes()
@@ -311,17 +312,17 @@ def test_every_truncation_of_a_run_with_sections_is_found(files, by_section):
         path.unlink()
         path.write_bytes(content)
         with pytest.raises(CorruptFile, match="is truncated or padded"):
-            RunReader(files).read(run, FULL_RANGE, ("at",), [range(1)])
+            RunReader(files, BY_SECTION).read(run, FULL_RANGE, ("at",), [range(1)])
 
 
-def test_a_run_without_checksums_of_sections_is_verified_whole(files, by_section):
+def test_a_run_without_checksums_of_sections_is_verified_whole(files):
     run = in_separate_batches(files, sectioned())
     path = files.root / run.path
     for _, content in damaged(path.read_bytes(), 31):
         path.unlink()
         path.write_bytes(content)
         with pytest.raises(CorruptFile, match="is damaged: its checksum does not match"):
-            RunReader(files).read(run, FULL_RANGE, ("at",), [range(1)])
+            RunReader(files, BY_SECTION).read(run, FULL_RANGE, ("at",), [range(1)])
 
 
 def test_a_column_that_cannot_be_told_apart_by_row_leaves_the_run_verified_whole(files):
@@ -340,7 +341,7 @@ def test_a_column_that_cannot_be_told_apart_by_row_leaves_the_run_verified_whole
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_sections_that_were_slices_have_the_checksums_of_their_copies(files, by_section, kind):
+def test_sections_that_were_slices_have_the_checksums_of_their_copies(files, kind):
     """Merges put together slices of larger runs, whose offsets do not begin at zero."""
     content = sectioned((30, 7, 9), (kind,))
     parts = {number: part.slice(2, len(part)) for number, part in content.parts().items()}
@@ -349,14 +350,14 @@ def test_sections_that_were_slices_have_the_checksums_of_their_copies(files, by_
         assert run.frame is not None and run.sections == tuple(
             len(kept[n]) if n in kept else 0 for n in range(3)
         )
-        found = RunReader(files).read(run, FULL_RANGE, ("at", kind))
+        found = RunReader(files, BY_SECTION).read(run, FULL_RANGE, ("at", kind))
         assert {n: part.rows.to_pylist() for n, part in found.items()} == {
             n: part.rows.to_pylist() for n, part in kept.items()
         }
     # Not copied either.
     whole = Sections(content.keys[5:], content.rows.slice(5), (25, 7, 9))
     run = write_run(files, "l", 8, "p00000", whole)
-    assert RunReader(files).read(run, FULL_RANGE, ("at", kind)).keys() == {0, 1, 2}
+    assert RunReader(files, BY_SECTION).read(run, FULL_RANGE, ("at", kind)).keys() == {0, 1, 2}
 
 
 def test_the_frame_is_part_of_the_stored_facts_and_rows_have_no_metadata(files):
@@ -383,7 +384,7 @@ def test_two_attempts_over_the_same_sections_write_the_same_file(files):
 
 
 @pytest.mark.parametrize("on", ["l.k = r.k", "abs(l.k - r.k) <= 1", "l.k <> r.k"])
-def test_a_damaged_section_fails_the_task_that_reads_it_and_no_other(tmp_path, by_section, on):
+def test_a_damaged_section_fails_the_task_that_reads_it_and_no_other(tmp_path, on):
     """Under (1, 4) each task reads a quarter of the right input, and all of the left one."""
     schema = pa.schema({"k": pa.int64(), "id": pa.int64()})
     join = LocalJoin(
@@ -406,7 +407,7 @@ def test_a_damaged_section_fails_the_task_that_reads_it_and_no_other(tmp_path, b
     files = LocalFiles(tmp_path / "state" / join.name / join.query)
 
     def results(task: int) -> list[dict[str, Any]]:
-        found = join_share(RunReader(files), manifest, join.operator.spec, task, Tally())
+        found = join_share(RunReader(files, BY_SECTION), manifest, join.operator.spec, task, Tally())
         return [row for part in found for row in part.to_pylist()]
 
     whole = [results(task) for task in range(4)]

@@ -236,11 +236,11 @@ def test_a_file_that_goes_away_while_it_is_looked_at_is_named(tmp_path, look):
         look(found)
 
 
-def test_more_files_than_are_kept_open(tmp_path, monkeypatch):
-    monkeypatch.setattr(parquet, "_OPEN_FILES", 2)
+def test_more_files_than_are_kept_open(tmp_path):
     for number in range(5):
         pq.write_table(numbers(number * 10, number * 10 + 10), tmp_path / f"{number}.parquet")
     found = opened(tmp_path, tmp_path, "id")
+    found.most_open = 2
     for order in ([0, 1, 2, 3, 4], [4, 0, 4, 1]):
         assert [page.column(0)[0].as_py() for _, page in found.read_many(order, ["id"])] == [
             n * 10 for n in order

@@ -26,9 +26,11 @@ from watersmeet.kernel.rows import ORDER
 from watersmeet.log.files import open_files
 from watersmeet.tables import sorted_copy
 from watersmeet.tables.catalogue import TABLES, drop_tables
+from watersmeet.tables.parquet import find_files
 from watersmeet.tables.prepare import prepare
-from watersmeet.tables.source import TableProgress
-from watersmeet.tables.spec import table
+from watersmeet.tables.sorted_copy import write_sorted_copy
+from watersmeet.tables.source import PreparedTable, TableProgress, no_report
+from watersmeet.tables.spec import Address, table
 
 
 def write(path, rows: pa.Table, **options) -> str:
@@ -79,12 +81,16 @@ def test_one_key_may_fill_many_pages(tmp_path):
     check_table(opened, rows)
 
 
-def test_a_page_has_about_the_bytes_asked_for(tmp_path, monkeypatch):
-    monkeypatch.setattr(sorted_copy, "PART_BYTES", 100_000)
-    rows = numbers(20_000)
-    opened = form_of(tmp_path, rows, "id", page_bytes=16_384)
+def test_a_page_and_a_file_have_about_the_bytes_asked_for(tmp_path):
+    rows, state = numbers(20_000), open_files(tmp_path / "state")
+    source = write(tmp_path / "in.parquet", rows)
+    spec = table(source, "id", in_place=False, page_bytes=16_384)
+    found = find_files(Address(str(source)))
+    entry = write_sorted_copy(state, "tables/x", spec, found, no_report, part_bytes=100_000)
+    opened = PreparedTable(str(tmp_path / "state"), "tables/x", entry.version).open()
     assert 16_000 < np.median(opened.index.bytes) < 24_000
-    assert len(list((tmp_path / "state").rglob("part-*"))) > 3
+    sizes = sorted(part.stat().st_size for part in (tmp_path / "state").rglob("part-*"))
+    assert len(sizes) > 3 and 100_000 <= sizes[1] <= sizes[-1] < 150_000
     check_table(opened, rows)
 
 

@@ -76,6 +76,7 @@ class RemoteFiles:
     objects: Objects
     cache: Cache
     prefix: str = ""
+    chunk_bytes: int = CHUNK_BYTES
 
     @property
     def place(self) -> str:
@@ -94,6 +95,7 @@ class RemoteFiles:
             self.objects,
             self.cache.under(below),
             f"{self.prefix}{below}/",
+            self.chunk_bytes,
         )
 
     def make(self) -> None:
@@ -196,7 +198,7 @@ class RemoteFiles:
 
     def _fetch(self, path: str) -> pa.Buffer:
         failpoints.reach("fetch-before")
-        first, size = self.objects.get_first(self.prefix + path, CHUNK_BYTES)
+        first, size = self.objects.get_first(self.prefix + path, self.chunk_bytes)
 
         def fill(target: str) -> None:
             with Path(target).open("wb") as sink:
@@ -213,8 +215,8 @@ class RemoteFiles:
 
     def _chunks(self, path: str, first: bytes, size: int) -> Iterator[bytes]:
         yield first
-        for start in range(len(first), size, CHUNK_BYTES):
-            yield self.objects.get_range(self.prefix + path, start, min(CHUNK_BYTES, size - start))
+        for start in range(len(first), size, self.chunk_bytes):
+            yield self.objects.get_range(self.prefix + path, start, min(self.chunk_bytes, size - start))
 
     @contextlib.contextmanager
     def _scrubbed(self) -> Iterator[None]:

@@ -125,6 +125,7 @@ class RunReader:
         # Runs that will be read soon, and fetched runs that were not read yet.
         self._expected: Callable[[], Iterable[Run]] | None = None
         self._fetched: dict[str, pa.Buffer] = {}
+        self._limits = limits
         self._merged = _KeptKeys(limits.merged_bytes)
 
     def expect(self, runs: Callable[[], Iterable[Run]]) -> None:
@@ -230,7 +231,7 @@ class RunReader:
             return "is damaged: its checksum does not match"
         if frame is not None and not frame_is_intact(content, frame):
             return "is damaged: the checksum of its frame does not match"
-        return _Mapped(run, content)
+        return _Mapped(run, content, self._limits.bytes_per_section)
 
     def _map(self, path: str) -> pa.Buffer:
         if self._expected is not None and not self._files.has_copy(path):
@@ -274,7 +275,7 @@ class _Mapped:
     `whole` is None for a run of format 5 or older, which has a record batch for each section.
     """
 
-    def __init__(self, run: Run, content: pa.Buffer):
+    def __init__(self, run: Run, content: pa.Buffer, bytes_per_section: int):
         file = pa.ipc.open_file(content)
         sizes = run.sections or (run.rows,)
         self.whole: Sections | None = None
@@ -290,7 +291,9 @@ class _Mapped:
         self._starts = self.whole.starts
         if run.frame is not None:
             expected = file.schema.metadata[SECTIONS].decode()
-            self._checks = SectionChecks(batch, self._starts, expected, content, run.checksum)
+            self._checks = SectionChecks(
+                batch, self._starts, expected, content, run.checksum, bytes_per_section
+            )
 
     def damaged(self, sections: Sequence[range] | None) -> int | None:
         """The first of these sections that is damaged; None if all are intact."""

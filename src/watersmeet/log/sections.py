@@ -75,10 +75,6 @@ def _frame_checksum(content: pa.Buffer, start: int, end: int) -> str:
     return str(hashed.hexdigest())
 
 
-# Checking one more section takes four microseconds of calls. In that time this many bytes of a file are checksummed.
-_BYTES_PER_SECTION = 32 << 10
-
-
 class SectionChecks:
     """The checksums of a mapped run's sections, and which sections are known to be intact.
 
@@ -86,8 +82,15 @@ class SectionChecks:
     """
 
     def __init__(
-        self, rows: pa.RecordBatch, starts: Sequence[int], expected: str, content: pa.Buffer, whole: str
+        self,
+        rows: pa.RecordBatch,
+        starts: Sequence[int],
+        expected: str,
+        content: pa.Buffer,
+        whole: str,
+        bytes_per_section: int,
     ):
+        self._bytes_per_section = bytes_per_section
         self._rows, self._starts, self._expected = rows, starts, expected
         self._content, self._whole = content, whole
         self._unchecked = set(range(len(starts) - 1))
@@ -100,7 +103,10 @@ class SectionChecks:
         left = [number for number in numbers if number in self._unchecked] if self._unchecked else ()
         if not left:
             return None
-        if self._content.size <= _BYTES_PER_SECTION * len(left) and checksum(self._content) == self._whole:
+        if (
+            self._content.size <= self._bytes_per_section * len(left)
+            and checksum(self._content) == self._whole
+        ):
             self._unchecked.clear()
             return None
         for number, found in zip(left, _checksums(self._rows, self._starts, left), strict=True):

@@ -100,7 +100,7 @@ class Limits:
     # sends in a second.
     least_saved_bytes: int = 64 << 20
 
-    # --- The log (log/bases.py, log/statistics.py, log/descriptors.py) --------------------------------------------
+    # --- The log (log/bases.py, log/statistics.py, log/sections.py, log/descriptors.py) ---------------------------
 
     # A manifest that repeats fewer runs than this needs no base: they are some 10 KB of JSON, and a file more costs a
     # request to write and one to read.
@@ -109,6 +109,9 @@ class Limits:
     inline_values: int = 384
     # Files of statistics that hold fewer values than this are put together when a base is written.
     least_file_values: int = 30_000
+    # Checking one more section of a run (log/sections.py) takes four microseconds of calls. In that time this many bytes
+    # of its file are checksummed.
+    bytes_per_section: int = 32 << 10
     # Bytes that an ingest task sends to all join tasks together, about: more goes into a file, and what is sent is
     # its name. 200 partitions send 3 MB.
     inline_descriptor_bytes: int = 16_384

@@ -368,6 +368,7 @@ class OpenParquet(OpenTable):
             catalogue.places.column(name).to_numpy() for name in _PLACES.names
         )
         self._open: OrderedDict[int, pq.ParquetFile] = OrderedDict()
+        self.most_open = _OPEN_FILES
         self._turn = threading.Lock()
 
     def read(self, page: int, columns: Sequence[str]) -> pa.RecordBatch:
@@ -399,7 +400,7 @@ class OpenParquet(OpenTable):
             self._check_file(page, what)
             with reading(self._address, what):
                 found = self._open[number] = open_parquet(self._filesystem, self._path(page))
-            if len(self._open) > _OPEN_FILES:
+            if len(self._open) > self.most_open:
                 self._open.popitem(last=False)[1].close()
         self._open.move_to_end(number)
         return found

@@ -137,11 +137,18 @@ class _Counter:
         return max(1, page_bytes * self.rows // max(self.bytes, 1))
 
 
-def write_sorted_copy(files: Files, folder: str, table: Table, found: Snapshot, report: Report) -> TableEntry:
-    """Sort the rows of a table, write them page by page, and publish the result."""
+def write_sorted_copy(
+    files: Files,
+    folder: str,
+    table: Table,
+    found: Snapshot,
+    report: Report,
+    part_bytes: int = PART_BYTES,
+) -> TableEntry:
+    """Sort the rows of a table, write them page by page into files of about `part_bytes`, and publish the result."""
     counter = _Counter()
     incoming = _counted(found, table, counter, report)
-    writer = _PageWriter(files, folder, table.keys, found.schema)
+    writer = _PageWriter(files, folder, table.keys, found.schema, part_bytes)
     written = 0
     for page in _pages(_sorted(incoming, found.schema, table), counter, table):
         writer.add(page)
@@ -249,9 +256,9 @@ class _PageWriter:
     can be confused.
     """
 
-    def __init__(self, files: Files, folder: str, keys: tuple[str, ...], schema: pa.Schema):
+    def __init__(self, files: Files, folder: str, keys: tuple[str, ...], schema: pa.Schema, part_bytes: int):
         self.paths: list[str] = []
-        self._files, self._folder, self._keys = files, folder, keys
+        self._files, self._folder, self._keys, self._part_bytes = files, folder, keys, part_bytes
         self._stored = _stored_schema(schema)
         self._schema_bytes = self._stored.serialize().size
         self._places: list[dict[str, int]] = []
@@ -261,7 +268,7 @@ class _PageWriter:
 
     def add(self, page: pa.RecordBatch) -> None:
         """Write the rows of a page, which are sorted by key."""
-        if self._sink.tell() >= PART_BYTES:
+        if self._sink.tell() >= self._part_bytes:
             self.finish()
             self._begin()
         # Copied: a slice would keep the whole page in memory.

@@ -122,7 +122,9 @@ def among(keys: Keys, known: Keys) -> npt.NDArray[np.bool_]:
     return places_among(keys, known)[1]
 
 
-def count_rows(runs: Sequence[Run], keys: Keys, keys_of: KeysOf) -> Counts:
+def count_rows(
+    runs: Sequence[Run], keys: Keys, keys_of: KeysOf, rows_per_search: int = ROWS_PER_SEARCH
+) -> Counts:
     """The rows of each key. `keys` ascend and are distinct."""
     if not len(keys):
         return np.zeros(0, np.int64)
@@ -130,7 +132,7 @@ def count_rows(runs: Sequence[Run], keys: Keys, keys_of: KeysOf) -> Counts:
     # Most runs span the key space. Of the others, a part of the keys is sought.
     spanning = [run for run in runs if run.low <= first and last <= run.high]
     partial = _within([run for run in runs if run.low > first or last > run.high], keys)
-    least = ROWS_PER_SEARCH * len(keys)
+    least = rows_per_search * len(keys)
     sought = _sought(keys)
     ends = np.zeros(sought.shape, np.int64)
     for run in spanning:
@@ -189,10 +191,12 @@ def _found(rows: Keys, keys: Keys) -> tuple[Counts, Counts]:
     return places[same], at[same]
 
 
-def count_by_run(runs: Sequence[Run], keys: Keys, keys_of: KeysOf) -> Counts:
+def count_by_run(
+    runs: Sequence[Run], keys: Keys, keys_of: KeysOf, rows_per_search: int = ROWS_PER_SEARCH
+) -> Counts:
     """The rows of each key in each run: a line for each run."""
     counts = np.zeros((len(runs), len(keys)), np.int64)
-    small = np.array([run.rows <= ROWS_PER_SEARCH * len(keys) for run in runs], np.bool_)
+    small = np.array([run.rows <= rows_per_search * len(keys) for run in runs], np.bool_)
     sought, greatest = _sought(keys), len(keys) > 0 and int(keys[-1]) == KEY_SPACE - 1
     for place in np.flatnonzero(~small).tolist():
         first, end = keys_of(runs[place]).searchsorted(sought)

@@ -50,6 +50,7 @@ from watersmeet.schemes.hypercube.sample import sample_work
 from watersmeet.schemes.hypercube.shape import is_heavy
 from watersmeet.schemes.hypercube.suspects import (
     WORK_WORKERS,
+    Effort,
     choose_effort,
     choose_watched,
     count_suspects,
@@ -74,9 +75,14 @@ CHANGES_KEPT = 20
 
 
 def plan_cube(
-    before: CubePlan | None, stored: Mapping[str, Stored], keys_of: KeysOf, tasks: int, batch: int
+    before: CubePlan | None,
+    stored: Mapping[str, Stored],
+    keys_of: KeysOf,
+    tasks: int,
+    batch: int,
+    effort: Effort | None = None,
 ) -> CubePlan:
-    """Plan a batch, from the plan before it and the runs of each input."""
+    """Plan a batch, from the plan before it and the runs of each input. How much is looked at follows from both."""
     inputs, runs = tuple(stored), tuple(stored.values())
     known = before or CubePlan(inputs, ())
     ranges = known.ranges if len(known.ranges) == tasks else None
@@ -87,8 +93,8 @@ def plan_cube(
     were_heavy = {one.key: one for one in known.heavy} if ranges else {}
     all_rows = sum(one.rows for one in runs)
     settled = settle(known.watched, runs)
-    effort = choose_effort(settled, runs)
-    sample = sample_work(runs, *effort.draws(tasks), tasks, keys_of, effort.met_by_chance)
+    effort = effort or choose_effort(settled, runs)
+    sample = sample_work(runs, *effort.draws(tasks), tasks, keys_of, effort.met_by_chance, effort.few_keys)
     heavy_before = np.array(sorted(were_heavy), np.uint64)
     counts = count_suspects(runs, sample, seen, settled, heavy_before, tasks, effort, keys_of)
     sampled = sample.without(counts)

@@ -157,6 +157,7 @@ def sample_work(
     tasks: int,
     keys_of: KeysOf,
     met_by_chance: int = MET_BY_CHANCE,
+    few_keys: int = FEW_KEYS,
 ) -> Sample:
     """Sample the work on all keys of the batch, from about `samples` fresh and `old_samples` old rows of each input."""
     drawn = [draw_rows(one.new, samples, keys_of) for one in stored]
@@ -169,7 +170,7 @@ def sample_work(
     # Whether a draw, or the end, begins with another key than the draw before.
     begins = np.ones(len(keys) + 1, np.bool_)
     np.not_equal(keys[1:], keys[:-1], out=begins[1:-1])
-    few = np.count_nonzero(begins) - 1 <= FEW_KEYS * tasks
+    few = np.count_nonzero(begins) - 1 <= few_keys * tasks
     alone = np.zeros(len(keys), np.bool_) if few else begins[1:] & begins[:-1]
     inputs = len(stored)
     once = (alone & (source < inputs)).nonzero()[0]

@@ -32,7 +32,7 @@ from watersmeet.schemes.hypercube.census import (
 )
 from watersmeet.schemes.hypercube.facts import Watched
 from watersmeet.schemes.hypercube.hot_keys import Frequent, workers_of
-from watersmeet.schemes.hypercube.sample import MET_BY_CHANCE, Sample
+from watersmeet.schemes.hypercube.sample import FEW_KEYS, MET_BY_CHANCE, Sample
 from watersmeet.schemes.scheme import Keys, KeysOf
 
 # A key is heavy by its work from this many workers' shares on. The ranges of light keys even out smaller ones.
@@ -53,7 +53,7 @@ class Effort:
     are counted exactly for each task, beside those that may be heavy, if they may have `counted_work` of a task's work:
     less than that evens out between the keys of a range. Keys that several draws have by chance give the mean results
     of a rare one if they are `met_by_chance`. A key is counted from the `suspected` part on of the rows that make it
-    heavy, in the sample, which may be off by as much.
+    heavy, in the sample, which may be off by as much. Up to `few_keys` keys for each task are all frequent.
     """
 
     fresh: int
@@ -63,6 +63,7 @@ class Effort:
     counted_work: float
     met_by_chance: int
     suspected: float
+    few_keys: int = FEW_KEYS
 
     def draws(self, tasks: int) -> tuple[int, int]:
         return max(self.least, self.fresh * tasks), max(self.least, self.old * tasks)
