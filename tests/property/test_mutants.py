@@ -18,8 +18,8 @@ import pytest
 from hypothesis import Phase, settings
 
 from tests.property import (
+    test_cube_allot,
     test_cube_bounds,
-    test_cube_counts,
     test_cube_pairs,
     test_cube_plan,
     test_grid_bounds,
@@ -276,7 +276,7 @@ MUTANTS = [
     Mutant(
         "light ranges that ignore the load of the cells",
         {"watersmeet.schemes.hypercube.allot._room": equal_room},
-        (test_cube_counts.test_light_keys_even_out_what_the_cells_leave_uneven,),
+        (test_cube_allot.test_light_keys_even_out_what_the_cells_leave_uneven,),
     ),
     Mutant(
         "cells that ignore the load of the tasks",
@@ -332,4 +332,4 @@ def test_a_rule_that_is_whole_is_not_noticed(monkeypatch):
     """So it is the mutant that fails, not the way in which it is run."""
     check = test_grid_bounds.test_with_padding_decisions_are_logarithmic_however_far_apart
     assert not fails(check, (), monkeypatch)
-    assert not fails(test_cube_counts.test_work_that_is_lost_in_rounding_is_cut_evenly, (), monkeypatch)
+    assert not fails(test_cube_allot.test_work_that_is_lost_in_rounding_is_cut_evenly, (), monkeypatch)

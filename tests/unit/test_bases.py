@@ -9,7 +9,7 @@ from dataclasses import replace
 
 import pytest
 
-from tests.unit.log_helpers import SIGNATURE
+from tests.unit.bases_helpers import SMALL, Counting, Life, clean_old, name_of, run
 from watersmeet.errors import CorruptFile
 from watersmeet.log.bases import difference, from_spans, is_due, to_spans, without
 from watersmeet.log.clean import Cleaner
@@ -21,110 +21,14 @@ from watersmeet.log.seen import BaseRef, Seen
 from watersmeet.log.statistics import complete
 from watersmeet.log.status import join_status
 from watersmeet.model.facts import (
-    FULL_RANGE,
     BatchId,
     Elsewhere,
     Manifest,
-    Merge,
-    MergePart,
-    Plan,
     Run,
     Start,
 )
 from watersmeet.model.limits import Limits
-from watersmeet.schemes.hash import HashPlan
 from watersmeet.schemes.hypercube.hot_keys import HotKeys
-
-SMALL = Limits(least_base_runs=3, inline_values=4, least_file_values=30)
-
-
-def run(batch: int, number: int, rng: random.Random) -> Run:
-    mark = f"{rng.randrange(1 << 64):016x}"
-    path = f"runs/l/{batch:010d}-p{number:05d}-0000-{mark}.arrow"
-    hot = tuple(sorted(rng.randrange(1 << 64) for _ in range(rng.choice([0, 0, 1, 5]))))
-    stats = HotKeys(hot, tuple(40 + key % 7 for key in hot), ("seven",) * len(hot), 32)
-    high = rng.randrange(1 << 64)
-    return Run(
-        "l",
-        path,
-        path,
-        batch,
-        rng.randrange(1, 99),
-        100,
-        rng.randrange(high + 1),
-        high,
-        mark,
-        sections=rng.choice([(), (1, 0, 2)]),
-        marks=rng.choice([(), (0, (1 << 64) - 1)]),
-        times=rng.choice([(), (-5, 7)]),
-        base=rng.randrange(3),
-        stats=rng.choice([stats, None]),
-    )
-
-
-class Life:
-    """A state whose batches add runs, lose some, and merge; every manifest is kept beside it."""
-
-    def __init__(self, files: LocalFiles, seed: int, limits: Limits = SMALL):
-        self.files, self.limits = files, limits
-        self.rng = random.Random(seed)
-        self.seen = Seen()
-        self.agreed: dict[ManifestName, Manifest] = {}
-        self.last: Manifest | None = None
-
-    def batch(self, number: int, fresh: int | None = None) -> ManifestName:
-        name = ManifestName(0, number, "r")
-        before = self.last
-        rng = self.rng
-
-        def decide(parent: Manifest | None) -> Manifest:
-            assert parent == self.last, "the parent is not what was agreed"
-            history = list(parent.live) if parent else []
-            gone = set(rng.sample(history, rng.randint(0, len(history)) // 4))
-            history = [one for one in history if one not in gone]
-            history += [run(number, 100 + place, rng) for place in range(rng.randint(0, 2))]
-            new = [run(number, place, rng) for place in range(rng.randint(0, 5) if fresh is None else fresh)]
-            return self.manifest(number, parent, history, new)
-
-        found = agree(
-            self.files,
-            BatchId("q", "r", number),
-            Start(0, "r", 0),
-            "one",
-            lambda: None if before is None else open_manifest(self.files, name_of(before), self.seen),
-            decide,
-            self.seen,
-            self.limits,
-        )
-        self.agreed[name] = self.last = found
-        return name
-
-    def manifest(
-        self, number: int, parent: Manifest | None, history: list[Run], fresh: list[Run]
-    ) -> Manifest:
-        rng = self.rng
-        picked = rng.sample(history, min(len(history), rng.randint(0, 3)))
-        outputs = tuple(run(number, 200 + place, rng) for place in range(rng.randint(0, 2)))
-        parts = (MergePart(FULL_RANGE, outputs, 3, 1), MergePart(FULL_RANGE, None, 4))
-        merges = (
-            (Merge(f"l-{number}", "l", tuple(one.path for one in picked), 9, parts, 5),) if picked else ()
-        )
-        return Manifest(
-            BatchId("q", "r", number),
-            0,
-            "one",
-            parent.batch if parent else None,
-            SIGNATURE,
-            tuple(history),
-            tuple(fresh),
-            merges,
-            Plan(HashPlan((FULL_RANGE,))),
-            written_ms=number,
-        )
-
-
-def name_of(manifest: Manifest) -> ManifestName:
-    return ManifestName(manifest.run_seq, manifest.batch.number, manifest.batch.run)
 
 
 @pytest.fixture
@@ -160,21 +64,6 @@ def test_a_task_that_does_not_plan_reads_no_statistics(files):
     found = open_manifest(reads, name, Seen())
     assert [path.split("/")[0] for path in reads.read_paths] == ["manifests", "bases"]
     assert any(isinstance(one.stats, Elsewhere) for one in found.live)
-
-
-class Counting:
-    """Counts what is read of some files."""
-
-    def __init__(self, files):
-        self._files = files
-        self.read_paths: list[str] = []
-
-    def read(self, path):
-        self.read_paths.append(path)
-        return self._files.read(path)
-
-    def __getattr__(self, name):
-        return getattr(self._files, name)
 
 
 @pytest.mark.parametrize("least_file_values", [0, 10_000], ids=["statistics stay", "statistics move"])
@@ -295,65 +184,6 @@ def test_a_file_of_another_machine_that_lost_power_is_replaced(files):
     assert read_manifest(other.files, name) == one.last
 
 
-def test_only_what_no_retained_manifest_names_is_removed(files):
-    life = Life(files, 7)
-    cleaner = Cleaner(files)
-    for number in range(40):
-        life.batch(number)
-        for folder in ("bases", "statistics", "runs/l"):
-            for info in files.entries(folder):
-                os.utime(files.root / folder / info.name, (0, 0))
-        if number % 5 == 4:
-            cleaner.clean(life.last, retain=3, now_s=2e9)
-            kept = [name for name in life.agreed if (files.root / name.path).exists()]
-            assert [name.batch for name in kept] == list(range(number - 3, number + 1))
-            for name in kept:
-                assert read_manifest(files, name) == life.agreed[name]
-    named = set()
-    for name in kept:
-        seen = Seen()
-        found = open_manifest(files, name, seen)
-        base = seen.manifests.get(name).base
-        named |= {base.path} if base else set()
-        named |= {one.stats.file for one in found.live if isinstance(one.stats, Elsewhere)}
-        named |= {one.stats.file for merge in found.merges for part in merge.parts for one in part.output or ()
-                  if isinstance(one.stats, Elsewhere)}  # fmt: skip
-    # Of the last batch everything stays.
-    left = {f"{kind}/{info.name}" for kind in ("bases", "statistics") for info in files.entries(kind)}
-    assert {path for path in left if "-000000000039-" not in path} <= named
-
-
-def test_a_file_of_a_later_start_is_not_removed_by_an_old_one(files):
-    life = Life(files, 7)
-    for number in range(4):
-        life.batch(number, fresh=4)
-    paths = [f"{kind}/{start:06d}-000000000001-{'0' * 16}.arrow" for kind in BATCH_FILES for start in (0, 1)]
-    for path in paths:
-        files.publish(path, b"")
-        os.utime(files.root / path, (0, 0))
-    Cleaner(files).clean(life.last, retain=3, now_s=2e9)
-    assert [path for path in paths if files.exists(path)] == paths[1::2]
-
-
-BATCH_FILES = ("bases", "statistics", "descriptors")
-
-
-def test_a_clean_up_reads_each_manifest_once(files):
-    life = Life(files, 7)
-    reads = Counting(files)
-    cleaner = Cleaner(reads)
-    for number in range(30):
-        life.batch(number)
-        if number % 2:
-            cleaner.clean(life.last, retain=20, now_s=2e9)
-    of_manifests = [path for path in reads.read_paths if path.startswith("manifests/")]
-    assert len(of_manifests) == len(set(of_manifests)) == 30
-    # What it published or read before counts too.
-    own = Counting(files)
-    Cleaner(own, life.seen).clean(life.last, retain=20, now_s=2e9)
-    assert not [path for path in own.read_paths if path.startswith("manifests/")]
-
-
 def test_the_status_names_lost_statistics(tmp_path):
     files = LocalFiles(tmp_path / "j" / "q")
     life = Life(files, 2)
@@ -432,46 +262,6 @@ def test_a_planner_that_lost_uses_the_places_of_the_winner(files):
             os.utime(files.root / "statistics" / info.name, (0, 0))
         Cleaner(files).clean(life.last, retain=2, now_s=2e9)
         assert read_manifest(files, name_of(life.last)) == life.last
-
-
-def clean_old(files: LocalFiles, life: Life, retain: int = 2) -> None:
-    """Clean up as if all files were a week old."""
-    for folder in ("bases", "statistics", "runs/l"):
-        for info in files.entries(folder):
-            os.utime(files.root / folder / info.name, (0, 0))
-    assert life.last is not None
-    Cleaner(files).clean(life.last, retain=retain, now_s=2e9)
-
-
-@pytest.mark.parametrize("seed", range(6))
-def test_a_process_that_only_looked_on_can_plan_later(files, seed):
-    """Statistics were put together meanwhile, and the files that they were in at first are gone."""
-    life, onlooker = Life(files, seed, replace(SMALL, inline_values=0, least_file_values=10_000)), Seen()
-    for number in range(25):
-        name = life.batch(number, fresh=3)
-        found = open_manifest(files, name, onlooker)
-        clean_old(files, life)
-    assert complete(files, onlooker, found) == life.last
-    life.seen = onlooker
-    for number in range(25, 30):
-        name = life.batch(number, fresh=3)
-        clean_old(files, life)
-        assert read_manifest(files, name) == life.last
-
-
-def test_the_runs_of_every_retained_manifest_stay_and_no_others(files):
-    """A base may have a run that one manifest has removed and an older one still reads."""
-    life = Life(files, 9)
-    for number in range(40):
-        life.batch(number)
-        for path in life.last.named_paths:
-            files.publish(path, b"")
-        clean_old(files, life, retain=4)
-        kept = [life.agreed[ManifestName(0, n, "r")] for n in range(max(0, number - 4), number + 1)]
-        named = {path for manifest in kept for path in manifest.named_paths}
-        left = {f"runs/l/{info.name}" for info in files.entries("runs/l")}
-        assert named <= left, "a run that is needed was removed"
-        assert {path for path in left - named if f"/{number:010d}-" not in path} == set()
 
 
 def test_a_planner_that_lost_forgets_its_own_places(files):

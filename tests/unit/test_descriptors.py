@@ -11,8 +11,8 @@ import pyarrow as pa
 import pytest
 
 from tests import life
+from tests.unit.bases_helpers import Counting, run
 from tests.unit.log_helpers import commit, plan
-from tests.unit.test_bases import Counting, run
 from watersmeet.engine.operator import _KEPT
 from watersmeet.engine.spec import Settings
 from watersmeet.errors import CorruptFile, StateError

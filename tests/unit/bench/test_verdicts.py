@@ -1,0 +1,207 @@
+"""Verdicts of the benchmarks: none calls a gap in the runs, or a noisy machine, a success."""
+
+from __future__ import annotations
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from tests.unit.bench.run_helpers import timed_run
+
+
+def balance_runs(uneven: dict[float, float]):
+    """Results in which the hypercube was so uneven at these alphas, with any number of tasks."""
+    from bench.report import CUBE, Results
+    from bench.workloads import BALANCE, BALANCE_TASKS
+
+    return Results(
+        [
+            {
+                "workload": BALANCE[alpha].name,
+                "competitor": CUBE,
+                "results": 7,
+                "balance": {str(t): {"run": run, "worst_batch": run, "emitted": 7} for t in BALANCE_TASKS},
+            }
+            for alpha, run in uneven.items()
+        ]
+    )
+
+
+@pytest.mark.parametrize(
+    "uneven, met",
+    [
+        (lambda alpha: 1.25, True),
+        (lambda alpha: 1.26 if alpha == 0.5 else 1.0, False),
+        (lambda alpha: None if alpha == 0.5 else 1.0, None),
+        (lambda alpha: {0.5: None, 1.0: 1.3}.get(alpha, 1.0), False),
+    ],
+    ids=["at the target", "one alpha above it", "one alpha not measured", "one above it, one not measured"],
+)
+def test_every_alpha_must_be_even(uneven, met):
+    from bench.skew import MOST_UNEVEN, evenness
+    from bench.workloads import BALANCE
+
+    found = {alpha: run for alpha in BALANCE if (run := uneven(alpha)) is not None}
+    finding = evenness(balance_runs(found), list(BALANCE.values()), 16, MOST_UNEVEN)
+    assert finding.met is met
+
+
+def test_a_warm_run_is_not_compared_with_a_cold_one():
+    from bench.report import CUBE, DEFAULT, Results, times_faster
+
+    mixed = Results([timed_run(CUBE, 1.0, 2.0), timed_run(DEFAULT, 6.0)])
+    finding = times_faster(mixed, "uniform-2m", DEFAULT, 5.0, CUBE)
+    assert finding.met is None
+    assert "run both again" in finding.measured
+
+
+def test_the_second_time_decides_and_the_first_is_said():
+    from bench.report import CUBE, DEFAULT, Results, at_most, times_faster
+
+    results = Results([timed_run(CUBE, 1.0, 2.0), timed_run(DEFAULT, 6.0, 8.0)])
+    finding = times_faster(results, "uniform-2m", DEFAULT, 5.0, CUBE)
+    assert (finding.measured, finding.met) == ("6.00x (1.000 s vs 6.000 s; cold 4.00x)", True)
+    finding = at_most(results, "uniform-2m", DEFAULT, 0.2, CUBE)
+    assert (finding.measured, finding.met) == ("0.17x (1.000 s vs 6.000 s; cold 0.25x)", True)
+
+
+def test_of_two_times_in_a_jvm_the_second_counts_but_for_heap_and_start():
+    from bench.run import warm_figures
+
+    first = {
+        "usage": {"jvm_rss_bytes": 5, "foreign_cpu_share": 0.3, "cpu_s": 1},
+        "prepare_s": 9,
+        "batches": [8],
+    }
+    second = {
+        "usage": {"jvm_rss_bytes": 7, "foreign_cpu_share": 0.1, "cpu_s": 2},
+        "prepare_s": 1,
+        "batches": [4],
+    }
+    assert warm_figures(first, second) == {
+        "usage": {"jvm_rss_bytes": 5, "foreign_cpu_share": 0.3, "cpu_s": 2},
+        "prepare_s": 9,
+        "batches": [4],
+        "cold": [8],
+    }
+
+
+def test_a_wrong_number_of_results_is_found():
+    from bench.skew import counted
+
+    runs = balance_runs({0.0: 1.0, 1.0: 1.0})
+    assert counted(runs).met
+    runs.runs[1]["balance"]["48"]["emitted"] = 6
+    assert not counted(runs).met
+    assert "balance-1 with 48 tasks" in counted(runs).measured
+
+
+def test_skewed_files_have_the_results_that_were_expected():
+    from bench.data import SIDES, input_dir, stream_file
+    from bench.work import count_results
+    from bench.workloads import by_name
+
+    workload = by_name("zipf-1-quick")
+    folder = input_dir(workload)
+    batches = [
+        {side: pq.read_table(stream_file(folder, side, number)) for side in SIDES}
+        for number in range(workload.batches)
+    ]
+    assert all(len(batch[side]) == workload.batch_rows for batch in batches for side in SIDES)
+    assert count_results(batches, workload.keys) == pytest.approx(workload.expected_results, rel=0.15)
+
+
+def test_what_each_strategy_does_with_one_key(tmp_path):
+    from bench.work import figures, run_tasks
+
+    table = pa.table({"k": np.zeros(200, np.int64), "id": np.arange(200)})
+    batches = [{"l": table, "r": table}] * 2
+    hashed = figures(*run_tasks(batches, "hash", 4, tmp_path / "hash"))
+    cube = figures(*run_tasks(batches, "hypercube", 4, tmp_path / "cube"))
+    assert hashed["emitted"] == cube["emitted"] == 400 * 400
+    assert hashed["run"] == 4, "one task does everything"
+    assert cube["run"] < 1.1
+
+
+@pytest.mark.parametrize("share, noisy", [(0.05, False), (0.6, True)], ids=["quiet", "others were busy"])
+def test_a_verdict_from_noisy_runs_says_so(share, noisy):
+    from bench.report import CUBE, HASH, Results, at_most
+
+    def run(competitor: str, seconds: float, foreign: float) -> dict:
+        batches = [{"seconds": seconds}] * 5
+        usage = {"foreign_cpu_share": foreign}
+        return {"workload": "uniform-2m", "competitor": competitor, "batches": batches, "usage": usage}
+
+    finding = at_most(Results([run(HASH, 1.0, share), run(CUBE, 1.05, 0.0)]), "uniform-2m", HASH, 1.1, CUBE)
+    assert finding.met
+    assert ("NOISY, others took up to 60%" in finding.measured) == noisy
+
+
+@pytest.mark.parametrize("suite", ["equality", "band", "skew", "tables"])
+@pytest.mark.parametrize("is_quick", [True, False], ids=["quick", "full"])
+def test_every_job_of_a_suite_can_be_started(suite, is_quick):
+    pytest.importorskip("pyspark")
+    import importlib
+
+    from bench.__main__ import plan_jobs
+    from bench.peers import COMPETITORS
+    from bench.suites import SUITES
+    from bench.workloads import by_name
+
+    chosen = SUITES[suite]
+    jobs = plan_jobs(chosen, set(chosen.parts), chosen.competitors, 1, is_quick)
+    assert len({job.name for job in jobs}) == len(jobs)
+    assert {by_name(job.workload).name.removesuffix("-quick") for job in jobs} == set(chosen.parts)
+    for job in jobs:
+        assert job.competitor in COMPETITORS
+        module = importlib.import_module(job.command[2])
+        assert callable(module.main)
+
+
+@pytest.mark.parametrize("part", ["plan", "tasks", "runs", "cleaning"])
+def test_the_suite_of_many_tasks_runs_and_meets_what_does_not_depend_on_the_machine(part):
+    from bench.many import measure
+
+    said: list[str] = []
+    findings = measure({part}, True, said.append)
+    assert said and findings
+    for one in findings:
+        assert one.met or " ms" in one.measured, one
+
+
+def test_a_count_of_requests_tells_reads_from_writes(tmp_path):
+    from bench.many_state import Count, CountedFiles
+    from watersmeet.log.files import LocalFiles
+
+    count = Count()
+    files = CountedFiles(LocalFiles(tmp_path), count)
+    files.publish("x/a", b"four")
+    assert files.read("x/a") == b"four" and files.exists("x/a") and len(files.entries("x")) == 1
+    assert (count.reads, count.read_bytes, count.written_bytes) == (3, 4, 4)
+
+
+@pytest.mark.parametrize("late, met", [(1.2, True), (1.3, False)])
+def test_batches_that_take_longer_and_longer_are_found(late, met):
+    from bench.many_batches import _growth
+
+    assert _growth("x", 1.0, late, "ms").met is met
+
+
+def test_the_table_workload_of_two_versions_runs_all_of_its_batches(capsys):
+    import json
+
+    from bench import versions
+
+    assert versions.TABLE_BATCHES >= 80, "shorter runs do not show a difference of three hundredths"
+    versions.measure("a table", batches=3, rows=5_000)
+    assert json.loads(capsys.readouterr().out)["results"] == 3 * 100_000
+
+
+def test_the_interval_of_a_ratio_is_as_wide_as_its_pairs_differ():
+    from bench.versions import interval
+
+    low, high = interval(np.array([0.98, 0.99, 0.99, 1.0, 1.0, 1.0, 1.01, 1.01, 1.5]))
+    assert 0.98 < low <= 1.0 <= high < 1.03, "one run that was disturbed does not decide"
+    low, high = interval(np.linspace(0.9, 1.1, 9))
+    assert low < 0.96 and high > 1.04
