@@ -29,6 +29,8 @@ from watersmeet.files.spec import FileFormat, FileOrder, files
         ({"path": "d", "schema": "id INT, ID BIGINT"}, "several columns named ID, id"),
         ({"path": "d", "schema": "id INT; x INT"}, "a comma or the end expected at '; x INT'"),
         ({"path": "d", "schema": "v VARIANT"}, "can be read from files expected at 'VARIANT'"),
+        ({"path": "d", "schema": "t TIME(6)"}, "can be read from files expected at 'TIME"),
+        ({"path": "d", "schema": pa.schema({"t": pa.time64("us")})}, "column t is of type time64"),
         ({"path": "d", "schema": "s VARCHAR(3)"}, "can be read from files expected"),
         ({"path": "d", "schema": "d DECIMAL(39, 2)"}, "0 <= s <= p <= 38"),
         ({"path": "d", "schema": "d DECIMAL(3, 4)"}, "0 <= s <= p <= 38"),
@@ -77,7 +79,7 @@ def test_files_say_what_they_are_without_their_credentials_and_travel_whole():
 
 ALL_TYPES = (
     "a BOOLEAN, b TINYINT, c SMALLINT, d INT, e BIGINT, f FLOAT, g DOUBLE, h DECIMAL(10, 2), i STRING, j BINARY, "
-    "k DATE, l TIMESTAMP, m TIMESTAMP_NTZ, n INTERVAL DAY TO SECOND, o TIME(6), p ARRAY<INT>, "
+    "k DATE, l TIMESTAMP, m TIMESTAMP_NTZ, n INTERVAL DAY TO SECOND, p ARRAY<INT>, "
     "q MAP<STRING, ARRAY<BIGINT>>, r STRUCT<x: INT, `y z`: STRUCT<deep: DATE>>, `odd ``name` INT, s DECIMAL(5)"
 )
 
@@ -89,7 +91,7 @@ def test_a_schema_means_the_same_as_text_struct_and_arrow():
         ("a", T.BooleanType()), ("b", T.ByteType()), ("c", T.ShortType()), ("d", T.IntegerType()),
         ("e", T.LongType()), ("f", T.FloatType()), ("g", T.DoubleType()), ("h", T.DecimalType(10, 2)),
         ("i", T.StringType()), ("j", T.BinaryType()), ("k", T.DateType()), ("l", T.TimestampType()),
-        ("m", T.TimestampNTZType()), ("n", T.DayTimeIntervalType()), ("o", T.TimeType(6)),
+        ("m", T.TimestampNTZType()), ("n", T.DayTimeIntervalType()),
         ("p", T.ArrayType(T.IntegerType())), ("q", T.MapType(T.StringType(), T.ArrayType(T.LongType()))),
         ("r", T.StructType().add("x", T.IntegerType()).add("y z", T.StructType().add("deep", T.DateType()))),
         ("odd `name", T.IntegerType()), ("s", T.DecimalType(5, 0)),

@@ -14,7 +14,7 @@ Arrow splits it.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Final
 
 import numpy as np
@@ -23,7 +23,7 @@ import pyarrow as pa
 from pyarrow import csv
 
 from watersmeet.errors import FileError
-from watersmeet.files.lines import Lines, Malformed, first_failing, read_lines
+from watersmeet.files.lines import Lines, Malformed, first_failing
 from watersmeet.files.text_values import Unreadable, parse_texts
 
 _COMMA, _QUOTE, _BACKSLASH, _NEW_LINE = b',"\\\n'
@@ -32,7 +32,7 @@ _SEPARATORS: Final = b"\x1f\x1e\x1d\x1c\x01\x02\x03\x04\x05\x06"
 
 
 def read_csv(
-    stream: pa.NativeFile, given: pa.Schema, schema: pa.Schema, what: str, *, header: bool, zone: str
+    blocks: Iterable[Lines], given: pa.Schema, schema: pa.Schema, what: str, *, header: bool, zone: str
 ) -> Iterator[pa.RecordBatch]:
     """The columns of `schema` from a file whose columns are `given`."""
 
@@ -48,7 +48,7 @@ def read_csv(
             columns.append(found)
         return pa.RecordBatch.from_arrays(columns, schema=schema)
 
-    for place, lines in enumerate(read_lines(stream, what)):
+    for place, lines in enumerate(blocks):
         if header and place == 0:
             _check_header(lines.part(0, 1), given.names, what)
             lines = lines.part(1, len(lines))

@@ -37,13 +37,11 @@ _PLAIN: Final = {
     "timestamp_ntz": pa.timestamp("us"),
 }
 _DECIMALS: Final = ("decimal", "dec", "numeric")
-_TIME: Final = pa.time64("ns")
-_TIME_DIGITS: Final = 6
 # Days to seconds; months and years are of no fixed length, and Spark does not hand them to Python.
 _INTERVAL_UNITS: Final = ("day", "hour", "minute", "second")
 _KNOWN: Final = (
     "BOOLEAN, TINYINT, SMALLINT, INT, BIGINT, FLOAT, DOUBLE, DECIMAL(p, s), STRING, BINARY, DATE, "
-    "TIMESTAMP, TIMESTAMP_NTZ, TIME, INTERVAL DAY TO SECOND, ARRAY<..>, MAP<.., ..> or STRUCT<..>"
+    "TIMESTAMP, TIMESTAMP_NTZ, INTERVAL DAY TO SECOND, ARRAY<..>, MAP<.., ..> or STRUCT<..>"
 )
 
 _TOKEN: Final = re.compile(
@@ -184,7 +182,7 @@ class _Words:
         if not self._is("word"):
             raise self.refused("a type expected")
         word = _lower(self._found[self._at])
-        if word not in _PLAIN and word not in (*_DECIMALS, "time", "interval", "array", "map", "struct"):
+        if word not in _PLAIN and word not in (*_DECIMALS, "interval", "array", "map", "struct"):
             raise self.refused("a type that can be read from files expected")
         self._at += 1
         match word:
@@ -207,11 +205,6 @@ class _Words:
                 return pa.struct(fields)
             case "interval":
                 return self._interval()
-            case "time":
-                digits = self._digits()
-                if len(digits) > 1 or not 0 <= (digits or [_TIME_DIGITS])[0] <= _TIME_DIGITS:
-                    raise self.refused(f"TIME has 0 to {_TIME_DIGITS} digits,")
-                return _TIME
         return self._decimal() if word in _DECIMALS else _PLAIN[word]
 
     def _decimal(self) -> pa.DataType:

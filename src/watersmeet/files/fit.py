@@ -156,8 +156,6 @@ def widened(column: pa.Array, wanted: pa.DataType) -> pa.Array | None:
     if pa.types.is_date(kind):
         as_moment = pa.types.is_timestamp(wanted) and wanted.tz is None
         return column.cast(wanted) if pa.types.is_date(wanted) or as_moment else None
-    if pa.types.is_time(kind):
-        return column.cast(wanted) if pa.types.is_time(wanted) else None
     if _is_bytes(kind):
         fixed_text = pa.types.is_fixed_size_binary(kind) and pa.types.is_string(wanted)
         return column.cast(wanted) if _is_bytes(wanted) and not fixed_text else None

@@ -7,12 +7,13 @@ Arrow parses more than one object in a line, and objects over several lines; Spa
 refused: every line begins with `{` and ends with `}`, so no object goes over a line end, and there are as many rows as
 lines. Values that do not fit their column are errors that name the line. Spark reads null, or the text of a number or
 an object for a STRING. Maps and binary values are refused: Arrow does not read them from objects and base64.
+One difference is left: an integer `-0` in a float column is -0.0 here, and 0.0 in Spark. SQL takes both for equal.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Final
 
 import numpy as np
@@ -21,14 +22,16 @@ from pyarrow import json
 
 from watersmeet.errors import FileError
 from watersmeet.files.fit import fit
-from watersmeet.files.lines import Lines, Malformed, first_failing, read_lines
+from watersmeet.files.lines import Lines, Malformed, first_failing
 from watersmeet.files.text_values import WIDE_DECIMAL, Unreadable, parse_texts, round_decimals
 
 _OPEN, _CLOSE = b"{}"
 _BLANK: Final = 32
 
 
-def read_json(stream: pa.NativeFile, schema: pa.Schema, what: str, *, zone: str) -> Iterator[pa.RecordBatch]:
+def read_json(
+    blocks: Iterable[Lines], schema: pa.Schema, what: str, *, zone: str
+) -> Iterator[pa.RecordBatch]:
     """The columns of a schema."""
     carrier = pa.schema([pa.field(field.name, _carrier(field.type)) for field in schema])
     names_of_floats = sorted(set(_float_names(pa.struct(list(schema)))))
@@ -50,7 +53,7 @@ def read_json(stream: pa.NativeFile, schema: pa.Schema, what: str, *, zone: str)
             raise Malformed(str(error)) from error
         return pa.RecordBatch.from_arrays(columns, schema=schema)
 
-    for lines in read_lines(stream, what):
+    for lines in blocks:
         try:
             yield parse(lines)
         except Malformed:

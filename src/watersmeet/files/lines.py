@@ -15,8 +15,6 @@ import numpy.typing as npt
 
 from watersmeet.errors import FileError
 
-# Large beside the cost of a call, small beside a run.
-_BLOCK_BYTES: Final = 8 << 20
 # A file without line ends is no text file; to look for them further would fill the memory.
 MOST_LINE_BYTES: Final = 256 << 20
 
@@ -57,8 +55,8 @@ class Lines:
         return Lines(self.content[bounds[first] : bounds[behind]], self.numbers[first:behind])
 
 
-def read_lines(stream: _Stream, what: str, block_bytes: int = _BLOCK_BYTES) -> Iterator[Lines]:
-    """The lines that are not blank. `what` names the file in messages."""
+def read_lines(stream: _Stream, what: str, block_bytes: int) -> Iterator[Lines]:
+    """The lines that are not blank, in blocks of at most about `block_bytes`. `what` names the file in messages."""
     rest = b""
     first = 1
     at_start = True

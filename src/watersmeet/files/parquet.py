@@ -27,8 +27,6 @@ from watersmeet.files.fit import find_fields, fit_columns
 from watersmeet.files.spark_types import spark_type
 from watersmeet.files.where import Filter
 
-# What a batch takes in memory, about: small beside a run, large beside the cost of a call.
-BATCH_BYTES: Final = 16 << 20
 # Texts that a dictionary holds once are larger in memory than in the file. This bounds what that can amount to.
 _BATCH_ROWS: Final = 131_072
 
@@ -46,7 +44,7 @@ _FIRST_MOMENT: Final = datetime.datetime(1900, 1, 1)
 
 _TEXTS: Final = ("STRING", "ENUM", "JSON")
 # Logical types that Spark's reader refuses, and so does this one.
-_REFUSED: Final = ("INTERVAL", "UUID", "FLOAT16", "GEOMETRY", "GEOGRAPHY", "VARIANT", "UNKNOWN", "NULL")
+_REFUSED: Final = ("INTERVAL", "UUID", "FLOAT16", "GEOMETRY", "GEOGRAPHY", "VARIANT", "TIME")
 _UTC: Final = pa.timestamp("us", "UTC")
 
 
@@ -81,11 +79,13 @@ def _infer(field: pa.Field, path: str, leaves: Iterator[Any], what: str) -> pa.F
 
 def _infer_value(kind: pa.DataType, path: str, leaf: Any, what: str) -> pa.DataType:
     logical = leaf.logical_type.type
-    in_millis = leaf.physical_type == "INT32" and logical == "TIME"
-    if logical in _REFUSED or in_millis:
+    if logical in _REFUSED:
         raise UsageError(f"{what}: column {path} is of type {logical}, which Spark does not read")
     if leaf.physical_type == "INT96":
         return _UTC
+    if pa.types.is_null(kind) and leaf.physical_type == "INT32":
+        # A column of nulls alone: Arrow writes it as integers.
+        return pa.int32()
     if leaf.physical_type == "BYTE_ARRAY" and logical in _TEXTS:
         return pa.string()
     if pa.types.is_duration(kind):
@@ -94,26 +94,34 @@ def _infer_value(kind: pa.DataType, path: str, leaf: Any, what: str) -> pa.DataT
 
 
 def read_parquet(
-    parquet: pq.ParquetFile, schema: pa.Schema, where: Filter | None, what: str
+    parquet: pq.ParquetFile, schema: pa.Schema, where: Filter | None, what: str, batch_bytes: int
 ) -> Iterator[pa.RecordBatch]:
-    """The columns of a schema, row group by row group. Row groups in which the condition cannot hold are skipped."""
+    """The columns of a schema, row group by row group, in batches of about `batch_bytes`."""
     found = parquet.schema_arrow
     places = find_fields(list(found), list(schema), "", what)
     present = [found.field(place).name for place in places if place is not None]
     legacy = _legacy(parquet)
-    for group in range(parquet.metadata.num_row_groups):
+    for group in row_groups(parquet, schema, where):
         facts = parquet.metadata.row_group(group)
-        if not facts.num_rows or (where is not None and not where.can_hold(_bounds(facts, schema, where))):
-            continue
         if not present:
             yield from _without_columns(facts.num_rows, schema)
             continue
-        rows = _rows_together(facts, present)
+        rows = _rows_together(facts, present, batch_bytes)
         # One thread: the tasks of a batch use all cores already.
         for batch in parquet.iter_batches(rows, row_groups=[group], columns=present, use_threads=False):
             for name, column in zip(batch.schema.names, batch.columns, strict=True):
                 _refuse_old(name, column, legacy, what)
             yield fit_columns(batch, schema, what)
+
+
+def row_groups(parquet: pq.ParquetFile, schema: pa.Schema, where: Filter | None) -> list[int]:
+    """The row groups that have rows and in which the condition can hold."""
+    facts = [parquet.metadata.row_group(group) for group in range(parquet.metadata.num_row_groups)]
+    return [
+        group
+        for group, fact in enumerate(facts)
+        if fact.num_rows and (where is None or where.can_hold(_bounds(fact, schema, where)))
+    ]
 
 
 def _without_columns(rows: int, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
@@ -123,19 +131,20 @@ def _without_columns(rows: int, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
         yield pa.RecordBatch.from_arrays(columns, schema=schema)
 
 
-def _rows_together(facts: pq.RowGroupMetaData, present: Sequence[str]) -> int:
+def _rows_together(facts: pq.RowGroupMetaData, present: Sequence[str], batch_bytes: int) -> int:
     columns = (facts.column(place) for place in range(facts.num_columns))
     size = sum(
         column.total_uncompressed_size
         for column in columns
         if column.path_in_schema.split(".")[0] in present or column.path_in_schema in present
     )
-    return max(1, min(_BATCH_ROWS, BATCH_BYTES * facts.num_rows // max(1, size)))
+    return max(1, min(_BATCH_ROWS, batch_bytes * facts.num_rows // max(1, size)))
 
 
 def _bounds(facts: pq.RowGroupMetaData, schema: pa.Schema, where: Filter) -> dict[str, tuple[Any, Any]]:
     """The smallest and the largest value of the columns of a condition, where statistics tell them."""
-    wanted = {name.lower(): name for name in where.columns}
+    # A dot may be in the name of a column, or stand before a field of a struct.
+    wanted = {name.lower(): name for name in where.columns if "." not in name}
     bounds = {}
     for place in range(facts.num_columns):
         column = facts.column(place)

@@ -16,7 +16,8 @@ from watersmeet.errors import FileError
 from watersmeet.files.csv import read_csv
 from watersmeet.files.fit import find_fields, fit_columns
 from watersmeet.files.json import read_json
-from watersmeet.files.parquet import BATCH_BYTES, read_parquet
+from watersmeet.files.lines import read_lines
+from watersmeet.files.parquet import read_parquet
 from watersmeet.files.place import Place
 from watersmeet.files.spec import FileFormat
 from watersmeet.files.unpack import open_arrow, open_parquet_file, open_text, reading_file
@@ -24,8 +25,11 @@ from watersmeet.files.where import Filter
 from watersmeet.kernel.bounds import split
 from watersmeet.model.types import type_of_arrow
 
-# Types that have no text form which Spark and this reader agree on.
-_NOT_IN_TEXT: Final = (pa.types.is_binary, pa.types.is_duration, pa.types.is_time, pa.types.is_map)
+# What a batch takes in memory, about: small beside a run, large beside the cost of a call.
+BATCH_BYTES: Final = 16 << 20
+# Types without a text form that Spark and this reader agree on.
+_NOT_IN_CSV: Final = (pa.types.is_nested, pa.types.is_duration)
+_NOT_IN_JSON: Final = (pa.types.is_map, pa.types.is_duration, pa.types.is_binary)
 
 
 def read_rows(
@@ -37,6 +41,7 @@ def read_rows(
     *,
     header: bool = False,
     zone: str = "UTC",
+    batch_bytes: int = BATCH_BYTES,
 ) -> Iterator[pa.RecordBatch]:
     """The rows of a file that satisfy a condition, with these columns of the schema, in this order.
 
@@ -50,7 +55,7 @@ def read_rows(
     ]
     read = pa.schema([*chosen, *(schema.field(name) for name in more)])
     with reading_file(place, format):
-        for batch in _batches(place, format, schema, read, where, header, zone):
+        for batch in _batches(place, format, schema, read, where, header, zone, batch_bytes):
             rows = batch if where is None else where.rows(batch)
             if rows.num_rows:
                 yield rows.select(list(range(len(chosen)))).rename_columns(list(columns))
@@ -71,41 +76,43 @@ def _batches(
     where: Filter | None,
     header: bool,
     zone: str,
+    batch_bytes: int,
 ) -> Iterator[pa.RecordBatch]:
     """The columns of `read`. Parquet skips row groups in which the condition cannot hold."""
     what = repr(place)
     match format:
         case FileFormat.PARQUET:
             with open_parquet_file(place) as parquet:
-                yield from read_parquet(parquet, read, where, what)
+                yield from read_parquet(parquet, read, where, what, batch_bytes)
         case FileFormat.ARROW:
-            yield from _arrow_batches(place, read, what)
+            yield from _arrow_batches(place, read, what, batch_bytes)
         case FileFormat.CSV:
             check_text_types(format, read, what)
             with open_text(place) as stream:
-                yield from read_csv(stream, schema, read, what, header=header, zone=zone)
+                lines = read_lines(stream, what, batch_bytes)
+                yield from read_csv(lines, schema, read, what, header=header, zone=zone)
         case FileFormat.JSON:
             check_text_types(format, read, what)
             with open_text(place) as stream:
-                yield from read_json(stream, read, what, zone=zone)
+                yield from read_json(read_lines(stream, what, batch_bytes), read, what, zone=zone)
 
 
-def _arrow_batches(place: Place, read: pa.Schema, what: str) -> Iterator[pa.RecordBatch]:
+def _arrow_batches(place: Place, read: pa.Schema, what: str, batch_bytes: int) -> Iterator[pa.RecordBatch]:
     with open_arrow(place) as reader:
         found = find_fields(list(reader.schema), list(read), "", what)
     present = sorted(number for number in found if number is not None)
     # Without any field Arrow would read them all; one tells how many rows there are.
     with open_arrow(place, present or [0]) as reader:
         stored = (reader.get_batch(number) for number in range(reader.num_record_batches))
-        yield from (fit_columns(batch, read, what) for batch in split(stored, BATCH_BYTES))
+        yield from (fit_columns(batch, read, what) for batch in split(stored, batch_bytes))
 
 
 def check_text_types(format: FileFormat, schema: pa.Schema, what: str) -> None:
     """Refuse columns of types that are not read from text."""
+    refused = _NOT_IN_CSV if format is FileFormat.CSV else _NOT_IN_JSON
     for field in schema:
         for kind in _kinds(field.type):
-            nested = format is FileFormat.CSV and pa.types.is_nested(kind)
-            if nested or any(is_kind(kind) for is_kind in _NOT_IN_TEXT):
+            if any(is_kind(kind) for is_kind in refused):
                 raise FileError(
                     f"{what}: column {field.name} is of type {type_of_arrow(field.type)}, which is not read from {format} "
                     "files: leave it out with columns=, read it as STRING, or pass the input as a DataFrame"

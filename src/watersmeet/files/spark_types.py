@@ -10,8 +10,6 @@ from watersmeet.errors import UsageError
 from watersmeet.model.types import MAX_DECIMAL_DIGITS
 from watersmeet.tables.columns import table_type
 
-# What Spark makes of a time of day.
-_TIME: Final = pa.time64("ns")
 _READABLE: Final = (
     pa.types.is_boolean,
     pa.types.is_signed_integer,
@@ -22,7 +20,6 @@ _READABLE: Final = (
     pa.types.is_date32,
     pa.types.is_timestamp,
     pa.types.is_duration,
-    pa.types.is_time,
 )
 
 
@@ -41,8 +38,6 @@ def spark_type(arrow: pa.DataType, path: str, what: str) -> pa.DataType:
         return pa.map_(spark_type(arrow.key_type, path, what), spark_type(arrow.item_type, path, what))
     if pa.types.is_list(arrow) or pa.types.is_large_list(arrow) or pa.types.is_fixed_size_list(arrow):
         return pa.list_(spark_type(arrow.value_type, path, what))
-    if pa.types.is_time(arrow):
-        return _TIME
     too_long = pa.types.is_decimal(arrow) and not 0 <= arrow.scale <= arrow.precision <= MAX_DECIMAL_DIGITS
     found = table_type(arrow)
     if too_long or not any(is_readable(found) for is_readable in _READABLE):

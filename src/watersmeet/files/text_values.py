@@ -27,10 +27,8 @@ _NOT_FINITE: Final = {
 }
 _DAY: Final = r"^[0-9]{4}-[0-9]{2}-[0-9]{2}$"
 _ZONE: Final = r"(Z|[+-][0-9]{2}:[0-9]{2})$"
-_MOMENT: Final = (
-    r"^[0-9]{4}-[0-9]{2}-[0-9]{2}([ T][0-9]{2}:[0-9]{2}:[0-9]{2}(\.[0-9]{1,9})?(Z|[+-][0-9]{2}:[0-9]{2})?)?$"
-)
-_LOCAL: Final = r"^[0-9]{4}-[0-9]{2}-[0-9]{2}([ T][0-9]{2}:[0-9]{2}:[0-9]{2}(\.[0-9]{1,9})?)?$"
+_MOMENT: Final = r"^[0-9]{4}-[0-9]{2}-[0-9]{2}([ T][0-9]{2}:[0-9]{2}(:[0-9]{2}(\.[0-9]{1,9})?(Z|[+-][0-9]{2}:[0-9]{2})?)?)?$"
+_LOCAL: Final = r"^[0-9]{4}-[0-9]{2}-[0-9]{2}([ T][0-9]{2}:[0-9]{2}(:[0-9]{2}(\.[0-9]{1,9})?)?)?$"
 _OFFSET: Final = re.compile(r"([+-])(\d\d):(\d\d)")
 # Wide enough for any decimal with as many digits behind the point as a decimal can have.
 WIDE_DECIMAL: Final = pa.decimal256(76, 38)
@@ -45,6 +43,8 @@ def parse_texts(texts: pa.Array, wanted: pa.DataType, zone: str) -> pa.Array | N
     """A column of texts in another type; None for a type that has no text form here."""
     if pa.types.is_string(wanted):
         return texts
+    if pa.types.is_binary(wanted):
+        return texts.cast(wanted)
     if pa.types.is_boolean(wanted):
         return _booleans(texts)
     if pa.types.is_integer(wanted):
@@ -52,7 +52,8 @@ def parse_texts(texts: pa.Array, wanted: pa.DataType, zone: str) -> pa.Array | N
     if pa.types.is_floating(wanted):
         return _floats(texts, wanted)
     if pa.types.is_decimal(wanted):
-        return round_decimals(_cast(texts, WIDE_DECIMAL), wanted)
+        # Commas between digits are passed over, wherever they are, as in Spark.
+        return round_decimals(_cast(pc.replace_substring(texts, ",", ""), WIDE_DECIMAL), wanted)
     if pa.types.is_date(wanted):
         return _cast(_matching(texts, _DAY, wanted), wanted)
     if pa.types.is_timestamp(wanted):

@@ -9,6 +9,7 @@ from typing import Final
 
 import pyarrow as pa
 import pyarrow.parquet as pq
+from pyarrow import fs
 
 from watersmeet.errors import FileError
 from watersmeet.files.place import Place
@@ -46,8 +47,9 @@ def reading_file(place: Place, format: FileFormat) -> Iterator[None]:
 
 
 def open_parquet_file(place: Place) -> pq.ParquetFile:
-    """A Parquet file, which is closed with its reader."""
-    return open_parquet(*place.on_filesystem())
+    """A Parquet file, which is closed with its reader. Of a remote one a row group is fetched in few requests."""
+    filesystem, path = place.on_filesystem()
+    return open_parquet(filesystem, path, ahead=not isinstance(filesystem, fs.LocalFileSystem))
 
 
 @contextmanager

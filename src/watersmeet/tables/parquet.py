@@ -178,10 +178,10 @@ class ParquetFiles:
                 yield conform(batch, self.schema, label)
 
 
-def open_parquet(filesystem: fs.FileSystem, path: str) -> pq.ParquetFile:
-    """Open a file that closes with its reader."""
+def open_parquet(filesystem: fs.FileSystem, path: str, *, ahead: bool = False) -> pq.ParquetFile:
+    """Open a file that closes with its reader. `ahead` fetches all columns of a row group at once."""
     return pq.ParquetFile(
-        path, filesystem=filesystem, pre_buffer=False, coerce_int96_timestamp_unit=_INT96_UNIT
+        path, filesystem=filesystem, pre_buffer=ahead, coerce_int96_timestamp_unit=_INT96_UNIT
     )
 
 
