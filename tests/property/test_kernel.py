@@ -223,6 +223,21 @@ def test_values_of_every_type_are_spread_in_a_block(values, limit):
     assert sorted(map(repr, pairs)) == sorted(map(repr, expected))
 
 
+@pytest.mark.parametrize("kind", [pa.int8(), pa.int64(), pa.decimal128(20)], ids=str)
+def test_blocks_are_written_into_the_memory_of_arrow(kind):
+    """That of numpy goes back to the system: new pages for each batch took longer than all else."""
+    spread, tiled = (
+        pa.record_batch({"v": pa.array(range(10), kind)}),
+        pa.record_batch({"n": np.arange(3_000)}),
+    )
+    columns = [OutputColumn("r", "n", "n"), OutputColumn("l", "v", "v")]
+    before = pa.total_allocated_bytes()
+    (first, *_) = batches = list(emit.cross({"l": spread, "r": tiled}, columns, 3_000))
+    written = sum(batch.column("v").nbytes for batch in batches)
+    assert written == 30_000 * first.column("v").type.bit_width // 8
+    assert pa.total_allocated_bytes() - before >= written
+
+
 def test_a_heavy_key_is_not_paired_row_by_row(monkeypatch):
     """The one side's columns are the same memory in all batches of a block."""
     left, right = run_of([7] * 300), run_of([7] * 200, start=1000)
