@@ -159,8 +159,13 @@ def sample_work(
     met_by_chance: int = MET_BY_CHANCE,
     few_keys: int = FEW_KEYS,
 ) -> Sample:
-    """Sample the work on all keys of the batch, from about `samples` fresh and `old_samples` old rows of each input."""
-    drawn = [draw_rows(one.new, samples, keys_of) for one in stored]
+    """Sample the work on all keys of the batch, from about `samples` fresh and `old_samples` old rows of each input.
+
+    Of an input with fewer old rows, as many more fresh ones are drawn.
+    """
+    # In a first batch there are no old rows to draw. A key would then be drawn half as often as later, and of those that
+    # have a fifth of a task's work, several would not stand out.
+    drawn = [draw_rows(one.new, samples + max(0, old_samples - one.old_rows), keys_of) for one in stored]
     drawn += [draw_rows(one.old, old_samples, keys_of) for one in stored]
     counts, weights = [len(rows) for rows, _ in drawn], np.array([[weight] for _, weight in drawn])
     keys = np.concatenate([rows for rows, _ in drawn])
