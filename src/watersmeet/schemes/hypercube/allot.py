@@ -7,10 +7,11 @@ as wide as its remaining room allows. `choose.py` decides which of these allotme
 
 from __future__ import annotations
 
+import bisect
 import itertools
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 import numpy.typing as npt
@@ -52,10 +53,11 @@ class Lot:
     cell_rows: float = 0.0
     rows: tuple[int, ...] = ()
     works: Load | None = None
+    cells: int = field(init=False)
 
-    @property
-    def cells(self) -> int:
-        return math.prod(self.shape)
+    def __post_init__(self) -> None:
+        # Once: every allotment that is tried asks for it several times.
+        object.__setattr__(self, "cells", math.prod(self.shape))
 
     @property
     def work_of_cells(self) -> Load:
@@ -175,7 +177,7 @@ def _fill(lots: Sequence[Lot], kept: Sequence[Owners], tasks: int) -> tuple[list
         own = np.full(len(takers), work[place]) if works is None else works[free[place] - begin[place]]
         load += np.bincount(takers, own, tasks)
         every[free[place]] = takers
-    return _in_shape(every, kept), load
+    return in_shapes(every, [owners.shape for owners in kept]), load
 
 
 def _relieved(lots: Sequence[Lot], kept: Sequence[Owners], light: float, tasks: int) -> list[Owners]:
@@ -190,11 +192,14 @@ def _relieved(lots: Sequence[Lot], kept: Sequence[Owners], light: float, tasks: 
     freed = ((over > 0) & (work > 0)).nonzero()[0]
     freed = freed[np.lexsort((worth[freed], every[freed]))]
     taken = np.cumsum(work[freed])
-    first = np.flatnonzero(np.diff(every[freed], prepend=NOBODY))
-    before = np.repeat((taken - work[freed])[first], np.diff(first, append=len(freed)))
+    # Those of a task follow each other.
+    owner = every[freed]
+    begins = np.ones(len(freed), np.bool_)
+    np.not_equal(owner[1:], owner[:-1], out=begins[1:])
+    before = (taken - work[freed])[begins][begins.cumsum() - 1]
     # The nearest to the mean: the last cell is taken if more than half of it is above.
     every[freed[taken - before - work[freed] / 2 < over[freed]]] = NOBODY
-    return _in_shape(every, kept)
+    return in_shapes(every, [owners.shape for owners in kept])
 
 
 def _cheap(lots: Sequence[Lot]) -> list[int]:
@@ -224,11 +229,12 @@ def _all_cells(owners: Sequence[Owners]) -> Owners:
     return np.concatenate([one.reshape(-1) for one in owners]) if owners else np.zeros(0, np.int64)
 
 
-def _in_shape(every: Owners, like: Sequence[Owners]) -> list[Owners]:
-    """The owners of all cells, key by key, in the shapes of these."""
-    ends = itertools.accumulate([owners.size for owners in like])
+def in_shapes(every: Owners, shapes: Sequence[Shape]) -> list[Owners]:
+    """The owners of all cells, key by key, as grids of these shapes."""
+    ends = itertools.accumulate(map(math.prod, shapes), initial=0)
     return [
-        every[end - owners.size : end].reshape(owners.shape) for owners, end in zip(like, ends, strict=True)
+        every[low:high].reshape(shape)
+        for shape, (low, high) in zip(shapes, itertools.pairwise(ends), strict=True)
     ]
 
 
@@ -242,27 +248,34 @@ def _per_task(every: Owners, amounts: Load, tasks: int) -> Load:
 def _takers(load: Load, work: float, cells: int, fair: float) -> Owners:
     """Who takes each of some equal cells: the least loaded task first, several in a row up to its fair share."""
     order = load.argsort(kind="stable")
-    room = np.maximum(0, np.floor((fair - load) / work + 0.5)).astype(np.int64)[order]
-    takers = order.repeat(np.minimum(room, cells))[:cells]
-    if len(takers) == cells:
-        return takers
-    # All are at about their share. At most half of the tasks take one more.
-    load = load + np.bincount(takers, minlength=len(load)) * work
-    late = []
-    for _ in range(cells - len(takers)):
-        late.append(int(load.argmin()))
-        load[late[-1]] += work
-    return np.concatenate([takers, late])
+    takers: list[int] = []
+    # Few tasks take all cells of most keys.
+    for task, has in zip(order.tolist(), load[order].tolist(), strict=True):
+        room = math.floor((fair - has) / work + 0.5)
+        if room < 1 or len(takers) == cells:
+            break
+        takers += [task] * min(room, cells - len(takers))
+    if len(takers) < cells:
+        # All are at about their share. At most half of the tasks take one more.
+        load = load + np.bincount(np.array(takers, np.int64), minlength=len(load)) * work
+        for _ in range(cells - len(takers)):
+            takers.append(int(load.argmin()))
+            load[takers[-1]] += work
+    return np.array(takers, np.int64)
 
 
 def _takers_of_unequal(load: Load, works: Load, fair: float) -> Owners:
     """The same for cells of unequal work."""
-    load, reached = load.copy(), np.cumsum(works)
+    load, reached = load.copy(), works.cumsum()
+    halfway = (reached - works / 2).tolist()
     takers = np.full(len(works), NOBODY)
     first, taken = 0, 0.0
-    for task in np.argsort(load, kind="stable").tolist():
+    order = load.argsort(kind="stable")
+    for task, has in zip(order.tolist(), load[order].tolist(), strict=True):
+        if first == len(works):
+            break
         # Up to the cell that would be above its share by more than a half.
-        end = int(np.searchsorted(reached - works / 2, taken + fair - load[task], side="right"))
+        end = bisect.bisect_right(halfway, taken + fair - has)
         if end > first:
             takers[first:end] = task
             load[task] += reached[end - 1] - taken

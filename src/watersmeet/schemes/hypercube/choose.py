@@ -23,6 +23,7 @@ from watersmeet.schemes.hypercube.allot import (
     allot_relieved,
     allot_rest,
     allot_sticky,
+    in_shapes,
     task_of,
 )
 from watersmeet.schemes.hypercube.census import Profile
@@ -50,8 +51,11 @@ def choose_allotment(
     tasks = len(ranges)
     every = [*lots, *released]
     light_tasks = _tasks_of(every, ranges)
+    known = [were_heavy[lot.key] for lot in every if lot.key in were_heavy]
+    owned = np.array([task for one in known for task in one.tasks], np.int64)
+    grids = iter(in_shapes(owned, [one.shape for one in known]))
     had = [
-        were_heavy[lot.key].owners if lot.key in were_heavy else np.full((1,) * len(lot.shape), task)
+        next(grids) if lot.key in were_heavy else np.full((1,) * len(lot.shape), task)
         for lot, task in zip(every, light_tasks, strict=True)
     ]
     kept = [
