@@ -10,12 +10,12 @@ from typing import TypeAlias
 
 import pyarrow as pa
 
+from watersmeet.engine.arriving import ArrivingRows, is_computed_exactly
 from watersmeet.engine.build import BuiltJoin
-from watersmeet.engine.compile import ComputedKey
 from watersmeet.engine.operator import Operator
 from watersmeet.errors import PredicateError, UsageError
-from watersmeet.kernel.evaluate import arrow_type, evaluate, filter_mask, supports
-from watersmeet.model.expression import Call, Column, Expression, Selected, columns_of
+from watersmeet.kernel.evaluate import evaluate, supports
+from watersmeet.model.expression import Column, Selected
 from watersmeet.model.facts import BatchId
 from watersmeet.model.tally import Tally
 
@@ -93,25 +93,15 @@ class LocalStage:
 
         Does what the JVM does for the Spark driver: prune the columns and compute keys that are expressions.
         """
-        return [self._arriving(name, part) for part in self._batches(name, rows)]
-
-    def _arriving(self, name: str, rows: pa.RecordBatch) -> pa.RecordBatch:
-        guard = self._compiled.guard(name)
-        if guard is not None:
-            values = {(name, c.name): rows.column(c.name) for c in columns_of(guard.expression)}
-            rows = rows.filter(filter_mask(guard.expression, values, rows.num_rows, ansi=self._ansi))
-        columns = {column: rows.column(column) for column in self._compiled.arriving[name]}
-        for key in self._compiled.computed:
-            if key.input == name:
-                columns[key.name] = _compute(key.expression, rows, self._ansi)
-        return pa.RecordBatch.from_pydict(columns) if columns else rows.select([])
+        arrive = ArrivingRows.of(self._compiled, name, ansi=self._ansi)
+        return [arrive(part) for part in self._batches(name, rows)]
 
     def _check_local(self) -> None:
         compiled = self._compiled
         if compiled.spark_checks:
             raise PredicateError("only Spark can evaluate this predicate; the local driver cannot", self._on)
         for key in compiled.computed:
-            if not supports(_uncast(key)) or not _casts_exactly(key.expression):
+            if not is_computed_exactly(key):
                 raise PredicateError(
                     f"only Spark can compute the key {key.sql}; the local driver cannot", self._on
                 )
@@ -146,32 +136,6 @@ def _select(item: Selected, columns: dict[tuple[str, str], pa.Array], rows: int,
     if isinstance(item.expression, Column):
         return columns[item.expression.input, item.expression.name]
     return evaluate(item.expression, columns, rows, ansi=ansi)
-
-
-def _uncast(key: ComputedKey) -> Expression:
-    """The key without its cast: the kernel casts integers and floats itself when it makes the order key."""
-    expression = key.expression
-    return expression.args[0] if isinstance(expression, Call) and expression.op == "cast" else expression
-
-
-def _casts_exactly(expression: Expression) -> bool:
-    """Whether Arrow casts a key exactly as Spark does: not if text is parsed or a decimal is rounded.
-
-    Both turn integers into the nearest float, and round ties to even.
-    """
-    if not isinstance(expression, Call) or expression.op != "cast":
-        return True
-    source, target = expression.args[0].type, expression.type
-    return (source.integral and target.numeric) or source.name == target.name == "decimal"
-
-
-def _compute(expression: Expression, rows: pa.RecordBatch, ansi: bool) -> pa.Array:
-    values = {(c.input, c.name): rows.column(c.name) for c in columns_of(expression)}
-    if isinstance(expression, Call) and expression.op == "cast":
-        inner = evaluate(expression.args[0], values, rows.num_rows, ansi=ansi)
-        # As in Spark, round an integer to the nearest float; Arrow would refuse.
-        return inner.cast(arrow_type(expression.type), safe=not expression.type.floating)
-    return evaluate(expression, values, rows.num_rows, ansi=ansi)
 
 
 def _batches(rows: Rows) -> Iterable[pa.RecordBatch]:
