@@ -4,6 +4,7 @@ from watersmeet.api import configure, explain, foreach_batch, join, session_sett
 from watersmeet.errors import (
     ConfigError,
     CorruptFile,
+    FileError,
     PredicateError,
     StateBehind,
     StateError,
@@ -14,6 +15,7 @@ from watersmeet.errors import (
     UsageError,
     WatersmeetError,
 )
+from watersmeet.files.spec import files
 from watersmeet.tables.spec import table
 
 __version__ = "0.1.0"
@@ -21,6 +23,7 @@ __version__ = "0.1.0"
 __all__ = [
     "ConfigError",
     "CorruptFile",
+    "FileError",
     "PredicateError",
     "StateBehind",
     "StateError",
@@ -33,6 +36,7 @@ __all__ = [
     "__version__",
     "configure",
     "explain",
+    "files",
     "foreach_batch",
     "join",
     "session_settings",

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
+    from watersmeet.files.spec import FileInput
     from watersmeet.kernel.theta import Condition
     from watersmeet.log.status import Status
     from watersmeet.predicate.window import Length
@@ -16,7 +17,7 @@ if TYPE_CHECKING:
 
 
 def join(
-    inputs: Mapping[str, DataFrame | Table],
+    inputs: Mapping[str, DataFrame | Table | FileInput],
     on: str | Condition,
     *,
     select: Sequence[str] | None = None,
@@ -35,11 +36,11 @@ def join(
     memory: int | str | None = None,
     options: Mapping[str, object] | None = None,
 ) -> DataFrame:
-    """Join 2 to 16 DataFrames, streaming or batch, on any predicate in Spark SQL. Some of them may be a `wm.table`.
+    """Join 2 to 16 inputs, streaming or batch, on any predicate in Spark SQL: DataFrames, `wm.files` and `wm.table`.
 
     Args:
-        inputs: the DataFrames and tables by the names that `on` and `select` use for them, 2 to 16 in all. At least
-            one is a DataFrame. A table is looked up before the streams are joined if one stream has its key, otherwise
+        inputs: the DataFrames, files and tables by the names that `on` and `select` use for them, 2 to 16 in all. At
+            least one is not a table. A table is looked up before the streams are joined if one stream has its key, otherwise
             in their results.
         on: the predicate, such as `"l.k = r.k AND l.x < r.y + 3"` or `"abs(l.x - r.x) <= 5"`; `"true"` is a
             cross join of two. Three or more inputs may share a key, `"a.k = b.k AND b.k = c.k"`, or have different
@@ -119,7 +120,7 @@ def join(
 
 def sql(
     query: str,
-    inputs: Mapping[str, DataFrame | Table] | None = None,
+    inputs: Mapping[str, DataFrame | Table | FileInput] | None = None,
     *,
     state: str | None = None,
     name: str | None = None,
@@ -135,7 +136,7 @@ def sql(
     max_delay: Span | None = None,
     memory: int | str | None = None,
     options: Mapping[str, object] | None = None,
-    **more: DataFrame | Table,
+    **more: DataFrame | Table | FileInput,
 ) -> DataFrame:
     """Join DataFrames by the text of a query: the same join as `wm.join`, written in SQL.
 
@@ -183,7 +184,7 @@ def sql(
 
 
 def explain(
-    inputs: Mapping[str, DataFrame | Table],
+    inputs: Mapping[str, DataFrame | Table | FileInput],
     on: str | Condition,
     *,
     state: str | None = None,
@@ -195,8 +196,8 @@ def explain(
 ) -> str:
     """Say in one line which strategy `wm.join` would take for these inputs, and why.
 
-    No row is read. With tables among three or more inputs it also says which are looked up before the streams are
-    joined, and which after; for that the columns of the tables are read.
+    No row is read. With `wm.files` it also says how rows reach the join. With tables among three or more inputs it also
+    says which are looked up before the streams are joined, and which after; for that the columns of the tables are read.
 
     Example:
         >>> import watersmeet as wm
@@ -207,17 +208,20 @@ def explain(
     from watersmeet.engine.options import JoinOptions
     from watersmeet.engine.stages import explain_chain
     from watersmeet.model.window import explain_window
-    from watersmeet.spark.operator import check_inputs, parse_inputs
+    from watersmeet.spark.file_frames import FileFrame, open_file_inputs
+    from watersmeet.spark.operator import check_inputs, explain_ways, parse_inputs
 
     tables = check_inputs(inputs)
+    opened = open_file_inputs(inputs)
     asked = JoinOptions(
         on=on, strategy=strategy, state=state, within=within, time=time, lateness=lateness, options=options
     )
-    if tables and len(inputs) == 2:
+    has_files = any(isinstance(given, FileFrame) for given in opened.values())
+    if tables and len(inputs) == 2 and not has_files:
         # What is asked of the table does not depend on its columns.
         choice = choose_lookup(strategy)
         return f"{choice.name}: {choice.why}"
-    chain, parsed = parse_inputs(inputs, asked)
+    chain, parsed = parse_inputs(opened, asked)
     choice = parsed.choice if parsed is not None else choose_lookup(strategy)
     text = f"{choice.name}: {choice.why}"
     if parsed is not None and parsed.found:
@@ -226,7 +230,8 @@ def explain(
         text += f"; {explain_window(parsed.compiled.signature.window)}"
     if parsed is not None and parsed.compiled.spark_checks and choice.name != SPARK:
         text += "; Spark then checks the predicate, because Arrow cannot evaluate a part of it exactly"
-    return "; ".join(filter(None, [text, explain_chain(chain)]))
+    ways = explain_ways(opened, asked, chain, parsed) if has_files else ""
+    return "; ".join(filter(None, [text, explain_chain(chain), ways]))
 
 
 def configure(builder: SparkSession.Builder) -> SparkSession.Builder:

@@ -119,7 +119,7 @@ def read_settings(
     conf = _with_options(conf, options or {})
     return Settings(
         state=_state(conf, state),
-        tasks=_tasks(conf, tasks),
+        tasks=read_tasks(conf, tasks),
         cache=conf(PREFIX + "cache"),
         cache_bytes=_size(PREFIX + "cacheBytes", conf(PREFIX + "cacheBytes")),
         fsync=_flag(conf, "fsync", default=False),
@@ -186,7 +186,8 @@ def _state(conf: Conf, state: str | None) -> str:
     return str(found)
 
 
-def _tasks(conf: Conf, tasks: int | None) -> int:
+def read_tasks(conf: Conf, tasks: int | None) -> int:
+    """The number of join tasks."""
     if tasks is None and conf(PREFIX + "tasks") is not None:
         tasks = _number(conf, "tasks", 0)
     if tasks is None:

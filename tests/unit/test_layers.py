@@ -62,17 +62,18 @@ ALLOWED: dict[str, set[str]] = {
         "kernel",
         "log",
         "tables",
+        "files",
         "engine",
         "config",
     },
     # Imports `spark` inside a function only: `import watersmeet` needs no Spark (see the test below).
-    "api": {"errors", "model", "predicate", "kernel", "log", "tables", "engine", "spark"},
+    "api": {"errors", "model", "predicate", "kernel", "log", "tables", "files", "engine", "spark"},
     # A DataFrame in, a DataFrame out, through its own methods: it imports Spark's types for the type checker only.
     "similar": {"errors", "kernel"},
     # For the users' tests: speaks of Spark and of results, not of us.
     "testing": set(),
     # `import watersmeet` itself: the public names.
-    "__init__": {"errors", "api", "tables"},
+    "__init__": {"errors", "api", "tables", "files"},
     "jobs": {
         "errors",
         "credentials",
@@ -80,6 +81,7 @@ ALLOWED: dict[str, set[str]] = {
         "plan",
         "log",
         "tables",
+        "files",
         "engine",
         "config",
         "spark",
@@ -390,7 +392,7 @@ def test_a_worker_loads_no_parser_and_no_pandas():
 
     Later pandas cannot be kept out where it is installed: the first array that Arrow makes of Python values loads it.
     """
-    loaded = modules_after("import watersmeet.spark.tasks")
+    loaded = modules_after("import watersmeet.spark.tasks, watersmeet.spark.file_task")
     assert "pyarrow" in loaded
     assert not loaded & {"sqlglot", "pandas"}
 

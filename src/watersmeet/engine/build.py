@@ -224,6 +224,22 @@ def _build_streams(options: JoinOptions, parsed: ParsedJoin, settings: SessionSe
     return BuiltJoin(replace(compiled, signature=signature), parsed.selected, choice, spec)
 
 
+def parse_lookup(
+    options: JoinOptions,
+    schemas: dict[str, Schema],
+    settings: SessionSettings,
+    table: TableSide,
+) -> ParsedJoin:
+    """Parse and compile the join of a stream with a table. Nothing of the table but its columns is known yet."""
+    options.check_table(table.name, next(other for other in schemas if other != table.name))
+    choice = choose_lookup(options.strategy)
+    predicate, selected = _texts(options, schemas, settings)
+    assert predicate is not None, "JoinOptions.check_table refuses a function"
+    asked = Asked(predicate, selected, schemas, settings.sql.ansi, normal_zone(settings.sql.zone))
+    compiled = compile_lookup(asked, table, left=options.keeps_all)
+    return ParsedJoin(compiled, selected, choice)
+
+
 def _build_lookup(
     options: JoinOptions,
     schemas: dict[str, Schema],
@@ -232,13 +248,10 @@ def _build_lookup(
     streaming: bool,
 ) -> BuiltJoin:
     ((name, table),) = tables.items()
-    options.check_table(name, next(other for other in schemas if other != name))
-    choice = choose_lookup(options.strategy)
-    predicate, selected = _texts(options, schemas, settings)
-    assert predicate is not None, "JoinOptions.check_table refuses a function"
-    operator, memory, keys = settings.operator(), settings.memory(), table.given.keys
-    asked = Asked(predicate, selected, schemas, settings.sql.ansi, normal_zone(settings.sql.zone))
-    compiled = compile_lookup(asked, TableSide(name, keys), left=options.keeps_all)
+    keys = table.given.keys
+    parsed = parse_lookup(options, schemas, settings, TableSide(name, keys))
+    compiled, choice = parsed.compiled, parsed.choice
+    operator, memory = settings.operator(), settings.memory()
     assert isinstance(compiled.join, LookupJoin)
     refresh_s = table.given.refresh_s
     spec = JoinSpec(
@@ -259,4 +272,4 @@ def _build_lookup(
             reading=Reading(choice.name),
         ),
     )
-    return BuiltJoin(compiled, selected, choice, spec)
+    return BuiltJoin(compiled, parsed.selected, choice, spec)

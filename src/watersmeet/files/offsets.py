@@ -128,6 +128,8 @@ def share_files(files: Sequence[ListedFile], tasks: int) -> list[list[ListedFile
     The largest files go first, each to the task with the fewest bytes: no task has more than 4/3 of the bytes of the
     best division, unless one file is larger (Graham 1969).
     """
+    if not files:
+        return []
     whole_bytes = sum(file.bytes for file in files)
     shares = max(1, min(tasks, len(files), -(-whole_bytes // LEAST_TASK_BYTES)))
     loads = [(0, share) for share in range(shares)]

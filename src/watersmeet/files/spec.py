@@ -51,7 +51,8 @@ class FileInput:
 
     `schema` has canonical Arrow types (`model/types.py`); None says that the first file tells. `columns` are those to
     read, in this order; None says all. `where` is SQL over the columns of the schema, also those that are not read.
-    `header` is for CSV: whether the first line of each file has the names of the columns.
+    `header` is for CSV: whether the first line of each file has the names of the columns. `stream` is None if the other
+    inputs decide.
     """
 
     address: Address
@@ -64,6 +65,7 @@ class FileInput:
     order: FileOrder = FileOrder.NAME
     header: bool = False
     name: str | None = None
+    stream: bool | None = None
 
     @property
     def label(self) -> str:
@@ -92,6 +94,7 @@ def files(
     order: str = "name",
     header: bool | None = None,
     name: str | None = None,
+    stream: bool | None = None,
 ) -> FileInput:
     """A directory of files to join as an input: `wm.join({"o": wm.files("/data/orders"), "t": trades}, ...)`.
 
@@ -110,6 +113,8 @@ def files(
         order: `"name"` takes new files by path, `"time"` by time of change.
         header: for CSV, whether the first line of each file has the names of the columns. Default: no, as in Spark.
         name: the input's name in messages.
+        stream: True: new files are joined as they come; False: the files that are there when the join is made are
+            joined, as one batch. Default: as the DataFrames of the join, and True if it has none.
 
     Example:
         >>> files("/data/orders", columns=["id", "qty"], where="qty > 0")
@@ -127,6 +132,7 @@ def files(
         order=_choice("order", order, FileOrder),
         header=_header(header, kind),
         name=name,
+        stream=_stream(stream),
     )
     if found.schema is not None:
         _check_columns(found.schema.names, found.columns or ())
@@ -203,6 +209,12 @@ def _header(given: object, format: FileFormat) -> bool:
         raise UsageError(f"header= is for CSV, and these are {format} files: leave it out")
     if not isinstance(given, bool):
         raise UsageError(f"header must be True or False, got {given!r}")
+    return given
+
+
+def _stream(given: object) -> bool | None:
+    if given is not None and not isinstance(given, bool):
+        raise UsageError(f"stream must be True or False, got {given!r}")
     return given
 
 

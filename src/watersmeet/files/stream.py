@@ -15,6 +15,7 @@ tenth of what Spark's own source needs. A listing is kept while its files fill i
 
 from __future__ import annotations
 
+import time
 import uuid
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -32,9 +33,31 @@ from watersmeet.files.offsets import (
     forget_absent,
     pending_files,
 )
-from watersmeet.log.storage import Files
+from watersmeet.log.files import open_files
+from watersmeet.log.storage import Files, Storage
+from watersmeet.tables.spec import Address
 
 NO_LIMIT = IntakeLimit()
+
+
+@dataclass(frozen=True, slots=True)
+class StreamSpec:
+    """What the driver's process needs to serve an input. It can be pickled.
+
+    `storage` is the state that holds the file log, `tasks` how many tasks share a batch, `retain` how many intakes Spark
+    may ask for again after they are done.
+    """
+
+    address: Address
+    storage: Storage
+    limit: IntakeLimit
+    by_time: bool
+    tasks: int
+    retain: int
+
+    def open(self) -> FileStream:
+        directory = Directory(self.address, time.time)
+        return FileStream(directory, open_files(self.storage), by_time=self.by_time, retain=self.retain)
 
 
 def _new_id() -> str:
@@ -51,7 +74,7 @@ class _Opened:
 
 
 class FileStream:
-    """The stream of one input. `retain` is how many intakes Spark may ask for again after they are done."""
+    """The stream of one input."""
 
     def __init__(
         self,

@@ -12,16 +12,23 @@ from pyspark.sql.types import StructField, StructType
 
 from watersmeet.engine.build import BuiltJoin
 from watersmeet.engine.compile import HASHED, ROW, Compiled, HashedKeys
+from watersmeet.engine.file_way import choose_file_way
 from watersmeet.engine.spec import JoinSpec
 from watersmeet.errors import PredicateError, UsageError
 from watersmeet.model.expression import Column as Selectable
 from watersmeet.model.expression import Selected
 from watersmeet.model.types import Schema, SqlType, parse_type
+from watersmeet.spark.file_frames import FileFrame
 from watersmeet.spark.tasks import DESCRIPTOR_SCHEMA, IngestTask, JoinTask
 
 
-def ingested(frame: DataFrame, name: str, compiled: Compiled, spec: JoinSpec) -> DataFrame:
+def ingested(frame: DataFrame | FileFrame, name: str, compiled: Compiled, spec: JoinSpec) -> DataFrame:
     """Ingest an input: its descriptors, one copy for every join task."""
+    if isinstance(frame, FileFrame):
+        way = choose_file_way(compiled, name, schema_of(name, frame), ansi=frame.ansi)
+        if way.straight:
+            return frame.descriptors(spec, way)
+        frame = frame.rows(way.columns, spec.settings)
     arriving = _arriving(frame, name, compiled)
     columns = tuple(arriving.columns)
     if any("." in column or "`" in column for column in columns):
@@ -42,7 +49,7 @@ def joined(descriptors: DataFrame, built: BuiltJoin, schemas: Mapping[str, Struc
     return _shape(flat, built.compiled, schemas, built.selected, on)
 
 
-def schema_of(name: str, frame: DataFrame) -> Schema:
+def schema_of(name: str, frame: DataFrame | FileFrame) -> Schema:
     fields = frame.schema.fields
     twice = {f.name for f in fields if sum(g.name.lower() == f.name.lower() for g in fields) > 1}
     if twice:

@@ -46,6 +46,7 @@ from watersmeet.engine.options import JoinOptions
 from watersmeet.engine.spec import SessionSettings
 from watersmeet.engine.stages import Chain
 from watersmeet.errors import PredicateError, UsageError
+from watersmeet.files.spec import FileInput
 from watersmeet.kernel.theta import Condition
 from watersmeet.log.files import open_files
 from watersmeet.log.probe import probe
@@ -54,13 +55,18 @@ from watersmeet.model.types import Schema, parse_type
 from watersmeet.model.window import DATE, FARTHEST, TIMESTAMP, TIMESTAMP_NTZ, Window
 from watersmeet.predicate.query import read_query
 from watersmeet.schemes.table.facts import TableVersion
+from watersmeet.spark.explain_files import explain_files
+from watersmeet.spark.file_frames import FileFrame, OpenInputs, open_file_inputs
 from watersmeet.spark.frames import ingested, joined, quoted, refused, schema_of
 from watersmeet.spark.heartbeat import heartbeat
 from watersmeet.spark.table_frames import Frames, shown_progress
 from watersmeet.tables.prepare import columns_of_table, prepare
 from watersmeet.tables.spec import Table
 
-Inputs = Mapping[str, DataFrame | Table]
+Inputs = Mapping[str, DataFrame | Table | FileInput]
+
+# An input that is not a table, once file inputs are opened.
+Arriving = DataFrame | FileFrame
 
 
 @dataclass(frozen=True)
@@ -70,19 +76,19 @@ class PlannedJoin:
     `built` has the operators of the stages, in the order of the chain.
     """
 
-    frames: dict[str, DataFrame]
+    frames: dict[str, Arriving]
     schemas: dict[str, StructType]
     chain: Chain
     built: tuple[BuiltJoin, ...]
     waits: bool
 
 
-def join_inputs(inputs: Inputs, options: JoinOptions) -> DataFrame:
+def join_inputs(inputs: Inputs | OpenInputs, options: JoinOptions) -> DataFrame:
     """Join the inputs by the requested strategy, or the one that `auto` chooses."""
     plan = plan_join(inputs, options)
     results: list[DataFrame] = []
     for stage, built in zip(plan.chain.stages, plan.built, strict=True):
-        frames = {
+        frames: dict[str, Arriving] = {
             name: results[stage.earlier[name]] if name in stage.earlier else plan.frames[name]
             for name in stage.schemas
             if name != stage.table
@@ -100,7 +106,7 @@ def join_inputs(inputs: Inputs, options: JoinOptions) -> DataFrame:
 
 
 def _join_stage(
-    frames: dict[str, DataFrame], schemas: dict[str, StructType], built: BuiltJoin, on: str, *, waits: bool
+    frames: dict[str, Arriving], schemas: dict[str, StructType], built: BuiltJoin, on: str, *, waits: bool
 ) -> DataFrame:
     if built.spec is None:
         return _join_batches(frames, on, built)
@@ -130,7 +136,7 @@ def join_query(text: str, inputs: Inputs | None, more: Inputs, options: JoinOpti
     twice = [name for name in more if inputs and name in inputs]
     if twice:
         raise UsageError(f"input {twice[0]} is given twice, in inputs= and as a keyword: leave one out")
-    sources = {**(inputs or {}), **more}
+    sources = open_file_inputs({**(inputs or {}), **more})
     if not sources:
         raise UsageError(
             'wm.sql needs the inputs of the query by name, such as wm.sql("...", {"a": a, "b": b})'
@@ -138,7 +144,7 @@ def join_query(text: str, inputs: Inputs | None, more: Inputs, options: JoinOpti
     check_kinds(sources)
     spark = next((frame.sparkSession for frame in sources.values() if not isinstance(frame, Table)), None)
     if spark is None:
-        raise UsageError("all inputs are tables: at least one must be a DataFrame")
+        raise UsageError("all inputs are tables: at least one must be a DataFrame or wm.files")
     settings = _settings(spark, options)
     schemas = {
         name: _schema(_open(given, settings, spark)[1])
@@ -151,25 +157,28 @@ def join_query(text: str, inputs: Inputs | None, more: Inputs, options: JoinOpti
     return join_inputs({name: sources[source] for name, source in query.inputs}, asked)
 
 
-def check_kinds(inputs: Inputs) -> None:
+def check_kinds(inputs: OpenInputs) -> None:
     """Refuse names that SQL cannot use, and what is neither a DataFrame nor a table."""
     check_names(inputs)
     for name, frame in inputs.items():
-        if not hasattr(frame, "mapInArrow") and not isinstance(frame, Table):
-            raise UsageError(f"input {name} is a {type(frame).__name__}, not a Spark DataFrame or a wm.table")
+        if not hasattr(frame, "mapInArrow") and not isinstance(frame, (Table, FileFrame)):
+            raise UsageError(
+                f"input {name} is a {type(frame).__name__}, not a Spark DataFrame, wm.table or wm.files"
+            )
 
 
-def check_inputs(inputs: Inputs) -> list[str]:
+def check_inputs(inputs: Inputs | OpenInputs) -> list[str]:
     """Refuse what cannot be joined; the names of the tables."""
     if not isinstance(inputs, Mapping):
         raise UsageError(
             'join takes its inputs by name, such as wm.join({"l": left, "r": right}, on="l.k = r.k")'
         )
     check_number(inputs)
-    check_kinds(inputs)
-    tables = [name for name, frame in inputs.items() if isinstance(frame, Table)]
-    check_tables(inputs, tables)
-    streaming = {name: frame.isStreaming for name, frame in inputs.items() if not isinstance(frame, Table)}
+    opened = open_file_inputs(inputs)
+    check_kinds(opened)
+    tables = [name for name, frame in opened.items() if isinstance(frame, Table)]
+    check_tables(opened, tables)
+    streaming = {name: frame.isStreaming for name, frame in opened.items() if not isinstance(frame, Table)}
     if len(set(streaming.values())) > 1:
         still, moving = (
             next(name for name, is_ in streaming.items() if is_ is moves) for moves in (False, True)
@@ -181,21 +190,22 @@ def check_inputs(inputs: Inputs) -> list[str]:
     return tables
 
 
-def parse_inputs(inputs: Inputs, options: JoinOptions) -> tuple[Chain, ParsedJoin | None]:
+def parse_inputs(inputs: Inputs | OpenInputs, options: JoinOptions) -> tuple[Chain, ParsedJoin | None]:
     """The stages of a join, and the parsed join of the streams; None if a stream is joined with tables only.
 
     Of a table only the columns are read.
     """
     if not isinstance(options.on, str):
         _check_sendable(options.on)
-    check_lookups(inputs, options)
-    frames = [given for given in inputs.values() if not isinstance(given, Table)]
+    opened = open_file_inputs(inputs)
+    check_lookups(opened, options)
+    frames = [given for given in opened.values() if not isinstance(given, Table)]
     settings, streaming = _settings(frames[0].sparkSession, options), frames[0].isStreaming
     schemas = {
         name: _schema_of_table(given) if isinstance(given, Table) else schema_of(name, given)
-        for name, given in inputs.items()
+        for name, given in opened.items()
     }
-    keys = {name: given.keys for name, given in inputs.items() if isinstance(given, Table)}
+    keys = {name: given.keys for name, given in opened.items() if isinstance(given, Table)}
     chain = plan_chain(options, schemas, keys, settings.sql, streaming=streaming)
     main = chain.stages[chain.main]
     if main.table is not None:
@@ -204,6 +214,12 @@ def parse_inputs(inputs: Inputs, options: JoinOptions) -> tuple[Chain, ParsedJoi
         return chain, parse(main.options, main.schemas, settings, streaming=streaming)
     except PredicateError as error:
         raise main.in_users_words(error) from None
+
+
+def explain_ways(inputs: OpenInputs, options: JoinOptions, chain: Chain, parsed: ParsedJoin | None) -> str:
+    """How the rows of file inputs reach the join; empty if there is none."""
+    spark = next(given.sparkSession for given in inputs.values() if not isinstance(given, Table))
+    return explain_files(inputs, chain, parsed, _settings(spark, options))
 
 
 def _schema_of_table(table: Table) -> Schema:
@@ -222,10 +238,11 @@ def _settings(spark: SparkSession, options: JoinOptions) -> SessionSettings:
     )
 
 
-def plan_join(inputs: Inputs, options: JoinOptions) -> PlannedJoin:
+def plan_join(inputs: Inputs | OpenInputs, options: JoinOptions) -> PlannedJoin:
     """Open and check all that the join needs; a table is sorted if need be."""
-    check_inputs(inputs)
-    frames = {name: given for name, given in inputs.items() if not isinstance(given, Table)}
+    sources = open_file_inputs(inputs)
+    check_inputs(sources)
+    frames = {name: given for name, given in sources.items() if not isinstance(given, Table)}
     first = next(iter(frames.values()))
     settings = _settings(first.sparkSession, options)
     if not isinstance(options.on, str):
@@ -233,15 +250,15 @@ def plan_join(inputs: Inputs, options: JoinOptions) -> PlannedJoin:
     tables, given = {}, {}
     # In a batch join no later batch would join rows that wait.
     waiting = first.isStreaming and options.max_delay_ms > 0
-    check_lookups(inputs, options)
-    for name, table in inputs.items():
+    check_lookups(sources, options)
+    for name, table in sources.items():
         if isinstance(table, Table):
             opened, fields = _open(
                 kept_while_rows_wait(table) if waiting else table, settings, first.sparkSession
             )
             tables[name], given[name] = opened, fields
     schemas: dict[str, Schema] = {
-        name: _schema(given[name]) if name in given else schema_of(name, frames[name]) for name in inputs
+        name: _schema(given[name]) if name in given else schema_of(name, frames[name]) for name in sources
     }
     keys = {name: opened.given.keys for name, opened in tables.items()}
     chain = plan_chain(options, schemas, keys, settings.sql, streaming=first.isStreaming)
@@ -254,12 +271,12 @@ def plan_join(inputs: Inputs, options: JoinOptions) -> PlannedJoin:
         streaming=first.isStreaming,
     )
     coming_out = {
-        name: _coming_out(given[name], options) if name in given else frames[name].schema for name in inputs
+        name: _coming_out(given[name], options) if name in given else frames[name].schema for name in sources
     }
     return PlannedJoin(frames, coming_out, chain, built, waiting)
 
 
-def check_lookups(inputs: Inputs, options: JoinOptions) -> None:
+def check_lookups(inputs: OpenInputs, options: JoinOptions) -> None:
     """Refuse arguments that do not fit the tables among the inputs, before any table is opened."""
     tables = [name for name, given in inputs.items() if isinstance(given, Table)]
     streams = [name for name in inputs if name not in tables]
@@ -293,12 +310,16 @@ def _coming_out(table: StructType, options: JoinOptions) -> StructType:
     return StructType([StructField(field.name, field.dataType, True) for field in table.fields])
 
 
-def _join_batches(inputs: Mapping[str, DataFrame], on: str, built: BuiltJoin) -> DataFrame:
+def _join_batches(inputs: Mapping[str, Arriving], on: str, built: BuiltJoin) -> DataFrame:
     """Join batch DataFrames with Spark's own joins, with the same output columns.
 
     Spark's optimiser moves each conjunct to the first join of the chain that has all inputs it reads.
     """
-    aliased = (frame.alias(name) for name, frame in inputs.items())
+    frames = {
+        name: frame.rows(frame.columns, None) if isinstance(frame, FileFrame) else frame
+        for name, frame in inputs.items()
+    }
+    aliased = (frame.alias(name) for name, frame in frames.items())
     try:
         together = functools.reduce(DataFrame.crossJoin, aliased)
         joined = together.where(_with_window(F.expr(on), built.compiled.signature))

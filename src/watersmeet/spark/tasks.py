@@ -42,21 +42,22 @@ class IngestTask:
     columns: tuple[str, ...] = ()
 
     def __call__(self, incoming: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        keep_modules()
-        context = _context()
-        _raise_refusal(context)
-        operator = Operator(self.spec, time.time)
-        batch = (
-            micro_batch(context.getLocalProperty)
-            if self.spec.streaming
-            else id_for_ingest(self.spec.instance)
-        )
         if self.columns:
             incoming = (rows.rename_columns(list(self.columns)) for rows in incoming)
-        told = operator.ingest(batch, self.input, context.partitionId(), incoming)
-        tasks = self.spec.settings.tasks
-        columns = [pa.array(range(tasks), pa.int32()), pa.array([encode_told(told)] * tasks)]
-        yield pa.RecordBatch.from_arrays(columns, schema=_DESCRIPTORS)
+        return stored(self.spec, self.input, incoming)
+
+
+def stored(spec: JoinSpec, name: str, incoming: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Store the rows of this task's partition of an input, and yield its descriptor, a copy for every join task."""
+    keep_modules()
+    context = _context()
+    _raise_refusal(context)
+    operator = Operator(spec, time.time)
+    batch = micro_batch(context.getLocalProperty) if spec.streaming else id_for_ingest(spec.instance)
+    told = operator.ingest(batch, name, context.partitionId(), incoming)
+    tasks = spec.settings.tasks
+    columns = [pa.array(range(tasks), pa.int32()), pa.array([encode_told(told)] * tasks)]
+    yield pa.RecordBatch.from_arrays(columns, schema=_DESCRIPTORS)
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,217 @@
+"""The data source of files without a session: offsets, shares of tasks, changed files, and which way rows take."""
+
+from __future__ import annotations
+
+import os
+import re
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from pyarrow import fs
+from pyspark import cloudpickle
+from pyspark.sql.datasource import DataSourceStreamReader
+from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
+from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxBytes, ReadMaxFiles
+
+import watersmeet as wm
+from watersmeet.engine.build import parse
+from watersmeet.engine.file_way import choose_file_way
+from watersmeet.engine.options import JoinOptions
+from watersmeet.engine.spec import SessionSettings, SqlSettings
+from watersmeet.errors import FileError
+from watersmeet.files import offsets
+from watersmeet.files.ddl import parse_schema
+from watersmeet.files.offsets import IntakeLimit, ListedFile
+from watersmeet.files.place import Place
+from watersmeet.files.stream import StreamSpec
+from watersmeet.files.taken import check_unchanged
+from watersmeet.files.where import parse_where
+from watersmeet.log.storage import Storage
+from watersmeet.model.types import parse_type
+from watersmeet.schemes.grid.policy import dynamic
+from watersmeet.spark.file_source import FileSource, options_of
+from watersmeet.spark.file_task import FileTask
+from watersmeet.tables.spec import Address
+
+SCHEMA = parse_schema("k BIGINT, at TIMESTAMP, tags ARRAY<STRING>, m MAP<STRING, STRUCT<a: INT>>")
+
+
+def write(place: Path, *keys: int) -> None:
+    rows = {"k": keys, "at": [10**15] * len(keys), "tags": [["x", None]] * len(keys)}
+    table = pa.table({**rows, "m": [[("y", {"a": 1})]] * len(keys)}, schema=SCHEMA)
+    pq.write_table(table, place)
+
+
+@pytest.fixture
+def folder(tmp_path) -> Path:
+    place = tmp_path / "in"
+    place.mkdir()
+    for number in range(3):
+        write(place / f"{number}.parquet", number, number + 10)
+    return place
+
+
+def reader_for(
+    folder, columns=("k", "at", "tags", "m"), where=None, state=None, **more
+) -> DataSourceStreamReader:
+    given = wm.files(folder, schema=SCHEMA, **more)
+    condition = parse_where(where, SCHEMA) if where else None
+    rows = to_arrow_schema(from_arrow_schema(SCHEMA.empty_table().select(columns).schema), timezone="UTC")
+    task = FileTask(given, SCHEMA, columns, condition, "UTC", rows)
+    limit = IntakeLimit(given.max_files_per_batch, given.max_bytes_per_batch)
+    stream = StreamSpec(given.address, Storage(state or str(folder.parent / "state")), limit, False, 4, 10)
+    return FileSource(options_of(task.encode(), stream, None)).streamReader(None)  # type: ignore[arg-type]
+
+
+def read_all(reader: DataSourceStreamReader, start: dict, end: dict) -> list[int]:
+    found = []
+    for share in reader.partitions(start, end):
+        executor = cloudpickle.loads(cloudpickle.dumps(reader))
+        for batch in executor.read(share):
+            found += batch.column("k").to_pylist()
+    return found
+
+
+def test_batches_follow_the_limit_and_a_restart_goes_on(folder):
+    reader = reader_for(folder, max_files_per_batch=2)
+    limit = reader.getDefaultReadLimit()
+    assert limit == ReadMaxFiles(2)
+    start = reader.initialOffset()
+    first = reader.latestOffset(start, limit)
+    assert read_all(reader, start, first) == [0, 10, 1, 11]
+    reader = reader_for(folder, max_files_per_batch=2)
+    second = reader.latestOffset(first, limit)
+    assert read_all(reader, first, second) == [2, 12]
+    assert reader.latestOffset(second, limit) == second
+    # The first batch again, as after a crash before its commit.
+    assert read_all(reader, start, first) == [0, 10, 1, 11]
+
+
+def test_all_is_taken_without_a_limit_and_with_once(folder):
+    for limits in ({}, {"max_bytes_per_batch": 1}):
+        reader = reader_for(folder, **limits)
+        expected = ReadMaxBytes(1) if limits else ReadAllAvailable()
+        assert reader.getDefaultReadLimit() == expected
+        start = reader.initialOffset()
+        assert len(read_all(reader, start, reader.latestOffset(start, ReadAllAvailable()))) == 6
+
+
+def test_rows_that_do_not_satisfy_the_condition_are_not_read(folder):
+    reader = reader_for(folder, ("k",), "k > 1")
+    start = reader.initialOffset()
+    assert read_all(reader, start, reader.latestOffset(start, ReadAllAvailable())) == [10, 11, 2, 12]
+
+
+def test_rows_for_spark_have_the_schema_that_it_compares_with(folder):
+    wanted = to_arrow_schema(from_arrow_schema(SCHEMA), timezone="UTC")
+    reader = reader_for(folder)
+    start = reader.initialOffset()
+    (share,) = reader.partitions(start, reader.latestOffset(start, ReadAllAvailable()))
+    for batch in reader.read(share):
+        assert batch.schema.equals(wanted)
+        assert batch.column("m").to_pylist() == [[("y", {"a": 1})]] * 2
+
+
+@pytest.mark.parametrize(
+    ("change", "says"),
+    [
+        (lambda path: write(path, 1, 2, 3, 4, 5), "now it has"),
+        (lambda path: os.utime(path, (7, 7)), "now it has .* 1970-01-01"),
+        (lambda path: path.unlink(), "it is gone"),
+        (lambda path: path.write_bytes(path.read_bytes()[:50]), "now it has 50 bytes"),
+    ],
+    ids=["it grew", "it was replaced", "it is gone", "it was cut off"],
+)
+def test_a_file_that_changed_after_it_was_taken_is_an_error(folder, change, says):
+    reader = reader_for(folder)
+    start = reader.initialOffset()
+    end = reader.latestOffset(start, ReadAllAvailable())
+    change(folder / "1.parquet")
+    with pytest.raises(FileError, match=rf"1\.parquet had .* when it was taken into a batch, and {says}"):
+        read_all(reader, start, end)
+
+
+def test_a_file_that_grows_while_it_is_read_is_an_error(folder):
+    reader = reader_for(folder)
+    start = reader.initialOffset()
+    (share,) = reader.partitions(start, reader.latestOffset(start, ReadAllAvailable()))
+    rows = reader.read(share)
+    next(rows)
+    with (folder / "0.parquet").open("ab") as growing:
+        growing.write(b"more")
+    with pytest.raises(FileError, match="0.parquet had .* Put it back as it was"):
+        next(rows)
+
+
+def test_files_in_a_bucket_are_read_and_watched(bucket, tmp_path):
+    filesystem, base = fs.FileSystem.from_uri(f"{bucket}/in")
+
+    def put(name: str, *keys: int) -> None:
+        write(tmp_path / "draft", *keys)
+        with filesystem.open_output_stream(f"{base}/{name}") as sink:
+            sink.write((tmp_path / "draft").read_bytes())
+
+    put("a", 1, 2)
+    put("b", 3)
+    reader = reader_for(f"{bucket}/in", state=f"{bucket}/state")
+    start = reader.initialOffset()
+    end = reader.latestOffset(start, ReadAllAvailable())
+    assert read_all(reader, start, end) == [1, 2, 3]
+    # A listing may show more digits of a time than a look at one object.
+    size, seconds = filesystem.get_file_info(f"{base}/a").size, filesystem.get_file_info(f"{base}/a").mtime
+    place = Place(Address(f"{bucket}/in"), "a")
+    second_ns = int(seconds.timestamp()) * 10**9
+    check_unchanged(place, ListedFile("a", size, second_ns + 123_000_000))
+    with pytest.raises(FileError, match="now it has"):
+        check_unchanged(place, ListedFile("a", size, second_ns - 1))
+    put("a", *range(50))
+    with pytest.raises(FileError, match="in/a had .* now it has"):
+        read_all(reader, start, end)
+
+
+def test_a_link_and_a_copy_are_files_of_their_own(folder):
+    """As in Spark: a file is what a name says."""
+    (folder / "3.parquet").hardlink_to(folder / "0.parquet")
+    reader = reader_for(folder)
+    start = reader.initialOffset()
+    end = reader.latestOffset(start, ReadAllAvailable())
+    assert sorted(read_all(reader, start, end)) == [0, 0, 1, 2, 10, 10, 11, 12]
+
+
+def test_a_backlog_is_shared_by_all_tasks(folder, monkeypatch):
+    monkeypatch.setattr(offsets, "LEAST_TASK_BYTES", 1)
+    reader = reader_for(folder)
+    start = reader.initialOffset()
+    assert len(reader.partitions(start, reader.latestOffset(start, ReadAllAvailable()))) == 3
+
+
+SETTINGS = SessionSettings(
+    sql=SqlSettings(zone="UTC"),
+    has_place=True,
+    operator=lambda: None,  # type: ignore[arg-type,return-value]
+    memory=lambda: 0,
+    adapting=lambda: dynamic(),
+)
+COLUMNS = {"k": "bigint", "i": "int", "s": "string", "v": "array<int>", "unused": "string"}
+
+
+@pytest.mark.parametrize(
+    ("on", "columns", "why"),
+    [
+        ("l.k = r.k AND l.s < r.s", {"k", "s"}, "go straight .* no part"),
+        ("abs(l.k - r.k) <= 3", {"k"}, "go straight"),
+        ("l.i = r.k", {"i"}, "go straight"),
+        ("l.k + 1 = r.k AND l.s > 'x'", {"k", "s"}, "go straight"),
+        ("l.k = r.k AND length(l.s) > 3", {"k", "s"}, "pass through Spark, because only Spark .* length"),
+        ("upper(l.s) = r.s", {"s"}, "pass through Spark, because only Spark can compute"),
+        ("l.v = r.v", set(COLUMNS), "pass through Spark, because Spark hashes its nested keys"),
+    ],
+)
+def test_rows_go_straight_unless_only_spark_can_compute_something(on, columns, why):
+    schemas = {name: {column: parse_type(kind) for column, kind in COLUMNS.items()} for name in "lr"}
+    parsed = parse(JoinOptions(on=on, select=["r.k"]), schemas, SETTINGS)
+    way = choose_file_way(parsed.compiled, "l", schemas["l"], ansi=True)
+    assert set(way.columns) == columns
+    assert re.search(why, way.explain("l")), way.explain("l")
