@@ -247,11 +247,15 @@ def test_refusals_name_the_part_of_the_job_file(spark, folder, old, new, message
 
 
 def test_inputs_can_be_projected_and_filtered(spark, folder):
+    """One of them by Spark, the other one read by the tasks themselves."""
     write_inputs(folder, range(2))
+    change(folder, 'path = "left"', 'path = "left"\nnative = true\nwhere = "x > 20"')
     change(folder, 'path = "right"', 'path = "right"\nwhere = "y > 500"\ncolumns = ["k + 0 AS k", "y"]')
     done = run(folder, "--once")
     assert done.exit_code == 0, done.output
-    assert results(folder) == Counter({row: n for row, n in expected(folder).items() if row[2] > 500})
+    assert results(folder) == Counter(
+        {row: n for row, n in expected(folder).items() if row[1] > 20 and row[2] > 500}
+    )
 
 
 def test_a_query_may_begin_with_a_batch_without_input(spark, tmp_path):

@@ -176,6 +176,36 @@ def test_what_a_table_does_not_take_is_named(old, new, words):
         parse(changed(old, new, TABLE))
 
 
+NATIVE = changed(
+    'format = "rate"',
+    'format = "csv"\npath = "sales"\nschema = "value BIGINT"\nnative = true\ncolumns = ["value"]\n'
+    "options = { maxFilesPerTrigger = 5, header = true }",
+    TABLE,
+)
+
+
+def test_an_input_can_be_read_by_the_tasks_themselves():
+    source = parse(NATIVE).inputs[0]
+    assert isinstance(source, Source)
+    assert source.native
+    assert source.options == {"maxFilesPerTrigger": "5", "header": "true"}
+    assert not parse(FULL, SECRET="", BASE="").inputs[0].native
+
+
+@pytest.mark.parametrize(
+    "old, new, words",
+    [
+        ("native = true", 'native = "yes"', "native must be true or false"),
+        ('path = "sales"\n', "", "native = true reads the files of a directory"),
+        ("maxFilesPerTrigger", "maxFileAge", "with native = true, has no key 'maxFileAge'"),
+        ('["value"]', '["value * 2 AS two"]', "with native = true, columns are names"),
+    ],
+)
+def test_what_a_native_input_does_not_take_is_named(old, new, words):
+    with pytest.raises(ConfigError, match=re.escape(words)):
+        parse(changed(old, new, NATIVE))
+
+
 @pytest.mark.parametrize(
     "text, trigger",
     [

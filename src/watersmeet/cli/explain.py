@@ -55,6 +55,7 @@ def _source(source: Source, columns: str, spec: InputSpec) -> list[str]:
         f"columns {columns}",
         f"stored: {', '.join(c.name for c in spec.stored if c.name != AT) or 'its keys only'}",
     ]
+    lines += ["read by the tasks of the join"] if source.native else []
     return lines + _options(source.options)
 
 

@@ -1,6 +1,6 @@
 """Read a job file: TOML in, a `Job` out, or a message that names the file, the table, the key and what to do.
 
-    [inputs.o]   format, path, schema, where, columns, options
+    [inputs.o]   format, path, schema, where, columns, options, native
     [inputs.p]   ..., or for a table path, key, table, refresh, in_place
     [join]       on, select, name, tasks, strategy, cells, mapping, groups, within, time, lateness, how, max_delay,
                  memory
@@ -37,7 +37,9 @@ else:
     import tomli as tomllib
 
 _TABLES = ("inputs", "join", "sink", "job", "spark")
-_INPUT_KEYS = ("format", "path", "schema", "where", "columns", "options")
+_INPUT_KEYS = ("format", "path", "schema", "where", "columns", "options", "native")
+# Options of an input with `native = true`, by the names that Spark's file source has for them.
+_NATIVE_OPTIONS = ("maxFilesPerTrigger", "maxBytesPerTrigger", "header", "order")
 _TABLE_KEYS = ("path", "key", "table", "refresh", "in_place")
 _TABLE_WORDS = {"keys": "key", "location": "path", "uri": "path"}
 _INPUT_WORDS = {
@@ -68,6 +70,9 @@ _INTERVAL = re.compile(r"\d+ (millisecond|second|minute|hour|day)s?")
 
 # At least two letters, so that a Windows drive is not a scheme.
 _SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:")
+
+# A column by its name, as against an expression.
+_COLUMN = re.compile(r"\w+")
 
 
 def load_job(path: str | os.PathLike[str], env: Mapping[str, str] | None = None) -> Job:
@@ -144,7 +149,7 @@ class _Reader:
                 f"{table.where} lacks the key 'schema': {form} files carry no column types; "
                 'add them, such as schema = "id BIGINT, price DOUBLE"'
             )
-        return Source(
+        source = Source(
             name=name,
             format=form,
             path=self._optional_path(table),
@@ -152,7 +157,11 @@ class _Reader:
             where=table.optional_text("where"),
             columns=table.texts("columns") or (),
             options=self._options(table),
+            native=table.flag("native") or False,
         )
+        if source.native:
+            _check_native(source, table.where)
+        return source
 
     def _table_input(self, name: str, values: dict[str, Any]) -> TableSource:
         table = TomlTable(self._name(f"inputs.{name}"), values, _TABLE_KEYS, _TABLE_WORDS)
@@ -246,6 +255,18 @@ class _Reader:
 
     def _name(self, table: str) -> str:
         return f"{self._file.name}: [{table}]"
+
+
+def _check_native(source: Source, where: str) -> None:
+    if source.path is None:
+        raise ConfigError(f"{where} lacks the key 'path': native = true reads the files of a directory")
+    refuse_unknown(f"{where}: options, with native = true,", source.options, _NATIVE_OPTIONS, {})
+    for column in source.columns:
+        if not _COLUMN.fullmatch(column):
+            raise ConfigError(
+                f"{where}: columns has {column!r}: with native = true, columns are names. Compute it in [join] select, or "
+                "remove native"
+            )
 
 
 def _trigger(table: TomlTable) -> Trigger:

@@ -13,11 +13,13 @@ from pyspark.sql.streaming.query import StreamingQuery
 from pyspark.sql.types import StructType
 
 import watersmeet
-from watersmeet.errors import ConfigError, TableError, UsageError
+from watersmeet.errors import ConfigError, FileError, TableError, UsageError
+from watersmeet.files.spec import FileInput
 from watersmeet.jobs.failure import plain_message
 from watersmeet.jobs.model import AvailableNow, Job, Source, TableSource
 from watersmeet.jobs.progress import METRIC, ROWS_OUT
 from watersmeet.jobs.secrets import expand, expand_all
+from watersmeet.spark.file_frames import OpenInputs, open_file_inputs
 from watersmeet.spark.heartbeat import NO_AVAILABLE_NOW, beat_source
 from watersmeet.spark.operator import join_inputs
 from watersmeet.tables.spec import Table
@@ -26,15 +28,47 @@ from watersmeet.tables.spec import Table
 _SELF_DESCRIBING = ("parquet", "orc", "avro")
 
 
-def read_inputs(spark: SparkSession, job: Job, env: Mapping[str, str]) -> dict[str, DataFrame | Table]:
-    frames: dict[str, DataFrame | Table] = {}
+def read_inputs(spark: SparkSession, job: Job, env: Mapping[str, str]) -> OpenInputs:
+    frames: dict[str, DataFrame | Table | FileInput] = {}
     for source in job.inputs:
         with _complaints(f"{job.file.name}: [inputs.{source.name}]"):
             if isinstance(source, TableSource):
                 frames[source.name] = _table(source, env)
                 continue
-            frames[source.name] = _read(spark, source, expand_all(source.options, env, source.name))
-    return frames
+            options = expand_all(source.options, env, source.name)
+            read = _files(source, options) if source.native else _read(spark, source, options)
+            frames[source.name] = read
+    with _complaints(f"{job.file.name}: [inputs]"):
+        return open_file_inputs(frames)
+
+
+def _files(source: Source, options: dict[str, str]) -> FileInput:
+    most_files, most_bytes = options.get("maxFilesPerTrigger"), options.get("maxBytesPerTrigger")
+    return watersmeet.files(
+        source.path or "",
+        source.format,
+        schema=source.schema,
+        columns=source.columns or None,
+        where=source.where,
+        max_files_per_batch=_whole("maxFilesPerTrigger", most_files),
+        max_bytes_per_batch=_whole("maxBytesPerTrigger", most_bytes),
+        order=options.get("order", "name"),
+        header=_truth(options.get("header")),
+        name=source.name,
+        stream=True,
+    )
+
+
+def _whole(option: str, text: str | None) -> int | None:
+    if text is not None and not text.isdecimal():
+        raise ConfigError(f"option {option} must be a whole number, not {text!r}")
+    return None if text is None else int(text)
+
+
+def _truth(text: str | None) -> bool | None:
+    if text is not None and text.lower() not in ("true", "false"):
+        raise ConfigError(f"option header must be true or false, not {text!r}")
+    return None if text is None else text.lower() == "true"
 
 
 def _table(source: TableSource, env: Mapping[str, str]) -> Table:
@@ -70,7 +104,7 @@ def _schema_of_files(spark: SparkSession, source: Source, options: dict[str, str
         ) from error
 
 
-def join_job(job: Job, inputs: Mapping[str, DataFrame | Table]) -> DataFrame:
+def join_job(job: Job, inputs: OpenInputs) -> DataFrame:
     with _complaints(f"{job.file.name}: [join]"):
         return join_inputs(inputs, job.join)
 
@@ -99,5 +133,5 @@ def _complaints(where: str) -> Iterator[None]:
     """Prefix an error with the part of the job file that caused it."""
     try:
         yield
-    except (PySparkException, Py4JJavaError, UsageError, TableError) as error:
+    except (PySparkException, Py4JJavaError, UsageError, TableError, FileError) as error:
         raise ConfigError(f"{where}: {plain_message(error)}") from error

@@ -16,7 +16,10 @@ Options = dict[str, str]
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """One input. `where` sees the source's own columns, then `columns` are selected (both Spark SQL)."""
+    """One input. `where` sees the source's own columns, then `columns` are selected (both Spark SQL).
+
+    If it is `native`, the tasks of the join read the files themselves (`wm.files`), and `columns` are names.
+    """
 
     name: str
     format: str
@@ -25,6 +28,7 @@ class Source:
     where: str | None = None
     columns: tuple[str, ...] = ()
     options: Options = field(default_factory=dict)
+    native: bool = False
 
 
 @dataclass(frozen=True, slots=True)

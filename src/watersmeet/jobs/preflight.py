@@ -10,7 +10,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import SparkSession
 
 from watersmeet.config import read_settings, session_conf
 from watersmeet.engine.spec import JoinSpec, Settings
@@ -24,8 +24,8 @@ from watersmeet.log.starts import next_number
 from watersmeet.log.storage import Storage
 from watersmeet.model.facts import BatchId, Start
 from watersmeet.plan.compatible import check_compatible
+from watersmeet.spark.file_frames import OpenInputs
 from watersmeet.spark.operator import plan_join
-from watersmeet.tables.spec import Table
 
 # Spark may reach this place through Hadoop while `pyarrow.fs` does not know it.
 _REMOTE = re.compile(r"(?!file:)[A-Za-z][A-Za-z0-9+.-]+:")
@@ -48,7 +48,7 @@ class Operators:
     main: JoinSpec
 
 
-def operators_of(job: Job, inputs: Mapping[str, DataFrame | Table]) -> Operators:
+def operators_of(job: Job, inputs: OpenInputs) -> Operators:
     plan = plan_join(inputs, job.join)
     specs = tuple(built.operator_spec for built in plan.built)
     return Operators(specs, specs[plan.chain.main])

@@ -28,6 +28,7 @@ from watersmeet.jobs.progress import Batches, read_new
 from watersmeet.log.files import open_files
 from watersmeet.log.status import JoinStatus, join_status
 from watersmeet.model.facts import JoinSignature
+from watersmeet.spark.file_frames import OpenInputs
 from watersmeet.tables.spec import Table
 
 # The longest time before a stop request is noticed.
@@ -43,7 +44,7 @@ class Prepared:
     """A job whose inputs, join and state have been checked."""
 
     job: Job
-    inputs: dict[str, DataFrame | Table]
+    inputs: OpenInputs
     joined: DataFrame
     operators: Operators
     checkpoint: Checkpoint | None
