@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import itertools
 import tempfile
+from collections import Counter
 from collections.abc import Container, Sequence
 from pathlib import Path
 
@@ -55,19 +55,35 @@ def test_an_intake_is_the_longest_prefix_within_the_limit(pending, limit):
     assert count_taken(pending, limit) == min(max(longest, 1), len(pending))
 
 
-@given(st.lists(st.integers(1, 8 * LEAST_TASK_BYTES), min_size=1, max_size=12), st.integers(1, 6))
-def test_tasks_share_all_files_evenly(sizes, tasks):
+@given(
+    st.lists(st.integers(1, 8 * LEAST_TASK_BYTES), max_size=12),
+    st.integers(1, 6),
+    st.booleans(),
+    st.integers(1, 9),
+)
+def test_tasks_share_all_files_evenly(sizes, tasks, splits, pieces):
     files = [ListedFile(str(number), size, 0) for number, size in enumerate(sizes)]
-    shares = share_files(files, tasks)
-    assert sorted(itertools.chain(*shares), key=files.index) == files
-    assert all(share == sorted(share, key=files.index) for share in shares)
-    assert len(shares) <= min(tasks, len(files), -(-sum(sizes) // LEAST_TASK_BYTES))
-    loads = [sum(file.bytes for file in share) for share in shares]
+    shares = share_files(files, tasks, splits=splits)
+    # Each piece of each file is read by exactly one task, whatever the pieces are.
+    read = Counter(
+        (part.file.name, piece)
+        for share in shares
+        for part in share
+        for piece in range(pieces)
+        if part.takes(piece, pieces)
+    )
+    assert read == Counter((file.name, piece) for file in files for piece in range(pieces))
+    assert len(shares) <= min(tasks, -(-sum(sizes) // LEAST_TASK_BYTES))
+    order = [[(files.index(part.file), part.part) for part in share] for share in shares]
+    assert order == [sorted(share) for share in order]
+    assert splits or all(part.parts == 1 for share in shares for part in share)
     if len(shares) > 1:
-        assert max(loads) <= 4 / 3 * max(max(sizes), sum(sizes) / len(shares)) + max(sizes)
-        # No file could move to the lightest task and leave the heaviest still above it.
-        heaviest = max(shares, key=lambda share: sum(file.bytes for file in share))
-        assert len(heaviest) == 1 or min(loads) >= max(loads) - min(file.bytes for file in heaviest)
+        loads = [sum(part.bytes for part in share) for share in shares]
+        # No part could move to the lightest task and leave the heaviest still above it.
+        heaviest = shares[loads.index(max(loads))]
+        assert min(loads) >= max(loads) - min(part.bytes for part in heaviest)
+        fair = sum(sizes) / min(tasks, -(-sum(sizes) // LEAST_TASK_BYTES))
+        assert not splits or max(loads) <= 2 * fair + 1
 
 
 @given(listed_files, st.sets(st.text("abc", max_size=4)), st.integers(0, 6))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+from collections import Counter
 from pathlib import Path
 
 import pyarrow as pa
@@ -61,7 +62,9 @@ def reader_for(
     rows = to_arrow_schema(from_arrow_schema(SCHEMA.empty_table().select(columns).schema), timezone="UTC")
     task = FileTask(given, SCHEMA, columns, condition, "UTC", rows)
     limit = IntakeLimit(given.max_files_per_batch, given.max_bytes_per_batch)
-    stream = StreamSpec(given.address, Storage(state or str(folder.parent / "state")), limit, False, 4, 10)
+    stream = StreamSpec(
+        given.address, Storage(state or str(folder.parent / "state")), limit, False, 4, True, 10
+    )
     return FileSource(options_of(task.encode(), stream, None)).streamReader(None)  # type: ignore[arg-type]
 
 
@@ -184,7 +187,17 @@ def test_a_backlog_is_shared_by_all_tasks(folder, monkeypatch):
     monkeypatch.setattr(offsets, "LEAST_TASK_BYTES", 1)
     reader = reader_for(folder)
     start = reader.initialOffset()
-    assert len(reader.partitions(start, reader.latestOffset(start, ReadAllAvailable()))) == 3
+    end = reader.latestOffset(start, ReadAllAvailable())
+    assert len(reader.partitions(start, end)) == 4, (
+        "a file in two parts, of which one is empty: it has one row group"
+    )
+    assert sorted(read_all(reader, start, end)) == [0, 1, 2, 10, 11, 12]
+    table = pq.read_table(folder / "0.parquet")
+    pq.write_table(pa.concat_tables([table] * 50), folder / "large.parquet", row_group_size=5)
+    more = reader.latestOffset(end, ReadAllAvailable())
+    shares = reader.partitions(end, more)
+    assert [len(list(reader.read(share))) for share in shares] == [5, 5, 5, 5]
+    assert Counter(read_all(reader, end, more)) == {0: 50, 10: 50}
 
 
 SETTINGS = SessionSettings(

@@ -8,8 +8,8 @@ Each file is in exactly one intake: `pending_files` leaves out the names that ar
 the rest, and the file log decides between two drivers. A name is taken once, whatever happens to its file later, as in
 Spark's own file source.
 
-`share_files` divides the files of a batch among tasks. A task has the cost of a Spark task and of a run in every batch,
-so small batches get few.
+`share_files` divides the files of a batch among tasks, and large files into parts where the format allows it. A task has
+the cost of a Spark task and of a run in every batch, so small batches get few.
 """
 
 from __future__ import annotations
@@ -33,6 +33,28 @@ class ListedFile:
     name: str
     bytes: int
     modified_ns: int
+
+
+@dataclass(frozen=True, slots=True)
+class FilePart:
+    """What one task reads of a file: part number `part` of `parts`. The reader knows where parts begin and end."""
+
+    file: ListedFile
+    part: int = 0
+    parts: int = 1
+
+    @property
+    def bytes(self) -> int:
+        """About its size: parts are cut where the format allows it."""
+        return self.file.bytes // self.parts
+
+    def takes(self, piece: int, pieces: int) -> bool:
+        """Whether a piece of the file belongs to this part. Each of the pieces belongs to exactly one part.
+
+        >>> [[piece for piece in range(5) if FilePart(None, part, 2).takes(piece, 5)] for part in (0, 1)]
+        [[0, 1, 2], [3, 4]]
+        """
+        return piece * self.parts // pieces == self.part
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,23 +144,26 @@ def forget_absent(
     }
 
 
-def share_files(files: Sequence[ListedFile], tasks: int) -> list[list[ListedFile]]:
+def share_files(files: Sequence[ListedFile], tasks: int, *, splits: bool = False) -> list[list[FilePart]]:
     """The files of a batch, divided among at most `tasks` tasks by their bytes; each share in the given order.
 
-    The largest files go first, each to the task with the fewest bytes: no task has more than 4/3 of the bytes of the
-    best division, unless one file is larger (Graham 1969).
+    The largest come first, each to the task with the fewest bytes: no task has more than 4/3 of the bytes of the best
+    division, unless one part is larger (Graham 1969). If the format `splits`, no part is much larger than a fair share.
     """
-    if not files:
-        return []
     whole_bytes = sum(file.bytes for file in files)
-    shares = max(1, min(tasks, len(files), -(-whole_bytes // LEAST_TASK_BYTES)))
+    most = min(tasks, -(-whole_bytes // LEAST_TASK_BYTES))
+    fair_bytes = max(LEAST_TASK_BYTES, -(-whole_bytes // max(most, 1)))
+    pieces = [part for file in files for part in _parts(file, fair_bytes if splits else file.bytes)]
+    shares = min(most, len(pieces))
     loads = [(0, share) for share in range(shares)]
-    of = [0] * len(files)
-    for place in sorted(range(len(files)), key=lambda place: (-files[place].bytes, place)):
+    mine: list[list[int]] = [[] for _ in range(shares)]
+    for place in sorted(range(len(pieces)), key=lambda place: (-pieces[place].bytes, place)):
         load, share = heapq.heappop(loads)
-        of[place] = share
-        heapq.heappush(loads, (load + files[place].bytes, share))
-    mine: list[list[ListedFile]] = [[] for _ in range(shares)]
-    for file, share in zip(files, of, strict=True):
-        mine[share].append(file)
-    return [files_of_task for files_of_task in mine if files_of_task]
+        mine[share].append(place)
+        heapq.heappush(loads, (load + pieces[place].bytes, share))
+    return [[pieces[place] for place in sorted(places)] for places in mine]
+
+
+def _parts(file: ListedFile, fair_bytes: int) -> list[FilePart]:
+    count = max(1, -(-file.bytes // fair_bytes))
+    return [FilePart(file, part, count) for part in range(count)]

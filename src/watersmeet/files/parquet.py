@@ -14,7 +14,7 @@ from __future__ import annotations
 import datetime
 import json
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Final
 
 import pyarrow as pa
@@ -46,6 +46,9 @@ _TEXTS: Final = ("STRING", "ENUM", "JSON")
 # Logical types that Spark's reader refuses, and so does this one.
 _REFUSED: Final = ("INTERVAL", "UUID", "FLOAT16", "GEOMETRY", "GEOGRAPHY", "VARIANT", "TIME")
 _UTC: Final = pa.timestamp("us", "UTC")
+
+# Whether one of so many row groups belongs to the part of the file that a task reads.
+Takes = Callable[[int, int], bool]
 
 
 def schema_of_parquet(parquet: pq.ParquetFile, what: str) -> pa.Schema:
@@ -94,14 +97,19 @@ def _infer_value(kind: pa.DataType, path: str, leaf: Any, what: str) -> pa.DataT
 
 
 def read_parquet(
-    parquet: pq.ParquetFile, schema: pa.Schema, where: Filter | None, what: str, batch_bytes: int
+    parquet: pq.ParquetFile,
+    schema: pa.Schema,
+    where: Filter | None,
+    what: str,
+    batch_bytes: int,
+    takes: Takes | None = None,
 ) -> Iterator[pa.RecordBatch]:
     """The columns of a schema, row group by row group, in batches of about `batch_bytes`."""
     found = parquet.schema_arrow
     places = find_fields(list(found), list(schema), "", what)
     present = [found.field(place).name for place in places if place is not None]
     legacy = _legacy(parquet)
-    for group in row_groups(parquet, schema, where):
+    for group in row_groups(parquet, schema, where, takes):
         facts = parquet.metadata.row_group(group)
         if not present:
             yield from _without_columns(facts.num_rows, schema)
@@ -114,13 +122,17 @@ def read_parquet(
             yield fit_columns(batch, schema, what)
 
 
-def row_groups(parquet: pq.ParquetFile, schema: pa.Schema, where: Filter | None) -> list[int]:
-    """The row groups that have rows and in which the condition can hold."""
+def row_groups(
+    parquet: pq.ParquetFile, schema: pa.Schema, where: Filter | None, takes: Takes | None = None
+) -> list[int]:
+    """The row groups that this task takes, that have rows, and in which the condition can hold."""
     facts = [parquet.metadata.row_group(group) for group in range(parquet.metadata.num_row_groups)]
     return [
         group
         for group, fact in enumerate(facts)
-        if fact.num_rows and (where is None or where.can_hold(_bounds(fact, schema, where)))
+        if fact.num_rows
+        and (takes is None or takes(group, len(facts)))
+        and (where is None or where.can_hold(_bounds(fact, schema, where)))
     ]
 
 

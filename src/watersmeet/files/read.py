@@ -17,7 +17,7 @@ from watersmeet.files.csv import read_csv
 from watersmeet.files.fit import find_fields, fit_columns
 from watersmeet.files.json import read_json
 from watersmeet.files.lines import read_lines
-from watersmeet.files.parquet import read_parquet
+from watersmeet.files.parquet import Takes, read_parquet
 from watersmeet.files.place import Place
 from watersmeet.files.spec import FileFormat
 from watersmeet.files.unpack import open_arrow, open_parquet_file, open_text, reading_file
@@ -42,11 +42,12 @@ def read_rows(
     header: bool = False,
     zone: str = "UTC",
     batch_bytes: int = BATCH_BYTES,
+    takes: Takes | None = None,
 ) -> Iterator[pa.RecordBatch]:
     """The rows of a file that satisfy a condition, with these columns of the schema, in this order.
 
     `header` is for CSV. `zone` is the session's time zone, for times without one in text files: the name of a place, UTC
-    or an offset such as +02:00 (`predicate.normal_zone`).
+    or an offset such as +02:00 (`predicate.normal_zone`). `takes` says which row groups of a Parquet file are read.
     """
     what = repr(place)
     chosen = [_field(schema, name, what) for name in columns]
@@ -55,7 +56,7 @@ def read_rows(
     ]
     read = pa.schema([*chosen, *(schema.field(name) for name in more)])
     with reading_file(place, format):
-        for batch in _batches(place, format, schema, read, where, header, zone, batch_bytes):
+        for batch in _batches(place, format, schema, read, where, header, zone, batch_bytes, takes):
             rows = batch if where is None else where.rows(batch)
             if rows.num_rows:
                 yield rows.select(list(range(len(chosen)))).rename_columns(list(columns))
@@ -77,13 +78,14 @@ def _batches(
     header: bool,
     zone: str,
     batch_bytes: int,
+    takes: Takes | None,
 ) -> Iterator[pa.RecordBatch]:
     """The columns of `read`. Parquet skips row groups in which the condition cannot hold."""
     what = repr(place)
     match format:
         case FileFormat.PARQUET:
             with open_parquet_file(place) as parquet:
-                yield from read_parquet(parquet, read, where, what, batch_bytes)
+                yield from read_parquet(parquet, read, where, what, batch_bytes, takes)
         case FileFormat.ARROW:
             yield from _arrow_batches(place, read, what, batch_bytes)
         case FileFormat.CSV:

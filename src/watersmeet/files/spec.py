@@ -34,6 +34,11 @@ class FileFormat(StrEnum):
         """Whether a file says what its columns are."""
         return self in (FileFormat.PARQUET, FileFormat.ARROW)
 
+    @property
+    def splits(self) -> bool:
+        """Whether several tasks can share a file."""
+        return self is FileFormat.PARQUET
+
 
 class FileOrder(StrEnum):
     """The order in which new files are taken. The values are what users write, and they are stored."""

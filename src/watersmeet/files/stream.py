@@ -44,8 +44,8 @@ NO_LIMIT = IntakeLimit()
 class StreamSpec:
     """What the driver's process needs to serve an input. It can be pickled.
 
-    `storage` is the state that holds the file log, `tasks` how many tasks share a batch, `retain` how many intakes Spark
-    may ask for again after they are done.
+    `storage` is the state that holds the file log, `tasks` how many tasks share a batch, `splits` whether a file can be
+    read in parts, `retain` how many intakes Spark may ask for again after they are done.
     """
 
     address: Address
@@ -53,6 +53,7 @@ class StreamSpec:
     limit: IntakeLimit
     by_time: bool
     tasks: int
+    splits: bool
     retain: int
 
     def open(self) -> FileStream:

@@ -18,27 +18,27 @@ import pyarrow as pa
 from pyarrow import fs
 
 from watersmeet.errors import FileError
-from watersmeet.files.offsets import ListedFile
+from watersmeet.files.offsets import FilePart, ListedFile
 from watersmeet.files.place import Place
 from watersmeet.tables.spec import Address
 
 _SECOND_NS = 10**9
 
-# Reads one file.
-ReadFile = Callable[[Place], Iterator[pa.RecordBatch]]
+# Reads a part of a file.
+ReadPart = Callable[[Place, FilePart], Iterator[pa.RecordBatch]]
 
 
-def read_taken(address: Address, files: Iterable[ListedFile], read: ReadFile) -> Iterator[pa.RecordBatch]:
-    """The rows of these files, in order. FileError if one of them has changed."""
-    for file in files:
-        place = Place(address, file.name)
+def read_taken(address: Address, parts: Iterable[FilePart], read: ReadPart) -> Iterator[pa.RecordBatch]:
+    """The rows of these parts of files, in order. FileError if one of the files has changed."""
+    for part in parts:
+        place = Place(address, part.file.name)
         try:
-            yield from read(place)
+            yield from read(place, part)
         except Exception:
             # A file that is cut off or replaced may be unreadable: then say that first.
-            check_unchanged(place, file)
+            check_unchanged(place, part.file)
             raise
-        check_unchanged(place, file)
+        check_unchanged(place, part.file)
 
 
 def check_unchanged(place: Place, taken: ListedFile) -> None:

@@ -85,15 +85,23 @@ class FileFrame:
         if spark not in _READY:
             spark.dataSource.register(source.FileSource)
             _READY.add(spark)
-        given, by_time = self.given, self.given.order is FileOrder.TIME
+        given, splits = self.given, self.given.format.splits
         if not self.isStreaming:
             tasks = settings.tasks if settings is not None else read_tasks(session_conf(spark), None)
-            options = source.options_of(task.encode(), None, share_files(_list_all(given), tasks))
+            options = source.options_of(
+                task.encode(), None, share_files(_list_all(given), tasks, splits=splits)
+            )
             return spark.read.format(source.NAME).schema(schema).options(**options).load()
         assert settings is not None, "a stream is joined by an operator, which has a state"
         limit = IntakeLimit(given.max_files_per_batch, given.max_bytes_per_batch)
         stream = StreamSpec(
-            given.address, settings.storage, limit, by_time, settings.tasks, settings.retain_batches
+            given.address,
+            settings.storage,
+            limit,
+            given.order is FileOrder.TIME,
+            settings.tasks,
+            splits,
+            settings.retain_batches,
         )
         options = source.options_of(task.encode(), stream, None)
         return spark.readStream.format(source.NAME).schema(schema).options(**options).load()

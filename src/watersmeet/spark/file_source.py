@@ -33,14 +33,14 @@ from pyspark.sql.types import StructType
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from watersmeet.files.offsets import ListedFile
+    from watersmeet.files.offsets import FilePart
     from watersmeet.files.stream import FileStream, StreamSpec
 
 NAME = "watersmeet_files"
 # The options: what executors do, how the driver finds files, and the files of a batch join, divided among tasks.
 _TASK, _STREAM, _SHARES = "task", "stream", "shares"
 
-Shares = Sequence[Sequence["ListedFile"]]
+Shares = Sequence[Sequence["FilePart"]]
 
 
 def options_of(task: str, stream: StreamSpec | None, shares: Shares | None) -> dict[str, str]:
@@ -132,7 +132,7 @@ class _FileStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
         spec, stream = self._open()
         files = stream.between(FileOffset.from_json(start), FileOffset.from_json(end))
-        return [InputPartition(share) for share in share_files(files, spec.tasks)]
+        return [InputPartition(share) for share in share_files(files, spec.tasks, splits=spec.splits)]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         return _read(self._task, partition)

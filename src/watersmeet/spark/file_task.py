@@ -12,7 +12,7 @@ from pyspark import cloudpickle
 
 from watersmeet.engine.arriving import ArrivingRows
 from watersmeet.engine.spec import JoinSpec
-from watersmeet.files.offsets import ListedFile
+from watersmeet.files.offsets import FilePart
 from watersmeet.files.place import Place
 from watersmeet.files.read import read_rows
 from watersmeet.files.spec import FileInput
@@ -46,9 +46,9 @@ class FileTask:
         """The task as an option of a data source. A condition in Python may be among what the join has."""
         return base64.b64encode(cloudpickle.dumps(self)).decode()
 
-    def read(self, files: Sequence[ListedFile]) -> Iterator[pa.RecordBatch]:
+    def read(self, parts: Sequence[FilePart]) -> Iterator[pa.RecordBatch]:
         """What a task of Spark returns for its files."""
-        rows = read_taken(self.given.address, files, self._read_file)
+        rows = read_taken(self.given.address, parts, self._read_part)
         if self.spec is not None and self.arriving is not None:
             return stored(self.spec, self.arriving.input, map(self.arriving, rows))
         return (self._as_spark_wants(batch) for batch in rows)
@@ -56,10 +56,17 @@ class FileTask:
     def _as_spark_wants(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         return batch if batch.schema.equals(self.row_schema) else batch.cast(self.row_schema)
 
-    def _read_file(self, place: Place) -> Iterator[pa.RecordBatch]:
+    def _read_part(self, place: Place, part: FilePart) -> Iterator[pa.RecordBatch]:
         given = self.given
         return read_rows(
-            place, given.format, self.schema, self.columns, self.where, header=given.header, zone=self.zone
+            place,
+            given.format,
+            self.schema,
+            self.columns,
+            self.where,
+            header=given.header,
+            zone=self.zone,
+            takes=part.takes,
         )
 
 
