@@ -224,11 +224,14 @@ def test_each_file_is_read_by_exactly_one_committed_batch(script, limit, by_time
 def test_a_held_stream_takes_no_later_file(tmp_path):
     life = Life(tmp_path, IntakeLimit(files=2), by_time=False)
     life.shelf.add(3)
+    view = View(life.shelf)
+    life.driver = FileStream(view, life.state)
     life.driver.hold()
     life.shelf.add(3)
     for _ in range(4):
         life.batch()
     assert [len(files) for files in life.read] == [2, 1]
+    assert view.listings == 1
     life.restart()
     for _ in range(4):
         life.batch()

@@ -96,6 +96,8 @@ class FileStream:
         self._pending: list[ListedFile] = []
         # The names that were there when the query began, if it takes no others.
         self._held: set[str] | None = None
+        # Whether those are all in `_pending` or taken.
+        self._closed = False
         self._done = 0
 
     def latest(self, start: FileOffset, limit: IntakeLimit) -> FileOffset:
@@ -121,7 +123,7 @@ class FileStream:
     def hold(self) -> None:
         """Take no file that is not there now. What is taken already is not known yet, so only names are read."""
         self._directory.look_again()
-        self._held = self._directory.names()
+        self._held, self._closed = self._directory.names(), False
 
     def commit(self, end: FileOffset) -> None:
         self._done = max(self._done, end.intake)
@@ -138,19 +140,23 @@ class FileStream:
             log = FileLog(self._state, start.log)
             opened = _Opened(log, *log.load(start.intake))
         self._opened = opened
-        self._pending = []
-        self._directory.look_again()
+        self._list_anew()
         return opened
+
+    def _list_anew(self) -> None:
+        self._pending, self._closed = [], False
+        self._directory.look_again()
 
     def _look(self, opened: _Opened, limit: IntakeLimit) -> None:
         """List the directory, unless the files that are known are all that the next intake can have."""
-        if fills(self._pending, limit):
+        if fills(self._pending, limit) or self._closed:
             return
         found = self._directory.new_files(opened.taken)
         if found is None:
             return
         if self._held is not None:
             found = [file for file in found if file.name in self._held]
+            self._closed = True
         self._pending = pending_files(found, opened.taken, by_time=self._by_time)
 
     def _take(self, opened: _Opened, limit: IntakeLimit) -> None:
@@ -169,8 +175,7 @@ class FileStream:
             opened.taken[file.name] = file.modified_ns
         if logged != files:
             # Another driver was first, with other files.
-            self._pending = []
-            self._directory.look_again()
+            self._list_anew()
         if number % SEEN_EVERY == 0:
             newest_ns = max(opened.taken.values())
             opened.taken = forget_absent(opened.taken, self._directory.present, newest_ns, KEEP_NAMES_NS)
