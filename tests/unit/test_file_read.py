@@ -180,8 +180,9 @@ def test_a_type_that_spark_does_not_widen_is_refused(tmp_path, column, wanted, w
 
 def test_columns_that_differ_in_letter_case_only_are_refused(tmp_path):
     path = written(tmp_path / "t.parquet", pa.table({"a": [1], "A": [2]}))
-    with pytest.raises(FileError, match="the columns a and A, which differ in letter case only"):
-        read(path, "a BIGINT")
+    for schema in (None, "a BIGINT"):
+        with pytest.raises(FileError, match="the columns a and A, which differ in letter case only"):
+            read(path, schema)
 
 
 @pytest.mark.parametrize(

@@ -106,5 +106,19 @@ def test_a_schema_means_the_same_as_text_struct_and_arrow():
     ]
 
 
+def test_a_type_that_no_file_holds_is_refused_with_its_column():
+    odd = T.StructType([T.StructField("a", T.StructType([T.StructField("b", T.VariantType())]))])
+    with pytest.raises(UsageError, match="column a.b is of type variant, which cannot be read"):
+        parse_schema(odd)
+
+
+def test_a_collation_is_refused():
+    given = T.StructType([T.StructField("s", T.StringType("UTF8_LCASE"))])
+    with pytest.raises(UsageError, match="column s has a collation"):
+        parse_schema(given)
+    with pytest.raises(UsageError, match="expected at 'COLLATE"):
+        parse_schema("s STRING COLLATE UTF8_LCASE")
+
+
 def test_nullability_and_comments_of_a_schema_are_ignored():
     assert parse_schema("id LONG NOT NULL COMMENT 'the \\' key', n int") == parse_schema("id BIGINT, n INT")

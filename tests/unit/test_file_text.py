@@ -12,6 +12,7 @@ SCHEMA = "id INT, name STRING, day DATE"
 
 BAD_LINES = {
     "1,a": "Expected 3 columns, got 2",
+    '""': "Expected 3 columns, got 1",
     "1,a,2024-01-05,x": "Expected 3 columns, got 4",
     "1.0,a,": "column id: '1.0' cannot be read as int|column id: a value cannot be read as int.*1.0",
     "0x1F,a,": "column id: '0x1F' cannot be read as int",
@@ -38,6 +39,13 @@ def test_a_csv_line_that_is_no_row_is_named(tmp_path, bad):
         read(path, SCHEMA)
 
 
+def test_a_block_without_a_free_separator_is_refused(tmp_path):
+    """Every line is good alone, but no control character is left to separate the values of all."""
+    lines = [f'"{chr(code)}",x' for code in range(1, 32) if chr(code) not in "\n\r"]
+    with pytest.raises(FileError, match="line 1: .*too many kinds of control characters"):
+        read(written(tmp_path / "t.csv", "\n".join([*lines, ""])), "a STRING, b STRING")
+
+
 def test_columns_that_are_not_read_are_not_converted(tmp_path):
     path = written(tmp_path / "t.csv", "x,a,never\n2,b,2024-01-05")
     assert read(path, SCHEMA, ["name"]).to_pylist() == [{"name": "a"}, {"name": "b"}]
@@ -52,6 +60,8 @@ def test_a_header_must_name_the_columns_of_the_schema(tmp_path):
             FileError, match=f"the columns {header.replace(',', ', ')} in its header.*by their place"
         ):
             read(path, SCHEMA, header=True)
+    with pytest.raises(FileError, match="line 1, the header: a quote is not closed"):
+        read(written(tmp_path / "t.csv", 'id,"name,day\n'), SCHEMA, header=True)
     assert read(written(tmp_path / "t.csv", "id,name,day\n"), SCHEMA, header=True).num_rows == 0
     assert read(written(tmp_path / "t.csv", ""), SCHEMA, header=True).num_rows == 0
 

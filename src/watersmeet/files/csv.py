@@ -14,6 +14,7 @@ Arrow splits it.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator
 from typing import Final
 
@@ -28,7 +29,9 @@ from watersmeet.files.text_values import Unreadable, parse_texts
 
 _COMMA, _QUOTE, _BACKSLASH, _NEW_LINE = b',"\\\n'
 # Control characters, of which one that is not in a block can separate its values. Not those that end lines.
-_SEPARATORS: Final = b"\x1f\x1e\x1d\x1c\x01\x02\x03\x04\x05\x06"
+_SEPARATORS: Final = b"\x1f\x1e\x1d\x1c\x01\x02\x03\x04\x05\x06\x07\x0e\x0f\x10"
+# What Arrow begins its messages with: the number is that of a row in a block.
+_ROW_NUMBER: Final = re.compile(r"^CSV parse error: (Row #\d+: )?")
 
 
 def read_csv(
@@ -56,8 +59,8 @@ def read_csv(
                 continue
         try:
             yield parse(lines)
-        except Malformed:
-            number, error = first_failing(lines, parse)
+        except Malformed as whole:
+            number, error = first_failing(lines, parse, whole)
             raise FileError(
                 f"{what}, line {number}: {error}. Spark would read null here. Correct the file, or read the column as "
                 "STRING"
@@ -65,7 +68,10 @@ def read_csv(
 
 
 def _check_header(line: Lines, names: list[str], what: str) -> None:
-    found = _split(line, None, None)
+    try:
+        found = _split(line, None, None)
+    except Malformed as error:
+        raise FileError(f"{what}, line {line.numbers[0]}, the header: {error}. Correct the file") from error
     written = [str(value.as_py() or "") for value in (column[0] for column in found.columns)]
     if [name.lower() for name in written] != [name.lower() for name in names]:
         raise FileError(
@@ -79,6 +85,9 @@ def _split(lines: Lines, names: list[str] | None, wanted: list[str] | None) -> p
     content, separator = _without_quotes(lines)
     if names is None:
         names = [str(place) for place in range(int(np.count_nonzero(content == separator)) + 1)]
+    elif len(names) > 1 and _has_empty_line(content):
+        # Arrow would take it for a row of nulls.
+        raise Malformed(f"Expected {len(names)} columns, got 1")
     try:
         found = csv.read_csv(
             pa.BufferReader(pa.py_buffer(content)),
@@ -101,8 +110,13 @@ def _split(lines: Lines, names: list[str] | None, wanted: list[str] | None) -> p
             ),
         )
     except pa.ArrowInvalid as error:
-        raise Malformed(str(error).replace("CSV parse error: ", "")) from error
+        raise Malformed(_ROW_NUMBER.sub("", str(error))) from error
     return found.combine_chunks().to_batches()[0]
+
+
+def _has_empty_line(content: npt.NDArray[np.uint8]) -> bool:
+    ends = content == _NEW_LINE
+    return bool(ends[0] or (ends[1:] & ends[:-1]).any())
 
 
 def _without_quotes(lines: Lines) -> tuple[npt.NDArray[np.uint8], int]:

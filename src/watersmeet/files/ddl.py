@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from contextlib import suppress
 from typing import Any, Final
 
 import pyarrow as pa
@@ -44,6 +45,9 @@ _KNOWN: Final = (
     "TIMESTAMP, TIMESTAMP_NTZ, INTERVAL DAY TO SECOND, ARRAY<..>, MAP<.., ..> or STRUCT<..>"
 )
 
+# Where Spark keeps the collations of a column's texts.
+_COLLATIONS: Final = "__COLLATIONS"
+
 _TOKEN: Final = re.compile(
     r"""\s*(?:(?P<name>`(?:[^`]|``)+`)|(?P<word>\w+)|(?P<text>'(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*")|(?P<sign>\S))"""
 )
@@ -60,7 +64,7 @@ def parse_schema(given: object) -> pa.Schema:
     elif isinstance(given, pa.Schema):
         found = spark_schema(given, "schema=")
     elif hasattr(given, "jsonValue") and hasattr(given, "fields"):
-        found = schema_of_struct(given.jsonValue())
+        found = schema_of_struct(given.jsonValue(), "schema=")
     else:
         raise UsageError(
             f'schema must be a text such as "id BIGINT, at TIMESTAMP", a StructType or a pyarrow.Schema, not '
@@ -91,31 +95,39 @@ def schema_of_ddl(text: str) -> pa.Schema:
     return pa.schema(fields)
 
 
-def schema_of_struct(given: Mapping[str, Any]) -> pa.Schema:
-    """The columns of a StructType in its JSON form (`StructType.jsonValue()`)."""
-    return pa.schema([_json_field(field) for field in given["fields"]])
+def schema_of_struct(given: Mapping[str, Any], what: str) -> pa.Schema:
+    """The columns of a StructType in its JSON form (`StructType.jsonValue()`). `what` names it in messages."""
+    return pa.schema([_json_field(field, field["name"], what) for field in given["fields"]])
 
 
-def _json_field(field: Mapping[str, Any]) -> pa.Field:
-    return pa.field(field["name"], _json_type(field["type"]))
+def _json_field(field: Mapping[str, Any], path: str, what: str) -> pa.Field:
+    if field.get("metadata", {}).get(_COLLATIONS):
+        raise UsageError(
+            f"{what}: column {path} has a collation, which is not applied here: leave the column out"
+        )
+    return pa.field(field["name"], _json_type(field["type"], path, what))
 
 
-def _json_type(given: str | Mapping[str, Any]) -> pa.DataType:
+def _json_type(given: str | Mapping[str, Any], path: str, what: str) -> pa.DataType:
+    kind = given if isinstance(given, str) else given["type"]
     if isinstance(given, str):
         words = _Words(given)
-        kind = words.type()
-        words.expect_end()
-        return kind
-    match given["type"]:
-        case "array":
-            return pa.list_(_json_type(given["elementType"]))
-        case "map":
-            return pa.map_(_json_type(given["keyType"]), _json_type(given["valueType"]))
-        case "struct":
-            return pa.struct([_json_field(field) for field in given["fields"]])
-        case "udt":
-            return _json_type(given["sqlType"])
-    raise UsageError(f"schema=: the type {given['type']} cannot be read from files: use {_KNOWN}")
+        with suppress(UsageError):
+            found = words.type()
+            words.expect_end()
+            return found
+    elif kind == "array":
+        return pa.list_(_json_type(given["elementType"], path, what))
+    elif kind == "map":
+        return pa.map_(_json_type(given["keyType"], path, what), _json_type(given["valueType"], path, what))
+    elif kind == "struct":
+        fields = [_json_field(field, f"{path}.{field['name']}", what) for field in given["fields"]]
+        return pa.struct(fields)
+    elif kind == "udt":
+        return _json_type(given["sqlType"], path, what)
+    raise UsageError(
+        f"{what}: column {path} is of type {kind}, which cannot be read from files: leave it out"
+    )
 
 
 class _Words:

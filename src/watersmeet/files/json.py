@@ -56,8 +56,8 @@ def read_json(
     for lines in blocks:
         try:
             yield parse(lines)
-        except Malformed:
-            number, error = first_failing(lines, parse)
+        except Malformed as whole:
+            number, error = first_failing(lines, parse, whole)
             raise FileError(
                 f"{what}, line {number}: {error}. Spark would read null here. Correct the file, or give the column "
                 "another type in schema="

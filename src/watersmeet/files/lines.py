@@ -101,8 +101,8 @@ def _numbered(text: bytes, first: int) -> tuple[Lines, int]:
     return Lines(content[np.repeat(kept, ends - starts + 1)], numbers[kept]), len(ends)
 
 
-def first_failing(lines: Lines, parse: Callable[[Lines], T]) -> tuple[int, Malformed]:
-    """The number of the first line that cannot be parsed, and what was raised for it; some line must fail."""
+def first_failing(lines: Lines, parse: Callable[[Lines], T], whole: Malformed) -> tuple[int, Malformed]:
+    """The number of the first line that cannot be parsed, and why. `whole` was raised for all lines together."""
     good, bad = 0, len(lines)
     while bad - good > 1:
         middle = (good + bad) // 2
@@ -115,4 +115,4 @@ def first_failing(lines: Lines, parse: Callable[[Lines], T]) -> tuple[int, Malfo
         parse(lines.part(good, bad))
     except Malformed as error:
         return int(lines.numbers[good]), error
-    raise AssertionError("no line fails alone")
+    return int(lines.numbers[0]), whole

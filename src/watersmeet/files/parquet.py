@@ -52,17 +52,12 @@ Takes = Callable[[int, int], bool]
 
 
 def schema_of_parquet(parquet: pq.ParquetFile, what: str) -> pa.Schema:
-    """The columns that Spark would infer for a file, in canonical types."""
+    """The columns that Spark would infer for a file, in canonical types; a UsageError for one that cannot be read."""
     metadata = parquet.metadata.metadata or {}
-    try:
-        if _SPARK_SCHEMA in metadata:
-            return schema_of_struct(json.loads(metadata[_SPARK_SCHEMA]))
-        leaves = (parquet.schema.column(place) for place in range(len(parquet.schema.names)))
-        return pa.schema([_infer(field, field.name, leaves, what) for field in parquet.schema_arrow])
-    except UsageError as error:
-        raise FileError(
-            f"{what} has a column that cannot be read: {error}. Name the columns that you need in schema="
-        ) from error
+    if _SPARK_SCHEMA in metadata:
+        return schema_of_struct(json.loads(metadata[_SPARK_SCHEMA]), what)
+    leaves = (parquet.schema.column(place) for place in range(len(parquet.schema.names)))
+    return pa.schema([_infer(field, field.name, leaves, what) for field in parquet.schema_arrow])
 
 
 def _infer(field: pa.Field, path: str, leaves: Iterator[Any], what: str) -> pa.Field:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pyarrow as pa
 
 from watersmeet.errors import FileError, UsageError
+from watersmeet.files.fit import find_fields
 from watersmeet.files.parquet import schema_of_parquet
 from watersmeet.files.place import Place
 from watersmeet.files.spark_types import spark_schema
@@ -17,11 +18,17 @@ def schema_of_file(place: Place, format: FileFormat) -> pa.Schema:
     assert format.has_schema, "wm.files asks for a schema"
     what = repr(place)
     with reading_file(place, format):
-        if format is FileFormat.PARQUET:
-            with open_parquet_file(place) as parquet:
-                return schema_of_parquet(parquet, what)
-        with open_arrow(place) as reader:
-            try:
-                return spark_schema(reader.schema, what)
-            except UsageError as error:
-                raise FileError(f"{error}. Name the columns that you need in schema=") from error
+        try:
+            found = _columns(place, format, what)
+        except UsageError as error:
+            raise FileError(f"{error}. Name the columns that you need in schema=") from error
+    find_fields(list(found), list(found), "", what)
+    return found
+
+
+def _columns(place: Place, format: FileFormat, what: str) -> pa.Schema:
+    if format is FileFormat.PARQUET:
+        with open_parquet_file(place) as parquet:
+            return schema_of_parquet(parquet, what)
+    with open_arrow(place) as reader:
+        return spark_schema(reader.schema, what)

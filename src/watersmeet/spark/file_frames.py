@@ -155,8 +155,6 @@ def _session() -> SparkSession:
 
 def _open(name: str, given: FileInput, spark: SparkSession, streams: bool | None) -> FileFrame:
     schema = given.schema if given.schema is not None else _schema_of_first(name, given)
-    if not given.format.has_schema:
-        check_text_types(given.format, schema, f"input {name}")
     sql = read_sql_settings(session_conf(spark))
     columns = (
         schema.names if given.columns is None else [_spelled(name, schema, one) for one in given.columns]
@@ -166,6 +164,9 @@ def _open(name: str, given: FileInput, spark: SparkSession, streams: bool | None
         where = parse_where(
             given.where, schema, ansi=sql.ansi, case_sensitive=sql.case_sensitive, zone=sql.zone
         )
+    if not given.format.has_schema:
+        read = dict.fromkeys([*columns, *(where.columns if where is not None else ())])
+        check_text_types(given.format, pa.schema([schema.field(one) for one in read]), f"input {name}")
     if given.stream is not None:
         streams = given.stream
     return FileFrame(
