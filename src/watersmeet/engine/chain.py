@@ -29,7 +29,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from watersmeet.engine.choose import LOOKUPS
-from watersmeet.engine.options import AUTO, JoinOptions
+from watersmeet.engine.options import AUTO, How, JoinOptions
 from watersmeet.engine.spec import SqlSettings
 from watersmeet.engine.stages import Chain, Stage, flat_name
 from watersmeet.errors import PredicateError, UsageError
@@ -298,7 +298,7 @@ class _Planner:
             if (column := self.times.get(part.name)) is not None
         }
         options = replace(
-            self.options, strategy=strategy, time=times or None, how="inner", max_delay=None, memory=None
+            self.options, strategy=strategy, time=times or None, how=How.INNER, max_delay=None, memory=None
         )
         self.times = {}
         return self._add(parts, here, options, last=last)

@@ -74,7 +74,7 @@ class LookupJoin:
         """All results of the pending rows with these pages, which are opened as they are needed.
 
         The pages are all that `needed_pages` names for the pending rows, each once, best in ascending order.
-        `schema` has the columns of the table that come out. Without a page, all rows of a left join come out with nulls.
+        `schema` has the columns of the table that come out. Without a page, a left join emits all rows with nulls.
         """
         stream, table = self.names
         matched = np.zeros(len(pending), np.bool_)

@@ -96,8 +96,8 @@ class Limits:
     # A term with fewer fresh rows is not sampled: the sample would be a large part of its work.
     least_sampled_rows: int = 4096
 
-    # A task must read this much less to be given a part of the keys (schemes/delta/shares.py): about what an object store
-    # sends in a second.
+    # A task must read this much less to be given a part of the keys (schemes/delta/shares.py): about what an object
+    # store sends in a second.
     least_saved_bytes: int = 64 << 20
 
     # --- The log (log/bases.py, log/statistics.py, log/sections.py, log/descriptors.py) ---------------------------
@@ -109,8 +109,8 @@ class Limits:
     inline_values: int = 384
     # Files of statistics that hold fewer values than this are put together when a base is written.
     least_file_values: int = 30_000
-    # Checking one more section of a run (log/sections.py) takes four microseconds of calls. In that time this many bytes
-    # of its file are checksummed.
+    # Checking one more section of a run (log/sections.py) takes four microseconds of calls. In that time this many
+    # bytes of its file are checksummed.
     bytes_per_section: int = 32 << 10
     # Bytes that an ingest task sends to all join tasks together, about: more goes into a file, and what is sent is
     # its name. 200 partitions send 3 MB.
