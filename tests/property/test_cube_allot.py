@@ -155,7 +155,7 @@ def allotments(draw):
         owners.append(np.array(now.tasks).reshape(now.shape))
     bounds = st.lists(st.integers(0, 16), min_size=tasks - 1, max_size=tasks - 1)
     old, new = (ranges_at([b * KEY_SPACE // 16 for b in draw(bounds)]) for _ in range(2))
-    return lots, Allotment(tuple(owners), new, np.zeros(tasks)), before, old
+    return lots, Allotment(tuple(owners), new, np.zeros(tasks), np.zeros(tasks)), before, old
 
 
 def reads(shape: Shape, owners, side: int, rows: int, task: int) -> set[int]:
@@ -241,9 +241,10 @@ def half_owned(draw):
 def test_every_cell_has_an_owner_who_keeps_it_and_the_load_is_theirs(drawn):
     lots, kept, light, tasks = drawn
     even = ranges_at([KEY_SPACE * task // tasks for task in range(1, tasks)])
+    sticky = allot_sticky(lots, kept, light, even)
     options = [
-        (allot_sticky(lots, kept, light, even), kept),
-        (allot_rest(lots, kept, light, tasks), kept),
+        (sticky, kept),
+        (allot_rest(sticky, light), kept),
         (allot_relieved(lots, kept, light, even), _relieved(lots, kept, light.total, tasks)),
         (
             allot_anew(lots, kept, light, tasks),
@@ -320,7 +321,7 @@ def test_no_task_reads_far_more_rows_of_heavy_keys_than_others(drawn, tasks):
 
 def test_rows_of_a_cell_move_with_its_owner():
     lot = Lot(5, (1, 1), 1.0, (10, 10))
-    same = Allotment((np.array([[0]]),), ranges_at([1 << 63]), np.zeros(2))
+    same = Allotment((np.array([[0]]),), ranges_at([1 << 63]), np.zeros(2), np.zeros(2))
     known = HeavyKey(5, "", (Bounds(0, 0),) * 2, (1, 1), (0,))
     assert moved_rows([lot], same, [known.owners], same.ranges, 100) == [0, 0]
     other = replace(same, owners=(np.array([[1]]),))

@@ -320,7 +320,7 @@ def test_the_cheapest_of_all_options_is_taken_though_not_all_are_counted(drawn):
     ]
     options = [allot_sticky(lots, kept, light, tuple(ranges))]
     options += [allot_relieved(lots, kept, light, ranges)]
-    options += [allot(lots, kept, light, tasks) for allot in (allot_rest, allot_anew)]
+    options += [allot_rest(options[0], light), allot_anew(lots, kept, light, tasks)]
     costs = []
     for place, option in enumerate(options):
         rows = moved_rows(lots, option, had, ranges, light_old)

@@ -66,11 +66,15 @@ class Lot:
 
 @dataclass(frozen=True, slots=True)
 class Allotment:
-    """Owners of the cells of each lot, with an axis for each input, ranges of light keys, and the work of each task."""
+    """Owners of the cells of each lot, with an axis for each input, ranges of light keys, and the work of each task.
+
+    `cells` is the work of each task without that on light keys.
+    """
 
     owners: tuple[Owners, ...]
     ranges: tuple[KeyRange, ...]
     load: Load
+    cells: Load
 
     @property
     def busiest(self) -> float:
@@ -83,14 +87,18 @@ def allot_anew(lots: Sequence[Lot], kept: Sequence[Owners], light: Profile, task
         np.full(owners.shape, NOBODY) if lot.cell_work else owners
         for lot, owners in zip(lots, kept, strict=True)
     ]
-    return allot_rest(lots, freed, light, tasks)
+    owners, load = _fill(lots, freed, tasks)
+    return _with_cut(tuple(owners), load, light)
 
 
-def allot_rest(lots: Sequence[Lot], kept: Sequence[Owners], light: Profile, tasks: int) -> Allotment:
-    """Keep the owners of cells, assign cells without an owner, and cut the ranges afresh."""
-    owners, load = _fill(lots, kept, tasks)
+def allot_rest(sticky: Allotment, light: Profile) -> Allotment:
+    """Keep the cells as they are allotted, also those that had no owner, and cut the ranges afresh."""
+    return _with_cut(sticky.owners, sticky.cells, light)
+
+
+def _with_cut(owners: tuple[Owners, ...], load: Load, light: Profile) -> Allotment:
     ranges = _cut(light, _room(load, light.total))
-    return Allotment(tuple(owners), ranges, load + light_load(light, ranges))
+    return Allotment(owners, ranges, load + light_load(light, ranges), load)
 
 
 def allot_relieved(
@@ -103,7 +111,7 @@ def allot_relieved(
     tasks = len(ranges)
     owners, load = _fill(lots, _relieved(lots, kept, light.total, tasks), tasks)
     eased = _eased(light, load, ranges)
-    return Allotment(tuple(owners), eased, load + light_load(light, eased))
+    return Allotment(tuple(owners), eased, load + light_load(light, eased), load)
 
 
 def allot_sticky(
@@ -111,7 +119,7 @@ def allot_sticky(
 ) -> Allotment:
     """Keep cells and ranges, and assign only cells without an owner."""
     owners, load = _fill(lots, kept, len(ranges))
-    return Allotment(tuple(owners), ranges, load + light_load(light, ranges))
+    return Allotment(tuple(owners), ranges, load + light_load(light, ranges), load)
 
 
 def light_load(light: Profile, ranges: Sequence[KeyRange]) -> Load:
@@ -316,10 +324,10 @@ def _cut(light: Profile, room: Load) -> tuple[KeyRange, ...]:
 
 def _eased(light: Profile, load: Load, ranges: Sequence[KeyRange]) -> tuple[KeyRange, ...]:
     """The ranges, with their bounds shifted so that no task has much more than the mean, if the light work allows."""
-    reached = np.concatenate([[0.0], np.cumsum(light.work)])
-    most = np.maximum(
-        _room(load, light.total), EASED * (load.sum() + light.total) / len(load) - load
-    ).tolist()
+    reached = np.zeros(len(light.work) + 1)
+    light.work.cumsum(out=reached[1:])
+    total = light.total
+    most = np.maximum(_room(load, total), EASED * (load.sum() + total) / len(load) - load).tolist()
     ends = np.array([min(range_.high, KEY_SPACE - 1) for range_ in ranges[:-1]], np.uint64)
     had = reached[light.keys.searchsorted(ends)].tolist()
     # From the left, what is too much goes on to the next range. From the right, what is then too much goes back.
@@ -327,7 +335,7 @@ def _eased(light: Profile, load: Load, ranges: Sequence[KeyRange]) -> tuple[KeyR
     for before, room in zip(had, most, strict=False):
         end = min(before, end + room)
         wanted.append(end)
-    end = light.total
+    end = total
     for task in range(len(had) - 1, -1, -1):
         end = wanted[task] = max(wanted[task], end - most[task + 1])
     places = (reached[1:] - light.work / 2).searchsorted(wanted).tolist()

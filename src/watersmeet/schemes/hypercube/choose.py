@@ -73,13 +73,13 @@ def choose_allotment(
         after = replace(option, owners=(*option.owners, *owners)) if owners else option
         return moved_rows(every, after, had, ranges, light_old, most)
 
-    best = allot_sticky(lots, kept, light, tuple(ranges))
+    best = sticky = allot_sticky(lots, kept, light, tuple(ranges))
     moves = moved(best, math.inf) or []
     cost = best.busiest + sum(moves) / PAYBACK_BATCHES
     good = enough * float(best.load.mean()) + doubt
     options = [
         lambda: allot_relieved(lots, kept, light, ranges),
-        lambda: allot_rest(lots, kept, light, tasks),
+        lambda: allot_rest(sticky, light),
     ]
     # Without cells that have work, nothing is left to allot afresh.
     if any(lot.cell_work for lot in lots):
