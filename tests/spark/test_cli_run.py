@@ -256,6 +256,10 @@ def test_inputs_can_be_projected_and_filtered(spark, folder):
     assert results(folder) == Counter(
         {row: n for row, n in expected(folder).items() if row[1] > 20 and row[2] > 500}
     )
+    # Spark would count descriptors.
+    values = [row * 13 % 1_000 for row in range(100)]
+    arrived = sum(value > 20 for value in values) + sum(value > 500 for value in values)
+    assert f"{arrived} rows in" in done.stdout
 
 
 def test_a_query_may_begin_with_a_batch_without_input(spark, tmp_path):

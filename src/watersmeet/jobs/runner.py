@@ -19,10 +19,11 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
 from watersmeet.errors import WatersmeetError
+from watersmeet.jobs.arrived import count_rows_in
 from watersmeet.jobs.checkpoint import Checkpoint
 from watersmeet.jobs.failure import QueryError, plain_message
 from watersmeet.jobs.frames import join_job, read_inputs, start_query
-from watersmeet.jobs.model import Job
+from watersmeet.jobs.model import Job, Source
 from watersmeet.jobs.preflight import Operators, check_state, find_checkpoint, operators_of, storage_of
 from watersmeet.jobs.progress import Batches, read_new
 from watersmeet.log.files import open_files
@@ -78,6 +79,8 @@ class Running:
         self.job = prepared.job
         self._files = open_files(storage_of(self.job, env))
         self._shown = prepared.operators.main.name
+        self._stages = prepared.operators.specs
+        self._native = any(isinstance(one, Source) and one.native for one in self.job.inputs)
         self._seen = -1
         self.query: StreamingQuery = start_query(prepared.job, prepared.joined, env)
 
@@ -96,6 +99,9 @@ class Running:
             new = read_new(self.query.recentProgress, after=self._seen)
         if new:
             self._seen = new[-1].last
+        if new and self._native:
+            with contextlib.suppress(OSError, WatersmeetError):
+                new = count_rows_in(self._files, self._stages, str(self.query.id), new)
         observer(new, self.state())
 
     def catch_up(self, observer: Observer) -> None:
