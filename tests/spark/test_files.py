@@ -82,9 +82,9 @@ def test_files_are_joined_once_over_restarts(folders):
         return wm.join(inputs, on="l.k = r.k", select=["l.id AS a", "r.id AS b"], state=folders.state)
 
     expected = "SELECT l.id, r.id FROM l JOIN r ON l.k = r.k AND l.g <> 0"
-    folders.add("l", "r", "l", "r", "l")
+    folders.add("l", "r", "l")
     assert folders.run(join()) == folders.sql(expected)
-    assert [one.batchId for one in folders.progress] == [0, 1, 2]
+    assert [one.batchId for one in folders.progress] == [0, 1]
     folders.add("r", "l")
     joined = join()
     (folders.place / "l").rename(folders.place / "away")
@@ -132,7 +132,7 @@ WAYS: dict[str, tuple[Callable[[Folders], DataFrame], str]] = {
 @pytest.mark.parametrize("way", WAYS)
 def test_files_combine_with_other_inputs(folders, way):
     join, expected = WAYS[way]
-    folders.add("l", "r", "m", "r", "l")
+    folders.add("l", "r", "m", "l")
     (folders.place / "t").mkdir()
     for file in (folders.place / "r").iterdir():
         os.link(file, folders.place / "t" / file.name)
