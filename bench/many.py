@@ -61,5 +61,5 @@ def measure(parts: set[str], quick: bool, say: Callable[[str], None]) -> list[Fi
     if "batches" in parts:
         findings += one_row_batches(20_000 // small, say)
     if "shares" in parts:
-        findings += key_shares(16, 10_000 // small, 6, say)
+        findings += key_shares(16, 1_000 // small, 5, say)
     return findings

@@ -62,7 +62,7 @@ def run_shared(
     }
     settings = Settings(state=str(folder), tasks=tasks)
     # All merges are done at once.
-    limits = replace(scaled(settings.limits, scale), min_budget_rows=settings.limits.min_budget_rows)
+    limits = replace(scaled(settings.limits, scale), min_budget_rows=1 << 40)
     settings = replace(settings, limits=limits)
     select = [f"{name}.id AS {name}" for name in inputs]
     join = LocalJoin(schemas, on=on, select=select, state=str(folder), tasks=tasks, settings=settings)

@@ -75,6 +75,13 @@ CUT = KeyShares((4, 2), 3, 200 * MB, 37 * MB)
         pytest.param(None, reading(100 * MB, 50 * MB, tasks=1), 1, None, id="one task reads all"),
         pytest.param(CUT, reading(500 * MB, 500 * MB, tasks=8), 8, (4, 2), id="others are as good"),
         pytest.param(CUT, reading(100 * MB, 900 * MB, tasks=8), 8, (1, 8), id="another edge has the bytes"),
+        pytest.param(CUT, reading(800 * MB, 1000 * MB, tasks=8), 8, (4, 2), id="others are a little better"),
+        pytest.param(
+            CUT, reading(400 * MB, 1200 * MB, tasks=8), 8, (2, 4), id="others are better by a fifth"
+        ),
+        pytest.param(
+            None, reading(600 * MB, tasks=2, rest=650 * MB), 2, None, id="a fifth is too little to begin"
+        ),
         pytest.param(CUT, reading(10 * MB, 10 * MB, tasks=8), 8, (4, 2), id="what is decided stays"),
         pytest.param(CUT, reading(10 * MB, 10 * MB, tasks=4), 4, None, id="fewer tasks than cells"),
         pytest.param(CUT, reading(240 * MB, 200 * MB, tasks=12), 12, (4, 3), id="other tasks, chosen anew"),

@@ -35,8 +35,9 @@ from watersmeet.model.limits import Limits
 from watersmeet.model.walks import KeyCut
 from watersmeet.schemes.scheme import Keys, check_ranges
 
-# A change makes tasks fetch files that are new to them, and costs work: a task must read this many times less.
-MIN_GAIN_RATIO = 1.5
+# Shares cost work and balance: a task must read this many times less. Other shares only make tasks fetch files that are
+# new to them, once.
+MIN_GAIN_RATIO, MIN_CHANGE_RATIO = 1.5, 1.2
 
 # Arrangements that are found by one of two keys have 32 bits of its hash, in the high half of their order keys.
 _HASH_BITS = 32
@@ -179,7 +180,8 @@ def choose_shares(
         before = None
     now, sides = before.sides if before else (1,) * edges, best_sides(reading, tasks)
     had, would = reading.under(now), reading.under(sides)
-    if had < MIN_GAIN_RATIO * would or had - would < limits.least_saved_bytes:
+    least = MIN_GAIN_RATIO if before is None else MIN_CHANGE_RATIO
+    if had < least * would or had - would < limits.least_saved_bytes:
         return before
     return KeyShares(sides, batch, reading.whole, would)
 
