@@ -6,13 +6,21 @@ Each test puts many cases into one file, because a Spark job costs more than any
 from __future__ import annotations
 
 import decimal
+import io
+import random
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 
 import pyarrow as pa
 import pytest
 
+import watersmeet as wm
 from tests.unit.file_helpers import read, written
+from watersmeet.errors import FileError
+from watersmeet.files.csv import read_csv
 from watersmeet.files.ddl import parse_schema
+from watersmeet.files.lines import Lines, read_lines
+from watersmeet.files.text_values import Unreadable, parse_texts
 
 pytestmark = pytest.mark.spark
 
@@ -84,6 +92,24 @@ def test_parquet_files_of_spark_have_every_type(spark, tmp_path):
     for folder in ("micros", "INT96", "TIMESTAMP_MILLIS"):
         frame = spark.read.parquet(str(tmp_path / folder))
         assert_as_spark_reads(part_of(tmp_path / folder), frame)
+
+
+def test_every_type_goes_through_a_join(spark, tmp_path):
+    """Straight into the state, and as a DataFrame where only Spark computes the key."""
+    spark.sql(EVERY_TYPE).coalesce(1).write.parquet(str(tmp_path / "in"))
+    frame = spark.read.parquet(str(tmp_path / "in"))
+    expected = frame.toArrow()
+    for on in ("l.id = r.id", "l.id = r.id AND upper(l.text) <=> upper(r.text)"):
+        joined = wm.join(
+            {"l": wm.files(tmp_path / "in", stream=False), "r": frame},
+            on=on,
+            select=["l.*"],
+            state=str(tmp_path / "state"),
+        )
+        assert joined.schema.simpleString() == frame.schema.simpleString()
+        found = joined.toArrow().sort_by("id")
+        for name in expected.column_names:
+            assert shown(found.column(name)) == shown(expected.column(name)), (on, name)
 
 
 OTHER_WRITERS = pa.table(
@@ -280,3 +306,107 @@ def test_json_values_are_those_that_spark_reads(in_paris, tmp_path):
     path = written(tmp_path / "t.json", "\n".join(JSON_LINES))
     frame = in_paris.read.schema(JSON_SCHEMA).json(str(path))
     assert_as_spark_reads(path, frame, JSON_SCHEMA, zone=ZONE)
+
+
+def test_text_files_are_joined_in_the_zone_of_the_session(in_paris, tmp_path):
+    for folder, content in (
+        ("c", "id,at,odd\n1,2024-01-05 01:02:03,x\n2,,y\n"),
+        ("j", '{"id": 1, "name": "a"}\n{"id": 2, "name": "b"}\n{"id": 3}\n'),
+    ):
+        (tmp_path / folder).mkdir()
+        written(tmp_path / folder / "part", content)
+    odd = "MAP<STRING, INT>"
+    c = wm.files(
+        tmp_path / "c",
+        "csv",
+        schema=f"id INT, at TIMESTAMP, odd {odd}",
+        columns=["id", "at"],
+        header=True,
+        stream=False,
+    )
+    j = wm.files(tmp_path / "j", "json", schema="id INT, name STRING", where="name <> 'b'", stream=False)
+    joined = wm.join(
+        {"c": c, "j": j}, on="c.id = j.id", select=["j.name", "c.at"], state=str(tmp_path / "state")
+    )
+    assert [tuple(row) for row in joined.selectExpr("name", "string(at)").collect()] == [
+        ("a", "2024-01-05 01:02:03")
+    ]
+
+
+# Pieces of which values of each type are made, good and bad ones.
+PIECES = {
+    "STRING": ["a", '"', "\\", '\\"', '""', " ", "ä", "#", "\t", "'", ";", "\x1f"],
+    "INT": ["1", "0", "-", "+", "x", " ", ".", "e", "99999"],
+    "DOUBLE": ["1", "0", "-", "+", ".", "e", "E", "f", "d", "NaN", "Inf", "inity", " ", "x", "99"],
+    "DECIMAL(6, 2)": ["1", "0", "-", "+", ".", "e", "E", "5", " ", "99"],
+    "BOOLEAN": ["true", "FALSE", "t", "1", " ", "e"],
+    "DATE": ["2024-01-", "0001-02-", "1600-12-", "05", "31", "9", "T", " "],
+    "TIMESTAMP": [
+        "2024-01-31",
+        "1900-01-01",
+        " 12:30",
+        "T00:00:01",
+        ":59",
+        ".5",
+        ".1234567",
+        "Z",
+        "+02:00",
+        "-0100",
+    ],
+    "TIMESTAMP_NTZ": ["2024-03-31", "0001-01-01", " 02:30", "T00:00:01", ":59", ".5", ".1234567", "Z"],
+}
+DRAWS, SEED = 1_500, 7
+
+
+def drawn(pieces: Sequence[str], most: int) -> list[str]:
+    """Texts of up to so many pieces, each once."""
+    chance = random.Random(SEED)
+    return sorted({"".join(chance.choices(pieces, k=chance.randint(1, most))) for _ in range(DRAWS)})
+
+
+def accepted(texts: Iterable[str], parse: Callable[[str], object]) -> list[str]:
+    """The texts that are read here. Spark reads null for the others, or guesses."""
+
+    def is_read(text: str) -> bool:
+        try:
+            parse(text)
+        except (FileError, Unreadable):
+            return False
+        return True
+
+    return [text for text in texts if is_read(text)]
+
+
+def lines_of(text: str) -> Iterator[Lines]:
+    return read_lines(io.BytesIO(text.encode()), "t", 1 << 20)
+
+
+def test_random_csv_lines_are_read_as_spark_reads_them_or_refused(in_paris, tmp_path):
+    schema = parse_schema("a STRING, b STRING")
+    lines = accepted(
+        (line for line in drawn([*PIECES["STRING"], *'",,'], 7) if line.strip()),
+        lambda line: list(read_csv(lines_of(line), schema, schema, "t", header=False, zone=ZONE)),
+    )
+    assert len(lines) > 50
+    path = written(tmp_path / "all.csv", "\n".join(lines))
+    frame = in_paris.read.schema("a STRING, b STRING").csv(str(path))
+    assert_as_spark_reads(path, frame, schema)
+
+
+def test_random_values_are_read_as_spark_reads_them_or_refused(in_paris, tmp_path):
+    """A value that is read here is one that Spark reads too, and not as null."""
+    columns = {}
+    for kind, pieces in PIECES.items():
+        if kind != "STRING":
+            (wanted,) = parse_schema(f"a {kind}").types
+            columns[kind] = accepted(
+                drawn(pieces, 5), lambda text, wanted=wanted: parse_texts(pa.array([text]), wanted, ZONE)
+            )
+            assert len(columns[kind]) > 1, kind
+    rows = max(map(len, columns.values()))
+    filled = [[*texts, *[""] * (rows - len(texts))] for texts in columns.values()]
+    schema = ", ".join(f"c{number} {kind}" for number, kind in enumerate(columns))
+    path = written(tmp_path / "all.csv", "\n".join(",".join(row) for row in zip(*filled, strict=True)))
+    found = assert_as_spark_reads(path, in_paris.read.schema(schema).csv(str(path)), schema, zone=ZONE)
+    for texts, column in zip(columns.values(), found.columns, strict=True):
+        assert column.null_count == rows - len(texts)
