@@ -25,10 +25,12 @@ from pyspark.sql.streaming.query import StreamingQuery
 import watersmeet as wm
 from tests import life
 from tests.waiting import rows_that_wait
+from watersmeet.files.spec import FileInput
 from watersmeet.log.files import LocalFiles
 from watersmeet.log.manifests import list_manifests
 from watersmeet.model.facts import Manifest
 from watersmeet.schemes.table.facts import PagePlan
+from watersmeet.spark import file_frames
 from watersmeet.tables.spec import Table
 
 SIDES = ("l", "r")
@@ -88,6 +90,8 @@ class Join:
     # With a delay r is a table, and rows of l may wait so long for others that need the same page.
     max_delay_s: float | None = None
     inputs: Sequence[str] = SIDES
+    # Whether the tasks read the files themselves, with wm.files.
+    native: bool = False
 
     @property
     def streams(self) -> Sequence[str]:
@@ -118,7 +122,8 @@ TABLE_ROWS, PAGE_ROWS = 400, 8
 # On one key, and along a path of different keys: there m and n are stored twice.
 THREE = Join("three", "l.k = m.k AND m.k = r.k AND l.x < r.x", inputs=("l", "m", "r"))
 PATH = Join("path", "l.k = m.k AND m.id = n.id AND n.k = r.k AND l.x < r.x", inputs=("l", "m", "n", "r"))
-JOINS = {join.name: join for join in (EQUALITY, BAND, GRID, TABLE, THREE, PATH)}
+FILES = Join("files", EQUALITY.on, native=True)
+JOINS = {join.name: join for join in (EQUALITY, BAND, GRID, TABLE, THREE, PATH, FILES)}
 
 
 @dataclass(frozen=True)
@@ -145,6 +150,16 @@ POINTS = [
     Point("clean-half-done", "between the removal of manifests and of runs", before=14, after=4),
     Point("clean-run-removed", "during the removal of runs", before=14, after=4),
     Point("task-done", "all done, the task not reported"),
+]
+# Where the source of files could lose one or take one twice: its files chosen, read, stored, joined.
+FILE_POINTS = [
+    Point("intake-half-written", "the files of a batch half logged"),
+    Point("intake-written", "the files of a batch logged, the offset not written"),
+    *(
+        point
+        for point in POINTS
+        if point.name in ("run-before-write", "run-written", "manifest-written", "task-done")
+    ),
 ]
 # Where a plan that is not that of the batch before could do harm: beside its manifest, and while runs that were
 # read under the old one are merged.
@@ -255,11 +270,8 @@ def _rows(seed: int, side: str, number: int, rows: int) -> pa.Table:
 
 
 def joined(spark: SparkSession, scene: Scene) -> DataFrame:
-    streams = {
-        side: spark.readStream.schema(SCHEMA).option("maxFilesPerTrigger", 1).parquet(str(scene.inputs(side)))
-        for side in scene.join.streams
-    }
     join = scene.join
+    streams = {side: _stream(spark, scene, side) for side in join.streams}
     if join.max_delay_s is not None:
         with rows_that_wait():
             return wm.join(
@@ -280,6 +292,15 @@ def joined(spark: SparkSession, scene: Scene) -> DataFrame:
         strategy=join.strategy,
         cells=join.cells,
     )
+
+
+def _stream(spark: SparkSession, scene: Scene, side: str) -> DataFrame | FileInput:
+    if scene.join.native:
+        # Spark packs the environment of a source's processes into it when the source is registered.
+        file_frames._READY.discard(spark)
+        return wm.files(scene.inputs(side), schema=SCHEMA, max_files_per_batch=1)
+    reader = spark.readStream.schema(SCHEMA).option("maxFilesPerTrigger", 1)
+    return reader.parquet(str(scene.inputs(side)))
 
 
 def _table(scene: Scene) -> Table:

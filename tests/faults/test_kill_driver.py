@@ -7,7 +7,7 @@ import signal
 import pytest
 
 from tests.faults.checks import check, check_plans, check_traces
-from tests.faults.harness import BAND, GRID, PATH, POINTS, THREE, Point, Scene, feed
+from tests.faults.harness import BAND, FILE_POINTS, FILES, GRID, PATH, POINTS, THREE, Point, Scene, feed
 from tests.faults.processes import driver
 
 pytestmark = [pytest.mark.faults, pytest.mark.timeout(600)]
@@ -36,6 +36,12 @@ def test_the_driver_is_killed_while_the_plan_changes(tmp_path, join):
 def test_the_driver_of_many_inputs_is_killed(tmp_path, join, point):
     """Runs of some inputs are written and of others not, or all are and the batch is not committed."""
     _kill_and_restart(Scene(tmp_path, join=join), point)
+
+
+@pytest.mark.parametrize("point", FILE_POINTS, ids=lambda point: point.says)
+def test_the_driver_of_file_inputs_is_killed(tmp_path, point):
+    """The intake is logged before Spark knows of it, and a batch reads its files again after each of these."""
+    _kill_and_restart(Scene(tmp_path, join=FILES), point)
 
 
 def _kill_and_restart(scene: Scene, point: Point) -> None:
