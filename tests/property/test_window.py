@@ -315,7 +315,7 @@ def test_a_merge_accounts_for_every_row_that_it_drops():
 def test_a_merge_may_drop_all():
     old = run("a", range(10))
     done = accept_receipts([merge("m", old, floor=99)], [Receipt("m", 0, (), (), 10)], {"l": set()})
-    assert apply_finished([old], done) == ((), ())
+    assert apply_finished([old], done) == ((), (), ())
 
 
 # --- the grid -------------------------------------------------------------------------------------------------------

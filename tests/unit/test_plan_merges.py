@@ -81,8 +81,8 @@ def test_a_merge_counts_only_when_every_part_is_there():
         Receipt(merge.id, n, (run(f"m{n}", PART_ROWS, group=merge.id),)) for n in range(len(merge.parts))
     ]
     half = accept_receipts([merge], receipts[:3], NEEDED)
-    assert apply_finished(runs, half) == (tuple(runs), half)
-    live, pending = apply_finished(runs, accept_receipts(half, receipts[3:], NEEDED))
+    assert apply_finished(runs, half) == (tuple(runs), half, ())
+    live, pending, _ = apply_finished(runs, accept_receipts(half, receipts[3:], NEEDED))
     assert [r.path for r in live] == [f"m{n}" for n in range(len(merge.parts))]
     assert pending == ()
 
@@ -162,5 +162,5 @@ def test_no_row_is_lost_and_no_run_is_in_two_merges(batches, tasks):
             name = f"{job.merge}.{job.part}"
             receipts.append(Receipt(job.merge, job.part, (replace(run(name, share), group=job.merge),)))
         arrived += sum(sizes)
-        live, pending = apply_finished((*live, *fresh), accept_receipts(pending, receipts, NEEDED))
+        live, pending, _ = apply_finished((*live, *fresh), accept_receipts(pending, receipts, NEEDED))
         assert sum(r.rows for r in live) == arrived

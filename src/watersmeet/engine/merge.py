@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -12,7 +12,7 @@ import numpy as np
 from watersmeet import failpoints
 from watersmeet.engine.window import from_floor, numbered, stored_times, time_marks
 from watersmeet.kernel.bounds import bounded, bundled, cut
-from watersmeet.kernel.rows import Sections, Sorted, put_together
+from watersmeet.kernel.rows import Sections, Sorted, concatenate, put_together
 from watersmeet.log.receipts import publish_receipt
 from watersmeet.log.runs import RunReader, attempt_id, write_run
 from watersmeet.log.seen import Seen
@@ -20,6 +20,7 @@ from watersmeet.log.statistics import complete_runs
 from watersmeet.log.storage import Files
 from watersmeet.model.facts import Assignment, KeyRange, Manifest, Merge, Order, Receipt, Run
 from watersmeet.model.limits import Limits
+from watersmeet.model.ranges import complement, subtracted
 from watersmeet.schemes.scheme import NewRun, Scheme
 
 _NO_KEYS = np.zeros(0, np.uint64)
@@ -71,11 +72,11 @@ def _merge_part(
     columns = manifest.signature.columns(merge.input)
     part = merge.parts[job.part].range
     sources = _sources(manifest, merge, job)
-    found = [reader.read(run, part, columns) for run in sources]
+    found = _stored(reader, merge, sources, part, columns)
     read_rows = _rows(found)
     windowed = manifest.signature.window is not None
     if windowed:
-        found = [_live(run, sections, merge.floor) for run, sections in zip(sources, found, strict=True)]
+        found = [_live(run, sections, merge) for run, sections in zip(sources, found, strict=True)]
     kept_rows = _rows(found)
     slices = [piece for sections in found for piece in sections.values()]
     output = []
@@ -109,10 +110,35 @@ def _merge_part(
     return Receipt(job.merge, job.part, tuple(output), columns, read_rows - kept_rows)
 
 
-def _live(run: Run, sections: dict[int, Sorted], floor: int | None) -> dict[int, Sorted]:
-    """The rows that are not expired, with their window times unchanged."""
-    kept = sections if floor is None else from_floor(run, sections, floor)
-    return {number: numbered(part, run.base) for number, part in kept.items()}
+def _stored(
+    reader: RunReader, merge: Merge, sources: Sequence[Run], part: KeyRange, columns: tuple[str, ...]
+) -> list[dict[int, Sorted]]:
+    """The rows of a part of a merge in each run, by section, without those that it leaves there."""
+    left = {path: one.ranges for one in merge.left for path in one.runs}
+    found = []
+    for run in sources:
+        sections = reader.read(run, part, columns)
+        if run.held or run.path in left:
+            taken = subtracted(run.held_ranges, left.get(run.path, ()))
+            kept = {number: rows.among(taken) for number, rows in sections.items()}
+            sections = {number: rows for number, rows in kept.items() if len(rows)}
+        found.append(sections)
+    return found
+
+
+def _live(run: Run, sections: dict[int, Sorted], merge: Merge) -> dict[int, Sorted]:
+    """The rows that are not expired or whose keys owe results, with their window times unchanged."""
+    kept = sections
+    if merge.floor is not None and not merge.owe:
+        kept = from_floor(run, sections, merge.floor)
+    elif merge.floor is not None:
+        # Such runs are never cut into sections: debts are of equality joins by ranges of keys.
+        ((number, rows),) = sections.items() if sections else ((0, None),)
+        if rows is not None:
+            due, rest = rows.among(merge.owe), rows.among(complement(merge.owe))
+            live = from_floor(run, {number: rest}, merge.floor).values()
+            kept = {number: concatenate([due, *live])}
+    return {number: numbered(part, run.base) for number, part in kept.items() if len(part)}
 
 
 def _rows(found: list[dict[int, Sorted]]) -> int:

@@ -3,6 +3,10 @@
 The rows of a share are slices of the batch's runs, as the plan names them. History is read only if another input has
 new rows. Of a run only the needed sections, key range and columns are read. Neighbouring sections are one slice.
 
+Where rows of the history were pushed (model/generations.py), a share is joined class by class: the fresh rows whose keys
+are in the class, and of the history the runs that are current there, unread outside of the class. So no kernel knows of
+generations: it only looks up fresh keys, and no key of a class leads to a row that was pushed.
+
 What a task does is counted on the way (model/tally.py).
 """
 
@@ -10,23 +14,27 @@ from __future__ import annotations
 
 import itertools
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence, Set
 from dataclasses import dataclass
 
 import pyarrow as pa
 
+from watersmeet.engine.payment import pay
 from watersmeet.engine.spec import JoinSpec
 from watersmeet.engine.window import WindowReader, reader_for, tested_width
+from watersmeet.kernel.equal import EquiJoin
 from watersmeet.kernel.late import LateDeal
 from watersmeet.kernel.lookup import LookupJoin
-from watersmeet.kernel.pieces import Side
+from watersmeet.kernel.multi import MultiJoin
+from watersmeet.kernel.pieces import Counted, Side
 from watersmeet.kernel.rows import Keyed
 from watersmeet.kernel.walk import WalkJoin
 from watersmeet.log.runs import RunReader
-from watersmeet.model.facts import Manifest, Order, Run
+from watersmeet.model.facts import KeyRange, Manifest, Order, Run
+from watersmeet.model.generations import Class, Generations, history_generations
 from watersmeet.model.tally import Tally, Work
 from watersmeet.plan.window import reachable_history
-from watersmeet.schemes.scheme import Share, Slice
+from watersmeet.schemes.scheme import InputShare, Share, Slice
 
 
 def join_share(
@@ -34,49 +42,110 @@ def join_share(
 ) -> Iterator[pa.RecordBatch]:
     """Yield all results of this task, in bounded batches."""
     assert not isinstance(spec.join, LookupJoin), "a table is joined by engine/lookup.py"
-    source = RunSource(reader_for(reader, manifest), manifest, reachable_history(manifest), tally)
+    generations = history_generations(manifest)
+    reached = reachable_history(manifest)
+    source = RunSource(reader_for(reader, manifest), manifest, reached, tally, generations)
     within = tested_width(manifest)
     names, tasks = manifest.signature.names, spec.settings.tasks
     shares = list(spec.scheme.shares(manifest.plan.scheme, names, task, tasks))
     reader.expect(lambda: source.runs(shares))
+    counted = _counting(spec, manifest, tally)
     for share in shares:
-        started_s = time.perf_counter()
-        sides = source.sides(share)
-        tally.reading_s += time.perf_counter() - started_s
-        if not all(any(map(len, (*side.fresh, *side.history))) for side in sides):
-            # An input without rows: nothing is looked up.
-            continue
-        if isinstance(spec.join, WalkJoin):
-            # The other inputs of a term are looked up in.
-            fresh_rows, work = sum(map(len, sides[0].fresh)), Work()
-            yield from spec.join.results(sides, within, spec.settings.limits, work)
-            tally.add_walk(spec.join.input_of(sides[0].name), fresh_rows, work)
-        else:
-            fresh_rows = sum(len(rows) for side in sides for rows in side.fresh)
-            yield from spec.join.results(sides, within, spec.settings.limits)
-            tally.looked_rows += fresh_rows
-        tally.probed_rows += fresh_rows
+        for sides in source.parts(share):
+            if not all(any(map(len, (*side.fresh, *side.history))) for side in sides):
+                # An input without rows: nothing is looked up.
+                continue
+            if isinstance(spec.join, WalkJoin):
+                # The other inputs of a term are looked up in.
+                fresh_rows, work = sum(map(len, sides[0].fresh)), Work()
+                yield from spec.join.results(sides, within, spec.settings.limits, work)
+                tally.add_walk(spec.join.input_of(sides[0].name), fresh_rows, work)
+            else:
+                fresh_rows = sum(len(rows) for side in sides for rows in side.fresh)
+                if counted is not None and isinstance(spec.join, EquiJoin | MultiJoin):
+                    yield from spec.join.results(sides, within, spec.settings.limits, counted)
+                else:
+                    yield from spec.join.results(sides, within, spec.settings.limits)
+                tally.looked_rows += fresh_rows
+            tally.probed_rows += fresh_rows
+    if manifest.plan.payments:
+        yield from pay(reader, manifest, spec.join, task, tally, spec.settings.limits)
+
+
+def _counting(spec: JoinSpec, manifest: Manifest, tally: Tally) -> Counted | None:
+    lows = spec.scheme.counted_by(manifest.plan.scheme)
+    if lows is None:
+        return None
+    tally.count_by(lows)
+    return tally.count
 
 
 @dataclass(frozen=True, slots=True)
 class RunSource:
-    """The runs of a batch. `history` holds the old runs that a fresh row may match."""
+    """The runs of a batch. `history` holds the old runs that a fresh row may match.
+
+    `generations` says which of their rows are current; None if all are.
+    """
 
     reader: RunReader | WindowReader
     manifest: Manifest
     history: Sequence[Run]
     tally: Tally
+    generations: Generations | None = None
 
     def runs(self, shares: Iterable[Share]) -> Iterator[Run]:
         """The runs that some shares read from."""
+        current = None if self.generations is None else {run.path for run in self.generations.active_runs()}
         for share in shares:
             for one in share:
-                for runs, wanted in (
-                    (self.manifest.fresh, one.fresh),
-                    (self._history(one.input), one.history),
-                ):
+                history = self._history(one.input)
+                if current is not None:
+                    history = [run for run in history if run.path in current]
+                for runs, wanted in ((self.manifest.fresh, one.fresh), (history, one.history)):
                     if wanted is not None:
                         yield from self._wanted(runs, one.input, wanted)
+
+    def parts(self, share: Share) -> Iterator[tuple[Side, ...]]:
+        """The rows of a share: all at once, or class by class where some of the history is not current."""
+        if self.generations is None:
+            started_s = time.perf_counter()
+            sides = self.sides(share)
+            self.tally.reading_s += time.perf_counter() - started_s
+            yield sides
+            return
+        slices = [rows.range for one in share for rows in (one.fresh, one.history) if rows is not None]
+        covered = KeyRange(min(one.low for one in slices), max(one.high for one in slices))
+        fresh = [self._read(self.manifest.fresh, one.input, one.fresh) for one in share]
+        for one in self.generations.classes(covered):
+            started_s = time.perf_counter()
+            sides = self._sides_of(share, fresh, one)
+            self.tally.reading_s += time.perf_counter() - started_s
+            yield sides
+
+    def _sides_of(self, share: Share, fresh: Sequence[Sequence[Keyed]], class_: Class) -> tuple[Side, ...]:
+        """The rows of a share in one class."""
+        new = [[part for rows in mine if len(part := rows.among(class_.ranges))] for mine in fresh]
+        met, current = any(new), {run.path for run in class_.runs}
+        return tuple(
+            Side(one.input, mine, list(self._current(one, class_, current)) if met else [])
+            for one, mine in zip(share, new, strict=True)
+        )
+
+    def _current(self, share: InputShare, class_: Class, current: Set[str]) -> Iterator[Keyed]:
+        """The rows of the runs that are current in a class, also those outside of it: no fresh key leads there."""
+        if share.history is None:
+            return
+        runs = [run for run in self._history(share.input) if run.path in current]
+        for run in self._wanted(runs, share.input, share.history):
+            for rows in self._slices([run], share.input, share.history, note=False):
+                self._note(run, rows, class_)
+                yield rows
+
+    def _note(self, run: Run, rows: Keyed, class_: Class) -> None:
+        """Record the bytes of a run in a class."""
+        assert self.generations is not None
+        size = self.generations.size_of(run, rows.keys, class_.segments)
+        self.tally.touch(run.path, class_.segments, size, len(self.generations.lows))
 
     def sides(self, share: Share) -> tuple[Side, ...]:
         """The rows of a share. History is left out where no input has fresh rows: there are no results then."""
@@ -101,15 +170,16 @@ class RunSource:
     def _read(self, runs: Sequence[Run], name: str, wanted: Slice | None) -> list[Keyed]:
         return [] if wanted is None else list(self._slices(runs, name, wanted))
 
-    def _slices(self, runs: Sequence[Run], name: str, wanted: Slice) -> Iterator[Keyed]:
+    def _slices(self, runs: Sequence[Run], name: str, wanted: Slice, *, note: bool = True) -> Iterator[Keyed]:
         columns = self.manifest.signature.columns(name)
         # By arrival all pairs are compared, so neighbouring sections need not be merged.
         sort = self.manifest.signature.order(name) != Order.ARRIVAL
         sections = None if wanted.sections is None else [range(s.low, s.high) for s in wanted.sections]
         for run in self._wanted(runs, name, wanted):
             for rows in self.reader.slices(run, wanted.range, columns, sections, sort=sort):
-                opened = run.bytes * len(rows) // max(1, run.rows)
-                self.tally.touched[run.path] = max(opened, self.tally.touched.get(run.path, 0))
+                if note:
+                    opened = run.bytes * len(rows) // max(1, run.rows)
+                    self.tally.touched[run.path] = max(opened, self.tally.touched.get(run.path, 0))
                 if wanted.part is not None:
                     rows = rows.slice(*wanted.part.positions(run, len(rows)))
                 if wanted.deal is not None:

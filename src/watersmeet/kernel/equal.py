@@ -19,7 +19,7 @@ from watersmeet.kernel.bounds import cut
 from watersmeet.kernel.emit import Emission, OutputColumn, cross, rows_crossed, rows_together
 from watersmeet.kernel.evaluate import all_same
 from watersmeet.kernel.match import Matches, expand, matches_of
-from watersmeet.kernel.pieces import KeyedRows, Side, candidates, fit_a_piece, owed_pieces
+from watersmeet.kernel.pieces import Counted, KeyedRows, Side, candidates, fit_a_piece, owed_pieces
 from watersmeet.kernel.rows import Merged, Sorted
 from watersmeet.kernel.sizes import mean_row_bytes
 from watersmeet.model.expression import Expression
@@ -40,11 +40,16 @@ class EquiJoin:
     ansi: bool = True
 
     def results(
-        self, sides: tuple[Side, ...], within: int | None, limits: Limits = DEFAULT_LIMITS
+        self,
+        sides: tuple[Side, ...],
+        within: int | None,
+        limits: Limits = DEFAULT_LIMITS,
+        counted: Counted | None = None,
     ) -> Iterator[pa.RecordBatch]:
         """All results that the fresh rows of two sides owe, in bounded batches.
 
-        With `within`, only pairs whose window times are at most that far apart come out.
+        With `within`, only pairs whose window times are at most that far apart come out. `counted` is told the pairs of
+        each key before they are tested.
         """
         first, second = sides
         verify = tuple(((first.name, one), (second.name, other)) for one, other in self.verify)
@@ -58,7 +63,7 @@ class EquiJoin:
         for first_part, second_part in _cut_fresh(first, second, limits):
             for one, other in owed_pieces(first_part, second_part, limits):
                 needles, sought = (one, other) if len(one.keys) <= len(other.keys) else (other, one)
-                yield from _meet(needles, sought, emission)
+                yield from _meet(needles, sought, emission, counted)
 
 
 def _one_key(first: Side, second: Side) -> bool:
@@ -92,11 +97,15 @@ def _between(side: Side, range_: KeyRange) -> Side:
     return Side(side.name, [s.between(range_) for s in side.fresh], [s.between(range_) for s in side.history])
 
 
-def _meet(needles: KeyedRows, sought: KeyedRows, emission: Emission) -> Iterator[pa.RecordBatch]:
+def _meet(
+    needles: KeyedRows, sought: KeyedRows, emission: Emission, counted: Counted | None = None
+) -> Iterator[pa.RecordBatch]:
     """All results of two pieces, the shorter one first: heavy keys as blocks, the rest by position."""
     matches, limits = matches_of(needles.keys, sought.keys), emission.limits
     if not len(matches.found):
         return
+    if counted is not None:
+        counted(needles.keys[matches.found], matches.rows)
     crossed = np.zeros(len(matches.found), np.bool_)
     for block in () if emission.tests_pairs else _blocks(matches, limits.heavy_pairs):
         sides = _rows_of_block(needles, sought, matches, block, emission)

@@ -58,7 +58,7 @@ from watersmeet.kernel.gather import (
 )
 from watersmeet.kernel.keys import Indices, Keys, Mask
 from watersmeet.kernel.match import expand
-from watersmeet.kernel.pieces import Side
+from watersmeet.kernel.pieces import Counted, Side
 from watersmeet.model.expression import Expression, columns_of, conjunction, conjuncts_of, inputs_of
 from watersmeet.model.limits import DEFAULT_LIMITS, Limits
 from watersmeet.model.window import AT
@@ -81,15 +81,22 @@ class MultiJoin:
     ansi: bool = True
 
     def results(
-        self, sides: tuple[Side, ...], within: int | None, limits: Limits = DEFAULT_LIMITS
+        self,
+        sides: tuple[Side, ...],
+        within: int | None,
+        limits: Limits = DEFAULT_LIMITS,
+        counted: Counted | None = None,
     ) -> Iterator[pa.RecordBatch]:
         """All results that the fresh rows of the sides owe, in bounded batches.
 
-        With `within`, only combinations whose window times are all at most that far apart come out.
+        With `within`, only combinations whose window times are all at most that far apart come out. `counted` is told
+        the combinations of each key before they are tested.
         """
         read = {side.name: self._read(side.name, place, within) for place, side in enumerate(sides)}
         keys = {side.name: tuple(line[place] for line in self.verify) for place, side in enumerate(sides)}
-        for parts in owed_parts(sides, read, limits):
+        for owed, parts in owed_parts(sides, read, limits):
+            if counted is not None:
+                counted(owed, np.prod([part.count.astype(np.float64) for part in parts], axis=0))
             yield from self._expanded(parts, keys, within, limits)
 
     def _read(self, name: str, place: int, within: int | None) -> list[str]:
@@ -211,9 +218,12 @@ def _bind(
             yield from _bind(others, later, part.owner[at], found, limit)
 
 
-def owed_parts(sides: Sequence[Side], read: dict[str, list[str]], limits: Limits) -> Iterator[Sequence[Part]]:
-    """What a batch owes: for each term a part of each input, all of whose combinations by key are owed."""
-    looked, keys = _intersected(sides)
+def owed_parts(
+    sides: Sequence[Side], read: dict[str, list[str]], limits: Limits
+) -> Iterator[tuple[Keys, Sequence[Part]]]:
+    """What a batch owes: for each term a part of each input, all of whose combinations by key are owed, and the keys."""
+    looked, found = _intersected(sides)
+    keys = len(found)
     if not keys:
         return
     width = {side.name: row_bytes((*side.fresh, *side.history), read[side.name]) for side in sides}
@@ -224,15 +234,16 @@ def owed_parts(sides: Sequence[Side], read: dict[str, list[str]], limits: Limits
             size[one.at.found] += one.at.rows * width[name]
     for first, end in pieces_of_keys(rows, size, limits):
         if end - first == 1 and (rows[first] > limits.piece_rows or size[first] > limits.piece_bytes):
-            yield from _parts_of_one_key(sides, looked, first, read, limits)
+            for parts in _parts_of_one_key(sides, looked, first, read, limits):
+                yield found[first:end], parts
             continue
         gathered = [gather(side.name, looked[side.name], first, end, read[side.name]) for side in sides]
         for term in range(len(sides)):
-            yield [one.owed(place, term) for place, one in enumerate(gathered)]
+            yield found[first:end], [one.owed(place, term) for place, one in enumerate(gathered)]
 
 
-def _intersected(sides: Sequence[Side]) -> tuple[dict[str, list[Looked]], int]:
-    """The keys that have a fresh row and a row in every input: where each slice has them, and how many they are."""
+def _intersected(sides: Sequence[Side]) -> tuple[dict[str, list[Looked]], Keys]:
+    """The keys that have a fresh row and a row in every input, and where each slice has them."""
     keys: Keys = distinct([s.keys for side in sides for s in side.fresh if len(s)])
     looked: dict[str, list[Looked]] = {}
     # For each input the numbers of its keys among all. What was found is numbered anew once, not after each input.
@@ -247,7 +258,7 @@ def _intersected(sides: Sequence[Side]) -> tuple[dict[str, list[Looked]], int]:
     return {
         name: slices if len(of[name]) == len(left) else [one.renumbered(number[of[name]]) for one in slices]
         for name, slices in looked.items()
-    }, len(left)
+    }, keys[left]
 
 
 def _parts_of_one_key(

@@ -14,10 +14,12 @@ History is only viewed.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
 from watersmeet.kernel.bounds import bundled
@@ -27,6 +29,9 @@ from watersmeet.kernel.late import LateDeal
 from watersmeet.kernel.rows import Keyed, Merged, Places, merge_order, take_rows
 from watersmeet.model.limits import Limits
 from watersmeet.model.walks import KeyCut
+
+# Is told ascending keys, and how many combinations of rows of each are found.
+Counted = Callable[[Keys, npt.NDArray[Any]], None]
 
 
 @dataclass(frozen=True, slots=True)

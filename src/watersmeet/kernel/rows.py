@@ -60,6 +60,20 @@ class Keyed(ABC):
     def between(self: Same, range_: KeyRange) -> Same:
         return self.slice(position(self.keys, range_.low), position(self.keys, range_.high))
 
+    def among(self: Same, ranges: Sequence[KeyRange]) -> Same:
+        """Only the keys in some ascending ranges, and their rows. A view where they lie together, else a copy."""
+        lows = np.searchsorted(self.keys, np.array([one.low for one in ranges], np.uint64))
+        ends = np.searchsorted(self.keys, np.array([one.high - 1 for one in ranges], np.uint64), side="right")
+        filled = np.flatnonzero(ends > lows)
+        if not len(filled):
+            return self.slice(0, 0)
+        first, end = int(lows[filled[0]]), int(ends[filled[-1]])
+        sizes = (ends - lows)[filled]
+        if int(sizes.sum()) == end - first:
+            return self.slice(first, end)
+        before = np.cumsum(sizes) - sizes
+        return self.at(np.arange(int(sizes.sum())) + np.repeat(lows[filled] - before, sizes))
+
     def without(self: Same, keys: Sequence[int]) -> list[Same]:
         """The rows before, between and behind those of some ascending keys."""
         wanted = np.array(keys, np.uint64)

@@ -135,7 +135,7 @@ def difference(base: Sequence[Run], history: Sequence[Run]) -> tuple[list[int], 
 
 def _is_same(run: Run, other: Run) -> bool:
     """Whether two facts are of one run. Its path has its checksum; its statistics may be elsewhere in one of them."""
-    return run is other or (run.path == other.path and run.base == other.base)
+    return run is other or (run.path == other.path and run.base == other.base and run.held == other.held)
 
 
 def without(base: Sequence[Run], removed: frozenset[int]) -> list[Run]:

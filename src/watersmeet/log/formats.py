@@ -10,6 +10,7 @@ from `OLDEST` on are read; a file is written again in the present format when it
     7   plans of many inputs have the orders of their terms and how fresh rows are shared out; those of a hypercube name
         the keys with most work, with their rows; long files of facts are compressed; a base says which statistics were
         put together
+    8   pushes, payments and what merges leave in their runs
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ _SORTED_BY_VALUE = "value"
 
 def upgrade(kind: type, plain: dict[str, Any], version: int) -> dict[str, Any]:
     """Upgrade a fact of an older format to the present one."""
-    # Fields that formats 6 and 7 added have defaults.
+    # Fields that formats 6 to 8 added have defaults.
     return _to_5(kind, plain) if version < 5 else plain
 
 

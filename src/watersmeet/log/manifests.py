@@ -45,7 +45,18 @@ from watersmeet.log.names import MANIFESTS, RUNS, ManifestName, manifest_parts
 from watersmeet.log.seen import BaseRef, Decoded, Named, Seen
 from watersmeet.log.statistics import Places, complete, forget_statistics
 from watersmeet.log.storage import FileInfo, Files
-from watersmeet.model.facts import BatchId, Elsewhere, Manifest, Merge, MergePart, Run, RunStats, Start
+from watersmeet.model.facts import (
+    BatchId,
+    Elsewhere,
+    Left,
+    Manifest,
+    Merge,
+    MergePart,
+    Push,
+    Run,
+    RunStats,
+    Start,
+)
 from watersmeet.model.limits import DEFAULT_LIMITS, Limits
 
 # The first format with bases.
@@ -219,31 +230,60 @@ def _to_plain(
         dict.fromkeys(one.file for _, stats in tables for one in stats if isinstance(one, Elsewhere))
     )
     added_, fresh, outputs_ = (_runs_to_plain(runs, stats, statistics) for runs, stats in tables)
-    place_of = {run.path: place for place, run in enumerate(manifest.history)} if manifest.merges else {}
+    by_place = manifest.merges or manifest.pushes or manifest.paid
+    place_of = {run.path: place for place, run in enumerate(manifest.history)} if by_place else {}
     plain = {
         field.name: to_plain(getattr(manifest, field.name))
         for field in dataclasses.fields(manifest)
-        if field.name not in ("history", "fresh", "merges")
+        if field.name not in ("history", "fresh", "merges", *_PUSHES)
     }
-    return plain | {
-        "base": to_plain(base),
-        "removed": to_spans(removed),
-        "added": added_,
-        "fresh": fresh,
-        "merges": [_merge_to_plain(merge, place_of) for merge in manifest.merges],
-        "outputs": outputs_,
-        "statistics": statistics,
-    }
+    return (
+        plain
+        | {
+            "base": to_plain(base),
+            "removed": to_spans(removed),
+            "added": added_,
+            "fresh": fresh,
+            "merges": [_merge_to_plain(merge, place_of) for merge in manifest.merges],
+            "outputs": outputs_,
+            "statistics": statistics,
+        }
+        | {
+            name: [_by_place(push, place_of) for push in pushes]
+            for name in _PUSHES
+            if (pushes := getattr(manifest, name))
+        }
+    )
+
+
+# Fields of a manifest whose facts name runs of its history.
+_PUSHES = ("pushes", "paid")
+
+
+def _by_place(fact: Push | Left, place_of: dict[str, int]) -> dict[str, Any]:
+    """A fact with the places of its runs in the history, by their names where some are not in it."""
+    plain: dict[str, Any] = to_plain(replace(fact, runs=()))
+    return plain | {"runs": _places(fact.runs, place_of)}
+
+
+def _places(paths: Sequence[str], place_of: dict[str, int]) -> list[Any]:
+    if all(path in place_of for path in paths):
+        return to_spans(place_of[path] for path in paths)
+    return list(paths)
+
+
+def _paths(plain: list[Any], history: Sequence[Run]) -> list[str]:
+    """Runs by name, from names or from places in the history."""
+    return plain if plain and isinstance(plain[0], str) else [history[at].path for at in from_spans(plain)]
 
 
 def _merge_to_plain(merge: Merge, place_of: dict[str, int]) -> dict[str, Any]:
     """A merge with the places of its runs in the history, its parts as columns, and the outputs of each counted."""
-    plain: dict[str, Any] = to_plain(replace(merge, runs=(), parts=()))
+    plain: dict[str, Any] = to_plain(replace(merge, runs=(), parts=(), left=()))
     plain["parts"] = to_columns(MergePart, [replace(part, output=None) for part in merge.parts])
     plain["parts"]["output"] = [None if part.output is None else len(part.output) for part in merge.parts]
-    if all(path in place_of for path in merge.runs):
-        return plain | {"runs": to_spans(place_of[path] for path in merge.runs)}
-    return plain | {"runs": list(merge.runs)}
+    plain["left"] = [_by_place(one, place_of) for one in merge.left]
+    return plain | {"runs": _places(merge.runs, place_of)}
 
 
 def _decode(files: Files, seen: Seen, name: ManifestName, content: bytes) -> Manifest:
@@ -280,7 +320,12 @@ def _manifest(
     rest: dict[str, Any], history: tuple[Run, ...], fresh: list[Run], outputs: list[Run]
 ) -> Manifest:
     merges = _merges_from_plain(rest["merges"], history, outputs)
-    manifest: Manifest = from_plain(Manifest, rest | {"history": (), "fresh": (), "merges": ()})
+    pushes = {
+        name: [one | {"runs": _paths(one["runs"], history)} for one in rest[name]]
+        for name in _PUSHES
+        if name in rest
+    }
+    manifest: Manifest = from_plain(Manifest, rest | pushes | {"history": (), "fresh": (), "merges": ()})
     return replace(manifest, history=history, fresh=tuple(fresh), merges=merges)
 
 
@@ -289,11 +334,9 @@ def _merges_from_plain(plain: list[Any], history: Sequence[Run], outputs: Sequen
     merges = []
     for one in plain:
         counts = one["parts"].pop("output")
-        runs = one["runs"]
-        paths = (
-            runs if runs and isinstance(runs[0], str) else [history[place].path for place in from_spans(runs)]
-        )
-        merge: Merge = from_plain(Merge, one | {"runs": paths, "parts": []})
+        staying = [each | {"runs": _paths(each["runs"], history)} for each in one.get("left", ())]
+        paths = _paths(one["runs"], history)
+        merge: Merge = from_plain(Merge, one | {"runs": paths, "parts": [], "left": staying})
         parts = tuple(
             part if count is None else replace(part, output=tuple(itertools.islice(left, count)))
             for part, count in zip(from_columns(MergePart, one["parts"]), counts, strict=True)

@@ -305,7 +305,7 @@ def _inputs(manifest: Manifest) -> tuple[InputStatus, ...]:
             InputStatus(
                 name=spec.name,
                 runs=len(live),
-                rows=sum(run.rows for run in live if run.input == spec.name),
+                rows=sum(run.stored_rows for run in live if run.input == spec.name),
                 bytes=sum(run.bytes for run in live),
                 arrived_rows=totals.rows,
                 null_rows=totals.null_rows,

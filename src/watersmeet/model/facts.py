@@ -19,7 +19,7 @@ MOST_INPUTS = 16
 KEY_SPACE = 1 << 64
 
 # The format of manifests and runs. Raised when an older reader would misread them. Unknown formats are refused.
-FORMAT = 7
+FORMAT = 8
 
 
 class SchemePlan:
@@ -94,6 +94,9 @@ class KeyRange:
     def overlaps(self, run: Run) -> bool:
         return run.rows > 0 and run.low < self.high and self.low <= run.high
 
+    def __contains__(self, key: int) -> bool:
+        return self.low <= key < self.high
+
 
 FULL_RANGE = KeyRange(0, KEY_SPACE)
 
@@ -141,10 +144,48 @@ class Run:
     frame_start: int = 0
     frame_end: int = 0
     frame_checksum: str = ""
+    held: tuple[int, ...] = ()
+    held_rows: int = 0
+
+    @property
+    def stored_rows(self) -> int:
+        """The rows that this run stands for: all of its file's, unless others were merged into another run."""
+        return self.held_rows if self.held else self.rows
+
+    @property
+    def held_ranges(self) -> tuple[KeyRange, ...]:
+        """The keys of the rows that this run stands for."""
+        if not self.held:
+            return (FULL_RANGE,)
+        return tuple(
+            KeyRange(low, last + 1) for low, last in zip(self.held[::2], self.held[1::2], strict=True)
+        )
 
     @property
     def frame(self) -> Frame | None:
         return Frame(self.frame_start, self.frame_end, self.frame_checksum) if self.frame_checksum else None
+
+
+@dataclass(frozen=True, slots=True)
+class Push:
+    """A border: the rows of `runs` with keys in `ranges` were set aside before the rows of `batch` came.
+
+    They are a *generation*. Later rows do not meet them, and what they owe each other is paid later. A row that several
+    pushes name belongs to the first of them; a row that none names is of the current generation (plan/generations.py).
+    """
+
+    batch: int
+    ranges: tuple[KeyRange, ...]
+    runs: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Left:
+    """What a merge leaves in some of its runs because it was pushed: the keys in `ranges`, and the rows of each run."""
+
+    ranges: tuple[KeyRange, ...]
+    runs: tuple[str, ...]
+    rows: tuple[int, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,7 +206,9 @@ class Merge:
     """Replace `runs` (by path) with the outputs of all parts, once every part is written.
 
     Rows whose window time is below `floor` are dropped. It is fixed when the merge is planned: a part may be done in
-    one start of a query and used in another that has gone back some batches.
+    one start of a query and used in another that has gone back some batches. So is what is `left` in the runs, and the
+    ranges of keys of which it drops nothing, because they `owe` results. `rows` are those that it reads, and `batch`
+    planned it: pushes of later batches also name its outputs once it is done.
     """
 
     id: str
@@ -174,6 +217,9 @@ class Merge:
     rows: int
     parts: tuple[MergePart, ...]
     floor: int | None = None
+    batch: int = -1
+    left: tuple[Left, ...] = ()
+    owe: tuple[KeyRange, ...] = ()
 
     @property
     def pending_rows(self) -> int:
@@ -202,11 +248,20 @@ class Assignment:
 
 
 @dataclass(frozen=True, slots=True)
+class Payment:
+    """Task `task` emits in this batch what the generations of the keys in `range` owe each other."""
+
+    task: int
+    range: KeyRange
+
+
+@dataclass(frozen=True, slots=True)
 class Plan:
-    """The plan of one batch: which task joins what, and which task merges what."""
+    """The plan of one batch: which task joins what, merges what, and pays what is owed."""
 
     scheme: SchemePlan
     assignments: tuple[Assignment, ...] = ()
+    payments: tuple[Payment, ...] = ()
 
 
 class Order(ClosedSet):
@@ -372,7 +427,9 @@ class Manifest:
 
     `arrived` counts the rows of each input, including those with null keys and late ones. `newest` is the latest window
     time of each input up to this batch. `watermark`, which never falls, decides which rows of the next batch are late.
-    `gaps` are the batches whose rows are missing because the user accepted their loss.
+    `gaps` are the batches whose rows are missing because the user accepted their loss. `pushes`, oldest first, say which
+    rows of the history fresh rows do not meet, in this batch and later. `paid` are the pushes that were in force before
+    it for the keys of the plan's payments.
     """
 
     batch: BatchId
@@ -391,6 +448,8 @@ class Manifest:
     newest: dict[str, int] = field(default_factory=dict)
     watermark: int | None = None
     format: int = FORMAT
+    pushes: tuple[Push, ...] = ()
+    paid: tuple[Push, ...] = ()
 
     @property
     def live(self) -> tuple[Run, ...]:

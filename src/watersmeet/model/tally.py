@@ -11,6 +11,10 @@ time it is the same on any machine and in any attempt.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +48,8 @@ class TaskTally:
     """What one task did in one batch.
 
     `touched_bytes` are the parts of run files that it opened. `reading` is the time to open and verify runs, `probing`
-    that to find and build results, `emitting` that while results were taken, `merging` that of its merges.
+    that to find and build results, `emitting` that while results were taken, `merging` that of its merges. Under a budget
+    of memory `groups` are the partition groups that had results, by number, and `group_rows` the results of each.
     """
 
     batch: int
@@ -57,6 +62,8 @@ class TaskTally:
     emitting_ms: float = 0.0
     merging_ms: float = 0.0
     terms: tuple[TermTally, ...] = ()
+    groups: tuple[int, ...] = ()
+    group_rows: tuple[int, ...] = ()
 
 
 @dataclass(slots=True)
@@ -81,6 +88,26 @@ class Tally:
     # The parts of run files that were opened, by path: shares may open one of them again.
     touched: dict[str, int] = field(default_factory=dict)
     terms: dict[str, TermTally] = field(default_factory=dict)
+    # The same where a run is read segment by segment: bytes of each.
+    touched_segments: dict[str, npt.NDArray[np.int64]] = field(default_factory=dict)
+    # The lowest keys of the partition groups, if results are counted by them, and the results of each.
+    group_lows: npt.NDArray[np.uint64] | None = None
+    group_rows: npt.NDArray[np.float64] | None = None
+
+    def count_by(self, lows: npt.NDArray[np.uint64]) -> None:
+        """Count results by partition group from now on."""
+        self.group_lows, self.group_rows = lows, np.zeros(len(lows))
+
+    def count(self, keys: npt.NDArray[np.uint64], rows: npt.NDArray[Any]) -> None:
+        """Count results by their keys."""
+        assert self.group_lows is not None and self.group_rows is not None
+        group = np.searchsorted(self.group_lows, keys, side="right") - 1
+        self.group_rows += np.bincount(group, weights=rows, minlength=len(self.group_lows))
+
+    def touch(self, path: str, segments: npt.NDArray[np.int64], size: npt.NDArray[np.int64], of: int) -> None:
+        """Record bytes of some segments of a run, of which there are `of`. The same bytes again count once."""
+        known = self.touched_segments.setdefault(path, np.zeros(of, np.int64))
+        known[segments] = np.maximum(known[segments], size)
 
     def add_walk(self, start: str, fresh_rows: int, work: Work) -> None:
         mine = TermTally(start, fresh_rows, work.looked_rows, work.bound_rows)
@@ -102,13 +129,20 @@ class Tally:
             task,
             self.looked_rows,
             self.emitted_rows,
-            sum(self.touched.values()),
+            sum(self.touched.values()) + sum(int(size.sum()) for size in self.touched_segments.values()),
             ms(self.reading_s),
             ms(self.probing_s),
             ms(self.emitting_s),
             ms(self.merging_s),
             tuple(self.terms.values()),
+            *self._grouped(),
         )
+
+    def _grouped(self) -> tuple[tuple[int, ...], tuple[int, ...]]:
+        if self.group_rows is None:
+            return (), ()
+        groups = np.flatnonzero(self.group_rows)
+        return tuple(groups.tolist()), tuple(self.group_rows[groups].astype(np.int64).tolist())
 
 
 def total_terms(tallies: tuple[TaskTally, ...]) -> dict[str, TermTally]:

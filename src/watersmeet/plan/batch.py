@@ -15,6 +15,7 @@ from watersmeet.model.facts import (
     Manifest,
     Merge,
     Plan,
+    Push,
     Receipt,
     Run,
 )
@@ -22,8 +23,9 @@ from watersmeet.model.limits import Limits
 from watersmeet.model.tally import TaskTally
 from watersmeet.plan.compatible import check_compatible
 from watersmeet.plan.merges import accept_receipts, apply_finished, plan_assignments, plan_merges
+from watersmeet.plan.pushes import Holes, as_it_stands, held_keys, owing, put_into_force
 from watersmeet.plan.window import WindowState, advance_window, check_watermarks, evict, reachable
-from watersmeet.schemes.scheme import BatchFacts, FanOutsOf, KeysOf, Scheme
+from watersmeet.schemes.scheme import BatchFacts, Decision, FanOutsOf, KeysOf, Scheme
 
 
 def plan_batch(
@@ -44,12 +46,13 @@ def plan_batch(
     tallies: tuple[TaskTally, ...] = (),
     fan_outs_of: FanOutsOf | None = None,
     remote: bool = False,
+    repeated: Decision | None = None,
 ) -> Manifest:
     """Plan a batch. History is what the parent left live, with finished merges applied; fresh is what arrived.
 
     `keys_of` gives the sorted order keys of a run, `outside` the scheme's further facts (see `BatchFacts`),
     `tallies` what is known of the tasks of the batch before, `fan_outs_of` samples walks. `remote` says where the runs
-    are.
+    are. `repeated` is what an earlier attempt of this batch pushed and paid.
     """
     if parent is not None:
         check_compatible(parent.signature, signature)
@@ -58,17 +61,18 @@ def plan_batch(
     scheme.check_located(descriptors, outside)
     history: tuple[Run, ...] = ()
     pending: tuple[Merge, ...] = ()
+    pushes: tuple[Push, ...] = ()
     if parent is not None:
         needed = {name: set(signature.columns(name)) for name in signature.names}
-        history, pending = apply_finished(parent.live, accept_receipts(parent.merges, receipts, needed))
-        history, pending = evict(history, pending, window.floors)
+        merges = accept_receipts(parent.merges, receipts, needed)
+        history, pending, pushes = apply_finished(parent.live, merges, parent.pushes)
+        history, pending = evict(history, pending, window.floors, owing(pushes))
         history = scheme.carried(parent, history, keys_of, outside)
     fresh = window.number(run for descriptor in descriptors for run in descriptor.runs)
     totals = _totals(parent, descriptors, history, signature)
     window = advance_window(window, fresh, totals)
-    merges = pending
-    if scheme.merges:
-        merges = (*pending, *plan_merges(history, pending, tasks, batch.number, window.floors, limits))
+    stands = tuple(map(as_it_stands, history))
+    keys_of = held_keys(keys_of, history)
     facts = BatchFacts(
         batch=batch.number,
         now_ms=now_ms,
@@ -76,8 +80,8 @@ def plan_batch(
         inputs=signature.names,
         before=parent.plan.scheme if parent else None,
         batch_before=parent.batch.number if parent else None,
-        history=history,
-        reachable=reachable(signature.window, signature.names, history, fresh, totals),
+        history=stands,
+        reachable=reachable(signature.window, signature.names, stands, fresh, totals),
         fresh=fresh,
         keys_of=keys_of,
         limits=limits,
@@ -86,7 +90,17 @@ def plan_batch(
         tallies=tallies,
         fan_outs_of=fan_outs_of,
         remote=remote,
+        pushes=pushes,
+        repeated=repeated,
     )
+    plan = scheme.plan(facts)
+    decision = scheme.decide(plan, facts)
+    pushes, paid = put_into_force(decision, pushes, history, batch.number)
+    merges = pending
+    if scheme.merges:
+        # What this batch pushes is left alone from now on.
+        holes = Holes(pushes, keys_of)
+        merges = (*pending, *plan_merges(history, pending, tasks, batch.number, window.floors, limits, holes))
     assignments = plan_assignments(
         merges,
         (*history, *fresh),
@@ -104,13 +118,15 @@ def plan_batch(
         history=history,
         fresh=fresh,
         merges=merges,
-        plan=Plan(scheme.plan(facts), assignments),
+        plan=Plan(plan, assignments, scheme.payments(plan, decision.paid, tasks)),
         totals=totals,
         arrived=count_arrived(descriptors),
         gaps=gaps_after(parent, batch),
         written_ms=now_ms,
         newest=dict(window.newest),
         watermark=window.watermark,
+        pushes=pushes,
+        paid=paid,
     )
 
 
@@ -177,4 +193,4 @@ def _totals(
 
 
 def _rows(runs: Iterable[Run], name: str) -> int:
-    return sum(run.rows for run in runs if run.input == name)
+    return sum(run.stored_rows for run in runs if run.input == name)

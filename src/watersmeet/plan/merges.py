@@ -8,6 +8,9 @@ the batch's new rows, so that no batch pays the whole debt at once.
 If rows expire (`plan/window.py`), merges drop them as they rewrite, and a sequence that is more than half expired is
 rewritten by itself. So the state stays within about twice the window.
 
+Rows that were pushed (plan/pushes.py) are left where they are, and their run stays for them alone. Of keys that owe results
+no row is dropped, however old: it may owe a combination.
+
 Invariant: a run takes part in at most one merge, and leaves the live set only when all parts of that merge are
 written, or when all its rows are expired. The debt is not guaranteed to reach zero.
 """
@@ -23,12 +26,15 @@ from dataclasses import replace
 import xxhash
 
 from watersmeet.errors import StateError
-from watersmeet.model.facts import KEY_SPACE, Assignment, KeyRange, Merge, MergePart, Receipt, Run
+from watersmeet.model.facts import KEY_SPACE, Assignment, KeyRange, Left, Merge, MergePart, Push, Receipt, Run
 from watersmeet.model.limits import DEFAULT_LIMITS, Limits
+from watersmeet.model.ranges import Ranges
+from watersmeet.plan.pushes import Holes, owing, prune, rename
 from watersmeet.plan.window import Floors, estimate_expired_rows
 from watersmeet.schemes.balance import spread_of
 
 _NO_FLOORS: Floors = {}
+_NO_HOLES = Holes(())
 
 
 def tier_of(rows: int, limits: Limits = DEFAULT_LIMITS) -> int:
@@ -70,8 +76,13 @@ def _with_receipt(part: MergePart, receipt: Receipt | None) -> MergePart:
     return replace(part, output=receipt.output, dropped_rows=receipt.dropped_rows)
 
 
-def apply_finished(runs: Sequence[Run], merges: Sequence[Merge]) -> tuple[tuple[Run, ...], tuple[Merge, ...]]:
-    """Replace the inputs of every finished merge with its outputs. Return the live runs and the pending merges."""
+def apply_finished(
+    runs: Sequence[Run], merges: Sequence[Merge], pushes: Sequence[Push] = ()
+) -> tuple[tuple[Run, ...], tuple[Merge, ...], tuple[Push, ...]]:
+    """Replace the inputs of every finished merge with its outputs, but for what it left in them.
+
+    Return the live runs, the pending merges, and the pushes, which name the outputs where they named the inputs.
+    """
     finished = [merge for merge in merges if all(part.output is not None for part in merge.parts)]
     for merge in finished:
         rows = sum(run.rows for part in merge.parts for run in part.output or ())
@@ -82,9 +93,28 @@ def apply_finished(runs: Sequence[Run], merges: Sequence[Merge]) -> tuple[tuple[
                 "was replaced"
             )
     retired = {path for merge in finished for path in merge.runs}
-    kept = [run for run in runs if run.path not in retired]
+    left = {
+        path: (one.ranges, rows)
+        for merge in finished
+        for one in merge.left
+        for path, rows in zip(one.runs, one.rows, strict=True)
+    }
+    kept = [
+        _reduced(run, *left[run.path]) if run.path in left else run
+        for run in runs
+        if run.path not in retired or run.path in left
+    ]
     merged = [run for merge in finished for part in merge.parts for run in part.output or ()]
-    return (*kept, *merged), tuple(merge for merge in merges if merge not in finished)
+    live = (*kept, *merged)
+    if finished and pushes:
+        pushes = prune(rename(pushes, finished), live)
+    return live, tuple(merge for merge in merges if merge not in finished), tuple(pushes)
+
+
+def _reduced(run: Run, ranges: Ranges, rows: int) -> Run:
+    """A run that stands only for its rows in some ranges."""
+    bounds = tuple(bound for one in ranges for bound in (one.low, one.high - 1))
+    return replace(run, held=bounds, held_rows=rows)
 
 
 def plan_merges(
@@ -94,29 +124,56 @@ def plan_merges(
     batch: int,
     floors: Floors = _NO_FLOORS,
     limits: Limits = DEFAULT_LIMITS,
+    holes: Holes = _NO_HOLES,
 ) -> tuple[Merge, ...]:
     """Plan merges for every full tier and for sequences that are mostly expired, without runs of pending merges.
 
-    `floors` are those of the next batch: no earlier batch can see what is merged now.
+    `floors` are those of the next batch: no earlier batch can see what is merged now. `holes` are what pushes have set
+    aside, those of this batch too.
     """
     busy = {path for merge in pending for path in merge.runs}
+    free = [run for run in runs if run.path not in busy]
+    left = {run.path: rows for run in free if (rows := holes.rows_left(run))} if holes.pushes else {}
+
+    def rows_of(group: Iterable[Run]) -> int:
+        return sum(run.stored_rows - left.get(run.path, 0) for run in group)
+
     tiers: dict[tuple[str, int], list[list[Run]]] = defaultdict(list)
-    for group in _groups(run for run in runs if run.path not in busy):
-        tiers[group[0].input, tier_of(sum(run.rows for run in group), limits)].append(group)
+    for group in _groups(run for run in free if rows_of([run])):
+        tiers[group[0].input, tier_of(rows_of(group), limits)].append(group)
     merges = []
     for (input_name, tier), groups in sorted(tiers.items()):
         floor = floors.get(input_name)
+        chosen: list[list[Run]] = []
         if len(groups) >= limits.fan_in:
-            together = [run for group in groups for run in group]
-            merges.append(_merge(input_name, tier, batch, together, tasks, floor, limits))
-        elif floor is not None:
-            worn = (group for group in groups if _mostly_expired(group, floor, limits.min_rewrite_rows))
-            merges += [_merge(input_name, tier, batch, group, tasks, floor, limits) for group in worn]
+            chosen = [[run for group in groups for run in group]]
+        elif floor is not None and not holes.pushes:
+            # While something is owed a rewriting may drop nothing, and would be due again in the next batch.
+            chosen = [group for group in groups if _mostly_expired(group, floor, limits.min_rewrite_rows)]
+        for together in chosen:
+            skipped = _left(together, left, holes)
+            owed = owing(holes.pushes) if floor is not None else ()
+            merges.append(
+                _merge(
+                    input_name, tier, batch, together, rows_of(together), tasks, floor, limits, skipped, owed
+                )
+            )
     return tuple(merges)
 
 
+def _left(runs: Iterable[Run], rows: Mapping[str, int], holes: Holes) -> tuple[Left, ...]:
+    """What a merge leaves in its runs. Most runs have the same holes."""
+    found: dict[Ranges, list[str]] = defaultdict(list)
+    for run in runs:
+        if run.path in rows:
+            found[holes.of(run)].append(run.path)
+    return tuple(
+        Left(ranges, tuple(paths), tuple(rows[path] for path in paths)) for ranges, paths in found.items()
+    )
+
+
 def _mostly_expired(group: Sequence[Run], floor: int, least_rows: int) -> bool:
-    rows = sum(run.rows for run in group)
+    rows = sum(run.stored_rows for run in group)
     return rows >= least_rows and 2 * sum(estimate_expired_rows(run, floor) for run in group) > rows
 
 
@@ -128,12 +185,21 @@ def _groups(runs: Iterable[Run]) -> list[list[Run]]:
 
 
 def _merge(
-    input_name: str, tier: int, batch: int, runs: list[Run], tasks: int, floor: int | None, limits: Limits
+    input_name: str,
+    tier: int,
+    batch: int,
+    runs: list[Run],
+    rows: int,
+    tasks: int,
+    floor: int | None,
+    limits: Limits,
+    left: tuple[Left, ...],
+    owe: Ranges,
 ) -> Merge:
-    rows = sum(run.rows for run in runs)
+    size = sum(run.bytes for run in runs) * rows / max(1, sum(run.rows for run in runs))
     count = max(
         math.ceil(rows / limits.part_rows),
-        math.ceil(sum(run.bytes for run in runs) / limits.part_bytes),
+        math.ceil(size / limits.part_bytes),
         min(tasks, rows // limits.min_part_rows),
         1,
     )
@@ -144,10 +210,12 @@ def _merge(
         for low, high in itertools.pairwise(bounds)
     )
     paths = tuple(run.path for run in runs)
-    # A replayed batch may plan the same tier over other runs, in other parts or to another floor. The id covers them,
-    # so that a receipt fits only one.
-    content = xxhash.xxh3_64_hexdigest("\n".join([*paths, str(count), str(floor)]).encode())
-    return Merge(f"{input_name}-{batch:010d}-{tier}-{content}", input_name, paths, rows, parts, floor)
+    # A replayed batch may plan the same tier over other runs, in other parts, to another floor or with other rows left
+    # out. The id covers them, so that a receipt fits only one.
+    skipped = [repr((left, owe))] if left or owe else []
+    content = xxhash.xxh3_64_hexdigest("\n".join([*paths, str(count), str(floor), *skipped]).encode())
+    name = f"{input_name}-{batch:010d}-{tier}-{content}"
+    return Merge(name, input_name, paths, rows, parts, floor, batch, left, owe)
 
 
 def plan_assignments(
@@ -164,7 +232,7 @@ def plan_assignments(
     or never ran because the consumer stopped early. It goes to the first and the last task in turn: `limit` and `show`
     run the first, `tail` the last. One task at a time: if listings are late, the part may be done already.
     """
-    tiers = {tier_of(run.rows, limits) for run in runs}
+    tiers = {tier_of(run.stored_rows, limits) for run in runs}
     budget = limits.min_budget_rows + fresh_rows * max(2, len(tiers))
     tried = {(job.merge, job.part): job.task for job in before}
     load = [0] * tasks

@@ -25,7 +25,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from watersmeet.errors import StateError
-from watersmeet.model.facts import Descriptor, InputTotals, JoinSignature, Manifest, Merge, Run
+from watersmeet.model.facts import Descriptor, InputTotals, JoinSignature, KeyRange, Manifest, Merge, Run
 from watersmeet.model.window import Window, WindowKind, over_time
 
 Floors = Mapping[str, int]
@@ -141,14 +141,20 @@ def number_runs(fresh: Sequence[Run], rows: Mapping[str, int]) -> tuple[Run, ...
 
 
 def evict(
-    history: Sequence[Run], pending: Sequence[Merge], floors: Floors
+    history: Sequence[Run], pending: Sequence[Merge], floors: Floors, owe: Sequence[KeyRange] = ()
 ) -> tuple[tuple[Run, ...], tuple[Merge, ...]]:
-    """Drop the runs whose rows are all expired.
+    """Drop the runs whose rows are all expired, unless they may hold rows with keys in `owe`, which owe results.
 
     A run that a merge reads stays until the merge is done, so that all its parts see the same rows. A merge whose runs
     are all expired is dropped with them.
     """
-    gone = {run.path for run in history if run.input in floors and run.times[-1] < floors[run.input]}
+    gone = {
+        run.path
+        for run in history
+        if run.input in floors
+        and run.times[-1] < floors[run.input]
+        and not any(range_.overlaps(run) for range_ in owe)
+    }
     if not gone:
         return tuple(history), tuple(pending)
     kept = tuple(merge for merge in pending if not gone.issuperset(merge.runs))

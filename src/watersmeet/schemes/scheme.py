@@ -33,13 +33,17 @@ from watersmeet.model.facts import (
     Layout,
     Manifest,
     Order,
+    Payment,
+    Push,
     Run,
     RunStats,
     SchemePlan,
 )
 from watersmeet.model.limits import Limits
+from watersmeet.model.ranges import Ranges, intersected, joined
 from watersmeet.model.tally import TaskTally
 from watersmeet.model.walks import FanOut, KeyCut, WalkGraph
+from watersmeet.schemes.balance import even_ranges
 
 Keys = npt.NDArray[np.uint64]
 Indices = npt.NDArray[np.int64]
@@ -166,6 +170,14 @@ class NewRun:
 
 
 @dataclass(frozen=True, slots=True)
+class Decision:
+    """The key ranges that a batch pushes, and those whose debts it pays. Paying comes first (plan/pushes.py)."""
+
+    pushed: Ranges = ()
+    paid: Ranges = ()
+
+
+@dataclass(frozen=True, slots=True)
 class BatchFacts:
     """The facts that a scheme may use to plan a batch.
 
@@ -173,7 +185,9 @@ class BatchFacts:
     runs hold rows that a fresh row can meet; without a window the two are the same. `outside` is what the scheme's part
     of the engine has seen of the world outside the inputs: the table, for the scheme of tables. `tallies` are those of
     some tasks of the batch before, or of none: a plan may be better with them, but must be right without. `fan_outs_of`
-    samples walks, if the join is one. `remote` state is fetched by every machine that reads it.
+    samples walks, if the join is one. `remote` state is fetched by every machine that reads it. `pushes` are in force
+    before this batch, and `repeated` is what an earlier attempt of it decided, if there was one. A run of the history
+    that stands for a part of its file has the rows and bytes of that part, and `keys_of` gives their keys.
     """
 
     batch: int
@@ -192,6 +206,8 @@ class BatchFacts:
     tallies: tuple[TaskTally, ...] = ()
     fan_outs_of: FanOutsOf | None = None
     remote: bool = False
+    pushes: tuple[Push, ...] = ()
+    repeated: Decision | None = None
 
     def plan_before(self, kind: type[AnyPlan]) -> AnyPlan | None:
         """The parent's plan if it has this class, else None."""
@@ -228,7 +244,8 @@ class Partners:
 class SchemeRequest:
     """The arguments of a scheme: the user's, and facts about the join.
 
-    `adapting` is the policy of a grid without a fixed mapping.
+    `adapting` is the policy of a grid without a fixed mapping. `memory` is the budget of a task, in bytes, and `pushing`
+    the policy that keeps to it.
     """
 
     tasks: int
@@ -237,6 +254,8 @@ class SchemeRequest:
     groups: int | None = None
     adapting: Any = None
     partners: Partners = Partners()
+    memory: int | None = None
+    pushing: Any = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -281,6 +300,8 @@ class Scheme(ABC, Generic[AnyPlan]):
     most_inputs: ClassVar[int] = 2
     # Whether its plans use tallies: if not, none is read for them.
     weighs_tallies: ClassVar[bool] = False
+    # Whether its batches may push rows aside: decisions that a replay repeats.
+    pushes: ClassVar[bool] = False
     # Whether runs are merged. False if no row stays for long.
     merges: ClassVar[bool] = True
 
@@ -310,6 +331,22 @@ class Scheme(ABC, Generic[AnyPlan]):
     @abstractmethod
     def plan(self, facts: BatchFacts) -> AnyPlan:
         """Decide who joins what in this batch. Pure."""
+
+    def decide(self, plan: AnyPlan, facts: BatchFacts) -> Decision:
+        """What this batch pushes and pays. A scheme without a budget pays all debts at once."""
+        return facts.repeated or Decision(paid=joined(one for push in facts.pushes for one in push.ranges))
+
+    def payments(self, plan: AnyPlan, paid: Ranges, tasks: int) -> tuple[Payment, ...]:
+        """Who pays what is owed in some key ranges."""
+        return tuple(
+            Payment(task, range_)
+            for task, mine in enumerate(even_ranges(tasks))
+            for range_ in intersected(paid, (mine,))
+        )
+
+    def counted_by(self, plan: AnyPlan) -> Keys | None:
+        """The lowest keys of the groups by which results are counted for later plans; None if they are not."""
+        return None
 
     @abstractmethod
     def shares(self, plan: AnyPlan, inputs: Sequence[str], task: int, tasks: int) -> Iterator[Share]:

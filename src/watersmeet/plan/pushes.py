@@ -1,0 +1,164 @@
+"""Put borders and payments into force: from what a batch decides, by key ranges, to pushes that name runs.
+
+A *decision* is a set of key ranges to pay and a set to push. Everything else follows from it and from the history, so
+a replay of a batch repeats the decision of the attempt before it, though merges may have replaced some runs since.
+
+In one batch, in this order:
+
+1. *Pay.* What the generations of a range owe each other is emitted, and the range leaves all pushes. Only history takes
+   part: the batch's own rows are in no generation yet.
+2. *Push.* Rows of the history in a range that is pushed are set aside, those that were just paid too.
+3. *Join.* Fresh rows meet what is current now.
+
+So a range that is paid and pushed in one batch is one generation afterwards, and owes nothing until other rows come.
+
+Invariant: at any time, the combinations that have come out are those whose rows all lie in one generation. A push makes
+a generation of rows that have all met. A payment emits what is missing between the generations of a range, and makes
+one of them. `tests/model/test_memory.py` holds that against DuckDB over whole lives.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from watersmeet.model.facts import Manifest, Merge, Push, Run
+from watersmeet.model.generations import generations_of, restricted
+from watersmeet.model.ranges import Ranges, intersected, joined, subtracted
+from watersmeet.schemes.scheme import Decision, Keys, KeysOf
+
+
+def decision_of(attempt: Manifest | None) -> Decision | None:
+    """What an earlier attempt of a batch decided; None if there was none."""
+    if attempt is None:
+        return None
+    pushed = (
+        range_ for push in attempt.pushes if push.batch == attempt.batch.number for range_ in push.ranges
+    )
+    return Decision(joined(pushed), joined(payment.range for payment in attempt.plan.payments))
+
+
+def owing(pushes: Iterable[Push]) -> Ranges:
+    """The keys that some push has set rows aside of."""
+    return joined(range_ for push in pushes for range_ in push.ranges)
+
+
+def put_into_force(
+    decision: Decision, pushes: Sequence[Push], history: Sequence[Run], batch: int
+) -> tuple[tuple[Push, ...], tuple[Push, ...]]:
+    """The pushes after a decision, and those that its payments took out of force."""
+    paid = restricted(pushes, decision.paid)
+    left = (replace(push, ranges=subtracted(push.ranges, decision.paid)) for push in pushes)
+    kept = prune([push for push in left if push.ranges], history)
+    if decision.pushed:
+        found = generations_of(history, kept, decision.pushed)
+        here = [segment for range_ in decision.pushed for segment in found.segments_in(range_).tolist()]
+        names = [
+            run.path
+            for run, current in zip(found.runs, found.is_current[:, here], strict=True)
+            if current.any() and _holds_some(run, decision.pushed)
+        ]
+        if names:
+            kept = (*kept, Push(batch, decision.pushed, tuple(names)))
+    return kept, paid
+
+
+def prune(pushes: Iterable[Push], runs: Iterable[Run]) -> tuple[Push, ...]:
+    """The pushes without runs that have no row for them any more, by their bounds."""
+    by_path = {run.path: run for run in runs}
+    found = []
+    for push in pushes:
+        names = tuple(
+            path for path in push.runs if path in by_path and _holds_some(by_path[path], push.ranges)
+        )
+        if names:
+            found.append(replace(push, runs=names))
+    return tuple(found)
+
+
+def _holds_some(run: Run, ranges: Ranges) -> bool:
+    """Whether a run may hold a row with a key in some ranges, by its first and last key and what it stands for."""
+    mine = intersected(run.held_ranges, ranges) if run.held else ranges
+    return any(range_.overlaps(run) for range_ in mine)
+
+
+def rename(pushes: Sequence[Push], finished: Iterable[Merge]) -> tuple[Push, ...]:
+    """The pushes after some merges: a push that came after a merge was planned names its outputs, too.
+
+    All runs of a merge were history when it was planned, so such a push names each of them that has rows for it, and
+    none of these rows is left behind. What a push before it had set aside is left in the runs.
+    """
+    done = list(finished)
+    found = []
+    for push in pushes:
+        named = set(push.runs)
+        also = [
+            run.path
+            for merge in done
+            if push.batch > merge.batch and not named.isdisjoint(merge.runs)
+            for part in merge.parts
+            for run in part.output or ()
+        ]
+        found.append(replace(push, runs=(*push.runs, *also)) if also else push)
+    return tuple(found)
+
+
+@dataclass(frozen=True, slots=True)
+class Holes:
+    """What merges must leave alone in each run: the rows that are set aside. Counts are exact.
+
+    `keys_of` gives the order keys of the rows that a run stands for.
+    """
+
+    pushes: tuple[Push, ...]
+    keys_of: KeysOf | None = None
+
+    def of(self, run: Run) -> Ranges:
+        """The keys of a run that are set aside, within what it stands for."""
+        mine = joined(range_ for push in self.pushes if run.path in push.runs for range_ in push.ranges)
+        return intersected(mine, run.held_ranges) if mine else ()
+
+    def rows_left(self, run: Run) -> int:
+        """The rows of a run that are set aside. A run that is set aside as a whole is not opened."""
+        holes = self.of(run)
+        if not holes or not any(range_.overlaps(run) for range_ in holes):
+            return 0
+        if not subtracted(run.held_ranges, holes):
+            return run.stored_rows
+        assert self.keys_of is not None
+        return count_within(self.keys_of(run), holes)
+
+
+def count_within(keys: Keys, ranges: Ranges) -> int:
+    """How many of the ascending keys lie in some ranges."""
+    return int(sum(high - low for low, high in _stretches(keys, ranges)))
+
+
+def _stretches(keys: Keys, ranges: Ranges) -> list[tuple[int, int]]:
+    """Where the keys of each range begin and end."""
+    lows = np.searchsorted(keys, np.array([one.low for one in ranges], np.uint64))
+    highs = np.searchsorted(keys, np.array([one.high - 1 for one in ranges], np.uint64), side="right")
+    return list(zip(lows.tolist(), highs.tolist(), strict=True))
+
+
+def as_it_stands(run: Run) -> Run:
+    """A run as planners see it, with the rows and bytes that it stands for; not less, by a byte."""
+    if not run.held:
+        return run
+    return replace(run, rows=run.held_rows, bytes=-(-run.bytes * run.held_rows // max(1, run.rows)))
+
+
+def held_keys(keys_of: KeysOf, runs: Iterable[Run]) -> KeysOf:
+    """The keys of the rows that a run stands for, whether it is given as it is or as planners see it."""
+    held = {run.path: run for run in runs if run.held}
+
+    def keys(run: Run) -> Keys:
+        stored = held.get(run.path)
+        if stored is None:
+            return keys_of(run)
+        whole = keys_of(stored)
+        return np.concatenate([whole[low:high] for low, high in _stretches(whole, stored.held_ranges)])
+
+    return keys
