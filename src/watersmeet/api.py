@@ -57,9 +57,9 @@ def join(
             `"hash"`: each task joins an equal share of the keys; `"biclique"`: each task stores a part of one
             input. `"range"`: each task joins a range of the values of a band or an inequality. `"grid"`: tasks
             divide all pairs by a grid that reshapes itself, for any predicate. `"delta"`: tasks divide the new
-            rows and look them up in one input after the other, for inputs on different keys and values. `"spark"`:
-            Spark's own join, for batch inputs only. `"auto"` chooses by the predicate; `wm.explain` says which one
-            and why.
+            rows and look them up in one input after the other, for inputs on different keys and values. `"budget"`:
+            as `"hash"`, within `memory=`. `"spark"`: Spark's own join, for batch inputs only. `"auto"` chooses by the
+            predicate; `wm.explain` says which one and why.
             For tables `"hybrid"`, the default: read the pages that hold keys of the batch; `"mesh"`: read all
             pages in every batch; `"index"`: look up key by key.
         cells: for `"grid"`, the number of cells. Default: the tasks, or a power of two above them. A power of
@@ -78,8 +78,10 @@ def join(
             table may then read one stream only.
         max_delay: with tables, how long a row may wait for others that need the same page, such as `"30 seconds"`,
             so that fewer pages are read. By default every batch joins all its rows.
-        memory: with tables, the memory of a task for the pages of each, in bytes or such as `"64 MB"`, and the same
-            again for waiting rows. Default: 64 MB.
+        memory: for an equality join of streams on one shared key, the bytes of history that a task may touch in a
+            batch, such as `"200 MB"`. Results that need more are owed and come out later, at the latest in a start
+            without it. With tables, the memory of a task for the pages of each, and the same again for waiting rows;
+            default 64 MB.
         options: other settings, for platforms that do not let you set or read them in the session:
             `{"fsync": True}` is `spark.watersmeet.fsync`, `{"ansi": False}` says what `spark.sql.ansi.enabled` is.
 

@@ -20,6 +20,7 @@ from watersmeet.errors import ConfigError
 from watersmeet.log.clean import GRACE_S
 from watersmeet.log.storage import STATE_MODE
 from watersmeet.model.facts import BatchSpan
+from watersmeet.schemes.budget.policy import MOST_GROUPS, Pushing, PushPolicy
 from watersmeet.schemes.grid.policy import GridPolicy, dynamic
 
 PREFIX = "spark.watersmeet."
@@ -55,6 +56,9 @@ OPTIONS = {
             "gridMaxCells",
             "gridMinRows",
             "memory",
+            "partitionGroups",
+            "pushPolicy",
+            "pushShare",
             "runBytes",
             "stateMode",
         )
@@ -99,6 +103,7 @@ def read_session(
         operator=lambda: read_settings(conf, state=state, tasks=tasks, options=options),
         memory=lambda: read_memory(conf, memory, options),
         adapting=lambda: read_grid_policy(conf, options),
+        pushing=lambda: read_pushing(conf, options),
     )
 
 
@@ -148,8 +153,21 @@ def read_grid_policy(conf: Conf, options: Mapping[str, object] | None = None) ->
     )
 
 
+def read_pushing(conf: Conf, options: Mapping[str, object] | None = None) -> Pushing:
+    """How a join of streams keeps to its `memory=`."""
+    conf = _with_options(conf, options or {})
+    default = Pushing()
+    groups = _number(conf, "partitionGroups", default.groups)
+    if not 1 <= groups <= MOST_GROUPS:
+        raise ConfigError(f"{PREFIX}partitionGroups must be between 1 and {MOST_GROUPS}, not {groups}")
+    policy = conf(PREFIX + "pushPolicy") or default.policy
+    if policy not in tuple(PushPolicy):
+        raise ConfigError(f"{PREFIX}pushPolicy must be one of {', '.join(PushPolicy)}, not {policy!r}")
+    return Pushing(groups, _share(conf, "pushShare", default.share), PushPolicy(policy))
+
+
 def read_memory(conf: Conf, memory: int | str | None, options: Mapping[str, object] | None = None) -> int:
-    """The memory of a task for a table, in bytes. A text such as `"64 MB"` is accepted."""
+    """The memory of a task for a table or for its active state, in bytes. A text such as `"64 MB"` is accepted."""
     conf = _with_options(conf, options or {})
     given = conf(PREFIX + "memory") if memory is None else memory
     size = _size("memory", given)

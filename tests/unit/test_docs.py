@@ -9,7 +9,13 @@ from pathlib import Path
 import pytest
 
 from watersmeet import __version__
-from watersmeet.config import read_grid_policy, read_memory, read_settings, read_sql_settings
+from watersmeet.config import (
+    read_grid_policy,
+    read_memory,
+    read_pushing,
+    read_settings,
+    read_sql_settings,
+)
 from watersmeet.jobs.file import parse_job
 from watersmeet.schemes.register import SCHEMES
 
@@ -90,6 +96,7 @@ def settings_read() -> set[str]:
     read_settings(lookup, state=None, tasks=None)
     read_grid_policy(lookup)
     read_memory(lookup, None)
+    read_pushing(lookup)
     read_sql_settings(lookup)
     return asked
 

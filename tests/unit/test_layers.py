@@ -206,6 +206,7 @@ def test_imports_point_downwards(layer):
 OF_OTHER_SCHEMES: dict[str, set[str]] = {
     # Runs list their hot keys also under these, so that a query can be started again as a hypercube.
     "hash": {"hypercube.hot_keys"},
+    "budget": {"hypercube.hot_keys"},
     "biclique": {"hypercube.hot_keys"},
 }
 SHARED_BY_SCHEMES = {"scheme", "balance"}

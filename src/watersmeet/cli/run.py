@@ -60,6 +60,7 @@ def run(
       [join]
       on = "o.id = t.id AND t.px <= o.px"
       select = ["o.id", "t.px"]          # optional, as are name and tasks
+      memory = "200 MB"                  # optional: a budget for each task
 
       [sink]
       format = "parquet"                 # any sink of Spark that appends

@@ -52,8 +52,8 @@ def status(
                        otherwise null. Its own name is JOIN~TABLE
       batch, starts    the last batch; the number of starts of the query
       predicate        the join condition, in canonical spelling
-      strategy         hash, hypercube, biclique, range, grid, delta or
-                       table
+      strategy         hash, hypercube, biclique, range, grid, delta,
+                       budget or table
       plan             the strategy's plan for the last batch, as it
                        is stored; its kind names the strategy. Of a grid:
                        epoch (changes of shape), groups, left and right
@@ -70,7 +70,16 @@ def status(
                        decide, since: batch of the decision, predicted and
                        measured: rows of work for a new row, sampled,
                        held_until), changes (the latest), late (terms whose
-                       new rows are shared out by work). Of a table:
+                       new rows are shared out by work). Of a budget:
+                       memory, equal and heavy (partition groups: equal
+                       ranges of keys, cut at heavy ones), owners (task of
+                       each group), output, pushed_rows and pushed_bytes
+                       (of each group), pushed and paid (ranges of keys, by
+                       this batch), loads (of each task: active_rows,
+                       active_bytes, pushed_rows, pushed_bytes, owed_rows,
+                       owing_groups), events (the last pushes, payments and
+                       moves to another task: batch, at_ms, task, what,
+                       groups, rows, bytes, why), moved_ms. Of a table:
                        table (version, pages), reading, pages_read,
                        bytes_read, waiting_rows. A label is a value of your
                        data, unchanged: at most 40 characters, or "hash" and
@@ -93,8 +102,9 @@ def status(
                        reading_ms, probing_ms, emitting_ms, merging_ms, and
                        of delta joins the terms: start (the input whose new
                        rows were looked up), fresh_rows, looked_rows,
-                       bound_rows (combinations made). They are advisory:
-                       some may be missing
+                       bound_rows (combinations made); of a budget groups
+                       and group_rows (results by partition group). They
+                       are advisory: some may be missing
       pending_rows     merging debt: rows (estimated) ...
       pending_parts    ... and parts of merges still to do
       written_ms       when the last batch was written, in Unix ms

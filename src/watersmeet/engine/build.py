@@ -187,6 +187,8 @@ def parse(
         calls=predicate is None,
         streaming=streaming,
         has_place=settings.has_place,
+        memory=options.memory is not None,
+        window=compiled.signature.window,
     )
     return ParsedJoin(compiled, selected, choice)
 
@@ -217,7 +219,13 @@ def _build_streams(options: JoinOptions, parsed: ParsedJoin, settings: SessionSe
         return BuiltJoin(compiled, parsed.selected, choice, None)
     operator = settings.operator()
     scheme = scheme_for(
-        choice, options, compiled.partners, tasks=operator.tasks, adapting=settings.adapting()
+        choice,
+        options,
+        compiled.partners,
+        tasks=operator.tasks,
+        adapting=settings.adapting(),
+        memory=settings.memory() if options.memory is not None else None,
+        pushing=settings.pushing(),
     )
     signature = replace(compiled.signature, scheme=scheme.name, layout=scheme.layout)
     spec = JoinSpec("", "", signature, compiled.join, operator, scheme=scheme)

@@ -6,6 +6,8 @@
     anything else       grid           Spark's own join; grid for a Python function
     many keys           delta          Spark's own joins in a chain
 
+With `memory=` an equality join of streams takes budget, and all other joins refuse it.
+
 `auto` takes the strategy that docs/benchmarks.md shows to be the fastest. Two inputs can be joined by delta too, but
 their own schemes take 15 to 30% less CPU time. Each can be requested by name.
 """
@@ -18,6 +20,9 @@ from typing import Any
 from watersmeet.engine.options import AUTO, JoinOptions
 from watersmeet.errors import UsageError
 from watersmeet.model.facts import Order
+from watersmeet.model.window import Window, over_time
+from watersmeet.schemes.budget.policy import Pushing
+from watersmeet.schemes.budget.scheme import Budget
 from watersmeet.schemes.delta.scheme import Delta
 from watersmeet.schemes.grid.policy import GridPolicy
 from watersmeet.schemes.grid.scheme import Grid
@@ -54,14 +59,23 @@ def choose(
     calls: bool,
     streaming: bool,
     has_place: bool,
+    memory: bool = False,
+    window: Window | None = None,
 ) -> Choice:
     """Choose the strategy of a join whose runs have this order. Raise UsageError if the requested one does not fit.
 
     `walks` says that no key joins all inputs. `calls` says that the condition is a Python function, which Spark's own
-    join cannot call.
+    join cannot call. `memory` says that a budget is given.
     """
     if requested not in strategies():
         raise UsageError(f"unknown strategy={requested!r}: use one of {', '.join(strategies())}")
+    if memory or requested == Budget.name:
+        _check_memory(order, walks, streaming, window)
+    if memory and requested == AUTO:
+        return Choice(
+            Budget.name,
+            "memory= is given: a task touches no more of the history in a batch, and owes the rest",
+        )
     if walks and requested == AUTO and not streaming:
         return Choice(SPARK, "a batch keeps no state, and Spark joins one input after the other")
     if walks and requested == AUTO:
@@ -86,6 +100,27 @@ def choose(
         use = " or ".join(f'"{name}"' for name in fitting)
         raise UsageError(f'strategy="{requested}" needs {needs}: use {use}')
     return Choice(requested, "you asked for it")
+
+
+def _check_memory(order: str, walks: bool, streaming: bool, window: Window | None) -> None:
+    """Refuse a budget where rows cannot be set aside by their key."""
+    if not streaming:
+        raise UsageError("memory= is for streams: a join of batches keeps no state. Leave it out")
+    if walks:
+        raise UsageError(
+            "memory= needs one key that joins all inputs: rows that are set aside by one key would be missed by the "
+            "others. Leave it out"
+        )
+    if order != Order.HASH:
+        raise UsageError(
+            "memory= needs an equality between the inputs: rows are set aside by their key, and here rows of different "
+            "keys match. Leave it out"
+        )
+    if window is not None and not over_time(window):
+        raise UsageError(
+            "memory= does not go with a window over rows: a row that is joined later would meet other rows. Use a window "
+            "over time, or leave memory= out"
+        )
 
 
 def _fitting(order: str, inputs: int, walks: bool) -> list[str]:
@@ -122,7 +157,14 @@ def _automatic(order: str, calls: bool, streaming: bool, has_place: bool) -> Cho
 
 
 def scheme_for(
-    choice: Choice, options: JoinOptions, partners: Partners, *, tasks: int, adapting: GridPolicy
+    choice: Choice,
+    options: JoinOptions,
+    partners: Partners,
+    *,
+    tasks: int,
+    adapting: GridPolicy,
+    memory: int | None = None,
+    pushing: Pushing | None = None,
 ) -> Scheme[Any]:
     """Make the scheme that the operator runs."""
     check_arguments(choice, options)
@@ -134,6 +176,8 @@ def scheme_for(
             groups=options.groups,
             adapting=adapting,
             partners=partners,
+            memory=memory,
+            pushing=pushing,
         )
     )
 

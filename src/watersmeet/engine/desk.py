@@ -26,6 +26,9 @@ from watersmeet.log.runs import RunReader
 from watersmeet.log.storage import Files
 from watersmeet.model.facts import BatchId, Manifest, Start
 from watersmeet.model.tally import Tally
+from watersmeet.plan.pushes import decision_of
+from watersmeet.schemes.register import SCHEMES
+from watersmeet.schemes.scheme import Decision
 from watersmeet.schemes.table.facts import PagePlan, TableVersion
 from watersmeet.schemes.table.plan import TableFacts, checked_before, decisions_of, page_plan, table_before
 from watersmeet.tables.catalogue import drop_tables, reuse
@@ -50,6 +53,11 @@ class Desk(Protocol):
     ) -> Any:
         """The facts that the scheme needs to plan this batch."""
 
+    def repeated(
+        self, spec: JoinSpec, batch: BatchId, start: Start, parent: Manifest | None
+    ) -> Decision | None:
+        """What an earlier attempt of this batch pushed and paid, if it is a replay."""
+
     def results(
         self, spec: JoinSpec, reader: RunReader, manifest: Manifest, task: int, tally: Tally
     ) -> Iterator[pa.RecordBatch]:
@@ -71,7 +79,8 @@ class StreamDesk:
     is_open = False
     for_table = False
 
-    def __init__(self, clock: Callable[[], float]) -> None:
+    def __init__(self, files: Files, clock: Callable[[], float]) -> None:
+        self._files = files
         self.clock = clock
 
     def locate(self, spec: JoinSpec, batch: BatchId, start: Start, parent: FindParent) -> Located | None:
@@ -81,6 +90,17 @@ class StreamDesk:
         self, spec: JoinSpec, batch: BatchId, start: Start, parent: Manifest | None, task: int
     ) -> Any:
         return None
+
+    def repeated(
+        self, spec: JoinSpec, batch: BatchId, start: Start, parent: Manifest | None
+    ) -> Decision | None:
+        try:
+            return decision_of(find_attempt(self._files, batch, start, parent))
+        except CorruptFile:
+            # An attempt that cannot be read matters only if it may have pushed or paid something.
+            if spec.scheme.pushes or (parent is not None and (parent.pushes or _may_push(parent))):
+                raise
+            return None
 
     def results(
         self, spec: JoinSpec, reader: RunReader, manifest: Manifest, task: int, tally: Tally
@@ -131,6 +151,11 @@ class TableDesk:
             return table.as_repeated(repeated)
         checked_ms = checked_before(parent, spec.instance)
         return table.look_again(current, checked_ms, int(self.clock() * 1000), search=task == 0)
+
+    def repeated(
+        self, spec: JoinSpec, batch: BatchId, start: Start, parent: Manifest | None
+    ) -> Decision | None:
+        return None
 
     def results(
         self, spec: JoinSpec, reader: RunReader, manifest: Manifest, task: int, tally: Tally
@@ -193,7 +218,11 @@ class TableDesk:
 
 
 def desk_for(spec: JoinSpec, files: Files, clock: Callable[[], float]) -> Desk:
-    return StreamDesk(clock) if spec.table is None else TableDesk(files, clock)
+    return StreamDesk(files, clock) if spec.table is None else TableDesk(files, clock)
+
+
+def _may_push(manifest: Manifest) -> bool:
+    return SCHEMES[manifest.signature.scheme].pushes if manifest.signature.scheme in SCHEMES else False
 
 
 def _table_of(spec: JoinSpec) -> TableSpec:

@@ -43,6 +43,7 @@ from watersmeet.log.starts import check_current, claim_start, search_start
 from watersmeet.log.storage import Files
 from watersmeet.log.tallies import leave_tally, read_tallies, writers
 from watersmeet.model.facts import BatchId, Descriptor, Manifest, Receipt, Run, Start
+from watersmeet.model.generations import history_generations
 from watersmeet.model.tally import Tally, TaskTally
 from watersmeet.model.window import over_time
 from watersmeet.plan.batch import check_arrived, plan_batch
@@ -253,6 +254,7 @@ class Operator:
                 tallies=self._tallies(kept, parent),
                 fan_outs_of=fan_outs_in(kept.reader, self.spec),
                 remote=kept.files.remote,
+                repeated=kept.desk.repeated(self.spec, batch, start, parent) if self.spec.streaming else None,
             )
 
         manifest = agree(
@@ -343,7 +345,11 @@ class Operator:
 def _runs(parent: Manifest | None, descriptors: Sequence[Descriptor]) -> list[Run]:
     """The runs whose keys a planner may look at."""
     fresh = [run for descriptor in descriptors for run in descriptor.runs]
-    return [*(parent.live if parent else ()), *fresh]
+    if parent is None:
+        return fresh
+    pushed = history_generations(parent)
+    history = parent.history if pushed is None else pushed.active_runs()
+    return [*history, *parent.fresh, *fresh]
 
 
 def _pending_receipts(files: Files, parent: Manifest | None) -> list[Receipt]:

@@ -28,7 +28,7 @@ class How(ClosedSet):
 
 
 # Arguments that only a join with a table has, and those that only a join of two streams or batches has.
-_TABLE_ONLY = ("max_delay", "memory")
+_TABLE_ONLY = ("max_delay",)
 _STREAMS_ONLY = ("within", "time", "lateness", "cells", "mapping", "groups")
 
 

@@ -33,6 +33,7 @@ from watersmeet.log.runs import RunReader
 from watersmeet.model.facts import KeyRange, Manifest, Run
 from watersmeet.model.generations import NOT_HELD, Generations, paid_generations
 from watersmeet.model.limits import Limits
+from watersmeet.model.ranges import Ranges
 from watersmeet.model.tally import Tally
 from watersmeet.model.window import over_time
 
@@ -40,14 +41,20 @@ Slices = list[Keyed]
 
 
 def pay(
-    reader: RunReader, manifest: Manifest, join: Join, task: int, tally: Tally, limits: Limits
+    reader: RunReader,
+    manifest: Manifest,
+    groups: Ranges,
+    join: Join,
+    task: int,
+    tally: Tally,
+    limits: Limits,
 ) -> Iterator[pa.RecordBatch]:
     """Yield the results of this task's payments."""
     assert isinstance(join, EquiJoin | MultiJoin), "only joins on one shared key owe results"
     mine = [payment.range for payment in manifest.plan.payments if payment.task == task]
     if not mine:
         return
-    generations = paid_generations(manifest)
+    generations = paid_generations(manifest, groups)
     window = manifest.signature.window
     within = window.width if window is not None and over_time(window) else None
     reader.expect(lambda: _runs(generations, mine))

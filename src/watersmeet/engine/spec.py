@@ -17,6 +17,7 @@ from watersmeet.log.clean import GRACE_S
 from watersmeet.log.storage import STATE_MODE, Storage
 from watersmeet.model.facts import BatchSpan, InputSpec, JoinSignature
 from watersmeet.model.limits import DEFAULT_LIMITS, Limits
+from watersmeet.schemes.budget.policy import Pushing
 from watersmeet.schemes.grid.policy import GridPolicy
 from watersmeet.schemes.hash import Hash
 from watersmeet.schemes.scheme import Scheme
@@ -72,7 +73,8 @@ class SessionSettings:
     """What a session says about a join. All but `sql` is read when it is needed: a wrong setting hurts only its users.
 
     `has_place` says whether it is known where state would go; without a place `operator` raises ConfigError. `memory`
-    is what a task may keep of a table, `adapting` how a grid adapts that is not told its mapping.
+    is what a task may keep of a table, or touch of the history in a batch, `adapting` how a grid adapts that is not
+    told its mapping, and `pushing` how a join keeps to its memory.
     """
 
     sql: SqlSettings
@@ -80,6 +82,7 @@ class SessionSettings:
     operator: Callable[[], Settings]
     memory: Callable[[], int]
     adapting: Callable[[], GridPolicy]
+    pushing: Callable[[], Pushing] = Pushing
 
 
 @dataclass(frozen=True, slots=True)

@@ -32,6 +32,7 @@ from watersmeet.kernel.walk import WalkJoin
 from watersmeet.log.runs import RunReader
 from watersmeet.model.facts import KeyRange, Manifest, Order, Run
 from watersmeet.model.generations import Class, Generations, history_generations
+from watersmeet.model.ranges import Ranges
 from watersmeet.model.tally import Tally, Work
 from watersmeet.plan.window import reachable_history
 from watersmeet.schemes.scheme import InputShare, Share, Slice
@@ -42,14 +43,15 @@ def join_share(
 ) -> Iterator[pa.RecordBatch]:
     """Yield all results of this task, in bounded batches."""
     assert not isinstance(spec.join, LookupJoin), "a table is joined by engine/lookup.py"
-    generations = history_generations(manifest)
+    groups = spec.scheme.groups_of(manifest.plan.scheme)
+    generations = history_generations(manifest, groups)
     reached = reachable_history(manifest)
     source = RunSource(reader_for(reader, manifest), manifest, reached, tally, generations)
     within = tested_width(manifest)
     names, tasks = manifest.signature.names, spec.settings.tasks
     shares = list(spec.scheme.shares(manifest.plan.scheme, names, task, tasks))
     reader.expect(lambda: source.runs(shares))
-    counted = _counting(spec, manifest, tally)
+    counted = _counting(groups, tally)
     for share in shares:
         for sides in source.parts(share):
             if not all(any(map(len, (*side.fresh, *side.history))) for side in sides):
@@ -69,14 +71,13 @@ def join_share(
                 tally.looked_rows += fresh_rows
             tally.probed_rows += fresh_rows
     if manifest.plan.payments:
-        yield from pay(reader, manifest, spec.join, task, tally, spec.settings.limits)
+        yield from pay(reader, manifest, groups, spec.join, task, tally, spec.settings.limits)
 
 
-def _counting(spec: JoinSpec, manifest: Manifest, tally: Tally) -> Counted | None:
-    lows = spec.scheme.counted_by(manifest.plan.scheme)
-    if lows is None:
+def _counting(groups: Ranges, tally: Tally) -> Counted | None:
+    if not groups:
         return None
-    tally.count_by(lows)
+    tally.count_by(groups)
     return tally.count
 
 

@@ -30,6 +30,7 @@ from watersmeet.log.probe import probe
 from watersmeet.model.facts import BatchId
 from watersmeet.model.types import type_of_arrow
 from watersmeet.predicate.window import Length
+from watersmeet.schemes.budget.policy import Pushing
 from watersmeet.schemes.grid.policy import GridPolicy, dynamic
 from watersmeet.tables.prepare import prepare
 from watersmeet.tables.spec import Table
@@ -74,7 +75,8 @@ class LocalJoin:
     lateness: Length | None = None
     how: str = How.INNER
     max_delay_s: float = 0.0
-    memory: int = PAGE_MEMORY
+    memory: int | None = None
+    pushing: Pushing = field(default_factory=Pushing)
     # Work of the last batch, by task.
     work: tuple[TaskWork, ...] = ()
 
@@ -95,8 +97,9 @@ class LocalJoin:
             sql=SqlSettings(ansi=self.ansi),
             has_place=True,
             operator=lambda: settings,
-            memory=lambda: self.memory,
+            memory=lambda: PAGE_MEMORY if self.memory is None else self.memory,
             adapting=lambda: self.policy,
+            pushing=lambda: self.pushing,
         )
         self._chain = plan_chain(
             self._options(),
@@ -145,6 +148,7 @@ class LocalJoin:
             lateness=self.lateness,
             how=self.how,
             max_delay=self.max_delay_s or None,
+            memory=self.memory,
         )
 
     def batch(self, **inputs: Rows) -> pa.Table:

@@ -139,19 +139,24 @@ def _covered(lows: npt.NDArray[np.uint64], ranges: Sequence[KeyRange]) -> Mask:
     return mask
 
 
-def history_generations(manifest: Manifest) -> Generations | None:
-    """The generations of a batch's history as its fresh rows see them; None if all of it is current and whole."""
-    if not manifest.pushes and not manifest.paid and not any(run.held for run in manifest.history):
+def history_generations(manifest: Manifest, groups: Sequence[KeyRange] = ()) -> Generations | None:
+    """The generations of a batch's history as its fresh rows see them; None if all of it is current and whole.
+
+    With partition groups there are always some, cut at their bounds too: a task may have groups in several places.
+    """
+    whole = not manifest.pushes and not manifest.paid and not any(run.held for run in manifest.history)
+    if whole and not groups:
         return None
-    return generations_of(manifest.history, manifest.pushes, _cuts(manifest))
+    return generations_of(manifest.history, manifest.pushes, _cuts(manifest, groups))
 
 
-def paid_generations(manifest: Manifest) -> Generations:
+def paid_generations(manifest: Manifest, groups: Sequence[KeyRange] = ()) -> Generations:
     """The generations of a batch's history as its payments find them, in the same segments."""
-    return generations_of(manifest.history, manifest.paid, _cuts(manifest))
+    return generations_of(manifest.history, manifest.paid, _cuts(manifest, groups))
 
 
-def _cuts(manifest: Manifest) -> Iterator[KeyRange]:
+def _cuts(manifest: Manifest, groups: Sequence[KeyRange]) -> Iterator[KeyRange]:
+    yield from groups
     yield from (payment.range for payment in manifest.plan.payments)
     yield from (range_ for push in (*manifest.pushes, *manifest.paid) for range_ in push.ranges)
 

@@ -10,11 +10,14 @@ time it is the same on any machine and in any attempt.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+
+from watersmeet.model.facts import KeyRange
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,9 +97,10 @@ class Tally:
     group_lows: npt.NDArray[np.uint64] | None = None
     group_rows: npt.NDArray[np.float64] | None = None
 
-    def count_by(self, lows: npt.NDArray[np.uint64]) -> None:
+    def count_by(self, groups: Sequence[KeyRange]) -> None:
         """Count results by partition group from now on."""
-        self.group_lows, self.group_rows = lows, np.zeros(len(lows))
+        self.group_lows = np.array([one.low for one in groups], np.uint64)
+        self.group_rows = np.zeros(len(groups))
 
     def count(self, keys: npt.NDArray[np.uint64], rows: npt.NDArray[Any]) -> None:
         """Count results by their keys."""

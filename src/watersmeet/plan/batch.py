@@ -23,7 +23,7 @@ from watersmeet.model.limits import Limits
 from watersmeet.model.tally import TaskTally
 from watersmeet.plan.compatible import check_compatible
 from watersmeet.plan.merges import accept_receipts, apply_finished, plan_assignments, plan_merges
-from watersmeet.plan.pushes import Holes, as_it_stands, held_keys, owing, put_into_force
+from watersmeet.plan.pushes import Holes, as_it_stands, held_keys, owing, put_into_force, set_aside
 from watersmeet.plan.window import WindowState, advance_window, check_watermarks, evict, reachable
 from watersmeet.schemes.scheme import BatchFacts, Decision, FanOutsOf, KeysOf, Scheme
 
@@ -96,10 +96,12 @@ def plan_batch(
     plan = scheme.plan(facts)
     decision = scheme.decide(plan, facts)
     pushes, paid = put_into_force(decision, pushes, history, batch.number)
+    holes = Holes(pushes, keys_of)
+    if decision.pushed:
+        history = set_aside(history, holes)
     merges = pending
     if scheme.merges:
         # What this batch pushes is left alone from now on.
-        holes = Holes(pushes, keys_of)
         merges = (*pending, *plan_merges(history, pending, tasks, batch.number, window.floors, limits, holes))
     assignments = plan_assignments(
         merges,

@@ -29,7 +29,7 @@ from watersmeet.errors import StateError
 from watersmeet.model.facts import KEY_SPACE, Assignment, KeyRange, Left, Merge, MergePart, Push, Receipt, Run
 from watersmeet.model.limits import DEFAULT_LIMITS, Limits
 from watersmeet.model.ranges import Ranges
-from watersmeet.plan.pushes import Holes, owing, prune, rename
+from watersmeet.plan.pushes import Holes, owing, prune, reduced, rename
 from watersmeet.plan.window import Floors, estimate_expired_rows
 from watersmeet.schemes.balance import spread_of
 
@@ -99,22 +99,14 @@ def apply_finished(
         for one in merge.left
         for path, rows in zip(one.runs, one.rows, strict=True)
     }
-    kept = [
-        _reduced(run, *left[run.path]) if run.path in left else run
-        for run in runs
-        if run.path not in retired or run.path in left
-    ]
+    kept = [run for run in runs if run.path not in retired]
+    # Behind the others: a base says in few words which of its runs are gone (log/bases.py).
+    kept += [reduced(run, *left[run.path]) for run in runs if run.path in left]
     merged = [run for merge in finished for part in merge.parts for run in part.output or ()]
     live = (*kept, *merged)
     if finished and pushes:
         pushes = prune(rename(pushes, finished), live)
     return live, tuple(merge for merge in merges if merge not in finished), tuple(pushes)
-
-
-def _reduced(run: Run, ranges: Ranges, rows: int) -> Run:
-    """A run that stands only for its rows in some ranges."""
-    bounds = tuple(bound for one in ranges for bound in (one.low, one.high - 1))
-    return replace(run, held=bounds, held_rows=rows)
 
 
 def plan_merges(

@@ -131,6 +131,27 @@ class Holes:
         return count_within(self.keys_of(run), holes)
 
 
+def reduced(run: Run, ranges: Ranges, rows: int) -> Run:
+    """A run that stands only for its rows in some ranges."""
+    bounds = tuple(bound for one in ranges for bound in (one.low, one.high - 1))
+    return replace(run, held=bounds, held_rows=rows)
+
+
+def set_aside(history: Sequence[Run], holes: Holes) -> tuple[Run, ...]:
+    """The history after a push: a run of which all rows are set aside stands for them alone, and is not opened again.
+
+    It has no rows between its holes, but only a look at its keys tells.
+    """
+    aside = {
+        run.path: reduced(run, found, run.stored_rows)
+        for run in history
+        if (found := holes.of(run))
+        and subtracted(run.held_ranges, found)
+        and holes.rows_left(run) == run.stored_rows
+    }
+    return (*(run for run in history if run.path not in aside), *aside.values())
+
+
 def count_within(keys: Keys, ranges: Ranges) -> int:
     """How many of the ascending keys lie in some ranges."""
     return int(sum(high - low for low, high in _stretches(keys, ranges)))

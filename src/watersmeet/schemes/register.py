@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from watersmeet.model.facts import RunStats, SchemePlan
 from watersmeet.schemes.biclique import Biclique
+from watersmeet.schemes.budget.scheme import Budget
 from watersmeet.schemes.delta.scheme import Delta
 from watersmeet.schemes.grid.scheme import Grid
 from watersmeet.schemes.hash import Hash
@@ -13,7 +14,7 @@ from watersmeet.schemes.scheme import Scheme
 from watersmeet.schemes.table.plan import TableScheme
 
 SCHEMES: dict[str, type[Scheme]] = {
-    scheme.name: scheme for scheme in (Hash, Hypercube, Biclique, Range, Grid, Delta, TableScheme)
+    scheme.name: scheme for scheme in (Hash, Hypercube, Biclique, Range, Grid, Delta, Budget, TableScheme)
 }
 
 

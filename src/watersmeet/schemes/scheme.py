@@ -344,9 +344,9 @@ class Scheme(ABC, Generic[AnyPlan]):
             for range_ in intersected(paid, (mine,))
         )
 
-    def counted_by(self, plan: AnyPlan) -> Keys | None:
-        """The lowest keys of the groups by which results are counted for later plans; None if they are not."""
-        return None
+    def groups_of(self, plan: AnyPlan) -> Ranges:
+        """The partition groups by which results are counted for later plans; none if they are not."""
+        return ()
 
     @abstractmethod
     def shares(self, plan: AnyPlan, inputs: Sequence[str], task: int, tasks: int) -> Iterator[Share]:
