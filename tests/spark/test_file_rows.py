@@ -19,6 +19,7 @@ from tests.unit.file_helpers import read, written
 from watersmeet.errors import FileError
 from watersmeet.files.csv import read_csv
 from watersmeet.files.ddl import parse_schema
+from watersmeet.files.json import read_json
 from watersmeet.files.lines import Lines, read_lines
 from watersmeet.files.text_values import Unreadable, parse_texts
 
@@ -82,26 +83,31 @@ def part_of(folder: Path) -> Path:
     return part
 
 
-def test_parquet_files_of_spark_have_every_type(spark, tmp_path):
-    every = spark.sql(EVERY_TYPE).coalesce(1)
-    every.write.parquet(str(tmp_path / "micros"))
+@pytest.fixture(scope="module")
+def every_type(spark, tmp_path_factory) -> Path:
+    """A directory with a Parquet file of Spark that has every type."""
+    folder = tmp_path_factory.mktemp("every") / "in"
+    spark.sql(EVERY_TYPE).coalesce(1).write.parquet(str(folder))
+    return folder
+
+
+def test_parquet_files_of_spark_have_every_type(spark, every_type, tmp_path):
+    assert_as_spark_reads(part_of(every_type), spark.read.parquet(str(every_type)))
+    moments = spark.sql(EVERY_TYPE).select("id", "moment", "deep").coalesce(1)
     for kind in ("INT96", "TIMESTAMP_MILLIS"):
         spark.conf.set("spark.sql.parquet.outputTimestampType", kind)
-        every.select("id", "moment", "deep").write.parquet(str(tmp_path / kind))
-    spark.conf.unset("spark.sql.parquet.outputTimestampType")
-    for folder in ("micros", "INT96", "TIMESTAMP_MILLIS"):
-        frame = spark.read.parquet(str(tmp_path / folder))
-        assert_as_spark_reads(part_of(tmp_path / folder), frame)
+        moments.write.parquet(str(tmp_path / kind))
+        spark.conf.unset("spark.sql.parquet.outputTimestampType")
+        assert_as_spark_reads(part_of(tmp_path / kind), spark.read.parquet(str(tmp_path / kind)))
 
 
-def test_every_type_goes_through_a_join(spark, tmp_path):
+def test_every_type_goes_through_a_join(spark, every_type, tmp_path):
     """Straight into the state, and as a DataFrame where only Spark computes the key."""
-    spark.sql(EVERY_TYPE).coalesce(1).write.parquet(str(tmp_path / "in"))
-    frame = spark.read.parquet(str(tmp_path / "in"))
+    frame = spark.read.parquet(str(every_type))
     expected = frame.toArrow()
     for on in ("l.id = r.id", "l.id = r.id AND upper(l.text) <=> upper(r.text)"):
         joined = wm.join(
-            {"l": wm.files(tmp_path / "in", stream=False), "r": frame},
+            {"l": wm.files(every_type, stream=False), "r": frame},
             on=on,
             select=["l.*"],
             state=str(tmp_path / "state"),
@@ -410,3 +416,63 @@ def test_random_values_are_read_as_spark_reads_them_or_refused(in_paris, tmp_pat
     found = assert_as_spark_reads(path, in_paris.read.schema(schema).csv(str(path)), schema, zone=ZONE)
     for texts, column in zip(columns.values(), found.columns, strict=True):
         assert column.null_count == rows - len(texts)
+
+
+# For each column of JSON lines values that fit it, and further ones that fit none or some.
+JSON_VALUES = {
+    "a INT": ["1", "-5", "0", "null", "2147483647"],
+    "b DOUBLE": ["1", "1.5", "-1e-7", '"NaN"', "NaN", '"-Infinity"', '"+INF"', "0"],
+    "c STRING": ['"a"', '""', '"\\u00e4\\t"', '"a\\"b\\":\\"NaN\\""', '"NaN"', '"{}"'],
+    "d DECIMAL(6, 2)": ["1", "-1.555", "1e2", '"2.345"', "0.005"],
+    "e DATE": ['"2024-01-31"', '"1582-10-10"'],
+    "f TIMESTAMP": [
+        '"2024-01-31"',
+        '"2024-01-31 12:30:00"',
+        '"2024-01-31T12:30:00.5Z"',
+        '"1900-01-01T00:00:00"',
+    ],
+    "g ARRAY<DOUBLE>": ["[]", "[1, null]", "[1.5, -2]", "null"],
+    "h STRUCT<a: INT, c: STRING>": [
+        "{}",
+        '{"a": 1, "c": "x"}',
+        '{"A": 1, "c": "\\"b\\": \\"NaN\\""}',
+        '{"c": null}',
+    ],
+}
+OTHER_VALUES = [
+    "99999999999",
+    "true",
+    '"1"',
+    '"2024-02-30"',
+    "[",
+    "{",
+    '"x',
+    "1, ",
+    '["NaN"]',
+    "1.0",
+    "{}",
+    '""',
+]
+
+
+def test_random_json_lines_are_read_as_spark_reads_them_or_refused(in_paris, tmp_path):
+    chance = random.Random(SEED)
+
+    def member(column: str) -> str:
+        values = OTHER_VALUES if chance.random() < 0.1 else JSON_VALUES[column]
+        name = chance.choice([*column[0] * 9, column[0].upper()])
+        return f'"{name}"{chance.choice([":", ": ", " :  "])}{chance.choice(values)}'
+
+    def line() -> str:
+        members = map(member, chance.sample(list(JSON_VALUES), chance.randint(0, 4)))
+        return chance.choice(["", " "]) + "{" + chance.choice([", ", ","]).join(members) + "}"
+
+    schema = parse_schema(", ".join(JSON_VALUES))
+    lines = accepted(
+        sorted({line() for _ in range(DRAWS)}),
+        lambda text: list(read_json(lines_of(text), schema, "t", zone=ZONE)),
+    )
+    assert len(lines) > DRAWS // 3
+    path = written(tmp_path / "all.json", "\n".join(lines))
+    frame = in_paris.read.schema(", ".join(JSON_VALUES)).json(str(path))
+    assert_as_spark_reads(path, frame, schema, zone=ZONE)
