@@ -2,24 +2,26 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
 from pyspark.errors import AnalysisException
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
-from pyspark.sql.types import StructField, StructType
+from pyspark.sql.types import DataType, StructField, StructType
 
 from watersmeet.engine.build import BuiltJoin
 from watersmeet.engine.compile import HASHED, ROW, Compiled, HashedKeys
 from watersmeet.engine.file_way import choose_file_way
 from watersmeet.engine.spec import JoinSpec
+from watersmeet.engine.together import InputSlots, Slots, share_tasks
 from watersmeet.errors import PredicateError, UsageError
 from watersmeet.model.expression import Column as Selectable
 from watersmeet.model.expression import Selected
 from watersmeet.model.types import Schema, SqlType, parse_type
 from watersmeet.spark.file_frames import FileFrame
-from watersmeet.spark.tasks import DESCRIPTOR_SCHEMA, IngestTask, JoinTask
+from watersmeet.spark.tasks import DESCRIPTOR_SCHEMA, IngestTask, IngestTogether, JoinTask
 
 
 def ingested(frame: DataFrame | FileFrame, name: str, compiled: Compiled, spec: JoinSpec) -> DataFrame:
@@ -36,6 +38,38 @@ def ingested(frame: DataFrame | FileFrame, name: str, compiled: Compiled, spec: 
         plain = arriving.toDF(*(f"c{number}" for number in range(len(columns))))
         return plain.mapInArrow(IngestTask(spec, name, columns), DESCRIPTOR_SCHEMA)
     return arriving.mapInArrow(IngestTask(spec, name), DESCRIPTOR_SCHEMA)
+
+
+def ingested_inputs(
+    frames: Mapping[str, DataFrame | FileFrame], compiled: Compiled, spec: JoinSpec
+) -> list[DataFrame]:
+    """Ingest all inputs: their descriptors. Streams that Spark reads share tasks if they are many."""
+    read = {name: frame for name, frame in frames.items() if not isinstance(frame, FileFrame)}
+    if not spec.streaming or not share_tasks(len(read), spec.settings.tasks):
+        return [ingested(frame, name, compiled, spec) for name, frame in frames.items()]
+    others = [ingested(frame, name, compiled, spec) for name, frame in frames.items() if name not in read]
+    return [ingested_together(read, compiled, spec), *others]
+
+
+def ingested_together(frames: Mapping[str, DataFrame], compiled: Compiled, spec: JoinSpec) -> DataFrame:
+    """Ingest all inputs in as many tasks as the join has at most (engine/together.py): their descriptors."""
+    arriving = {name: _arriving(frame, name, compiled) for name, frame in frames.items()}
+    slots = Slots.assign(
+        {name: [(f.name, f.dataType) for f in frame.schema.fields] for name, frame in arriving.items()}
+    )
+    numbered = [
+        _in_slots(arriving[of.input], number, of, slots.types) for number, of in enumerate(slots.inputs)
+    ]
+    together = functools.reduce(DataFrame.unionAll, numbered).coalesce(spec.settings.tasks)
+    return together.mapInArrow(IngestTogether(spec, slots.inputs), DESCRIPTOR_SCHEMA)
+
+
+def _in_slots(frame: DataFrame, number: int, of: InputSlots, types: Sequence[DataType]) -> DataFrame:
+    filled = {slot: F.col(quoted(column)) for column, slot in zip(of.columns, of.slots, strict=True)}
+    return frame.select(
+        F.lit(number).alias("input"),
+        *(filled.get(slot, F.lit(None).cast(kind)).alias(f"c{slot}") for slot, kind in enumerate(types)),
+    )
 
 
 def joined(descriptors: DataFrame, built: BuiltJoin, schemas: Mapping[str, StructType], on: str) -> DataFrame:

@@ -57,7 +57,7 @@ from watersmeet.predicate.query import read_query
 from watersmeet.schemes.table.facts import TableVersion
 from watersmeet.spark.explain_files import explain_files
 from watersmeet.spark.file_frames import FileFrame, OpenInputs, open_file_inputs
-from watersmeet.spark.frames import ingested, joined, quoted, refused, schema_of
+from watersmeet.spark.frames import ingested_inputs, joined, quoted, refused, schema_of
 from watersmeet.spark.heartbeat import heartbeat
 from watersmeet.spark.table_frames import Frames, shown_progress
 from watersmeet.tables.prepare import columns_of_table, prepare
@@ -112,7 +112,7 @@ def _join_stage(
         return _join_batches(frames, on, built)
     probe(built.spec.settings.storage)
     warn_if_code_changed(built.spec)
-    streams = [ingested(frame, name, built.compiled, built.spec) for name, frame in frames.items()]
+    streams = ingested_inputs(frames, built.compiled, built.spec)
     if waits:
         streams.append(heartbeat(next(iter(frames.values())).sparkSession))
     descriptors = functools.reduce(DataFrame.unionByName, streams)

@@ -17,6 +17,7 @@ from pyspark import TaskContext
 from watersmeet.engine.batch_join import id_for_ingest, id_for_join
 from watersmeet.engine.operator import Operator
 from watersmeet.engine.spec import JoinSpec
+from watersmeet.engine.together import InputSlots, separated
 from watersmeet.errors import ConfigError, WatersmeetError
 from watersmeet.log.descriptors import Told, decode_told, encode_told
 from watersmeet.model.facts import BatchId, Manifest
@@ -54,10 +55,34 @@ def stored(spec: JoinSpec, name: str, incoming: Iterator[pa.RecordBatch]) -> Ite
     _raise_refusal(context)
     operator = Operator(spec, time.time)
     batch = micro_batch(context.getLocalProperty) if spec.streaming else id_for_ingest(spec.instance)
-    told = operator.ingest(batch, name, context.partitionId(), incoming)
+    yield _to_all_tasks(spec, operator.ingest(batch, name, context.partitionId(), incoming))
+
+
+@dataclass(frozen=True)
+class IngestTogether:
+    """`mapInArrow` over the rows of several inputs, for streams: as `IngestTask` for each of them.
+
+    There are at most as many partitions as join tasks, and their numbers follow each other. An input whose rows come in
+    several turns gets numbers behind them.
+    """
+
+    spec: JoinSpec
+    inputs: tuple[InputSlots, ...]
+
+    def __call__(self, incoming: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        keep_modules()
+        context = _context()
+        _raise_refusal(context)
+        operator, batch = Operator(self.spec, time.time), micro_batch(context.getLocalProperty)
+        for name, turn, rows in separated(self.inputs, incoming):
+            partition = context.partitionId() + turn * self.spec.settings.tasks
+            yield _to_all_tasks(self.spec, operator.ingest(batch, name, partition, rows))
+
+
+def _to_all_tasks(spec: JoinSpec, told: Told) -> pa.RecordBatch:
     tasks = spec.settings.tasks
     columns = [pa.array(range(tasks), pa.int32()), pa.array([encode_told(told)] * tasks)]
-    yield pa.RecordBatch.from_arrays(columns, schema=_DESCRIPTORS)
+    return pa.RecordBatch.from_arrays(columns, schema=_DESCRIPTORS)
 
 
 @dataclass(frozen=True)
