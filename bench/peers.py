@@ -19,7 +19,18 @@ from pyspark.sql import functions as F
 
 from bench.data import schema_of
 from bench.graphs import GraphWorkload, chained, sided
-from bench.report import ADAPTIVE, CACHED, CHAIN, LOOKUPS, SHUFFLED, SOURCES, SPARK_CHAIN, STATIC, STRATEGIES
+from bench.report import (
+    ADAPTIVE,
+    CACHED,
+    CHAIN,
+    FILES,
+    LOOKUPS,
+    SHUFFLED,
+    SOURCES,
+    SPARK_CHAIN,
+    STATIC,
+    STRATEGIES,
+)
 from bench.workloads import CORES, AnyWorkload, TableWorkload, Workload
 
 STATE_PROVIDER = "spark.sql.streaming.stateStore.providerClass"
@@ -59,16 +70,31 @@ class Inputs(Generic[W]):
 
 @dataclass(frozen=True, slots=True)
 class Competitor:
-    """A name, how it builds its result, its own settings."""
+    """A name, how it builds its result, its own settings.
+
+    Without `counts_rows` Spark's progress does not know the rows of a batch, because they do not pass through the JVM.
+    """
 
     name: str
     build: Callable[[Inputs[Any]], DataFrame]
     settings: dict[str, str] = field(default_factory=dict)
+    counts_rows: bool = True
 
 
 def watersmeet_join(given: Inputs[Workload], strategy: str = "auto") -> DataFrame:
     """Ours; the state goes to the disk that also holds everybody's checkpoint."""
     return _watersmeet(given, {name: given.stream(name) for name in given.workload.inputs}, strategy)
+
+
+def watersmeet_files(given: Inputs[Any]) -> DataFrame:
+    """Ours with the directories themselves as inputs: workers read the files, and the JVM sees only descriptors."""
+    import watersmeet as wm
+
+    inputs = {
+        name: wm.files(given.path(name), schema=schema_of(given.workload, name), max_files_per_batch=1)
+        for name in given.workload.inputs
+    }
+    return _watersmeet(given, inputs, "auto")
 
 
 def watersmeet_lookup(given: Inputs[TableWorkload], strategy: str) -> DataFrame:
@@ -226,6 +252,7 @@ COMPETITORS = {
     c.name: c
     for c in (
         Competitor("watersmeet", watersmeet_join),
+        Competitor(FILES, watersmeet_files, counts_rows=False),
         Competitor(
             "spark-default",
             spark_join,

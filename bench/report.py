@@ -21,6 +21,8 @@ from rich.table import Table
 from bench.workloads import FIRST_COUNTED, SEED, by_name
 
 OURS, DEFAULT, ROCKSDB, FLOOR = "watersmeet", "spark-default", "spark-rocksdb", "floor"
+# Ours with `wm.files` instead of DataFrames as inputs.
+FILES = "watersmeet-files"
 GRID, BUCKETS, TUNED = "watersmeet-grid", "spark-buckets", "spark-buckets-tuned"
 HASH, CUBE, BICLIQUE = "watersmeet-hash", "watersmeet-hypercube", "watersmeet-biclique"
 # The strategies of an equality join, asked for by name.
@@ -137,7 +139,7 @@ def check_equal(results: Results, us: str = OURS) -> Finding:
 
 
 def times_faster(results: Results, workload: str, peer: str, times: float, us: str = OURS) -> Finding:
-    return _compared(results, workload, us, peer, f"{workload}: against {peer}", times, faster=True)
+    return _compared(results, workload, us, peer, f"{_who(workload, us)}: against {peer}", times, faster=True)
 
 
 def over_floor(results: Results, workload: str, times: float) -> Finding:
@@ -145,7 +147,12 @@ def over_floor(results: Results, workload: str, times: float) -> Finding:
 
 
 def at_most(results: Results, workload: str, peer: str, times: float, us: str, name: str = "") -> Finding:
-    return _compared(results, workload, us, peer, f"{workload}: against {name or peer}", times, faster=False)
+    demand = f"{_who(workload, us)}: against {name or peer}"
+    return _compared(results, workload, us, peer, demand, times, faster=False)
+
+
+def _who(workload: str, us: str) -> str:
+    return f"{workload}, wm.files" if us == FILES else workload
 
 
 def _compared(

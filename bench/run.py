@@ -39,7 +39,7 @@ from bench.graphs import GraphWorkload
 from bench.memory import Sampler
 from bench.pages import pages_needed
 from bench.peers import COMPETITORS, JOIN, STATE_PACKAGE, Competitor, Inputs, batch_join
-from bench.stored import stored_by
+from bench.stored import rows_by_batch, stored_by
 from bench.warm import task_ms
 from bench.workloads import CORES, AnyWorkload, by_name
 
@@ -153,6 +153,9 @@ def _run_stream(given: Inputs[Any], competitor: Competitor, scratch: Path, befor
         wall_s = time.monotonic() - started
     batches = [_facts(p) for p in map(json.loads, (q.json for q in query.recentProgress))]
     batches = [b | {"cpu_s": _cpu_s(b, sampler)} for b in batches if b["input_rows"]]
+    if not competitor.counts_rows:
+        arrived = rows_by_batch(given.state / JOIN)
+        batches = [b | {"input_rows": rows} for b, rows in zip(batches, arrived, strict=True)]
     _expect_all_rows(batches, workload)
     state_bytes = sum(f.stat().st_size for f in scratch.rglob("*") if f.is_file())
     return {

@@ -55,6 +55,13 @@ def stored_by(join: Path) -> dict[str, int] | None:
     return asdict(stored_in(read_manifest(files, list_manifests(files)[-1])))
 
 
+def rows_by_batch(join: Path) -> list[int]:
+    """The rows that arrived in each batch, by the manifests, of all inputs together."""
+    (query,) = join.iterdir()
+    files = open_files(str(query))
+    return [sum(read_manifest(files, name).arrived.values()) for name in list_manifests(files)]
+
+
 def state_bytes(results: Results, workload: GraphWorkload, intermediate: int = 0) -> Finding:
     """The live state after the last batch. `intermediate`: so many results of a chain's first join there must be."""
     demand = f"{workload.name}: state"

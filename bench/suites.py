@@ -26,6 +26,7 @@ from bench.report import (
     CHAIN,
     CUBE,
     DEFAULT,
+    FILES,
     FLOOR,
     GRID,
     HASH,
@@ -42,6 +43,7 @@ from bench.report import (
     TUNED,
     Finding,
     Results,
+    at_most,
     check_equal,
     growth,
     memory,
@@ -109,12 +111,19 @@ class Suite:
 def _equality_demands(results: Results) -> list[Finding]:
     return [
         check_equal(results),
-        times_faster(results, "uniform-2m", DEFAULT, 4.0),
+        times_faster(results, "uniform-2m", DEFAULT, 8.0),
+        times_faster(results, "uniform-2m", DEFAULT, 10.0, FILES),
         times_faster(results, "uniform-2m", ROCKSDB, 7.0),
-        times_faster(results, "uniform-10m", DEFAULT, 6.0),
+        times_faster(results, "uniform-10m", DEFAULT, 12.0),
+        times_faster(results, "uniform-10m", DEFAULT, 20.0, FILES),
         growth(results, "uniform-10m", 1.3),
         over_floor(results, "uniform-2m", 1.8),
         over_floor(results, "uniform-10m", 1.8),
+        over_floor(results, "small", 1.1),
+        *(
+            at_most(results, workload, FLOOR, 0.8, FILES, "the floor of JVM readers")
+            for workload in ("small", "uniform-2m", "uniform-10m")
+        ),
         times_faster(results, "small", DEFAULT, 1.0),
         memory(results, "uniform-10m", 600 * MB),
     ]
@@ -132,12 +141,12 @@ def _band_demands(results: Results) -> list[Finding]:
 
 EQUALITY = Suite(
     "equality",
-    {CHECK.name: (OURS, DEFAULT, ROCKSDB)},
+    {CHECK.name: (OURS, FILES, DEFAULT, ROCKSDB)},
     # RocksDB on 10M rows takes a quarter of an hour and no demand asks for it.
     {
-        UNIFORM_2M.name: (OURS, DEFAULT, ROCKSDB, FLOOR),
-        UNIFORM_10M.name: (OURS, DEFAULT, FLOOR),
-        SMALL.name: (OURS, DEFAULT, FLOOR),
+        UNIFORM_2M.name: (OURS, FILES, DEFAULT, ROCKSDB, FLOOR),
+        UNIFORM_10M.name: (OURS, FILES, DEFAULT, FLOOR),
+        SMALL.name: (OURS, FILES, DEFAULT, FLOOR),
     },
     _equality_demands,
 )
@@ -193,18 +202,18 @@ TABLES = Suite(
 
 _ALL_GRAPHS = (OURS, CHAIN, SPARK_CHAIN)
 # Beside what reading the sources takes.
-_AND_SOURCES = (*_ALL_GRAPHS, SOURCES)
+_AND_SOURCES = (*_ALL_GRAPHS, FILES, SOURCES)
 
 GRAPH = Suite(
     "graph",
-    {workload.name: _ALL_GRAPHS for workload in (*GRAPH_CHECKS, Q5_CHECK)},
+    {workload.name: (*_ALL_GRAPHS, FILES) for workload in (*GRAPH_CHECKS, Q5_CHECK)},
     {
         THREE_500K.name: _AND_SOURCES,
-        THREE_2M.name: (OURS, SPARK_CHAIN),
+        THREE_2M.name: (OURS, FILES, SPARK_CHAIN),
         PATH_4.name: _AND_SOURCES,
         STAR_5.name: _AND_SOURCES,
         TRIANGLE.name: _AND_SOURCES,
-        TEN.name: (OURS, SOURCES),
+        TEN.name: (OURS, FILES, SOURCES),
         **{workload.name: (OURS, SPARK_CHAIN) for workload in Q5},
     },
     graph_demands.demands,
