@@ -1,6 +1,6 @@
 """Pay what the generations of some keys owe each other: the clean-up of a partition group, inside a batch.
 
-Source: Liu, Zhu, Rundensteiner 2006 (State-intensive queries), section 4.2, equation 1, for any number of inputs. There
+Source: Liu, Rundensteiner 2005 (State-intensive queries), section 4.2, equation 1, for any number of inputs. There
 the generations of a group are merged one after the other: what two of them owe is the join of both together, less the
 join of each. Here it is written without the subtraction. Let G1 .. Gk be the generations of a range of keys, the current
 one last. For j = 2 .. k, with B = G1 u .. u G(j-1), all combinations of rows of B u Gj are owed that have a row of

@@ -1,6 +1,6 @@
 """Join any number of inputs on one shared key, without an intermediate result.
 
-Source: the symmetric m-way join of Liu, Zhu, Rundensteiner 2006 (State-intensive queries, section 2), over sorted runs.
+Source: the symmetric m-way join of Liu, Rundensteiner 2005 (State-intensive queries, section 2), over sorted runs.
 With the inputs in any one order, a batch owes for each input i
 
     fresh i   x   all rows of the inputs before i   x   old rows of the inputs after i

@@ -1,6 +1,6 @@
 """Which rows of a run belong to which generation, and so which rows a fresh row meets.
 
-Source: Liu, Zhu, Rundensteiner 2006 (State-intensive queries), sections 4.1 and 4.2. There a partition group that is
+Source: Liu, Rundensteiner 2005 (State-intensive queries), sections 4.1 and 4.2. There a partition group that is
 pushed to disk leaves memory as a whole, and its later rows begin a new part. Here all rows are on disk and stay where
 they are. A push (`model/facts.py`) only names the runs that were there, and the ranges of order keys. So
 

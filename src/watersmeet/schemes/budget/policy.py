@@ -1,6 +1,6 @@
 """Which partition groups to push when a task is over its budget, and which debts to pay when it has room.
 
-Source: Liu, Zhu, Rundensteiner 2006 (State-intensive queries), section 4.3. A task pushes the groups that are used
+Source: Liu, Rundensteiner 2005 (State-intensive queries), section 4.3. A task pushes the groups that are used
 least: those without a new row for long, and then those with the largest size for their output. So the state that stays
 active is the state that gives results. The other policies are those that the paper compares it with.
 

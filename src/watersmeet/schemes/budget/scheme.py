@@ -1,6 +1,6 @@
 """A join that keeps to a budget of memory: each task joins whole partition groups, and pushes some when it is over.
 
-Source: Liu, Zhu, Rundensteiner 2006 (State-intensive queries), sections 3 and 4. State is always on disk here, as mapped
+Source: Liu, Rundensteiner 2005 (State-intensive queries), sections 3 and 4. State is always on disk here, as mapped
 runs. What is scarce is what a batch touches: resident pages, cached copies of remote files, time to search. So *active
 state* is the history that a task may touch in a batch, and the budget bounds its bytes. A push moves nothing: it sets a
 border, and rows behind it are not read until their debts are paid (plan/pushes.py, engine/payment.py).
