@@ -42,11 +42,11 @@ from watersmeet.log.seen import Seen
 from watersmeet.log.starts import check_current, claim_start, search_start
 from watersmeet.log.storage import Files
 from watersmeet.log.tallies import leave_tally, read_tallies, writers
-from watersmeet.model.facts import BatchId, Descriptor, Manifest, Receipt, Run, Start
-from watersmeet.model.generations import history_generations
+from watersmeet.model.facts import BatchId, Descriptor, JoinSignature, Manifest, Receipt, Run, Start
+from watersmeet.model.generations import generations_of
 from watersmeet.model.tally import Tally, TaskTally
 from watersmeet.model.window import over_time
-from watersmeet.plan.batch import check_arrived, plan_batch
+from watersmeet.plan.batch import check_arrived, history_after, plan_batch
 from watersmeet.plan.compatible import check_compatible
 
 
@@ -236,12 +236,13 @@ class Operator:
                 check_current(kept.files, start)
                 check_not_overtaken(kept.files, batch, start, self.spec.built_ms)
             descriptors = self._descriptors(kept, start, told)
-            kept.reader.expect(lambda: _runs(parent, descriptors))
+            receipts = _pending_receipts(kept.files, parent)
+            kept.reader.expect(lambda: _runs(parent, receipts, descriptors, self.spec.signature))
             return plan_batch(
                 batch,
                 parent,
                 sorted(descriptors, key=lambda d: (d.input, d.partition)),
-                _pending_receipts(kept.files, parent),
+                receipts,
                 scheme=self.spec.scheme,
                 signature=self.spec.signature,
                 instance=self.spec.instance,
@@ -342,14 +343,20 @@ class Operator:
         return kept.start
 
 
-def _runs(parent: Manifest | None, descriptors: Sequence[Descriptor]) -> list[Run]:
-    """The runs whose keys a planner may look at."""
+def _runs(
+    parent: Manifest | None,
+    receipts: Sequence[Receipt],
+    descriptors: Sequence[Descriptor],
+    signature: JoinSignature,
+) -> list[Run]:
+    """The runs whose keys a planner may look at: what a merge has just written, not its sources, and nothing pushed."""
     fresh = [run for descriptor in descriptors for run in descriptor.runs]
     if parent is None:
         return fresh
-    pushed = history_generations(parent)
-    history = parent.history if pushed is None else pushed.active_runs()
-    return [*history, *parent.fresh, *fresh]
+    history, _, pushes = history_after(parent, receipts, signature)
+    if pushes or any(run.held for run in history):
+        history = generations_of(history, pushes).active_runs()
+    return [*history, *fresh]
 
 
 def _pending_receipts(files: Files, parent: Manifest | None) -> list[Receipt]:

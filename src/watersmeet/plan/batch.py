@@ -63,9 +63,7 @@ def plan_batch(
     pending: tuple[Merge, ...] = ()
     pushes: tuple[Push, ...] = ()
     if parent is not None:
-        needed = {name: set(signature.columns(name)) for name in signature.names}
-        merges = accept_receipts(parent.merges, receipts, needed)
-        history, pending, pushes = apply_finished(parent.live, merges, parent.pushes)
+        history, pending, pushes = history_after(parent, receipts, signature)
         history, pending = evict(history, pending, window.floors, owing(pushes))
         history = scheme.carried(parent, history, keys_of, outside)
     fresh = window.number(run for descriptor in descriptors for run in descriptor.runs)
@@ -130,6 +128,15 @@ def plan_batch(
         pushes=pushes,
         paid=paid,
     )
+
+
+def history_after(
+    parent: Manifest, receipts: Sequence[Receipt], signature: JoinSignature
+) -> tuple[tuple[Run, ...], tuple[Merge, ...], tuple[Push, ...]]:
+    """The runs that the parent left live with finished merges applied, the merges that are left, and the pushes."""
+    needed = {name: set(signature.columns(name)) for name in signature.names}
+    merges = accept_receipts(parent.merges, receipts, needed)
+    return apply_finished(parent.live, merges, parent.pushes)
 
 
 class Arrival(Protocol):
