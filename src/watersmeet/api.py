@@ -40,8 +40,8 @@ def join(
 
     Args:
         inputs: the DataFrames, files and tables by the names that `on` and `select` use for them, 2 to 16 in all. At
-            least one is not a table. A table is looked up before the streams are joined if one stream has its key, otherwise
-            in their results.
+            least one is not a table. A table is looked up before the streams are joined if one stream has its key,
+            otherwise in their results.
         on: the predicate, such as `"l.k = r.k AND l.x < r.y + 3"` or `"abs(l.x - r.x) <= 5"`; `"true"` is a
             cross join of two. Three or more inputs may share a key, `"a.k = b.k AND b.k = c.k"`, or have different
             ones, `"a.x = b.x AND b.y = c.y"`; some condition must join each of them to the others. For two inputs
@@ -199,7 +199,8 @@ def explain(
     """Say in one line which strategy `wm.join` would take for these inputs, and why.
 
     No row is read. With `wm.files` it also says how rows reach the join. With tables among three or more inputs it also
-    says which are looked up before the streams are joined, and which after; for that the columns of the tables are read.
+    says which are looked up before the streams are joined, and which after; for that the columns of the tables are
+    read.
 
     Example:
         >>> import watersmeet as wm

@@ -2,10 +2,10 @@
 
 Source: Liu, Rundensteiner 2005 (State-intensive queries), section 4.2, equation 1, for any number of inputs. There
 the generations of a group are merged one after the other: what two of them owe is the join of both together, less the
-join of each. Here it is written without the subtraction. Let G1 .. Gk be the generations of a range of keys, the current
-one last. For j = 2 .. k, with B = G1 u .. u G(j-1), all combinations of rows of B u Gj are owed that have a row of
-both. By the part that the row of the first input is in, and then the first input whose row is in the other part, that
-is the disjoint union of 2 (m - 1) plain joins:
+join of each. Here it is written without the subtraction. Let G1 .. Gk be the generations of a range of keys, the
+current one last. For j = 2 .. k, with B = G1 u .. u G(j-1), all combinations of rows of B u Gj are owed that have a row
+of both. By the part that the row of the first input is in, and then the first input whose row is in the other part,
+that is the disjoint union of 2 (m - 1) plain joins:
 
     Gj x .. x Gj x  B  x (B u Gj) x .. x (B u Gj)        the B at input 2, 3, .. m
     B  x .. x B  x  Gj x (B u Gj) x .. x (B u Gj)        the Gj at input 2, 3, .. m

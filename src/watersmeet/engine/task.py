@@ -3,8 +3,9 @@
 The rows of a share are slices of the batch's runs, as the plan names them. History is read only if another input has
 new rows. Of a run only the needed sections, key range and columns are read. Neighbouring sections are one slice.
 
-Where rows of the history were pushed (model/generations.py), a share is joined class by class: the fresh rows whose keys
-are in the class, and of the history the runs that are current there, unread outside of the class. So no kernel knows of
+Where rows of the history were pushed (model/generations.py), a share is joined class by class: the fresh rows whose
+keys are in the class, and of the history the runs that are current there, unread outside of the class. So no kernel
+knows of
 generations: it only looks up fresh keys, and no key of a class leads to a row that was pushed.
 
 What a task does is counted on the way (model/tally.py).

@@ -4,8 +4,8 @@ A task of Spark costs ten milliseconds and more, however few rows it has: it is 
 the end of its stream is awaited. A join of ten inputs would have ten such tasks for each batch. So the inputs of a join
 of many are put one behind the other, and a task gets the partitions of several.
 
-Rows side by side with nulls for the columns of all other inputs would make ten inputs ten times as wide. Instead columns
-of one type share a *slot*, whatever their names and inputs:
+Rows side by side with nulls for the columns of all other inputs would make ten inputs ten times as wide. Instead
+columns of one type share a *slot*, whatever their names and inputs:
 
     a (id bigint, k bigint)    input  0: bigint  1: bigint  2: string
     b (k bigint, x string)     0      id         k          null
@@ -37,9 +37,9 @@ LEAST_TOGETHER = 3
 def share_tasks(inputs: int, tasks: int) -> bool:
     """Whether the inputs of a stream share as many ingest tasks as the join has.
 
-    They do if their tasks, at least one for each input, would not all run at once: there are about as many join tasks as
-    cores. Where there are more cores than inputs, every partition keeps its task: a few tasks less would save little,
-    and an input with most of the rows in many partitions would be left with few of the cores.
+    They do if their tasks, at least one for each input, would not all run at once: there are about as many join tasks
+    as cores. Where there are more cores than inputs, every partition keeps its task: a few tasks less would save
+    little, and an input with most of the rows in many partitions would be left with few of the cores.
 
     >>> [share_tasks(*one) for one in ((10, 2), (3, 2), (2, 1), (3, 3), (10, 16))]
     [True, True, False, False, False]

@@ -1,7 +1,7 @@
 """The lines of a text file, in blocks of bounded size.
 
-Lines end with `\n`, `\r\n` or `\r`, and a mark of the byte order is skipped, as in Spark. Lines of blanks alone are left
-out. A value with a line end inside is not one value here, nor in Spark without its option `multiLine`.
+Lines end with `\n`, `\r\n` or `\r`, and a mark of the byte order is skipped, as in Spark. Lines of blanks alone are
+left out. A value with a line end inside is not one value here, nor in Spark without its option `multiLine`.
 """
 
 from __future__ import annotations

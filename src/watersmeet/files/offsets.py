@@ -8,8 +8,8 @@ Each file is in exactly one intake: `pending_files` leaves out the names that ar
 the rest, and the file log decides between two drivers. A name is taken once, whatever happens to its file later, as in
 Spark's own file source.
 
-`share_files` divides the files of a batch among tasks, and large files into parts where the format allows it. A task has
-the cost of a Spark task and of a run in every batch, so small batches get few.
+`share_files` divides the files of a batch among tasks, and large files into parts where the format allows it. A task
+has the cost of a Spark task and of a run in every batch, so small batches get few.
 """
 
 from __future__ import annotations

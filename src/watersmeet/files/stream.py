@@ -1,4 +1,5 @@
-"""The files of a directory as a stream: offsets out, and the files between two of them. The driver's half of the source.
+"""The files of a directory as a stream: offsets out, and the files between two of them. The driver's half of the
+source.
 
     latest(start)        the next intake: one that is in the log already, or one that is decided and logged now
     between(start, end)  its files, from the log

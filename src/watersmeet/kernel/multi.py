@@ -221,7 +221,8 @@ def _bind(
 def owed_parts(
     sides: Sequence[Side], read: dict[str, list[str]], limits: Limits
 ) -> Iterator[tuple[Keys, Sequence[Part]]]:
-    """What a batch owes: for each term a part of each input, all of whose combinations by key are owed, and the keys."""
+    """What a batch owes: for each term a part of each input, all of whose combinations by key are owed, and the
+    keys."""
     looked, found = _intersected(sides)
     keys = len(found)
     if not keys:

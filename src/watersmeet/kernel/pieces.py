@@ -39,8 +39,8 @@ class Side:
     """One input as a task sees it: slices of the batch's runs and of all older ones.
 
     A kernel that compares all pairs (theta.py) does not look at keys: its slices need not be sorted. `rank` is the
-    place in the order of a walk (walk.py), if the plan has one, and `late` the deal of its fresh rows on the way. `cuts`
-    are the keys of the combinations that the walk makes, if not all.
+    place in the order of a walk (walk.py), if the plan has one, and `late` the deal of its fresh rows on the way.
+    `cuts` are the keys of the combinations that the walk makes, if not all.
     """
 
     name: str

@@ -427,9 +427,9 @@ class Manifest:
 
     `arrived` counts the rows of each input, including those with null keys and late ones. `newest` is the latest window
     time of each input up to this batch. `watermark`, which never falls, decides which rows of the next batch are late.
-    `gaps` are the batches whose rows are missing because the user accepted their loss. `pushes`, oldest first, say which
-    rows of the history fresh rows do not meet, in this batch and later. `paid` are the pushes that were in force before
-    it for the keys of the plan's payments.
+    `gaps` are the batches whose rows are missing because the user accepted their loss. `pushes`, oldest first, say
+    which rows of the history fresh rows do not meet, in this batch and later. `paid` are the pushes that were in force
+    before it for the keys of the plan's payments.
     """
 
     batch: BatchId

@@ -51,8 +51,9 @@ class TaskTally:
     """What one task did in one batch.
 
     `touched_bytes` are the parts of run files that it opened. `reading` is the time to open and verify runs, `probing`
-    that to find and build results, `emitting` that while results were taken, `merging` that of its merges. Under a budget
-    of memory `groups` are the partition groups that had results, by number, and `group_rows` the results of each.
+    that to find and build results, `emitting` that while results were taken, `merging` that of its merges. Under a
+    budget of memory `groups` are the partition groups that had results, by number, and `group_rows` the results of
+    each.
     """
 
     batch: int

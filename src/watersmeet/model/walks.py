@@ -44,7 +44,8 @@ class WalkGraph:
 
 @dataclass(frozen=True, slots=True)
 class KeyCut:
-    """Only the combinations whose key of an edge has an order key in this range. The range does not cut a first half."""
+    """Only the combinations whose key of an edge has an order key in this range. The range does not cut a first
+    half."""
 
     edge: int
     range: KeyRange

@@ -8,8 +8,8 @@ the batch's new rows, so that no batch pays the whole debt at once.
 If rows expire (`plan/window.py`), merges drop them as they rewrite, and a sequence that is more than half expired is
 rewritten by itself. So the state stays within about twice the window.
 
-Rows that were pushed (plan/pushes.py) are left where they are, and their run stays for them alone. Of keys that owe results
-no row is dropped, however old: it may owe a combination.
+Rows that were pushed (plan/pushes.py) are left where they are, and their run stays for them alone. Of keys that owe
+results no row is dropped, however old: it may owe a combination.
 
 Invariant: a run takes part in at most one merge, and leaves the live set only when all parts of that merge are
 written, or when all its rows are expired. The debt is not guaranteed to reach zero.

@@ -244,8 +244,8 @@ class Partners:
 class SchemeRequest:
     """The arguments of a scheme: the user's, and facts about the join.
 
-    `adapting` is the policy of a grid without a fixed mapping. `memory` is the budget of a task, in bytes, and `pushing`
-    the policy that keeps to it.
+    `adapting` is the policy of a grid without a fixed mapping. `memory` is the budget of a task, in bytes, and
+    `pushing` the policy that keeps to it.
     """
 
     tasks: int

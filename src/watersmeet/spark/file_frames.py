@@ -1,8 +1,8 @@
 """File inputs beside DataFrames: opened when a join is made, and turned into DataFrames as the join needs them.
 
 A `FileFrame` has what the join asks of a DataFrame: a schema, a session, and whether it streams. Its rows become a
-DataFrame only where Spark must compute something of them. Otherwise they go straight into the state, and what Spark sees
-is the descriptors (`spark/file_source.py`).
+DataFrame only where Spark must compute something of them. Otherwise they go straight into the state, and what Spark
+sees is the descriptors (`spark/file_source.py`).
 
 A file input streams if the DataFrames of the join do, and alone. `stream=` says otherwise.
 """

@@ -1,4 +1,5 @@
-"""The facts of a join under a budget of memory: its partition groups, and what each task has active, pushed and owed."""
+"""The facts of a join under a budget of memory: its partition groups, and what each task has active, pushed and
+owed."""
 
 from __future__ import annotations
 
@@ -50,10 +51,11 @@ PUSHED, PAID, MOVED = "pushed", "paid", "moved"
 class BudgetPlan(SchemePlan):
     """The partition groups, ascending, and the task that joins each.
 
-    The groups are `equal` ranges of the order keys, cut at every heavy key. `seen_ms` is when the last row of each came,
-    `output` the results that are known of each. `borders` counts the pushed generations that each has rows of, and
-    `pushed_rows` and `pushed_bytes` are those of all of them together. `pushed` and `paid` are what this batch decides, and `events` the last decisions, oldest first.
-    `moved_ms` is when groups last went from one task to another.
+    The groups are `equal` ranges of the order keys, cut at every heavy key. `seen_ms` is when the last row of each
+    came, `output` the results that are known of each. `borders` counts the pushed generations that each has rows of,
+    and `pushed_rows` and `pushed_bytes` are those of all of them together. `pushed` and `paid` are what this batch
+    decides, and `events` the last decisions, oldest first. `moved_ms` is when groups last went from one task to
+    another.
     """
 
     kind: ClassVar[str] = "budget"

@@ -3,20 +3,21 @@
 Source: the shares of the Shares algorithm (Afrati, Ullman 2010). The tasks form a box with a side for each edge of the
 join graph, p = p1 x p2 x ... A task has a place on each side, and takes the combinations whose key of each edge lies at
 its place: the key's hash says where. All inputs of an edge agree on its key, so every combination lies in one *cell* of
-the box. Of an arrangement that is sorted by the key of an edge with side s a task needs one s-th, a range of order keys.
+the box. Of an arrangement that is sorted by the key of an edge with side s a task needs one s-th, a range of order
+keys.
 
     a.x = b.x AND b.y = c.y, sides 2 x 2       y in 0..1/2     y in 1/2..1
                                 x in 0..1/2    task 0          task 1
                                 x in 1/2..1    task 2          task 3
 
-The tasks of one cell, `hands`, have the same rows, and the fresh ones are dealt to them like cards. Without shares there
-is one cell and all tasks are its hands: the fresh rows are spread evenly, whatever their keys, and every task reads all
-that is stored. With shares the rows of a key are looked up in all cells along the sides of other edges, and a hot key
-stays in the cells of its place. So shares cost work and balance. They are taken only where reading costs more: on remote
-state, where a task fetches what it reads (`choose_shares`). Results do not depend on them.
+The tasks of one cell, `hands`, have the same rows, and the fresh ones are dealt to them like cards. Without shares
+there is one cell and all tasks are its hands: the fresh rows are spread evenly, whatever their keys, and every task
+reads all that is stored. With shares the rows of a key are looked up in all cells along the sides of other edges, and a
+hot key stays in the cells of its place. So shares cost work and balance. They are taken only where reading costs more:
+on remote state, where a task fetches what it reads (`choose_shares`). Results do not depend on them.
 
-Differs from the paper: it minimises what all tasks get together, in a closed form with real numbers. Here the bytes that
-one task reads count, sides are whole numbers whose product divides the tasks, and all factorisations are tried.
+Differs from the paper: it minimises what all tasks get together, in a closed form with real numbers. Here the bytes
+that one task reads count, sides are whole numbers whose product divides the tasks, and all factorisations are tried.
 
 Balance is not guaranteed: shares do not know which keys are hot.
 """

@@ -163,8 +163,8 @@ def sample_work(
 
     Of an input with fewer old rows, as many more fresh ones are drawn.
     """
-    # In a first batch there are no old rows to draw. A key would then be drawn half as often as later, and of those that
-    # have a fifth of a task's work, several would not stand out.
+    # In a first batch there are no old rows to draw. A key would then be drawn half as often as later, and of those
+    # that have a fifth of a task's work, several would not stand out.
     drawn = [draw_rows(one.new, samples + max(0, old_samples - one.old_rows), keys_of) for one in stored]
     drawn += [draw_rows(one.old, old_samples, keys_of) for one in stored]
     counts, weights = [len(rows) for rows, _ in drawn], np.array([[weight] for _, weight in drawn])
