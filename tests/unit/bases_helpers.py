@@ -4,9 +4,6 @@ from __future__ import annotations
 
 import os
 import random
-from dataclasses import replace
-
-import pytest
 
 from tests.unit.log_helpers import SIGNATURE
 from watersmeet.log.clean import Cleaner
@@ -133,24 +130,6 @@ class Counting:
 
     def __getattr__(self, name):
         return getattr(self._files, name)
-
-
-@pytest.mark.parametrize("least_file_values", [0, 10_000], ids=["statistics stay", "statistics move"])
-def test_a_process_that_saw_the_last_manifest_reads_only_the_next(files, least_file_values):
-    """Also where a new base came with it, and statistics were put together for that."""
-    life, seen = Life(files, 5, replace(SMALL, least_file_values=least_file_values)), Seen()
-    reads = Counting(files)
-    rebased = 0
-    for number in range(30):
-        before = len(files.entries("bases"))
-        name = life.batch(number)
-        reads.read_paths.clear()
-        open_manifest(reads, name, seen)
-        assert reads.read_paths == [name.path]
-        cold = open_manifest(files, name, Seen())
-        assert open_manifest(files, name, seen).live == cold.live, "statistics are where they are by the base"
-        rebased += len(files.entries("bases")) > before
-    assert rebased > 2
 
 
 def clean_old(files: LocalFiles, life: Life, retain: int = 2) -> None:

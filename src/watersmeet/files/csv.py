@@ -24,7 +24,7 @@ import pyarrow as pa
 from pyarrow import csv
 
 from watersmeet.errors import FileError
-from watersmeet.files.lines import Lines, Malformed, first_failing
+from watersmeet.files.lines import Lines, Malformed, parse_lines
 from watersmeet.files.text_values import Unreadable, parse_texts
 
 _COMMA, _QUOTE, _BACKSLASH, _NEW_LINE = b',"\\\n'
@@ -57,14 +57,7 @@ def read_csv(
             lines = lines.part(1, len(lines))
             if not len(lines):
                 continue
-        try:
-            yield parse(lines)
-        except Malformed as whole:
-            number, error = first_failing(lines, parse, whole)
-            raise FileError(
-                f"{what}, line {number}: {error}. Spark would read null here. Correct the file, or read the column as "
-                "STRING"
-            ) from error
+        yield parse_lines(lines, parse, what, "read the column as STRING")
 
 
 def _check_header(line: Lines, names: list[str], what: str) -> None:

@@ -20,9 +20,8 @@ import numpy as np
 import pyarrow as pa
 from pyarrow import json
 
-from watersmeet.errors import FileError
 from watersmeet.files.fit import fit
-from watersmeet.files.lines import Lines, Malformed, first_failing
+from watersmeet.files.lines import Lines, Malformed, parse_lines
 from watersmeet.files.text_values import WIDE_DECIMAL, Unreadable, parse_texts, round_decimals
 
 _OPEN, _CLOSE = b"{}"
@@ -54,14 +53,7 @@ def read_json(
         return pa.RecordBatch.from_arrays(columns, schema=schema)
 
     for lines in blocks:
-        try:
-            yield parse(lines)
-        except Malformed as whole:
-            number, error = first_failing(lines, parse, whole)
-            raise FileError(
-                f"{what}, line {number}: {error}. Spark would read null here. Correct the file, or give the column "
-                "another type in schema="
-            ) from error
+        yield parse_lines(lines, parse, what, "give the column another type in schema=")
 
 
 def _carrier(kind: pa.DataType) -> pa.DataType:

@@ -101,7 +101,18 @@ def _numbered(text: bytes, first: int) -> tuple[Lines, int]:
     return Lines(content[np.repeat(kept, ends - starts + 1)], numbers[kept]), len(ends)
 
 
-def first_failing(lines: Lines, parse: Callable[[Lines], T], whole: Malformed) -> tuple[int, Malformed]:
+def parse_lines(lines: Lines, parse: Callable[[Lines], T], what: str, remedy: str) -> T:
+    """Parse some lines of the file `what`. If one is not a row, raise a FileError that names the line and the remedy."""
+    try:
+        return parse(lines)
+    except Malformed as whole:
+        number, error = _first_failing(lines, parse, whole)
+        raise FileError(
+            f"{what}, line {number}: {error}. Spark would read null here. Correct the file, or {remedy}"
+        ) from error
+
+
+def _first_failing(lines: Lines, parse: Callable[[Lines], T], whole: Malformed) -> tuple[int, Malformed]:
     """The number of the first line that cannot be parsed, and why. `whole` was raised for all lines together."""
     good, bad = 0, len(lines)
     while bad - good > 1:
