@@ -55,6 +55,10 @@ TINY = Limits(
     # Every term with a choice gets an order.
     sampled_rows=4,
     least_sampled_rows=1,
+    # Merges wait for room on the disk however small the state is.
+    least_scarce_bytes=0,
+    # Shares of what is owed have some keys, and keys are cut into cells.
+    debt_work=4,
 )
 
 # Before its claim is written a start is not known to anybody.
@@ -169,12 +173,15 @@ def crash_at(place: str | None, passed: int = 0) -> Iterator[None]:
     """
     left = iter(range(passed))
 
+    # Asked before half a file is written: a process that goes on must not leave one.
+    def is_due(name: str) -> bool:
+        return next(left, None) is None
+
     def act(name: str) -> None:
-        if next(left, None) is None:
-            raise Crash(name)
+        raise Crash(name)
 
     points = {place: ("crash", None)} if place else {}
-    with mock.patch.multiple(failpoints, _POINTS=points, act=act):
+    with mock.patch.multiple(failpoints, _POINTS=points, _is_due=is_due, act=act):
         yield
 
 

@@ -1,7 +1,18 @@
 """Watersmeet joins streams on Apache Spark."""
 
-from watersmeet.api import configure, explain, foreach_batch, join, session_settings, sql, status
+from watersmeet.api import (
+    configure,
+    explain,
+    foreach_batch,
+    join,
+    owed,
+    session_settings,
+    settle,
+    sql,
+    status,
+)
 from watersmeet.errors import (
+    ConditionError,
     ConfigError,
     CorruptFile,
     FileError,
@@ -15,12 +26,13 @@ from watersmeet.errors import (
     UsageError,
     WatersmeetError,
 )
-from watersmeet.files.spec import files
+from watersmeet.file_inputs.spec import files
 from watersmeet.tables.spec import table
 
 __version__ = "0.1.0"
 
 __all__ = [
+    "ConditionError",
     "ConfigError",
     "CorruptFile",
     "FileError",
@@ -39,7 +51,9 @@ __all__ = [
     "files",
     "foreach_batch",
     "join",
+    "owed",
     "session_settings",
+    "settle",
     "sql",
     "status",
     "table",

@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-    from watersmeet.files.spec import FileInput
+    from watersmeet.file_inputs.spec import FileInput
     from watersmeet.kernel.theta import Condition
     from watersmeet.log.status import Status
+    from watersmeet.model.facts import Settlement
     from watersmeet.predicate.window import Length
     from watersmeet.tables.spec import Span, Table
 
@@ -34,6 +35,8 @@ def join(
     how: str = "inner",
     max_delay: Span | None = None,
     memory: int | str | None = None,
+    pay_within: Span | None = None,
+    defer: Span | None = None,
     options: Mapping[str, object] | None = None,
 ) -> DataFrame:
     """Join 2 to 16 inputs, streaming or batch, on any predicate in Spark SQL: DataFrames, `wm.files` and `wm.table`.
@@ -82,6 +85,12 @@ def join(
             batch, such as `"200 MB"`. Results that need more are owed and come out later, at the latest in a start
             without it. With tables, the memory of a task for the pages of each, and the same again for waiting rows;
             default 64 MB.
+        pay_within: with `memory` or `defer`, how long results may be owed, such as `"10 minutes"`. Debts that are older
+            are paid from all that a batch leaves of the budget, also while no rows come. It adds a source that brings
+            no rows but starts a batch each second, so a query cannot add or drop it without a new checkpoint.
+        defer: for the same joins, how long a task may take in a batch, such as `"30 seconds"`, before it sets history
+            aside and owes results, so that a burst comes out late instead of never. `"auto"` is the trigger interval of
+            the query; 10 seconds if it has none, or on Spark Connect. Alone or beside `memory`.
         options: other settings, for platforms that do not let you set or read them in the session:
             `{"fsync": True}` is `spark.watersmeet.fsync`, `{"ansi": False}` says what `spark.sql.ansi.enabled` is.
 
@@ -115,6 +124,8 @@ def join(
         how=how,
         max_delay=max_delay,
         memory=memory,
+        pay_within=pay_within,
+        defer=defer,
         options=options,
     )
     return join_inputs(inputs, asked)
@@ -137,6 +148,8 @@ def sql(
     how: str = "inner",
     max_delay: Span | None = None,
     memory: int | str | None = None,
+    pay_within: Span | None = None,
+    defer: Span | None = None,
     options: Mapping[str, object] | None = None,
     **more: DataFrame | Table | FileInput,
 ) -> DataFrame:
@@ -150,7 +163,7 @@ def sql(
         inputs: the DataFrames and tables by the names that stand after FROM and JOIN. They can also be given as
             keywords, `wm.sql("SELECT ... FROM a, b WHERE ...", a=a, b=b)`, unless an argument has that name.
         state, name, tasks, strategy, cells, mapping, groups, within, time, lateness, how, max_delay, memory,
-            options: as for `wm.join`. `time` goes by the names that the query uses, which are the aliases.
+            pay_within, defer, options: as for `wm.join`. `time` goes by the names that the query uses, which are the aliases.
 
     Returns:
         An ordinary DataFrame with the selected columns, streaming if an input is.
@@ -180,6 +193,8 @@ def sql(
         how=how,
         max_delay=max_delay,
         memory=memory,
+        pay_within=pay_within,
+        defer=defer,
         options=options,
     )
     return join_query(query, inputs, more, asked)
@@ -189,52 +204,216 @@ def explain(
     inputs: Mapping[str, DataFrame | Table | FileInput],
     on: str | Condition,
     *,
+    select: Sequence[str] | None = None,
     state: str | None = None,
+    name: str | None = None,
+    tasks: int | None = None,
     strategy: str = "auto",
+    cells: int | None = None,
+    mapping: tuple[int, int] | None = None,
+    groups: int | None = None,
     within: Length | None = None,
     time: Mapping[str, str] | None = None,
     lateness: Length | None = None,
+    how: str = "inner",
+    max_delay: Span | None = None,
+    memory: int | str | None = None,
+    pay_within: Span | None = None,
+    defer: Span | None = None,
     options: Mapping[str, object] | None = None,
 ) -> str:
-    """Say in one line which strategy `wm.join` would take for these inputs, and why.
+    """Say in one line which strategy `wm.join` would take for the same arguments, and why.
 
-    No row is read. With `wm.files` it also says how rows reach the join. With tables among three or more inputs it also
-    says which are looked up before the streams are joined, and which after; for that the columns of the tables are
-    read.
+    No row is read, and nothing is written. Arguments that `wm.join` would refuse are refused. With `wm.files` it also
+    says how rows reach the join, with tables among three or more inputs which are looked up before the streams are
+    joined, and which after. Of a table the columns are read.
 
     Example:
         >>> import watersmeet as wm
         >>> print(wm.explain({"l": orders, "r": trades}, on="abs(l.px - r.px) <= 1"))   # doctest: +SKIP
         range: the predicate bounds the distance or order of two values: runs are sorted by them
     """
-    from watersmeet.engine.choose import SPARK, choose_lookup
     from watersmeet.engine.options import JoinOptions
-    from watersmeet.engine.stages import explain_chain
-    from watersmeet.model.window import explain_window
-    from watersmeet.spark.file_frames import FileFrame, open_file_inputs
-    from watersmeet.spark.operator import check_inputs, explain_ways, parse_inputs
+    from watersmeet.spark.explain import explain_join
 
-    tables = check_inputs(inputs)
-    opened = open_file_inputs(inputs)
     asked = JoinOptions(
-        on=on, strategy=strategy, state=state, within=within, time=time, lateness=lateness, options=options
+        on=on,
+        select=select,
+        state=state,
+        name=name,
+        tasks=tasks,
+        strategy=strategy,
+        cells=cells,
+        mapping=mapping,
+        groups=groups,
+        within=within,
+        time=time,
+        lateness=lateness,
+        how=how,
+        max_delay=max_delay,
+        memory=memory,
+        pay_within=pay_within,
+        defer=defer,
+        options=options,
     )
-    has_files = any(isinstance(given, FileFrame) for given in opened.values())
-    if tables and len(inputs) == 2 and not has_files:
-        # What is asked of the table does not depend on its columns.
-        choice = choose_lookup(strategy)
-        return f"{choice.name}: {choice.why}"
-    chain, parsed = parse_inputs(opened, asked)
-    choice = parsed.choice if parsed is not None else choose_lookup(strategy)
-    text = f"{choice.name}: {choice.why}"
-    if parsed is not None and parsed.found:
-        text += f"; found are {chain.stages[chain.main].translated(parsed.found)}"
-    if parsed is not None and parsed.compiled.signature.window is not None:
-        text += f"; {explain_window(parsed.compiled.signature.window)}"
-    if parsed is not None and parsed.compiled.spark_checks and choice.name != SPARK:
-        text += "; Spark then checks the predicate, because Arrow cannot evaluate a part of it exactly"
-    ways = explain_ways(opened, asked, chain, parsed) if has_files else ""
-    return "; ".join(filter(None, [text, explain_chain(chain), ways]))
+    return explain_join(inputs, asked)
+
+
+def owed(
+    inputs: Mapping[str, DataFrame | FileInput],
+    on: str | Condition,
+    *,
+    checkpoint: str,
+    select: Sequence[str] | None = None,
+    state: str | None = None,
+    name: str | None = None,
+    tasks: int | None = None,
+    strategy: str = "auto",
+    cells: int | None = None,
+    mapping: tuple[int, int] | None = None,
+    groups: int | None = None,
+    within: Length | None = None,
+    time: Mapping[str, str] | None = None,
+    lateness: Length | None = None,
+    how: str = "inner",
+    max_delay: Span | None = None,
+    memory: int | str | None = None,
+    pay_within: Span | None = None,
+    defer: Span | None = None,
+    options: Mapping[str, object] | None = None,
+) -> DataFrame:
+    """The results that a query with `memory=` has put off, after it has ended. Nothing is changed.
+
+    Together with the results of all batches that Spark has committed, these are the full join of their rows. A batch
+    that Spark has not committed is left out: its rows are in neither, and the next start of the query joins them.
+
+    The state is looked up when `owed` is called. The DataFrame may be evaluated any number of times and gives the same
+    rows, as long as the files are there: if another driver of the query goes on meanwhile, it removes them in the end,
+    and an error names the file. It may run on Spark Connect, where only tasks can reach the state.
+
+    A damaged run takes no part. A warning names it, and everything else is owed all the same.
+
+    Args:
+        inputs, on, and all others: the arguments of the `wm.join` of the query. The inputs are its streams, of which no
+            row is read.
+        checkpoint: the checkpoint of the query, which says what Spark has committed.
+
+    Returns:
+        A batch DataFrame with the columns of the query's results.
+
+    Example:
+        >>> import watersmeet as wm
+        >>> late = wm.owed(                                             # doctest: +SKIP
+        ...     {"l": orders, "r": payments}, on="l.id = r.order_id", state="/data/state",
+        ...     checkpoint="/data/checkpoint",
+        ... )
+        >>> late.count()                                                # doctest: +SKIP
+    """
+    from watersmeet.engine.options import JoinOptions
+    from watersmeet.spark.owed import owed_frame
+
+    asked = JoinOptions(
+        on=on,
+        select=select,
+        state=state,
+        name=name,
+        tasks=tasks,
+        strategy=strategy,
+        cells=cells,
+        mapping=mapping,
+        groups=groups,
+        within=within,
+        time=time,
+        lateness=lateness,
+        how=how,
+        max_delay=max_delay,
+        memory=memory,
+        pay_within=pay_within,
+        defer=defer,
+        options=options,
+    )
+    return owed_frame(inputs, asked, checkpoint)
+
+
+def settle(
+    inputs: Mapping[str, DataFrame | FileInput],
+    on: str | Condition,
+    *,
+    checkpoint: str,
+    to: str,
+    format: str = "parquet",
+    accept_loss: bool = False,
+    select: Sequence[str] | None = None,
+    state: str | None = None,
+    name: str | None = None,
+    tasks: int | None = None,
+    strategy: str = "auto",
+    cells: int | None = None,
+    mapping: tuple[int, int] | None = None,
+    groups: int | None = None,
+    within: Length | None = None,
+    time: Mapping[str, str] | None = None,
+    lateness: Length | None = None,
+    how: str = "inner",
+    max_delay: Span | None = None,
+    memory: int | str | None = None,
+    pay_within: Span | None = None,
+    defer: Span | None = None,
+    options: Mapping[str, object] | None = None,
+) -> Settlement:
+    """Write what a query owes to a folder, and mark its state as settled, after the query has ended.
+
+    Any other driver of the query stops. A later start of the query goes on from there: it does not pay again what was
+    settled, and new rows meet all rows before them. It may be killed anywhere and called again.
+
+    It is refused if Spark has not committed the last batch of the state: start the query once more to finish that.
+
+    Args:
+        inputs, on, and all others: the arguments of the `wm.join` of the query.
+        checkpoint: the checkpoint of the query.
+        to: a folder that does not exist yet. It appears when everything is written. It must not be that of a streaming
+            file sink: Spark's readers would not see the files.
+        format: a file format of Spark, such as `"parquet"`, `"json"` or `"orc"`.
+        accept_loss: settle the rest if a damaged run cannot be read. What its rows owed is lost then. By default that
+            is refused, and nothing is settled.
+
+    Returns:
+        The batch, the folder and the number of results. If nothing came since the last settling, that one.
+
+    Example:
+        >>> import watersmeet as wm
+        >>> done = wm.settle(                                           # doctest: +SKIP
+        ...     {"l": orders, "r": payments}, on="l.id = r.order_id", state="/data/state",
+        ...     checkpoint="/data/checkpoint", to="/data/late",
+        ... )
+        >>> print(done.rows, "results in", done.folder)                 # doctest: +SKIP
+    """
+    from watersmeet.engine.options import JoinOptions
+    from watersmeet.spark.owed import plan_debtor
+    from watersmeet.spark.settle import settle_query
+
+    asked = JoinOptions(
+        on=on,
+        select=select,
+        state=state,
+        name=name,
+        tasks=tasks,
+        strategy=strategy,
+        cells=cells,
+        mapping=mapping,
+        groups=groups,
+        within=within,
+        time=time,
+        lateness=lateness,
+        how=how,
+        max_delay=max_delay,
+        memory=memory,
+        pay_within=pay_within,
+        defer=defer,
+        options=options,
+    )
+    debtor = plan_debtor(inputs, asked, checkpoint)
+    return settle_query(debtor, to, format=format, accept_loss=accept_loss).settlement
 
 
 def configure(builder: SparkSession.Builder) -> SparkSession.Builder:

@@ -7,20 +7,23 @@ with a default. That counts as not set, and Spark's documented default is taken.
 
 from __future__ import annotations
 
+import contextlib
 import difflib
 import logging
 import os
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from watersmeet.engine.kept_table import PAGE_MEMORY
-from watersmeet.engine.spec import RETAIN_BATCHES, RUN_BYTES, SessionSettings, Settings, SqlSettings
-from watersmeet.errors import ConfigError
+from watersmeet.engine.options import check_tasks, read_bytes
+from watersmeet.engine.spec import RUN_BYTES, SessionSettings, Settings, SqlSettings
+from watersmeet.errors import ConfigError, UsageError
 from watersmeet.log.clean import GRACE_S
 from watersmeet.log.storage import STATE_MODE
 from watersmeet.model.facts import BatchSpan
-from watersmeet.schemes.budget.policy import MOST_GROUPS, Pushing, PushPolicy
+from watersmeet.model.limits import RETAIN_BATCHES
+from watersmeet.schemes.budget.policy import MOST_GROUPS, Disk, Pushing, PushPolicy
 from watersmeet.schemes.grid.policy import GridPolicy, dynamic
 
 PREFIX = "spark.watersmeet."
@@ -59,6 +62,7 @@ OPTIONS = {
             "partitionGroups",
             "pushPolicy",
             "pushShare",
+            "pushTiming",
             "runBytes",
             "stateMode",
         )
@@ -163,7 +167,11 @@ def read_pushing(conf: Conf, options: Mapping[str, object] | None = None) -> Pus
     policy = conf(PREFIX + "pushPolicy") or default.policy
     if policy not in tuple(PushPolicy):
         raise ConfigError(f"{PREFIX}pushPolicy must be one of {', '.join(PushPolicy)}, not {policy!r}")
-    return Pushing(groups, _share(conf, "pushShare", default.share), PushPolicy(policy))
+    disk = conf(PREFIX + "pushTiming") or default.disk
+    if disk not in tuple(Disk):
+        raise ConfigError(f"{PREFIX}pushTiming must be one of {', '.join(Disk)}, not {disk!r}")
+    share = _share(conf, "pushShare", default.share)
+    return Pushing(groups, share, PushPolicy(policy), disk=Disk(disk))
 
 
 def read_memory(conf: Conf, memory: int | str | None, options: Mapping[str, object] | None = None) -> int:
@@ -210,8 +218,8 @@ def read_tasks(conf: Conf, tasks: int | None) -> int:
         tasks = _number(conf, "tasks", 0)
     if tasks is None:
         tasks = _default_tasks(conf)
-    if isinstance(tasks, bool) or not isinstance(tasks, int) or tasks < 1:
-        raise ConfigError(f"tasks must be an integer of at least 1, not {tasks!r}")
+    with _as_config_error():
+        check_tasks(tasks)
     return tasks
 
 
@@ -235,10 +243,17 @@ def _size(name: str, given: int | str | None) -> int | None:
     """A number of bytes, from a number or a text with a unit; None if not given."""
     if given is None:
         return None
-    found = re.fullmatch(r"(\d+)\s*([kmgt]?)i?b?", str(given).strip().lower())
-    if isinstance(given, bool) or not found or not int(found[1]):
-        raise ConfigError(f'{name}={given!r}: give a number of bytes, or one with a unit such as "64 MB"')
-    return int(found[1]) << {"": 0, "k": 10, "m": 20, "g": 30, "t": 40}[found[2]]
+    with _as_config_error():
+        return read_bytes(name, given)
+
+
+@contextlib.contextmanager
+def _as_config_error() -> Iterator[None]:
+    """A setting is refused in the words of the argument that it stands for."""
+    try:
+        yield
+    except UsageError as error:
+        raise ConfigError(str(error)) from None
 
 
 def _mode(conf: Conf) -> int:

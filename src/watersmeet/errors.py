@@ -55,7 +55,7 @@ class StateMismatch(StateError):
 
 
 class StateInUse(StateError):
-    """Two operators of one query use the same name."""
+    """Two joins of one query have one name, or a later start of the query has taken over."""
 
 
 class CorruptFile(StateError):

@@ -87,6 +87,11 @@ NAMES = {
     "fetch-before": "remote state: there is no local copy",
     "fetch-half-written": "remote state: the local copy's draft is cut off",
     "fetch-done": "remote state: the local copy is whole",
+    "mark-before-write": "what is owed is written to a draft of the folder; the state is not marked",
+    "mark-written": "the state is marked as settled; the results have the name of their draft",
+    "settled-before-move": "the state is settled; the draft is about to get its name",
+    "settled-file-moved": "remote folder: a file has its name, others are still to go",
+    "settled-moved": "the results of a settled state have their name",
     "task-done": "a task of the batch is done",
 }
 

@@ -17,6 +17,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from tests.life import Row, ask_duckdb
+from watersmeet.schemes.budget.policy import Pushing
 
 # `id` is unique, `n` counts the rows of an input in their order of arrival, `b` is the batch.
 SCHEMA = pa.schema(
@@ -61,6 +62,11 @@ class Case:
         return "how" in self.how
 
     @property
+    def owes(self) -> bool:
+        """Whether results are put off until a batch without a budget."""
+        return "memory" in self.how
+
+    @property
     def is_chain(self) -> bool:
         """Whether the join has several stages."""
         return self.has_table and len(self.inputs) > 1
@@ -68,7 +74,7 @@ class Case:
     @property
     def waits(self) -> bool:
         """Whether the batch in which a row is answered depends on the clock."""
-        return bool(self.how.get("max_delay_s"))
+        return bool(self.how.get("max_delay"))
 
 
 _STRATEGIES = [
@@ -108,7 +114,7 @@ _TABLES = [
         f"table-{how}{'-wait' if delay else ''}",
         "s.k = t.k",
         "s.k = t.k",
-        {"how": how, "max_delay_s": delay},
+        {"how": how, "max_delay": delay},
         "s",
     )
     for how in ("inner", "left")
@@ -135,6 +141,16 @@ _CHAINS = [
     )
 ]
 
+# Most of the state is set aside. The last batch of a life is run without a budget: it pays everything.
+_BUDGETS = [
+    Case(f"budget{name}", on, on, {"memory": memory, "pushing": Pushing(groups=6)}, inputs)
+    for name, on, inputs, memory in [
+        ("", "l.k = r.k", "lr", 1500),
+        ("-less-than-a-group", "l.k = r.k AND l.x <= r.x", "lr", 1),
+        ("-three", _THREE, "lmr", 4000),
+    ]
+]
+
 STREAMS = [
     *_STRATEGIES,
     *_MANY,
@@ -142,6 +158,11 @@ STREAMS = [
         replace(case, name=f"{case.name}-{name}", how={**case.how, **window})
         for case in [*_STRATEGIES, *_MANY]
         for name, window in _windows(case.inputs).items()
+    ),
+    *_BUDGETS,
+    *(
+        replace(case, name=f"{case.name}-time", how={**case.how, **_windows(case.inputs)["time"]})
+        for case in _BUDGETS
     ),
 ]
 CASES = {case.name: case for case in [*STREAMS, *_TABLES, *_CHAINS]}

@@ -288,8 +288,7 @@ def _drive_late(life: Life, until: int, rng: random.Random, seen: dict[str, list
 
 
 def _batch_on(hosts: list[LocalJoin], life: Life, number: int, rng: random.Random) -> list[Any]:
-    for host in hosts:
-        host.number = number
+    hosts = [life.at(host, number) for host in hosts]
     batch = batch_of(hosts[0])
     descriptors = [
         ingest(rng.choice(hosts), batch, side, part, partition)

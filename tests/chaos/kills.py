@@ -83,6 +83,7 @@ def run(unit: Unit) -> Counter[str]:
         grace_s=-1.0 if remote or rng.random() < 0.5 else 600.0,
         batch_joins=place == "clean-batch-removed",
         spare_tables=place.startswith("table-") and place.endswith("dropped"),
+        in_place=rng.random() < 0.3,
         in_files=any(kind in place for kind in ("descriptor-", "statistic-", "base-")),
     )
     counts = _prepare(unit, life, place)

@@ -33,6 +33,7 @@ from watersmeet.engine import operator
 from watersmeet.local.join import LocalJoin
 from watersmeet.log.storage import Files
 from watersmeet.model.limits import Limits
+from watersmeet.tables import copying
 
 BATCHES = 9
 WEEK_S = 7 * 86_400.0
@@ -83,6 +84,8 @@ class Life:
     # A batch join over the same rows at each start, and a table that no query reads: both leave garbage.
     batch_joins: bool = False
     spare_tables: bool = False
+    # The table is read in place until a copy of it is ready, which is made beside some of the batches.
+    in_place: bool = False
     # Descriptors, bases and statistics are in files, whatever the life would draw.
     in_files: bool = False
     began_s: float = field(default_factory=time.time)
@@ -98,13 +101,16 @@ class Life:
     @property
     def limits(self) -> Limits:
         rng = random.Random(f"limits {self.seed}")
-        drawn = {
+        drawn: dict[str, Any] = {
             "inline_descriptor_bytes": rng.choice(_DESCRIPTOR_BYTES),
             "least_base_runs": rng.choice(_BASE_RUNS),
             "inline_values": rng.choice(_VALUES),
         }
         if self.in_files:
             drawn = {"inline_descriptor_bytes": 0, "least_base_runs": 2, "inline_values": 0}
+        if self.in_place:
+            # As soon as anything was decoded.
+            drawn |= {"copy_reads": 0.0}
         return replace(SMALL, **drawn)
 
     @property
@@ -132,6 +138,9 @@ class Life:
         join = self.join(run=run, jitter_s=jitter_s)
         for number in range(self.committed(), self.batches if until is None else until):
             self.commit(number, self.results(join, number))
+            if self.in_place and number % 3 == 2:
+                # It would take longer than these batches.
+                copying.wait()
 
     def spare(self) -> None:
         """Leave garbage for the clean-up: a table without a query, the state of a batch join."""
@@ -171,7 +180,7 @@ class Life:
         select = [f"{side}.id AS {side}" for side in self.case.inputs]
         if self.case.has_table:
             path = source or self.folder / "table.parquet"
-            inputs["t"] = table(path, key="k", page_rows=4, in_place=False)
+            inputs["t"] = table(path, key="k", page_rows=4, in_place=None if self.in_place else False)
             select.append("t.y")
         ready = False
         begins = self.furthest()
@@ -199,8 +208,15 @@ class Life:
         """Two seconds a batch; then enough for every row that waits."""
         return self.began_s + 2 * number + 10 * max(0, number - (self.batches - 4))
 
-    def results(self, join: LocalJoin, number: int, rows: Batch | None = None) -> list[Row]:
+    def at(self, join: LocalJoin, number: int) -> LocalJoin:
+        """The start at a batch. The last batch has no budget, so that it pays all that is owed."""
+        if self.case.owes and number == self.batches - 1 and join.memory is not None:
+            join = replace(join, memory=None)
         join.number = number
+        return join
+
+    def results(self, join: LocalJoin, number: int, rows: Batch | None = None) -> list[Row]:
+        join = self.at(join, number)
         return list(run_batch(join, to_tables(rows or self.rows[number])).elements())
 
     def commit(self, number: int, rows: list[Row]) -> None:

@@ -70,6 +70,7 @@ def race(life: Life, gates: list[Any]) -> tuple[list[list[Row]], int]:
     hook(reach)
     found = []
     for number in range(BATCHES):
+        join = life.at(join, number)
         batch = batch_of(join)
         descriptors = ingest_all(join, batch, to_tables(life.rows[number]))
         gates[0].wait(PATIENCE_S)

@@ -13,7 +13,7 @@ ROOT = Path(__file__).parents[2]
 SEED = "WATERSMEET_CHAOS_SEED"
 SECONDS = "WATERSMEET_CHAOS_SECONDS"
 # Of all scenarios together; what is under way then is finished.
-DEFAULT_SECONDS = 90
+DEFAULT_SECONDS = 60
 
 
 @pytest.mark.timeout(900)

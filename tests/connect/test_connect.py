@@ -107,6 +107,40 @@ def test_a_stream_with_a_restart(spark, streams, tmp_path, on, matches):
     assert streams.manifests(second) == [(0, 0, str(first.runId)), (1, 1, str(second.runId))]
 
 
+def test_files_of_which_only_one_goes_through_spark(spark, streams, tmp_path):
+    """The rows of `l` go straight into the state; those of `r` are computed on by Spark first."""
+
+    def run():
+        inputs = {
+            name: wm.files(tmp_path / name, format="json", schema="k INT, x INT", max_files_per_batch=1)
+            for name in "lr"
+        }
+        joined = wm.join(
+            inputs,
+            on="l.k = pmod(r.k, 100)",
+            select=["l.x", "r.x AS y"],
+            state=str(tmp_path / "state"),
+            tasks=2,
+        )
+        writer = joined.writeStream.format("parquet").option("path", str(tmp_path / "out"))
+        query = streams.start(writer.trigger(availableNow=True))
+        assert query.awaitTermination(120)
+        return query
+
+    streams.add(l=[(1, 10), (2, 11)], r=[(1, 20), (103, 21)])
+    first = run()
+    streams.add(l=[(3, 12)])
+    streams.add(l=[(2, 13)], r=[(2, 22)])
+    second = run()
+    assert_same_rows(
+        spark.read.parquet(str(tmp_path / "out")).collect(), streams.expected(lambda k, j: k == j % 100)
+    )
+    assert streams.manifests(second) == [
+        (0, 0, str(first.runId)),
+        *((1, batch, str(second.runId)) for batch in (1, 2)),
+    ]
+
+
 def test_a_stream_against_tables_from_a_file_and_from_a_dataframe(spark, streams, tmp_path):
     products = spark.createDataFrame([(1, "one"), (2, "two")], "id int, name string")
     products.coalesce(1).write.parquet(str(tmp_path / "products"))
@@ -240,3 +274,36 @@ def test_several_queries_of_one_session_are_told_apart(spark, streams, tmp_path)
         query.stop()
         assert_same_rows(saved(spark, tmp_path / f"out-{name}"), streams.expected())
         assert {run for _, _, run in streams.manifests(query)} == {str(query.runId)}
+
+
+def test_what_is_owed_is_asked_for_and_settled_over_connect(spark, tmp_path):
+    """The client reads neither the state nor the checkpoint."""
+    streams = Streams(spark, tmp_path)
+    budget = {"memory": "1 KB", "options": {"partitionGroups": 8}}
+
+    def inputs():
+        return {name: streams.stream(name) for name in streams.rows}
+
+    asked = {
+        "on": "l.k = r.k",
+        "select": ["l.x", "r.x AS y"],
+        "state": str(tmp_path / "state"),
+        "tasks": 2,
+        **budget,
+    }
+    writer = wm.join(inputs(), **asked).writeStream.format("parquet").option("path", str(tmp_path / "out"))
+    query = streams.start(writer)
+    for number in range(3):
+        streams.add(**{name: [(key, 100 * number + key) for key in range(20)] for name in streams.rows})
+        query.processAllAvailable()
+    query.stop()
+    emitted = spark.read.parquet(str(tmp_path / "out")).collect()
+    after = {"checkpoint": str(tmp_path / "checkpoint"), **asked}
+    owed = wm.owed(inputs(), **after).collect()
+    assert owed
+    expected = [(x, y) for k, x in streams.rows["l"] for other, y in streams.rows["r"] if k == other]
+    assert_same_rows([tuple(row) for row in [*emitted, *owed]], expected)
+    done = wm.settle(inputs(), **after, to=str(tmp_path / "late"))
+    assert done.rows == len(owed)
+    assert_same_rows(spark.read.parquet(str(tmp_path / "late")).collect(), owed)
+    assert not wm.owed(inputs(), **after).collect()

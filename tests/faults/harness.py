@@ -25,7 +25,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 import watersmeet as wm
 from tests import life
 from tests.waiting import rows_that_wait
-from watersmeet.files.spec import FileInput
+from watersmeet.file_inputs.spec import FileInput
 from watersmeet.log.files import LocalFiles
 from watersmeet.log.manifests import list_manifests
 from watersmeet.model.facts import Manifest

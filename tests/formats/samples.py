@@ -2,7 +2,7 @@
 
 Whoever raises `FORMAT` writes the samples of the format before once more, with the last code that wrote it, and never
 changes them again. Format 3 was written by commit e8a5a05, format 4 by 2710bec, format 5 by 423a5d5, format 6 by
-0683225, format 7 by d169b77:
+0683225, format 7 by d169b77, format 8 by f625783:
 
     git worktree add ../old e8a5a05
     PYTHONPATH=../old/src:. python -m tests.formats.samples tests/formats/3
@@ -13,6 +13,7 @@ goes on with the batches after `WRITTEN`.
 
 from __future__ import annotations
 
+import json
 import sys
 import tempfile
 from collections.abc import Mapping
@@ -39,6 +40,10 @@ WIDE = SCHEMA.append(pa.field("j", pa.int64()))
 PRICES = pa.schema({"k": pa.int64(), "price": pa.int64()})
 TABLE_KEYS = 12
 DELAY_S = 1000.0
+# The argument's name since format 9, and before.
+_WAITING: dict[str, Any] = {
+    "max_delay" if "max_delay" in LocalJoin.__dataclass_fields__ else "max_delay_s": DELAY_S
+}
 
 
 @dataclass(frozen=True)
@@ -106,6 +111,8 @@ SAMPLES = {
     ),
     "triangle": Sample(f"{PATH} AND c.j = a.j", rows=THREE, merges=True, since=6),
     "comparison": Sample("a.k = b.k AND b.j < c.k", rows=THREE, merges=True, since=6),
+    # It owes results. What came out is in a file beside the state.
+    "budget": Sample("a.k = b.k AND b.k = c.k", {"memory": 1500}, rows=THREE, merges=True, since=8),
 }
 
 
@@ -158,8 +165,8 @@ def lookup_of(state: Path, table: Path, number: int, run: str, now_s: float) -> 
         query=QUERY,
         run=run,
         number=number,
-        max_delay_s=DELAY_S,
         clock=lambda: now_s,
+        **_WAITING,
     )
 
 
@@ -170,8 +177,15 @@ def write(folder: Path) -> None:
         if sample.since > FORMAT:
             continue
         join = _small_parts(sample, folder / name)
-        for batch in range(WRITTEN):
-            join.batch(**{side: arriving(sample, side, batch) for side in sample.inputs})
+        found = [
+            row
+            for batch in range(WRITTEN)
+            for row in join.batch(
+                **{side: arriving(sample, side, batch) for side in sample.inputs}
+            ).to_pylist()
+        ]
+        if "memory" in sample.how:
+            (folder / f"{name}.json").write_text(json.dumps([list(row.values()) for row in found]) + "\n")
     with tempfile.TemporaryDirectory() as scratch:
         table = Path(scratch) / "prices.parquet"
         pq.write_table(prices(100), table)

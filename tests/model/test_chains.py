@@ -178,11 +178,17 @@ def start(
     )
 
 
-def run_through(join: LocalJoin, rows: dict[str, pa.Table], step: Step) -> tuple[LocalJoin, pa.Table]:
+def run_through(
+    join: LocalJoin, rows: dict[str, pa.Table], step: Step, *, after_zombie: bool
+) -> tuple[LocalJoin, pa.Table]:
     try:
         with life.crash_at(step.crash, step.passed):
             return join, join.batch(**rows)
     except life.Crash:
+        dead, join = join, life.restarted(join)
+    except StateInUse:
+        # The zombie had not claimed a later stage yet. It did so when it woke up, and looks like a later start there.
+        assert after_zombie
         dead, join = join, life.restarted(join)
     found = join.batch(**rows)
     if step.zombie:
@@ -204,11 +210,12 @@ def test_lives_of_joins_with_tables_give_the_full_join(script):
             "how": "left" if script.left else "inner",
         }
         join = start(case, Path(place), tables, script.tasks, script.page_rows, **how)
-        so_far, before = dict(empty), Counter()
+        so_far, before, after_zombie = dict(empty), Counter(), False
         for step in script.steps:
             drawn = random.Random(step.seed)
             rows = {name: draw_rows(drawn, STREAM, drawn.choice([0, 3, 8])) for name in case.streams}
-            join, found = run_through(join, rows, step)
+            join, found = run_through(join, rows, step, after_zombie=after_zombie)
+            after_zombie |= step.zombie
             so_far = {name: pa.concat_tables([so_far[name], rows[name]]) for name in rows}
             now = expected(case, script.left, so_far, tables)
             assert not life.difference(results(found, script.shaped, case), now - before)
@@ -297,7 +304,7 @@ def test_rows_that_wait_for_a_page_come_out_once_and_in_time(tmp_path):
     rng, clock = random.Random(8), life.Clock()
     case = Case("scp", "s.k = c.k AND s.x = p.id")
     tables = {"p": draw_rows(rng, TABLE, 8)}
-    join = start(case, tmp_path, tables, 2, 2, max_delay_s=5.0, clock=clock)
+    join = start(case, tmp_path, tables, 2, 2, max_delay=5.0, clock=clock)
     found, rows = Counter(), {name: draw_rows(rng, STREAM, 8) for name in "sc"}
     found += results(join.batch(**rows), False, case)
     join = life.restarted(join)
@@ -319,7 +326,7 @@ def test_a_table_is_not_taken_out_while_rows_wait_for_it(tmp_path, names, on):
     case = Case(names, on)
     tables = {"p": draw_rows(rng, TABLE, 8)}
     rows = {name: draw_rows(rng, STREAM, 8) for name in "sc"}
-    join = start(case, tmp_path, tables, 2, 2, max_delay_s=5.0, clock=clock)
+    join = start(case, tmp_path, tables, 2, 2, max_delay=5.0, clock=clock)
     assert not results(join.batch(**rows), False, case)
     without = Case("sc", "s.k = c.k")
     shorter = start(without, tmp_path, {}, 2, 2, clock=clock, number=join.number)

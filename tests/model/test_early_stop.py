@@ -83,7 +83,9 @@ def test_tasks_that_share_a_partition_are_all_settled_before_its_first_result(tm
     files = life.files_of(tmp_path)
     for name in ("keep_modules", "acknowledge_at_once"):
         monkeypatch.setattr(spark_tasks, name, lambda: None)
-    monkeypatch.setattr(spark_tasks, "_context", lambda: SimpleNamespace(getLocalProperty=lambda name: None))
+    monkeypatch.setattr(
+        spark_tasks, "task_context", lambda: SimpleNamespace(getLocalProperty=lambda name: None)
+    )
     merged = 0
     for _ in range(60):
         batch = life.batch_of(join)

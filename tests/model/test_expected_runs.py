@@ -14,18 +14,18 @@ SCHEMA = pa.schema({"k": pa.int64()})
 
 def test_a_planner_expects_the_runs_of_its_batch_and_merged_ones_too(tmp_path, monkeypatch):
     announced, agreed = [], []
-    expect, settle = RunReader.expect, Operator.settle
+    expect, agree = RunReader.expect, Operator.agree_and_merge
 
     def listen(reader, runs):
         announced.append(runs)
         expect(reader, runs)
 
     def watch(operator, *task):
-        agreed.append(settle(operator, *task))
+        agreed.append(agree(operator, *task))
         return agreed[-1]
 
     monkeypatch.setattr(RunReader, "expect", listen)
-    monkeypatch.setattr(Operator, "settle", watch)
+    monkeypatch.setattr(Operator, "agree_and_merge", watch)
     rng = np.random.default_rng(1)
     join = LocalJoin(
         dict.fromkeys("lr", SCHEMA), on="l.k = r.k", state=str(tmp_path), partitions=16, strategy="hypercube"

@@ -30,6 +30,7 @@ from tests.life import LIVES, TINY, ask_duckdb, difference, multiset, restarted,
 from tests.model.test_many import PLACES
 from watersmeet.errors import PredicateError
 from watersmeet.local.join import LocalJoin
+from watersmeet.model.limits import Limits
 from watersmeet.schemes.delta import scheme as delta
 from watersmeet.schemes.delta.orders import TermOrder
 from watersmeet.schemes.delta.shares import KeyShares, divisors
@@ -288,6 +289,7 @@ def live(script: Script) -> None:
             left //= sides[edge]
         return KeyShares(tuple(sides), facts.batch, 0, 0)
 
+    limits = SMALL
     with contextlib.ExitStack() as stack:
         if script.any_shares:
             stack.enter_context(mock.patch.object(delta.Delta, "_shares", any_shares))
@@ -295,11 +297,11 @@ def live(script: Script) -> None:
             stack.enter_context(mock.patch.object(delta, "needs_foresight", return_value=True))
             stack.enter_context(mock.patch.object(delta, "decide_order", any_order))
             stack.enter_context(mock.patch.object(delta, "deals_late", any_deal))
-            stack.enter_context(mock.patch.object(delta, "_ROOM", rng.choice([0.0, 0.1, 10.0])))
-        live_on(script)
+            limits = replace(limits, repeated_part=rng.choice([0.0, 0.1, 10.0]))
+        live_on(script, limits)
 
 
-def live_on(script: Script) -> None:
+def live_on(script: Script, limits: Limits = SMALL) -> None:
     names = NAMES[: script.inputs]
     batches = batches_of(script)
     found: list[Counter] = []
@@ -310,7 +312,7 @@ def live_on(script: Script) -> None:
                 state,
                 script.on,
                 tasks=script.steps[0][0],
-                settings={"run_rows": 3, "limits": SMALL, "retain_batches": 3},
+                settings={"run_rows": 3, "limits": limits, "retain_batches": 3},
                 select=[f"{name}.id AS {name}" for name in names],
                 **WINDOWS[script.window](names),
             )

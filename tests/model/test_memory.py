@@ -1,314 +1,59 @@
-"""Lives of joins under a budget of memory, on the local driver: what comes out when, and that all of it does.
-
-The model of these tests knows no run, no merge and no hole. It keeps every row with its generation, follows the key
-ranges that the manifests say were pushed and paid, and says what must have come out after each batch: all combinations
-whose rows lie in one generation. What comes out in the end, when the budget is gone, DuckDB says.
-"""
+"""Lives of joins under a budget of memory, on the local driver: what comes out when, and that all of it does."""
 
 from __future__ import annotations
 
-import itertools
 import tempfile
-from collections import Counter
-from dataclasses import dataclass, field, replace
-from typing import Any
+from dataclasses import replace
 
 import numpy as np
-import pyarrow as pa
 import pytest
-from hypothesis import given, note, settings
-from hypothesis import strategies as st
+from hypothesis import example, given, note, settings
 
 from tests.life import (
     LIVES,
-    TINY,
-    Clock,
-    Row,
-    ask_duckdb,
-    batch_of,
-    difference,
-    files_of,
     forget,
     manifests,
     newest,
     restarted,
     run_batch,
-    run_through,
-    start,
 )
-from tests.model.stream_scripts import CRASHES
-from watersmeet.engine import operator as engine
+from tests.model.memory_scripts import KEYS, Script, Step, begin, live, parts_of, scripts
 from watersmeet.errors import CorruptFile
-from watersmeet.kernel.keys import order_keys
-from watersmeet.local.join import LocalJoin
-from watersmeet.log.manifests import list_manifests, read_manifest
-from watersmeet.model.facts import KeyRange, Manifest
+from watersmeet.log.parents import is_settled
 from watersmeet.plan.pushes import decision_of
 from watersmeet.schemes.budget.facts import BudgetPlan
 from watersmeet.schemes.budget.policy import Pushing, PushPolicy
-from watersmeet.schemes.scheme import Decision
 
-SCHEMA = pa.schema({"k": pa.int64(), "t": pa.int64(), "id": pa.int64()})
-NAMES = "abc"
-WIDTH = 8
-CURRENT = -1
-LIMITS = replace(TINY, min_rewrite_rows=2, min_budget_rows=8)
-KEYS = 9
-ORDER_OF = dict(enumerate(order_keys([pa.array(range(KEYS), pa.int64())]).tolist()))
-# Each file of a few rows has some 700 bytes: from no active state at all to enough for everything.
-BUDGETS = [1, 1500, 4000, 9000, 1 << 20]
-
-
-@dataclass(frozen=True)
-class Step:
-    """A batch: the keys of each input, the crash in it, and what changes before it, if the query starts again."""
-
-    rows: tuple[tuple[int, ...], ...]
-    crash: str | None = None
-    zombie: bool = False
-    starts: bool = False
-    back: int = 0
-    memory: int | None = None
-    tasks: int = 2
-    idle_s: float = 1.0
-
-
-@dataclass(frozen=True)
-class Script:
-    inputs: int
-    window: bool
-    pushing: Pushing
-    memory: int | None
-    steps: tuple[Step, ...]
-
-    @property
-    def names(self) -> str:
-        return NAMES[: self.inputs]
-
-
-steps = st.builds(
-    Step,
-    rows=st.tuples(*[st.lists(st.sampled_from([*range(KEYS), 0, 0, 1]), max_size=6).map(tuple)] * 3),
-    crash=st.one_of(st.none(), st.none(), st.sampled_from(CRASHES)),
-    zombie=st.booleans(),
-    starts=st.integers(0, 3).map(lambda n: n == 0),
-    back=st.sampled_from([0, 0, 0, 0, 0, 1, 2]),
-    memory=st.sampled_from([None, *BUDGETS, *BUDGETS]),
-    tasks=st.integers(1, 3),
-    idle_s=st.sampled_from([1.0, 100.0]),
-)
-scripts = st.builds(
-    Script,
-    inputs=st.integers(2, 3),
-    window=st.booleans(),
-    pushing=st.builds(
-        Pushing,
-        groups=st.integers(1, 12),
-        share=st.sampled_from([0.1, 0.3, 0.9]),
-        policy=st.sampled_from(PushPolicy),
+# In its last batch a group has a border but no pushed row, and the task has no room to read the rest of the group.
+NO_ROOM_FOR_NOTHING = Script(
+    inputs=2,
+    window=True,
+    pushing=Pushing(groups=3, share=0.3, policy=PushPolicy.LOW_OUTPUT, paid_share=0.1),
+    memory=1,
+    steps=(
+        Step(rows=((), (0,), ()), starts=True, memory=None),
+        Step(rows=((8, 0, 5), (0, 0, 5, 0, 2), ()), starts=True, memory=None),
+        Step(rows=((5, 5, 5, 0, 8), (4, 6, 0), ()), starts=True, memory=1500, tasks=1),
+        Step(rows=((6, 8, 0), (0, 1, 2, 0), ()), memory=None, tasks=1, idle_s=100.0),
+        Step(rows=((0,), (0, 5, 1, 4), ()), starts=True, memory=1500, tasks=2),
+        Step(rows=((0, 1, 0), (1, 0, 6, 8), ()), starts=True, memory=4000, tasks=3),
+        Step(rows=((6, 7, 0), (8, 0), ())),
+        Step(rows=((1, 0, 1, 0, 7, 2), (5, 6, 5), ()), idle_s=100.0),
+        Step(rows=((5,), (3, 6, 8, 3, 4, 2), ()), starts=True, memory=4000, tasks=1),
     ),
-    memory=st.sampled_from(BUDGETS),
-    steps=st.lists(steps, min_size=2, max_size=9).map(tuple),
+    pay_within=50.0,
+    defer=None,
 )
-
-
-@dataclass(frozen=True)
-class Stored:
-    """A row, and its generation: the batch that pushed it. Rows of another generation have not met it."""
-
-    input: str
-    k: int
-    t: int
-    id: int
-    generation: int = CURRENT
-
-
-def inside(key: int, ranges: tuple[KeyRange, ...]) -> bool:
-    return any(ORDER_OF[key] in one for one in ranges)
-
-
-@dataclass
-class Model:
-    """What must be known of a join's rows after each batch."""
-
-    names: str
-    window: bool
-    rows: list[Stored] = field(default_factory=list)
-
-    def follow(self, manifest: Manifest, fresh: list[Stored]) -> None:
-        """Pay, push, then take in the rows of a batch."""
-        number = manifest.batch.number
-        decided = decision_of(manifest)
-        assert decided is not None
-        self.rows = [self._decided(row, decided, number) for row in self.rows] + fresh
-
-    def _decided(self, row: Stored, decided: Decision, batch: int) -> Stored:
-        if inside(row.k, decided.paid):
-            row = replace(row, generation=CURRENT)
-        if row.generation == CURRENT and inside(row.k, decided.pushed):
-            row = replace(row, generation=batch)
-        return row
-
-    def results(self) -> Counter[Row]:
-        """All combinations of rows of one key and one generation."""
-        found: Counter[Row] = Counter()
-        by: dict[tuple[int, int], dict[str, list[Stored]]] = {}
-        for row in self.rows:
-            by.setdefault((row.k, row.generation), {name: [] for name in self.names})[row.input].append(row)
-        for inputs in by.values():
-            for combination in itertools.product(*inputs.values()):
-                times = [row.t for row in combination]
-                if not self.window or max(times) - min(times) <= WIDTH:
-                    found[tuple(row.id for row in combination)] += 1
-        return found
-
-    def owed_rows(self, groups: tuple[KeyRange, ...]) -> int:
-        """The rows in groups that have rows of two generations."""
-        in_group: dict[KeyRange, list[Stored]] = {}
-        for row in self.rows:
-            (group,) = (one for one in groups if ORDER_OF[row.k] in one)
-            in_group.setdefault(group, []).append(row)
-        return sum(len(rows) for rows in in_group.values() if len({row.generation for row in rows}) > 1)
-
-    def pushed_rows(self) -> int:
-        return sum(row.generation != CURRENT for row in self.rows)
-
-    def copy(self) -> Model:
-        return replace(self, rows=list(self.rows))
-
-
-def arriving(script: Script, step: Step, number: int) -> dict[str, list[Stored]]:
-    return {
-        name: [
-            Stored(name, key, 10 * number + (3 * place) % 10, 1000 * number + place)
-            for place, key in enumerate(step.rows[input_])
-        ]
-        for input_, name in enumerate(script.names)
-    }
-
-
-def table(rows: list[Stored]) -> pa.Table:
-    return pa.table(
-        [[row.k for row in rows], [row.t for row in rows], [row.id for row in rows]], schema=SCHEMA
-    )
-
-
-def begin(script: Script, state: str) -> LocalJoin:
-    names = script.names
-    how: dict[str, Any] = {}
-    if script.window:
-        # None is late: a batch has the times of ten ticks, and the watermark is that far behind.
-        how = {"within": WIDTH, "time": dict.fromkeys(names, "t"), "lateness": 10}
-    return start(
-        dict.fromkeys(names, SCHEMA),
-        state,
-        " AND ".join(f"{one}.k = {other}.k" for one, other in itertools.pairwise(names)),
-        select=[f"{name}.id AS {name}" for name in names],
-        settings={"limits": LIMITS},
-        memory=script.memory,
-        pushing=script.pushing,
-        clock=Clock(),
-        **how,
-    )
-
-
-def live(script: Script, state: str) -> None:
-    join, model = begin(script, state), Model(script.names, script.window)
-    # What was known before each batch.
-    known: list[Model] = []
-    rows: list[dict[str, list[Stored]]] = []
-    emitted: list[Counter[Row]] = []
-    for step in script.steps:
-        join.clock.now += step.idle_s  # type: ignore[attr-defined]
-        again: list[dict[str, list[Stored]]] = []
-        if step.starts or step.back:
-            number = max(0, len(emitted) - step.back)
-            join = restarted(join, at=number, memory=step.memory, tasks=step.tasks)
-            if number < len(emitted):
-                model, again = known[number].copy(), rows[number:]
-                del emitted[number:], known[number:], rows[number:]
-        fresh = arriving(script, step, len(rows) + len(again))
-        for mine in (*again, fresh):
-            known.append(model.copy())
-            before = join
-            parts = {name: [table(found)] for name, found in mine.items()}
-            join, results = run_through(
-                join, parts, step.crash if mine is fresh else None, zombie=step.zombie
-            )
-            manifest = of_batch(state, join.number - 1)
-            model.follow(manifest, [row for found in mine.values() for row in found])
-            emitted.append(results)
-            rows.append(mine)
-            total = sum(emitted, Counter())
-            assert total == model.results(), difference(total, model.results())
-            check_status(manifest, model)
-            check_touched(join, manifest, replayed=join is not before or bool(again))
-            check_repeated(state, join.number - 1)
-    # The budget is gone: everything is paid in the first batch that is no replay.
-    join = restarted(join, memory=None)
-    emitted += [run_batch(join, {name: [] for name in script.names}) for _ in range(2)]
-    assert not newest(state).pushes
-    total = sum(emitted, Counter())
-    expected = everything(script, rows)
-    assert total == expected, difference(total, expected)
-
-
-def of_batch(state: str, batch: int) -> Manifest:
-    """The manifest of a batch that the next one builds on: that of the last start."""
-    files = files_of(state)
-    return read_manifest(files, max(name for name in list_manifests(files) if name.batch == batch))
-
-
-def everything(script: Script, rows: list[dict[str, list[Stored]]]) -> Counter[Row]:
-    names = script.names
-    tables = {name: table([row for batch in rows for row in batch[name]]) for name in names}
-    times = ", ".join(f"{name}.t" for name in names)
-    near = f"greatest({times}) - least({times}) <= {WIDTH}" if script.window else "true"
-    keys = " AND ".join(f"{one}.k = {other}.k" for one, other in itertools.pairwise(names))
-    ids = ", ".join(f"{name}.id" for name in names)
-    return ask_duckdb(f"SELECT {ids} FROM {', '.join(names)} WHERE {keys} AND {near}", **tables)
-
-
-def check_status(manifest: Manifest, model: Model) -> None:
-    """The rows that are owed and pushed are reported exactly. Under a window some may have expired before a push."""
-    plan = manifest.plan.scheme
-    if not isinstance(plan, BudgetPlan):
-        return
-    owed, pushed = (sum(getattr(load, name) for load in plan.loads) for name in ("owed_rows", "pushed_rows"))
-    if model.window:
-        assert owed <= model.owed_rows(plan.groups), (owed, model.owed_rows(plan.groups))
-        assert pushed <= model.pushed_rows(), (pushed, model.pushed_rows())
-    else:
-        assert (owed, pushed) == (model.owed_rows(plan.groups), model.pushed_rows())
-
-
-def check_touched(join: LocalJoin, manifest: Manifest, *, replayed: bool) -> None:
-    """No task touched more than its budget and the rows of the batch."""
-    if join.memory is None or replayed:
-        return
-    own = sum(run.bytes for run in manifest.fresh)
-    tallies = engine._kept(join.operator.spec, batch_of(join), join.clock).tallies
-    for tally in tallies.values():
-        assert tally.batch != manifest.batch.number or tally.touched_bytes <= join.memory + own
-
-
-def check_repeated(state: str, batch: int) -> None:
-    """All attempts of a batch on one parent pushed and paid the same keys."""
-    files, decided = files_of(state), dict[Any, Any]()
-    for name in list_manifests(files):
-        if name.batch == batch:
-            manifest = read_manifest(files, name)
-            found = decision_of(manifest)
-            assert decided.setdefault(manifest.parent, found) == found
 
 
 @settings(LIVES, max_examples=LIVES.max_examples // 4)
 @given(scripts)
+@example(NO_ROOM_FOR_NOTHING)
 def test_any_life_under_a_budget_gives_every_combination_once_and_says_what_it_owes(script):
     note(script)
     forget()
-    with tempfile.TemporaryDirectory() as state:
-        live(script, state)
+    with tempfile.TemporaryDirectory() as folder:
+        live(script, f"{folder}/state")
 
 
 def long_life(inputs: int, *, window: bool) -> Script:
@@ -327,6 +72,60 @@ def long_life(inputs: int, *, window: bool) -> Script:
         for number in range(20)
     )
     return Script(inputs, window, Pushing(groups=6), budgets[0], tuple(steps))
+
+
+@pytest.mark.parametrize(
+    ("inputs", "batches"), [(2, 10), (3, 5)], ids=["to the end", "until the budget goes"]
+)
+def test_a_key_that_owes_more_than_the_budget_is_paid_in_cells_over_several_batches(
+    tmp_path, inputs, batches
+):
+    """The key is pushed twice under a small budget. Then there is some room, for a few rows of it at a time."""
+    pushed = [Step(rows=(keys,) * 3) for keys in ((0,) * 5, (0, 0), (0, 1))]
+    rest = [Step(rows=((1 + number % 3,),) * 3) for number in range(batches)]
+    rest[0] = replace(rest[0], starts=True, memory=1600)
+    rest[3] = replace(rest[3], crash="result-emitted", zombie=True)
+    if batches > 5:
+        rest[6] = replace(rest[6], starts=True, memory=9000, crash="task-done")
+    live(Script(inputs, False, Pushing(groups=2, paid_share=0.9), 1, (*pushed, *rest)), str(tmp_path))
+    found = manifests(tmp_path)
+    assert any(one.paying for one in found), "no key was being paid between two batches"
+    last = [
+        one
+        for one in found
+        if any(payment.cells is not None and payment.cells.is_last for payment in one.plan.payments)
+    ]
+    assert last, "no key was paid to its last cell"
+    assert isinstance(last[0].plan.scheme, BudgetPlan) == (batches > 5)
+
+
+def test_what_is_left_of_a_key_that_is_being_paid_in_cells_is_settled(tmp_path):
+    """Some cells were paid in the query. Then rows of it come, it is settled, and it is pushed again."""
+    pushed = [Step(rows=(keys,) * 2) for keys in ((0,) * 5, (0, 0), (0, 1))]
+    rest = [Step(rows=((1 + number % 3,),) * 2) for number in range(8)]
+    rest[0] = replace(rest[0], starts=True, memory=1600)
+    rest[4] = Step(rows=((0,), (0,)), settles=True, killed="mark-written", memory=1)
+    rest[6] = replace(rest[6], starts=True, memory=1600)
+    state = tmp_path / "state"
+    live(Script(2, False, Pushing(groups=2, paid_share=0.9), 1, (*pushed, *rest)), str(state))
+    found = manifests(state)
+    (mark,) = [number for number, one in enumerate(found) if is_settled(one)]
+    assert any(one.paying for one in found[:mark]) and found[mark - 1].paying, "no key was being paid"
+    assert not found[mark].paying and any(one.pushes for one in found[mark + 1 :])
+
+
+def test_a_group_that_owes_more_than_there_is_room_for_is_paid_key_by_key(tmp_path):
+    """One group has all keys, and a budget that is raised has room for a few of them only."""
+    keys = tuple(range(KEYS))
+    rest = [Step(rows=((number % KEYS,), (), ())) for number in range(8)]
+    rest[0] = replace(rest[0], starts=True, memory=4000, tasks=1)
+    script = Script(2, False, Pushing(groups=1, paid_share=0.3), 1, (*[Step(rows=(keys,) * 3)] * 3, *rest))
+    live(script, str(tmp_path))
+    found = [one for one in manifests(tmp_path) if isinstance(one.plan.scheme, BudgetPlan)]
+    paid = [one.plan.scheme for one in found if one.plan.payments]
+    assert len(paid) > 1, "all was paid in one batch, or nothing"
+    assert all(plan.borders == (0,) or plan.pushed_rows[0] > 0 for plan in paid)
+    assert all(one.pushes for one in found[-2:]), "more was paid than there is room for"
 
 
 @pytest.mark.parametrize(("inputs", "window"), [(2, True), (3, False)], ids=["two in a window", "three"])
@@ -373,7 +172,3 @@ def test_a_run_that_was_pushed_as_a_whole_is_not_read_until_it_is_paid(tmp_path)
     run_batch(join, parts_of(script, 5))
     with pytest.raises(CorruptFile, match=f"{pushed[0].path} .* is missing"):
         run_batch(restarted(join, memory=None), parts_of(script, 6))
-
-
-def parts_of(script: Script, number: int) -> dict[str, list[pa.Table]]:
-    return {name: [table(mine)] for name, mine in arriving(script, script.steps[0], number).items()}

@@ -15,10 +15,10 @@ import pytest
 import watersmeet
 from tests import life
 from watersmeet import failpoints, table
-from watersmeet.files.file_log import SEEN_EVERY
-from watersmeet.files.listing import Directory
-from watersmeet.files.offsets import BEGINNING, IntakeLimit
-from watersmeet.files.stream import FileStream
+from watersmeet.file_inputs.file_log import SEEN_EVERY
+from watersmeet.file_inputs.listing import Directory
+from watersmeet.file_inputs.offsets import BEGINNING, IntakeLimit
+from watersmeet.file_inputs.stream import FileStream
 from watersmeet.local.join import LocalJoin
 from watersmeet.log.clean import remove_stale_batches
 from watersmeet.log.files import LocalFiles
@@ -85,6 +85,10 @@ def test_every_named_place_is_reached(tmp_path, bucket, reached):
     _forget_batch_joins(tmp_path / "batches")
     _take_files(tmp_path / "files")
     _use_a_bucket(tmp_path / "cache", bucket)
+    for number, folder in enumerate((str(tmp_path / "late"), f"{bucket}/late")):
+        settled = join(tmp_path / f"settled-{number}")
+        settled.batch(l=rows(0), r=rows(1))
+        settled.settle(folder)
     assert set(reached) == set(failpoints.NAMES)
 
 

@@ -33,7 +33,7 @@ def write_table(folder: Path, factor: int) -> None:
 
 def start(folder: Path, clock: Clock, refresh: str | None = None, **how) -> LocalJoin:
     products = table(folder / "table.parquet", key="k", page_rows=4, in_place=False, refresh=refresh)
-    how = {"select": ["s.x", "t.x AS y"], "max_delay_s": DELAY_S, "clock": clock, **how}
+    how = {"select": ["s.x", "t.x AS y"], "max_delay": DELAY_S, "clock": clock, **how}
     return life.start({"s": SCHEMA, "t": products}, folder / "state", "s.k = t.k", **how)
 
 
@@ -74,7 +74,7 @@ def test_a_replay_emits_what_its_first_attempt_emitted(tmp_path_factory, steps, 
             clock.now += down_s
             # A start may also give up the delay; the replay must not answer what waited in the first attempt.
             delay_s = 0.0 if ends_delay else DELAY_S
-            join = life.restarted(join, at=join.number - 1, max_delay_s=delay_s)
+            join = life.restarted(join, at=join.number - 1, max_delay=delay_s)
             assert emitted(join, rows) == first
     for _ in range(3):
         clock.now += DELAY_S + 1

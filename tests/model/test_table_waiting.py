@@ -51,7 +51,7 @@ def test_the_manifest_does_not_grow_while_something_always_waits(tmp_path):
         table(tmp_path / "table.parquet", key="k", page_rows=1, in_place=False),
         tasks=1,
         settings={"grace_s": 0.0, "limits": Limits(clean_every_batches=4)},
-        max_delay_s=DELAY_S,
+        max_delay=DELAY_S,
         clock=clock,
     )
     files, found = life.files_of(tmp_path / "state", join.operator.spec.name), []
@@ -141,7 +141,7 @@ def test_files_are_brought_into_the_state_where_rows_may_wait(tmp_path, delay_s)
 
     def kind(in_place: bool | None) -> type:
         products = table(tmp_path / "table.parquet", key="k", in_place=in_place)
-        join = start(tmp_path, products, select=None, max_delay_s=delay_s)
+        join = start(tmp_path, products, select=None, max_delay=delay_s)
         assert join.operator.spec.table is not None
         return type(join.operator.spec.table.source.open())
 

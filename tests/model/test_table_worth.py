@@ -60,7 +60,7 @@ def start(folder: Path, clock: Clock, limits: Limits = DEFAULT_LIMITS) -> LocalJ
         select=["s.x", "t.x AS y"],
         state=str(folder / "state"),
         tasks=1,
-        max_delay_s=DELAY_S,
+        max_delay=DELAY_S,
         settings=Settings(state=str(folder / "state"), tasks=1, limits=limits),
         clock=clock,
     )
@@ -207,7 +207,7 @@ def test_a_plan_is_short_where_few_rows_wait(tmp_path, clock):
 
 def test_without_a_delay_nothing_is_stored_of_costs(tmp_path, clock):
     clock.read_s = SLOW_S
-    join = replace(start(tmp_path, clock), max_delay_s=0.0)
+    join = replace(start(tmp_path, clock), max_delay=0.0)
     assert [(plan.worth_rows, plan.costs) for plan in run(join, clock, 3)] == 3 * [(0, None)]
 
 

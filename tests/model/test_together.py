@@ -89,7 +89,7 @@ def called(task: Any, batch: BatchId, partition: int, rows: list[pa.RecordBatch]
     # What is meant for a worker process must not happen to this one.
     nothing = mock.Mock()
     context = mock.Mock(return_value=Context(batch, partition))
-    with mock.patch.multiple(tasks, _context=context, keep_modules=nothing, acknowledge_at_once=nothing):
+    with mock.patch.multiple(tasks, task_context=context, keep_modules=nothing, acknowledge_at_once=nothing):
         yield from task(iter(rows))
 
 

@@ -24,8 +24,9 @@ from tests.property.cube_helpers import Shelf, Stream
 from watersmeet.engine.task import join_share
 from watersmeet.kernel.rows import Sorted
 from watersmeet.local.join import LocalJoin
-from watersmeet.model.facts import KEY_SPACE, BatchId, KeyRange, Layout, Manifest, Plan, Run
+from watersmeet.model.facts import KEY_SPACE, BatchId, KeyRange, Manifest, Plan, Run
 from watersmeet.model.limits import Limits
+from watersmeet.model.signature import Layout
 from watersmeet.model.tally import Tally
 from watersmeet.schemes.biclique import BicliquePlan, layout_of, plan_biclique, units_of_task
 from watersmeet.schemes.hypercube.facts import Bounds, CubePlan, HeavyKey, boxes_of

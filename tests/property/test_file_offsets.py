@@ -10,7 +10,7 @@ from pathlib import Path
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from watersmeet.files.offsets import (
+from watersmeet.file_inputs.offsets import (
     BEGINNING,
     LEAST_TASK_BYTES,
     FileOffset,
@@ -21,7 +21,7 @@ from watersmeet.files.offsets import (
     pending_files,
     share_files,
 )
-from watersmeet.files.stream import FileStream
+from watersmeet.file_inputs.stream import FileStream
 from watersmeet.log.files import LocalFiles
 
 listed_files = st.lists(
@@ -94,7 +94,7 @@ def test_a_name_is_forgotten_only_if_it_is_absent_and_old(files, present, keep_n
 
 
 class Shelf:
-    """A directory in memory, as `files/listing.py` shows one: None while nothing has appeared."""
+    """A directory in memory, as `file_inputs/listing.py` shows one: None while nothing has appeared."""
 
     def __init__(self) -> None:
         self.files: list[ListedFile] = []

@@ -15,11 +15,11 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from watersmeet.errors import FileError
-from watersmeet.files.csv import read_csv
-from watersmeet.files.json import read_json
-from watersmeet.files.lines import Lines, read_lines
-from watersmeet.files.text_values import Unreadable, parse_texts
-from watersmeet.files.where import parse_where
+from watersmeet.file_inputs.csv import read_csv
+from watersmeet.file_inputs.json import read_json
+from watersmeet.file_inputs.lines import Lines, read_lines
+from watersmeet.file_inputs.text_values import Unreadable, parse_texts
+from watersmeet.file_inputs.where import parse_where
 
 # No line ends, no surrogates, no NUL. Half of the texts are of the characters that mean something.
 TEXT = st.text(st.sampled_from('"\\,a'), max_size=6) | st.text(

@@ -50,7 +50,7 @@ def test_a_row_is_of_the_first_push_that_names_its_run_and_key(given_pushes, hel
     named = [Push(n, ranges_of(of), tuple(map(str, sorted(who)))) for n, (of, who) in enumerate(given_pushes)]
     found = generations_of(runs, named)
     classes = found.classes()
-    assert not found.classes(KeyRange(KEY_SPACE, KEY_SPACE)), "a task without keys"
+    assert not found.classes((KeyRange(KEY_SPACE, KEY_SPACE),)), "a task without keys"
     for key in KEYS:
         (segment,) = found.segments_in(KeyRange(key, key + 1)).tolist()
         for place, run in enumerate(runs):

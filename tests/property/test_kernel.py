@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from watersmeet.kernel import emit, equal
+from watersmeet.kernel import emit, equal, few
 from watersmeet.kernel.band import BandJoin
 from watersmeet.kernel.bounds import coalesce, cut
 from watersmeet.kernel.emit import Emission, OutputColumn, Picked
@@ -61,14 +61,23 @@ def test_equal_pairs_are_all_pairs_of_equal_keys_once(left, right, limit):
 
 
 @given(
-    slices, slices, slices, slices, st.integers(1, 50), st.sampled_from([1, 5, DEFAULT_LIMITS.heavy_pairs])
+    slices,
+    slices,
+    slices,
+    slices,
+    st.integers(1, 50),
+    st.sampled_from([1, 5, DEFAULT_LIMITS.heavy_pairs]),
+    st.sampled_from([0, 3, DEFAULT_LIMITS.small_rows]),
+    st.sampled_from([0, 3, DEFAULT_LIMITS.few_rows]),
 )
-def test_each_pair_with_a_fresh_row_meets_once(old_left, new_left, old_right, new_right, piece, block):
+def test_each_pair_with_a_fresh_row_meets_once(
+    old_left, new_left, old_right, new_right, piece, block, small, held
+):
     lefts, rights = runs_of(old_left + new_left), runs_of(old_right + new_right)
     left = Side("l", lefts[len(old_left) :], lefts[: len(old_left)])
     right = Side("r", rights[len(old_right) :], rights[: len(old_right)])
     join = EquiJoin((), None, (OutputColumn("l", "id", "a"), OutputColumn("r", "id", "b")))
-    limits = Limits(piece_rows=piece, output_rows=7, heavy_pairs=block)
+    limits = Limits(piece_rows=piece, output_rows=7, heavy_pairs=block, small_rows=small, few_rows=held)
     batches = list(join.results((left, right), None, limits))
     found = Counter(pair for b in batches for pair in zip(*(c.to_pylist() for c in b.columns), strict=True))
     assert found == Counter(_owed(old_left, new_left, old_right, new_right))
@@ -142,7 +151,8 @@ def test_history_of_one_key_is_met_at_once_if_it_fits_a_piece(piece, batches):
     history = [run_of([7] * 4, start=4 * place) for place in range(5)]
     columns = (OutputColumn("l", "id", "a"), OutputColumn("r", "id", "b"))
     sides = Side("l", [run_of([7] * 3)], []), Side("r", [], history)
-    found = list(EquiJoin((), None, columns).results(sides, None, Limits(heavy_pairs=1, piece_rows=piece)))
+    limits = Limits(heavy_pairs=1, piece_rows=piece, small_rows=0)
+    found = list(EquiJoin((), None, columns).results(sides, None, limits))
     assert len(found) == batches
     rows = sorted(row for b in found for row in zip(*(c.to_pylist() for c in b.columns), strict=True))
     assert rows == [(i, j) for i in range(3) for j in range(20)]
@@ -321,6 +331,32 @@ def test_one_huge_value_among_small_ones_does_not_make_a_huge_batch():
     batches = list(coalesce(join.results(sides, None, Limits(output_bytes=50_000)), 65_536, 50_000))
     assert sum(b.num_rows for b in batches) == 501 * 40
     assert max(b.nbytes for b in batches) < 4 * 50_000
+
+
+def test_small_slices_of_the_history_and_few_candidates_are_met_together():
+    """Else each slice would be looked up, and its candidates be gathered, by itself."""
+    history = [run_of([place, 7], start=2 * place) for place in range(20)]
+    sides = Side("l", [run_of(list(range(20)), start=100)], []), Side("r", [], history)
+    join = EquiJoin((), None, (OutputColumn("l", "id", "a"), OutputColumn("r", "id", "b")))
+
+    def batches(**limits: int) -> int:
+        return len(list(join.results(sides, None, Limits(**limits))))
+
+    assert batches() == batches(small_rows=0) == batches(few_rows=0) == 1
+    assert batches(small_rows=0, few_rows=0) == 20
+
+
+def test_few_candidates_with_large_values_are_not_copied(monkeypatch):
+    """A thousand pairs with one row of a megabyte would be a gigabyte."""
+    taken, take_rows = [], few.take_rows
+    monkeypatch.setattr(few, "take_rows", lambda rows, at: taken.append(len(at)) or take_rows(rows, at))
+    wide, narrow = texts(1, ["y" * 10_000]), texts(1, ["z"] * 40)
+    join = EquiJoin((), None, (OutputColumn("l", "s", "a"), OutputColumn("r", "s", "b")))
+    sides = Side("l", [wide], []), Side("r", [narrow], [])
+    batches = list(join.results(sides, None, Limits(output_bytes=50_000)))
+    assert not taken
+    assert sum(b.num_rows for b in batches) == 40 and max(b.nbytes for b in batches) < 2 * 50_000
+    assert len(list(join.results(sides, None))) == 1 and taken
 
 
 def test_a_heavy_key_in_many_slices_is_gathered_in_bounded_pieces():

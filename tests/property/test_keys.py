@@ -1,4 +1,4 @@
-"""Order keys: equal values share one, and the hash depends on the value alone."""
+"""Order keys: equal values share one, the hash depends on the value alone, and sorting is stable."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from watersmeet.kernel.keys import drop_null_keys, mix, order_keys
+from watersmeet.kernel.rows import sorted_order
 
 wide_keys = st.lists(st.integers(-(2**63), 2**63 - 1), max_size=40)
 
@@ -55,3 +56,13 @@ def test_hash_of_a_string_longer_than_a_chunk():
 def test_rows_with_a_null_in_any_key_are_dropped():
     batch = pa.RecordBatch.from_pydict({"a": [1, None, 3], "b": [1, 2, None], "c": [None, 5, 6]})
     assert drop_null_keys(batch, ["a", "b"]).to_pylist() == [{"a": 1, "b": 1, "c": None}]
+
+
+@given(
+    st.lists(st.one_of(st.integers(0, 3), st.integers(0, 1 << 20), st.integers(0, (1 << 64) - 1)), min_size=1)
+)
+def test_keys_are_sorted_and_equal_ones_keep_their_order(drawn):
+    keys = np.array(drawn, np.uint64)
+    expected = sorted(range(len(drawn)), key=drawn.__getitem__)
+    assert sorted_order(keys, first_pass_rows=0).tolist() == expected
+    assert sorted_order(keys).tolist() == expected

@@ -14,8 +14,8 @@ from watersmeet.kernel import near
 from watersmeet.kernel.keys import encode_floats, mix, partners, reach, words
 from watersmeet.kernel.near import BandBounds, Intervals, Primary, look_up_near, parts_near
 from watersmeet.kernel.rows import Sorted
-from watersmeet.model.facts import LOCATOR
 from watersmeet.model.limits import Limits
+from watersmeet.model.signature import LOCATOR
 from watersmeet.model.types import BIGINT, SqlType
 
 LAST = (1 << 64) - 1

@@ -16,8 +16,8 @@ from watersmeet.kernel.fan_outs import sample_fan_outs
 from watersmeet.kernel.keys import order_keys
 from watersmeet.kernel.rows import Sorted
 from watersmeet.kernel.walk import WalkJoin
-from watersmeet.model.facts import LOCATOR
 from watersmeet.model.limits import Limits
+from watersmeet.model.signature import LOCATOR
 from watersmeet.model.tally import TermTally
 from watersmeet.model.walks import Arc, FanOut, WalkGraph
 from watersmeet.schemes.delta.orders import (

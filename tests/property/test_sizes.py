@@ -373,7 +373,7 @@ def test_values_that_lie_behind_2_gib_of_others_are_stored(gigabytes):
     batch = large_texts(gigabytes, [1 << 30, (2 << 30) + 5, (2 << 30) + 15])
     parts = list(split([batch], 64 << 20))
     assert [part.num_rows for part in parts] == [1, 1, 1]
-    stored = ingest._canonical(parts[2]).column(0)
+    stored = ingest.canonical_rows(parts[2]).column(0)
     assert stored.type == pa.string()
     assert stored.to_pylist() == ["\0" * 10]
 
@@ -381,7 +381,7 @@ def test_values_that_lie_behind_2_gib_of_others_are_stored(gigabytes):
 def test_a_value_above_2_gib_is_refused_by_name(gigabytes):
     batch = large_texts(gigabytes, [(2 << 30) + 5])
     with pytest.raises(UsageError, match=r"column v has a value of about 21474836\d\d bytes.*select="):
-        ingest._canonical(batch)
+        ingest.canonical_rows(batch)
 
 
 def test_sorting_wide_nested_rows_keeps_them():

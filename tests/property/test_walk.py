@@ -27,8 +27,8 @@ from watersmeet.kernel.keys import order_keys
 from watersmeet.kernel.pieces import Side
 from watersmeet.kernel.walk import WalkJoin
 from watersmeet.model.expression import Call, Column, Literal
-from watersmeet.model.facts import LOCATOR
 from watersmeet.model.limits import Limits
+from watersmeet.model.signature import LOCATOR
 from watersmeet.model.types import BIGINT, BOOLEAN
 from watersmeet.schemes.delta.shares import KeyShares
 

@@ -18,11 +18,8 @@ from watersmeet.kernel.emit import close_times
 from watersmeet.model.facts import (
     KEY_SPACE,
     BatchId,
-    Compared,
     Descriptor,
-    InputSpec,
     InputTotals,
-    JoinSignature,
     KeyRange,
     Manifest,
     Merge,
@@ -30,9 +27,9 @@ from watersmeet.model.facts import (
     Plan,
     Receipt,
     Run,
-    StoredColumn,
 )
 from watersmeet.model.limits import DEFAULT_LIMITS
+from watersmeet.model.signature import Compared, InputSpec, JoinSignature, StoredColumn
 from watersmeet.model.window import AT, FARTHEST, Window, WindowKind
 from watersmeet.plan.batch import count_arrived, plan_batch
 from watersmeet.plan.merges import accept_receipts, apply_finished, plan_merges

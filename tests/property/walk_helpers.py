@@ -18,8 +18,8 @@ from watersmeet.kernel.late import LateDeal
 from watersmeet.kernel.pieces import Side
 from watersmeet.kernel.rows import Sorted
 from watersmeet.kernel.walk import WalkJoin
-from watersmeet.model.facts import LOCATOR
 from watersmeet.model.limits import Limits
+from watersmeet.model.signature import LOCATOR
 from watersmeet.model.window import AT
 
 # A row: three numbers that keys are made of, a number for conditions, a window time.

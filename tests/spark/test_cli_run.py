@@ -165,6 +165,7 @@ def test_check_explains_and_starts_nothing(spark, folder):
     assert done.exit_code == 0, done.output
     for words in (
         "on l.k = r.k AND l.x <= r.y",
+        "strategy hypercube: the predicate has an equality",
         "stored: k, x",
         "option password = ${JOB_PASSWORD}",
     ):

@@ -135,7 +135,7 @@ def test_a_query_that_began_with_rate_goes_on_from_its_checkpoint(backlog, monke
 def test_before_spark_4_2_available_now_is_refused_with_the_reason(backlog, monkeypatch, files):
     monkeypatch.setattr(heartbeat, "beat_source", lambda: None)
     backlog.add(files)
-    reason = "max_delay= cannot be combined with availableNow before Spark 4.2"
+    reason = "max_delay= and pay_within= cannot be combined with availableNow before Spark 4.2"
     with pytest.raises(StreamingQueryException, match=reason):
         backlog.run()
     assert not backlog.results()

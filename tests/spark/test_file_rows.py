@@ -17,11 +17,11 @@ import pytest
 import watersmeet as wm
 from tests.unit.file_helpers import read, written
 from watersmeet.errors import FileError
-from watersmeet.files.csv import read_csv
-from watersmeet.files.ddl import parse_schema
-from watersmeet.files.json import read_json
-from watersmeet.files.lines import Lines, read_lines
-from watersmeet.files.text_values import Unreadable, parse_texts
+from watersmeet.file_inputs.csv import read_csv
+from watersmeet.file_inputs.ddl import parse_schema
+from watersmeet.file_inputs.json import read_json
+from watersmeet.file_inputs.lines import Lines, read_lines
+from watersmeet.file_inputs.text_values import Unreadable, parse_texts
 
 pytestmark = pytest.mark.spark
 

@@ -6,11 +6,13 @@ import os
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
+from urllib.parse import quote
 
 import duckdb
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from pyarrow import fs
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame
 
@@ -139,6 +141,40 @@ def test_files_combine_with_other_inputs(folders, way):
     results = folders.run(join(folders))
     assert len(results) > 20
     assert results == folders.sql(expected)
+
+
+@pytest.mark.parametrize("strategy", ["grid", "range", "biclique"])
+def test_files_are_shared_by_every_strategy(folders, strategy):
+    folders.add("l", "r", rows=80)
+    on = "l.k = r.k" if strategy == "biclique" else "l.k BETWEEN r.k AND r.k + 2"
+    inputs = {"l": folders.files("l"), "r": folders.files("r")}
+    select = ["l.id AS a", "r.id AS b"]
+    results = folders.run(wm.join(inputs, on=on, select=select, state=folders.state, strategy=strategy))
+    assert len(results) > 20
+    assert results == folders.sql(f"SELECT l.id, r.id FROM l JOIN r ON {on}")
+
+
+def test_files_come_from_a_bucket(folders, bucket, s3_endpoint):
+    """The processes of Spark know the server and its key from the address alone."""
+    filesystem, base = fs.FileSystem.from_uri(bucket)
+    folders.add("l", "r", rows=80)
+    for path in folders.place.glob("[lr]/*"):
+        with filesystem.open_output_stream(f"{base}/{path.parent.name}/{path.name}") as sink:
+            sink.write(path.read_bytes())
+    host = quote(s3_endpoint.removeprefix("http://"))
+
+    def files(name: str):
+        address = f"{bucket.replace('s3://', 's3://test:test@')}/{name}"
+        return wm.files(
+            f"{address}?scheme=http&region=us-east-1&endpoint_override={host}", max_files_per_batch=1
+        )
+
+    inputs = {"l": files("l"), "r": files("r")}
+    results = folders.run(
+        wm.join(inputs, on="l.k = r.k", select=["l.id AS a", "r.id AS b"], state=folders.state)
+    )
+    assert len(results) > 20
+    assert results == folders.sql("SELECT l.id, r.id FROM l JOIN r ON l.k = r.k")
 
 
 def test_files_of_a_batch_join(folders):

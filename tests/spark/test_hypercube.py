@@ -134,6 +134,18 @@ def test_what_does_not_fit_is_refused_at_once(streams, tmp_path, how, message):
         wm.join(streams, **{"on": "l.k = r.k", "state": str(tmp_path / "state"), **how})
 
 
+def test_explain_takes_and_refuses_the_arguments_of_a_join(streams):
+    assert wm.explain(streams, "l.k = r.k", memory="1 MB").startswith("budget: memory= is given")
+    for wrong, message in (
+        ({"cells": 4}, 'belong to strategy="grid"'),
+        ({"how": "left"}, "how='left' is for a join with a wm.table"),
+        ({"select": ["l.kk"]}, "kk is not a column of l"),
+        ({"memory": "lots"}, "memory='lots'"),
+    ):
+        with pytest.raises(wm.UsageError, match=message):
+            wm.explain(streams, "l.k = r.k", **wrong)
+
+
 def test_explain_says_hypercube_for_a_streaming_equality(streams):
     assert wm.explain(streams, "l.k = r.k").startswith("hypercube: the predicate has an equality")
     assert wm.explain(streams, "l.k = r.k", strategy="biclique") == "biclique: you asked for it"

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 from collections import Counter
+from pathlib import Path
 from typing import Any
 
 import pytest
-from pyspark.sql import DataFrame
+from pyspark.errors import StreamingQueryException
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.streaming.query import StreamingQuery
 
 import watersmeet as wm
 from tests.spark.state_helpers import newest
+from tests.waiting import wait_until
 from watersmeet.errors import UsageError
 from watersmeet.schemes.budget.facts import BudgetPlan
 from watersmeet.testing import StreamScript, assert_same_rows
@@ -61,7 +65,76 @@ def _ids(key: int, inputs: int) -> list[tuple[int, ...]]:
     return found
 
 
+def test_explain_says_what_a_budget_of_bytes_and_time_does(spark, tmp_path):
+    source = spark.readStream.format("rate").load()
+    how: dict[str, Any] = {"memory": "1 MB", "defer": "30 seconds", "pay_within": "10 minutes"}
+    said = wm.explain({"l": source, "r": source}, on="l.value = r.value", state=str(tmp_path), **how)
+    assert said.startswith("budget: memory= is given")
+    assert "a task that takes longer than 30.0 s sets history aside" in said
+    assert "what is owed for 10.0 min is due, also while no rows come" in said
+    with pytest.raises(UsageError, match="pay_within= needs an equality"):
+        wm.explain({"l": source, "r": source}, on="l.value < r.value", pay_within="1 minute")
+
+
 def test_a_join_of_batches_refuses_memory(spark, tmp_path):
     frame = spark.createDataFrame(rows(0), SCHEMA)
     with pytest.raises(UsageError, match="memory= is for streams"):
         wm.join({"l": frame, "r": frame}, on="l.k = r.k", memory="1 MB", state=str(tmp_path))
+
+
+class Bids:
+    """A query over files of keys, joined with itself, whose results are counted."""
+
+    def __init__(self, spark: SparkSession, folder: Path) -> None:
+        self.spark, self.folder, self.batches = spark, folder, 0
+        self.results: dict[int, int] = {}
+        (folder / "in").mkdir()
+
+    def add(self) -> None:
+        frame = self.spark.createDataFrame(rows(self.batches), SCHEMA).coalesce(1)
+        frame.write.mode("append").parquet(str(self.folder / "in"))
+        self.batches += 1
+
+    def start(self, trigger: str, **budget: Any) -> StreamingQuery:
+        source = self.spark.readStream.schema(SCHEMA).option("maxFilesPerTrigger", 1)
+        joined = wm.join(
+            {name: source.parquet(str(self.folder / "in")) for name in "lr"},
+            on="l.k = r.k",
+            select=["l.id", "r.id AS other"],
+            state=str(self.folder / "state"),
+            tasks=2,
+            **budget,
+        )
+        writer = joined.writeStream.foreachBatch(self._keep).trigger(processingTime=trigger)
+        return writer.option("checkpointLocation", str(self.folder / "checkpoint")).start()
+
+    def _keep(self, frame: DataFrame, number: int) -> None:
+        self.results[number] = frame.count()
+
+    @property
+    def total(self) -> int:
+        return sum(self.results.values())
+
+    def plan(self) -> BudgetPlan:
+        plan = newest(self.folder / "state", "l-r").plan.scheme
+        assert isinstance(plan, BudgetPlan)
+        return plan
+
+
+def test_an_idle_stream_pays_in_time_and_tasks_know_the_trigger_interval(spark, tmp_path):
+    bids = Bids(spark, tmp_path)
+    for _ in range(3):
+        bids.add()
+    how: dict[str, Any] = {"memory": "1 KB", "defer": "auto", "options": {"partitionGroups": 16}}
+    query = bids.start("700 milliseconds", pay_within="3 seconds", **how)
+    try:
+        # Three files, each in a batch of its own, and then batches without rows.
+        wait_until(lambda: bids.total == 40 * 3 * 3, "all results, though no row comes")
+    finally:
+        query.stop()
+    assert any("due" in event.why for event in bids.plan().events)
+    assert bids.plan().slow_ms == 700
+    # Spark cannot drop the source of the beats.
+    broken = bids.start("700 milliseconds", **how)
+    with pytest.raises(StreamingQueryException, match="sources in the checkpoint"):
+        broken.awaitTermination(60)

@@ -38,8 +38,8 @@ BAD: list[Any] = [
     ),
     pytest.param({"on": lambda s, p: None}, wm.UsageError, "a table is found by its key", id="a function"),
     pytest.param({"how": "outer"}, wm.UsageError, "how='outer' is unknown for a table", id="how"),
-    pytest.param({"within": "1 hour"}, wm.UsageError, "within= is for a join of two streams", id="within"),
-    pytest.param({"cells": 4}, wm.UsageError, "cells= is for a join of two streams", id="cells"),
+    pytest.param({"within": "1 hour"}, wm.UsageError, "within= is for a join of streams", id="within"),
+    pytest.param({"cells": 4}, wm.UsageError, "cells= is for a join of streams", id="cells"),
     pytest.param({"name": "tables"}, wm.UsageError, "name='tables'", id="name"),
     pytest.param({"strategy": "hash"}, wm.UsageError, "'hash' is not for a table: use one of", id="strategy"),
     pytest.param(
@@ -82,6 +82,10 @@ def test_what_is_wrong_is_refused_at_once(stream, shop, tmp_path, bad, kind, mes
     )
     with pytest.raises(kind, match=message):
         join({"s": stream, "p": table(shop.folder / file, key, **of)}, **said)
+    if kind is not wm.TableError and not of:
+        # What is wrong with the table's files is not seen by its columns.
+        with pytest.raises(kind, match=message):
+            wm.explain({"s": stream, "p": table(shop.folder / file, key)}, **said)
 
 
 def test_what_cannot_be_an_input_is_refused(stream, shop, tmp_path):
@@ -92,7 +96,7 @@ def test_what_cannot_be_an_input_is_refused(stream, shop, tmp_path):
         join(both, "p.id = q.id", state=str(tmp_path))
     with pytest.raises(wm.UsageError, match=r"make it a table, wm.table\(p, key=...\)"):
         join({"s": stream, "p": shop.frame}, "s.k = p.id", state=str(tmp_path))
-    with pytest.raises(wm.UsageError, match='two DataFrames are joined with how="inner"'):
+    with pytest.raises(wm.UsageError, match='streams and batches are joined with how="inner"'):
         join({"l": stream, "r": stream}, "l.k = r.k", state=str(tmp_path), how="left")
     with pytest.raises(wm.UsageError, match="max_delay= is for a join with a wm.table"):
         join({"l": stream, "r": stream}, "l.k = r.k", state=str(tmp_path), max_delay=5)

@@ -11,16 +11,7 @@ from watersmeet.log.files import LocalFiles
 from watersmeet.log.manifests import agree, open_manifest
 from watersmeet.log.names import ManifestName
 from watersmeet.log.seen import Seen
-from watersmeet.model.facts import (
-    FULL_RANGE,
-    BatchId,
-    Manifest,
-    Merge,
-    MergePart,
-    Plan,
-    Run,
-    Start,
-)
+from watersmeet.model.facts import FULL_RANGE, BatchId, Manifest, Merge, MergePart, Plan, Run, Start
 from watersmeet.model.limits import Limits
 from watersmeet.schemes.hash import HashPlan
 from watersmeet.schemes.hypercube.hot_keys import HotKeys

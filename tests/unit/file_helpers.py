@@ -9,12 +9,12 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from watersmeet.files.ddl import parse_schema
-from watersmeet.files.place import Place
-from watersmeet.files.read import read_rows
-from watersmeet.files.schema import schema_of_file
-from watersmeet.files.spec import FileFormat
-from watersmeet.files.where import parse_where
+from watersmeet.file_inputs.ddl import parse_schema
+from watersmeet.file_inputs.place import Place
+from watersmeet.file_inputs.read import read_rows
+from watersmeet.file_inputs.schema import schema_of_file
+from watersmeet.file_inputs.spec import FileFormat
+from watersmeet.file_inputs.where import parse_where
 from watersmeet.tables.spec import Address
 
 

@@ -10,18 +10,9 @@ from watersmeet.log.manifests import agree
 from watersmeet.log.parents import find_parent
 from watersmeet.log.starts import claim_start
 from watersmeet.log.storage import Files
-from watersmeet.model.facts import (
-    BatchId,
-    BatchSpan,
-    Compared,
-    Descriptor,
-    InputSpec,
-    JoinSignature,
-    Manifest,
-    Run,
-    StoredColumn,
-)
+from watersmeet.model.facts import BatchId, BatchSpan, Descriptor, Manifest, Run
 from watersmeet.model.limits import DEFAULT_LIMITS
+from watersmeet.model.signature import Compared, InputSpec, JoinSignature, StoredColumn
 from watersmeet.plan.batch import plan_batch
 from watersmeet.schemes.hash import Hash
 

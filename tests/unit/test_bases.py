@@ -20,13 +20,7 @@ from watersmeet.log.names import ManifestName
 from watersmeet.log.seen import BaseRef, Seen
 from watersmeet.log.statistics import complete
 from watersmeet.log.status import join_status
-from watersmeet.model.facts import (
-    BatchId,
-    Elsewhere,
-    Manifest,
-    Run,
-    Start,
-)
+from watersmeet.model.facts import BatchId, Elsewhere, Manifest, Run, Start
 from watersmeet.model.limits import Limits
 from watersmeet.schemes.hypercube.hot_keys import HotKeys
 

@@ -14,9 +14,7 @@ from watersmeet.log.manifests import open_manifest, read_manifest
 from watersmeet.log.names import ManifestName
 from watersmeet.log.seen import Seen
 from watersmeet.log.statistics import complete
-from watersmeet.model.facts import (
-    Elsewhere,
-)
+from watersmeet.model.facts import Elsewhere
 
 
 @pytest.fixture

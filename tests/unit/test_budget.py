@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import replace
+from unittest.mock import patch
 
 import numpy as np
 import pyarrow as pa
@@ -33,17 +34,22 @@ from watersmeet.model.facts import (
     Run,
 )
 from watersmeet.model.limits import Limits
+from watersmeet.model.tally import TaskTally
 from watersmeet.schemes.budget.facts import BudgetPlan, groups_of
 from watersmeet.schemes.budget.policy import (
     IDLE_MS,
     MOVE_EVERY_MS,
     Candidates,
+    Disk,
     Pushing,
     PushPolicy,
+    Room,
     choose_paid,
     choose_pushed,
+    room_to_pay,
 )
 from watersmeet.schemes.budget.scheme import Budget
+from watersmeet.schemes.budget.tempo import SLOW_MS, tempo_of
 from watersmeet.schemes.scheme import BatchFacts
 
 SCHEMA = pa.schema({"k": pa.int64(), "t": pa.int64(), "id": pa.int64()})
@@ -95,14 +101,20 @@ def test_a_task_is_within_its_budget_after_a_push_and_has_pushed_its_share(memor
         assert size[chosen].sum() >= share * size.sum()
 
 
-def test_debts_are_paid_smallest_first_where_a_push_is_not_near():
+def test_debts_are_paid_smallest_first_and_the_next_group_in_part():
     debts = np.array([0.0, 90.0, 30.0, 60.0])
-    assert choose_paid(debts, 100.0, MEMORY, Pushing()).tolist() == [2, 3]
-    assert choose_paid(debts, 660.0, MEMORY, Pushing()).tolist() == [2]
-    assert choose_paid(debts, 690.0, MEMORY, Pushing()).tolist() == []
-    assert choose_paid(np.array([500.0]), 0.0, MEMORY, Pushing()).tolist() == [0], (
-        "one group is paid, however large"
-    )
+    whole, cut = choose_paid(debts, 100.0)
+    assert (whole.tolist(), cut) == ([2, 3], 1)
+    whole, cut = choose_paid(debts, 1000.0)
+    assert (whole.tolist(), cut) == ([2, 3, 1], None)
+    whole, cut = choose_paid(np.array([500.0]), 100.0)
+    assert (whole.tolist(), cut) == ([], 0), "of a group that does not fit, some keys are paid"
+
+
+def test_there_is_room_to_pay_where_a_push_is_not_near():
+    assert room_to_pay(100.0, MEMORY, Pushing()) == Room(600.0, 100.0)
+    assert room_to_pay(650.0, MEMORY, Pushing()) == Room(50.0, 50.0)
+    assert room_to_pay(710.0, MEMORY, Pushing()).touched == 0
 
 
 def test_groups_are_equal_ranges_that_heavy_keys_cut():
@@ -196,6 +208,16 @@ def test_half_of_the_difference_moves_to_the_emptiest_task_after_a_while():
     assert len(list(scheme.shares(moved, ("l", "r"), 1, 2))) == 2, "the new groups, and its own"
 
 
+@pytest.mark.parametrize(
+    ("share", "every_ms", "moves"),
+    [(0.8, 15_000, True), (0.8, 15_001, False), (0.0, 1, False), (0.1, 15_000, True)],
+)
+def test_when_groups_move_is_a_setting(share, every_ms, moves):
+    scheme = Budget(1 << 20, Pushing(groups=8, balanced_share=share, move_every_ms=every_ms))
+    first = scheme.plan(skewed(1000))
+    assert (scheme.plan(skewed(16_000, before=first)).owners != first.owners) == moves
+
+
 def test_groups_that_owe_do_not_move_and_no_batch_both_pushes_and_moves():
     late = 1000 + MOVE_EVERY_MS
     scheme = Budget(1 << 20, Pushing(groups=8))
@@ -208,6 +230,36 @@ def test_groups_that_owe_do_not_move_and_no_batch_both_pushes_and_moves():
     assert pushing.pushed and pushing.owners == first.owners
 
 
+def balanced(now_ms: int, results: int, **more) -> BatchFacts:
+    """Both of two tasks have 40 rows of 100 bytes in four groups; only groups of the first had results."""
+    eighth = KEY_SPACE // 8
+    keys = {"a": sorted(place * eighth + number for place in range(8) for number in range(10))}
+    tally = TaskTally(2, 0, 0, results, 0, groups=(0, 1, 2, 3), group_rows=(results,) * 4)
+    return replace(facts_of([a_run("a", keys["a"])], keys, tallies=(tally,), **more), now_ms=now_ms)
+
+
+@pytest.mark.parametrize(
+    ("disk", "memory", "pushed"),
+    [("active-disk", 3500, 1000), ("active-disk", 3950, 0), ("lazy-disk", 3500, 0)],
+    ids=["at most what the query lacks", "not a group if it lacks less", "lazy-disk pushes nothing"],
+)
+def test_active_disk_pushes_groups_of_the_task_with_the_least_output(disk, memory, pushed):
+    # Half of each group was pushed before: the tasks are within their budgets, but the state is not within both.
+    eighth, late = KEY_SPACE // 8, 1000 + MOVE_EVERY_MS
+    border = tuple(KeyRange(place * eighth, place * eighth + 5) for place in range(8))
+    scheme = Budget(memory, Pushing(groups=8, disk=Disk(disk), share=0.9, paid_share=0.0))
+    first = scheme.plan(balanced(1000, 0, pushes=(Push(2, border, ("a",)),)))
+    plan = scheme.plan(balanced(late, 50, before=first, pushes=(Push(2, border, ("a",)),)))
+    assert plan.owners == first.owners, "a batch that pushes does not move"
+    chosen = [one for one in plan.groups if any(one.low in range_ for range_ in plan.pushed)]
+    assert all(plan.owners[plan.groups.index(one)] == 1 for one in chosen)
+    assert plan.forced_bytes == 500 * len(chosen) == pushed
+    # Of the bound nothing is left, however long it goes on.
+    pushes = (Push(2, border, ("a",)), *([Push(3, plan.pushed, ("a",))] if plan.pushed else []))
+    again = scheme.plan(balanced(2 * late, 50, before=plan, pushes=pushes))
+    assert again.forced_bytes == plan.forced_bytes
+
+
 def test_a_heavy_key_is_a_group_of_its_own(tmp_path):
     join = start(
         SCHEMA, tmp_path, memory=1 << 20, settings={"limits": TINY}, pushing=Pushing(groups=8), clock=Clock()
@@ -217,6 +269,48 @@ def test_a_heavy_key_is_a_group_of_its_own(tmp_path):
     plan = newest(tmp_path).plan.scheme
     assert isinstance(plan, BudgetPlan) and len(plan.heavy) >= 1
     assert any(one.high - one.low == 1 for one in plan.groups)
+
+
+# --- Deferring --------------------------------------------------------------------------------------------------------
+
+
+def deferring(took_ms: float, before: BudgetPlan | None, trigger_ms: int | None = None) -> BatchFacts:
+    tally = TaskTally(2, 0, 0, 0, 0, probing_ms=took_ms)
+    facts = balanced(1000, 0, before=before)
+    # There are new rows: a task without any has nothing to defer.
+    return replace(facts, fresh=facts.history, tallies=(tally,), trigger_ms=trigger_ms)
+
+
+@pytest.mark.parametrize(
+    ("given_ms", "trigger_ms", "limit_ms"),
+    [(3000, 500, 3000), (0, 500, 500), (0, None, SLOW_MS)],
+    ids=["what the user gave", "the trigger interval", "neither"],
+)
+def test_a_task_is_slow_after_what_was_given_or_the_trigger_interval(given_ms, trigger_ms, limit_ms):
+    how = Pushing(groups=8, defer_ms=given_ms)
+    for took_ms, slow in ((limit_ms, False), (limit_ms + 1, True)):
+        tempo = tempo_of(deferring(took_ms, None, trigger_ms), None, how)
+        # Of the other task nothing is known: it is taken for as slow.
+        assert tempo is not None and tempo.limit_ms == limit_ms
+        assert [tempo.is_slow(task) for task in (0, 1)] == [slow, slow]
+        plan = Budget(None, how).plan(deferring(took_ms, None, trigger_ms))
+        assert bool(plan.pushed) == slow and plan.slow_ms == limit_ms
+    assert tempo_of(deferring(0, None), None, Pushing()) is None
+
+
+@pytest.mark.parametrize(
+    ("took_ms", "slice_bytes"), [(499, 2000), (500, 1000), (1000, 1000), (1001, 500)], ids=str
+)
+def test_payments_grow_while_they_are_quick_and_shrink_when_they_are_slow(took_ms, slice_bytes):
+    how = Pushing(groups=8, defer_ms=1000)
+    plan = Budget(None, how).plan(deferring(0, None))
+    paid = replace(plan, slice_bytes=1000, paid=(KeyRange(0, 5),))
+    with patch("watersmeet.schemes.budget.tempo.LEAST_SLICE_BYTES", 1):
+        tempo = tempo_of(deferring(took_ms, paid), paid, how)
+        assert tempo is not None and tempo.slice_bytes == slice_bytes
+        assert not tempo.is_slow(0), "a batch that paid says nothing about pushing"
+        other = tempo_of(deferring(took_ms, replace(paid, paid=())), replace(paid, paid=()), how)
+        assert other is not None and other.slice_bytes == 1000
 
 
 # --- What is stored ---------------------------------------------------------------------------------------------------
@@ -270,7 +364,7 @@ def test_pushes_payments_and_what_merges_leave_are_read_as_they_were_written(tmp
         ({"on": "abs(l.k - r.k) <= 1"}, "needs an equality"),
         ({"on": "l.k <> r.k"}, "needs an equality"),
         ({"within": "10 rows"}, "window over rows"),
-        ({"strategy": "hash"}, 'belongs to strategy="budget"'),
+        ({"strategy": "hash"}, 'belong to strategy="budget"'),
         ({"strategy": "delta"}, "one key that joins all inputs"),
     ],
     ids=["band", "theta", "window over rows", "another strategy", "walk"],
@@ -287,14 +381,16 @@ def test_inputs_on_different_keys_refuse_memory(tmp_path):
 
 
 def test_the_strategy_needs_a_budget(tmp_path):
-    with pytest.raises(UsageError, match="give it, such as memory="):
+    with pytest.raises(UsageError, match="give one, such as memory="):
         start(SCHEMA, tmp_path, strategy="budget")
 
 
 def test_settings_of_pushing_are_checked():
     conf = {"spark.watersmeet.partitionGroups": "12", "spark.watersmeet.pushPolicy": "random"}
     assert read_pushing(conf.get, {"pushShare": 0.5}) == Pushing(12, 0.5, PushPolicy.RANDOM)
-    for name, value in (("partitionGroups", "0"), ("pushPolicy", "best"), ("pushShare", "2")):
+    assert read_pushing({"spark.watersmeet.pushTiming": "active-disk"}.get).disk == Disk.ACTIVE
+    wrong = {"partitionGroups": "0", "pushPolicy": "best", "pushShare": "2", "pushTiming": "never"}
+    for name, value in wrong.items():
         with pytest.raises(ConfigError, match=name):
             read_pushing({f"spark.watersmeet.{name}": value}.get)
 
@@ -313,7 +409,12 @@ def test_the_status_shows_what_is_active_pushed_and_owed_and_why(tmp_path):
     shown = status.shown
     assert status.strategy == "budget" and shown is not None
     assert shown.summary.startswith("budget: ") and "2 x 2.5 KB active" in shown.summary
-    assert [row[0] for row in shown.rows] == ["0", "1"] and len(shown.columns) == len(shown.rows[0])
+    assert [row[0] for row in shown.rows][:2] == ["0", "1"]
+    assert {len(row) for row in shown.rows} == {len(shown.columns)}
+    # Then the groups that owe most.
+    groups = [(row[0], int(row[5]), row[6]) for row in shown.rows[2:]]
+    assert len(groups) == 3 and all("group" in name and "up to" in most for name, _, most in groups)
+    assert [rows for _, rows, _ in groups] == sorted((rows for _, rows, _ in groups), reverse=True)
     assert re.fullmatch(
         r"batch \d: task \d pushed \d groups?, [\d.]+ K?B: [\d.]+ KB active, over the budget \(low-output\)",
         "".join(shown.events[0]),

@@ -231,7 +231,7 @@ def test_arguments_that_are_refused(how, problem):
 def test_one_stream_with_several_tables_has_no_window_and_no_condition_without_a_table():
     on = "s.x = p.id AND s.k = g.id"
     assert [stage.name for stage in plan(on, names="psg").stages] == ["p-s-g~p", "p-s-g~g"]
-    with pytest.raises(UsageError, match="within= is for a join of two streams"):
+    with pytest.raises(UsageError, match="within= is for a join of streams"):
         plan(on, names="psg", within="5 rows")
     with pytest.raises(
         PredicateError, match=r"the condition `s`.`x` > 3 reads none of them(.|\n)*filter s before"

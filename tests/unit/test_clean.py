@@ -25,7 +25,7 @@ from watersmeet.log.clean import LOOKS, STALE_BATCH_S, Cleaner, mark_batch, remo
 from watersmeet.log.files import LocalFiles, open_files
 from watersmeet.log.manifests import list_manifests, read_manifest
 from watersmeet.log.parents import find_parent
-from watersmeet.log.receipts import publish_receipt, read_receipts
+from watersmeet.log.receipts import list_receipts, publish_receipt, read_receipt, read_receipts
 from watersmeet.log.runs import write_run
 from watersmeet.model.facts import BatchId, BatchSpan, Manifest, Receipt, Run, Start
 from watersmeet.tables.catalogue import TABLES, drop_tables
@@ -269,14 +269,14 @@ class Torn(LateFiles):
     def __init__(self, files: LocalFiles, seed: int, steps: int):
         super().__init__(files, Listings(lambda: True))
         self._rng = random.Random(seed)
-        self._left = self._rng.randrange(steps)
+        self.left = self._rng.randrange(steps)
 
     def delete_many(self, paths):
-        if self._left == 0 and paths:
+        if self.left == 0 and paths:
             for path in self._rng.sample(paths, self._rng.randrange(len(paths) + 1)):
                 self._files.delete(path)
             raise KeyboardInterrupt
-        self._left -= bool(paths)
+        self.left -= bool(paths)
         return self._files.delete_many(paths)
 
 
@@ -325,3 +325,78 @@ def test_a_clean_up_that_dies_does_not_revive_a_start_that_was_rolled_back(files
             else:
                 assert parent is not None and parent.batch == BatchId("q", "run-b", number - 1)
     assert refused > 8
+
+
+def named_by_kept(files: LocalFiles) -> set[str]:
+    """The run files that some manifest keeps alive."""
+    kept = [read_manifest(files, name) for name in list_manifests(files)]
+    return {path for manifest in kept for path in manifest.named_paths}
+
+
+def run_files(files: LocalFiles) -> set[str]:
+    return {f"runs/{name}/{info.name}" for name in "lr" for info in files.entries(f"runs/{name}")}
+
+
+def lived(
+    tmp_path: Path, batches: int, forgetful: bool = False, retain: int = 4
+) -> tuple[LocalJoin, LocalFiles]:
+    """A join whose runs are merged all the time, within a few seconds: no file is as old as the grace period."""
+    limits = replace(life.TINY, least_scarce_bytes=0)
+    join = life.start(SCHEMA, tmp_path, settings={"limits": limits, "retain_batches": retain})
+    for number in range(batches):
+        if forgetful:
+            life.forget()
+        table = pa.table({"k": [number % 3, 1, 2], "x": [number, 1, 2]}, schema=SCHEMA)
+        join.batch(l=table, r=table)
+    (folder,) = (tmp_path / "join").iterdir()
+    return join, LocalFiles(folder)
+
+
+SCHEMA = pa.schema({"k": pa.int64(), "x": pa.int64()})
+
+
+def test_merged_runs_go_with_the_last_manifest_that_named_them(tmp_path):
+    join, files = lived(tmp_path, 30)
+    unnamed = run_files(files) - named_by_kept(files)
+    # A clean-up comes every second batch: what the last one removed manifests of is gone with them.
+    assert len(unnamed) <= 4
+    # A checkpoint may be rolled back as far as before.
+    again = life.restarted(join, at=join.number - 4)
+    table = pa.table({"k": [7], "x": [7]}, schema=SCHEMA)
+    assert again.batch(l=table, r=table).num_rows == 1
+
+
+def test_a_process_that_saw_no_manifest_name_a_run_waits_for_the_grace_period(tmp_path):
+    _, files = lived(tmp_path, 30, forgetful=True)
+    assert len(run_files(files) - named_by_kept(files)) > 20
+
+
+def test_a_young_run_that_no_manifest_named_stays(files):
+    undescribed = write_run(files, "l", 0, "p00001", rows(2))
+    cleaner = Cleaner(files)
+    for number in range(9):
+        cleaner.clean(commit(files, number), retain=4, now_s=time.time())
+    assert files.exists(undescribed.path)
+
+
+def test_a_clean_up_of_young_files_that_dies_leaves_no_receipt_without_its_runs(tmp_path):
+    """A rollback would take such a receipt for a part that is merged."""
+    _, files = lived(tmp_path / "state", 24, retain=100)
+    receipts, gone = len(list_receipts(files)), 0
+    for seed in range(16):
+        shutil.copytree(files.root, tmp_path / str(seed))
+        left = LocalFiles(tmp_path / str(seed))
+        torn = Torn(left, seed, steps=4)
+        dies_after, torn.left = torn.left, 1_000
+        cleaner = Cleaner(torn)
+        cleaner.clean(life.newest(files), retain=100, now_s=time.time())
+        torn.left = dies_after
+        with contextlib.suppress(KeyboardInterrupt):
+            cleaner.clean(life.newest(files), retain=2, now_s=time.time())
+        for name in list_receipts(left):
+            receipt = read_receipt(left, name)
+            assert receipt is not None
+            assert all(left.exists(run.path) for run in receipt.output)
+        assert named_by_kept(left) <= run_files(left)
+        gone += len(list_receipts(left)) < receipts
+    assert gone > 4

@@ -15,9 +15,9 @@ from watersmeet.cli.meters import Meters, plain_line
 from watersmeet.cli.signals import BrokenOff, StopRequest
 from watersmeet.errors import PredicateError, StateError
 from watersmeet.jobs import progress, secrets
-from watersmeet.jobs.checkpoint import Checkpoint, read_checkpoint
 from watersmeet.jobs.failure import QueryError, own_message, plain_message
 from watersmeet.jobs.progress import Batches, read_new, read_progress, together
+from watersmeet.log.checkpoint import Checkpoint, read_checkpoint
 from watersmeet.log.status import JoinStatus
 
 
@@ -42,9 +42,9 @@ def test_the_next_batch_of_a_checkpoint(tmp_path, offsets, commits, following):
     for folder, numbers in (("offsets", offsets), ("commits", commits)):
         (tmp_path / folder).mkdir()
         for number in numbers:
-            (tmp_path / folder / str(number)).touch()
+            (tmp_path / folder / str(number)).write_text('v1\n{"batchWatermarkMs":0}\n{"a":1}\n-\n')
             (tmp_path / folder / f".{number}.crc").touch()
-    assert read_checkpoint(str(tmp_path)) == Checkpoint("abc", following)
+    assert read_checkpoint(str(tmp_path)) == Checkpoint("abc", following, 2 if offsets else None)
 
 
 def test_no_checkpoint_and_a_damaged_one(tmp_path):

@@ -229,11 +229,11 @@ def test_only_the_task_that_plans_reads_descriptors(tmp_path, monkeypatch):
     told = [life.ingest(join, batch, side, pa.table({"k": [1], "x": [1]})) for side in "lr"]
     (kept,) = [kept for place, kept in _KEPT.items() if place[0] == str(tmp_path)]
     kept.files = counting = Counting(kept.files)
-    join.operator.settle(batch, 0, told)
+    join.operator.agree_and_merge(batch, 0, told)
     assert sum(path.startswith("descriptors/") for path in counting.read_paths) == 2
     for task in (1, 2):
         counting.read_paths.clear()
-        join.operator.settle(batch, task, told)
+        join.operator.agree_and_merge(batch, task, told)
         assert [path.split("/")[0] for path in counting.read_paths] == ["manifests"]
 
 
@@ -241,12 +241,12 @@ def test_rows_that_a_manifest_lacks_are_noticed(tmp_path):
     join = tiny_join(tmp_path)
     batch = BatchId("local", join.run, 0)
     told = life.ingest(join, batch, "l", pa.table({"k": [1], "x": [1]}))
-    join.operator.settle(batch, 0, [told])
+    join.operator.agree_and_merge(batch, 0, [told])
     more = life.ingest(join, batch, "l", pa.table({"k": [2], "x": [1]}), partition=1)
     with pytest.raises(
         StateError, match="this task was told of 2 new rows of input l, but the manifest has 1"
     ):
-        join.operator.settle(batch, 1, [told, more])
+        join.operator.agree_and_merge(batch, 1, [told, more])
 
 
 @pytest.mark.parametrize("change", [{"batch": 9}, {"start_mark": 5}], ids=["batch", "start"])
@@ -258,7 +258,7 @@ def test_notices_of_another_batch_or_start_are_refused(tmp_path, change):
     with pytest.raises(
         StateError, match="a foreachBatch function must not evaluate the DataFrame of an earlier batch"
     ):
-        join.operator.settle(batch, 0, [replace(told, **change)])
+        join.operator.agree_and_merge(batch, 0, [replace(told, **change)])
 
 
 def test_statistics_that_came_in_descriptors_are_those_that_are_stored(tmp_path):
@@ -275,7 +275,7 @@ def test_statistics_that_came_in_descriptors_are_those_that_are_stored(tmp_path)
             for key in (3, 1, 2)
         ]
         given = {run.path: run.stats for one in read_descriptors(_files(tmp_path), told) for run in one.runs}
-        manifest = join.operator.settle(batch, 0, told)
+        manifest = join.operator.agree_and_merge(batch, 0, told)
         name = list_manifests(_files(tmp_path))[-1]
         assert {run.path: run.stats for run in read_manifest(_files(tmp_path), name).fresh} == given
         assert manifest.fresh and all(given.values())

@@ -148,6 +148,19 @@ def test_the_summary_of_the_benchmarks_has_the_figures_of_its_sections():
         assert float(ratio) == pytest.approx(float(sparks) / float(ours), abs=0.01)
 
 
+@pytest.mark.parametrize("path", sorted((ROOT / "docs" / "adr").glob("*.md")), ids=lambda path: path.stem)
+def test_a_decision_is_a_page_that_the_readme_leads_to(path):
+    text = path.read_text()
+    assert re.match(rf"# {int(path.name[:3])}\. .+\n\nAccepted\.", text), (
+        "its number, and whether it is accepted"
+    )
+    headings = [one for one in re.findall(r"^## (.+)$", text, re.MULTILINE) if one != "Considered"]
+    assert headings == ["Context", "Decision", "Consequences"]
+    # About what fits a printed page; measurements belong into docs/benchmarks.md.
+    assert len(text.split()) <= 800
+    assert f"(docs/adr/{path.name})" in (ROOT / "README.md").read_text()
+
+
 def test_the_glossary_has_no_word_twice():
     words = re.findall(r"^\| \*\*(.+?)\*\* \|", (ROOT / "docs" / "glossary.md").read_text(), re.MULTILINE)
     assert words

@@ -11,7 +11,7 @@ import pytest
 from pyarrow import fs
 
 from watersmeet.errors import FileError
-from watersmeet.files.listing import LOOK_AGAIN_S, TICK_S, Directory
+from watersmeet.file_inputs.listing import LOOK_AGAIN_S, TICK_S, Directory
 from watersmeet.tables.spec import Address
 
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from watersmeet.errors import CorruptFile, FileError, StateError, StateMissing
-from watersmeet.files.file_log import SEEN_EVERY, FileLog
-from watersmeet.files.offsets import BEGINNING, FileOffset, IntakeLimit, ListedFile
-from watersmeet.files.stream import FileStream
+from watersmeet.file_inputs.file_log import SEEN_EVERY, FileLog
+from watersmeet.file_inputs.offsets import BEGINNING, FileOffset, IntakeLimit, ListedFile
+from watersmeet.file_inputs.stream import FileStream
 from watersmeet.log.files import LocalFiles
 from watersmeet.log.status import read_status
 

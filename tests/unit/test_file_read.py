@@ -11,12 +11,12 @@ import pytest
 
 from tests.unit.file_helpers import read, written
 from watersmeet.errors import FileError, PredicateError
-from watersmeet.files.parquet import row_groups
-from watersmeet.files.place import Place
-from watersmeet.files.read import read_rows
-from watersmeet.files.schema import schema_of_file
-from watersmeet.files.spec import FileFormat
-from watersmeet.files.where import parse_where
+from watersmeet.file_inputs.parquet import row_groups
+from watersmeet.file_inputs.place import Place
+from watersmeet.file_inputs.read import read_rows
+from watersmeet.file_inputs.schema import schema_of_file
+from watersmeet.file_inputs.spec import FileFormat
+from watersmeet.file_inputs.where import parse_where
 from watersmeet.tables.spec import Address
 
 TEN = pa.table(

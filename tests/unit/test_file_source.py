@@ -22,13 +22,13 @@ from watersmeet.engine.file_way import choose_file_way
 from watersmeet.engine.options import JoinOptions
 from watersmeet.engine.spec import SessionSettings, SqlSettings
 from watersmeet.errors import FileError
-from watersmeet.files import offsets
-from watersmeet.files.ddl import parse_schema
-from watersmeet.files.offsets import IntakeLimit, ListedFile
-from watersmeet.files.place import Place
-from watersmeet.files.stream import StreamSpec
-from watersmeet.files.taken import check_unchanged
-from watersmeet.files.where import parse_where
+from watersmeet.file_inputs import offsets
+from watersmeet.file_inputs.ddl import parse_schema
+from watersmeet.file_inputs.offsets import IntakeLimit, ListedFile
+from watersmeet.file_inputs.place import Place
+from watersmeet.file_inputs.stream import StreamSpec
+from watersmeet.file_inputs.taken import check_unchanged
+from watersmeet.file_inputs.where import parse_where
 from watersmeet.log.storage import Storage
 from watersmeet.model.types import parse_type
 from watersmeet.schemes.grid.policy import dynamic

@@ -8,8 +8,8 @@ from pyspark.sql import types as T
 
 from tests.unit.table_helpers import travelled
 from watersmeet.errors import UsageError
-from watersmeet.files.ddl import parse_schema
-from watersmeet.files.spec import FileFormat, FileOrder, files
+from watersmeet.file_inputs.ddl import parse_schema
+from watersmeet.file_inputs.spec import FileFormat, FileOrder, files
 
 
 @pytest.mark.parametrize(

@@ -16,8 +16,8 @@ from watersmeet.engine import fingerprint as module
 from watersmeet.engine.fingerprint import changed_code, fingerprint, warn_if_code_changed
 from watersmeet.engine.spec import Settings
 from watersmeet.local.join import LocalJoin
-from watersmeet.model.facts import Compared, JoinSignature
 from watersmeet.model.limits import Limits
+from watersmeet.model.signature import Compared, JoinSignature
 
 LIMIT = 5
 

@@ -72,6 +72,7 @@ def test_a_job_that_ends_by_itself_is_refused_where_spark_is_too_old(monkeypatch
     job = parse_job(JOB, Path("job.toml"), env={})
     monkeypatch.setattr(frames, "beat_source", lambda: None)
     with pytest.raises(
-        ConfigError, match="job.toml.*max_delay= cannot be combined with availableNow before Spark 4.2"
+        ConfigError,
+        match="job.toml.*max_delay= and pay_within= cannot be combined with availableNow before Spark 4.2",
     ):
         frames.start_query(job, cast("Any", None), {})

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from unittest.mock import Mock
 
@@ -142,3 +143,30 @@ RATE = 'format = "rate"'
 def test_job_files_are_refused_before_spark_starts(inputs, problem):
     with pytest.raises(ConfigError, match=problem):
         parse_job(job(inputs), Path("/jobs/j.toml"), {})
+
+
+@pytest.mark.parametrize(
+    "arguments, words",
+    [
+        ({"memory": "lots"}, "memory='lots': give a number of bytes"),
+        ({"memory": True}, "memory=True: give a number of bytes"),
+        ({"tasks": 0}, "tasks must be an integer of at least 1, not 0"),
+        ({"tasks": "2"}, "tasks must be an integer of at least 1, not '2'"),
+        ({"partitions": 0}, "partitions=0: give the number of partitions, at least 1"),
+        ({"max_delay": "3 seconds"}, "max_delay= is for a join with a wm.table"),
+        ({"select": []}, "select has no columns"),
+        ({"name": "tables"}, "name='tables' is the folder of the tables in the state: take another name"),
+    ],
+    ids=str,
+)
+def test_the_local_driver_takes_and_refuses_arguments_as_the_api_does(tmp_path, arguments, words):
+    schema = pa.schema({"k": pa.int64()})
+    with pytest.raises(UsageError, match=re.escape(words)):
+        LocalJoin({"l": schema, "r": schema}, on="l.k = r.k", state=str(tmp_path), **arguments)
+    assert not any(tmp_path.iterdir())
+
+
+def test_the_local_driver_reads_a_budget_with_a_unit(tmp_path):
+    schema = pa.schema({"k": pa.int64()})
+    join = LocalJoin({"l": schema, "r": schema}, on="l.k = r.k", state=str(tmp_path), memory="2 MB")
+    assert join.operator.spec.scheme.memory == 2 << 20

@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import inspect
 import re
+import textwrap
 from pathlib import Path
 
 import pytest
 
+from watersmeet.cli.run import run
 from watersmeet.engine.options import JoinOptions
 from watersmeet.errors import ConfigError
-from watersmeet.jobs.file import load_job, parse_job
+from watersmeet.jobs import file
+from watersmeet.jobs.file import load_job, parse_job, tomllib
 from watersmeet.jobs.model import AvailableNow, Every, Job, Sink, Source, TableSource
 from watersmeet.jobs.secrets import expand_all, looks_secret, scrub, secrets_of, shown
+from watersmeet.log.checkpoint import Checkpoint
 from watersmeet.tables.spec import Address
 
 SMALL = """
@@ -118,6 +123,22 @@ def test_a_full_file_is_taken_word_by_word():
     }
 
 
+def test_the_help_names_every_key_of_a_job_file():
+    """The guide sends readers there."""
+    text = inspect.cleandoc(run.__doc__).partition("All keys of a job file:\n")[2]
+    text = textwrap.dedent(text.partition("The SQL in a job file")[0])
+    assert set(tomllib.loads(text)) == set(file._TABLES)
+    keys = {
+        "inputs": {*file._INPUT_KEYS, *file._TABLE_KEYS, *file._NATIVE_OPTIONS},
+        "join": file._JOIN_KEYS,
+        "sink": file._SINK_KEYS,
+        "job": file._JOB_KEYS,
+    }
+    for table, known in keys.items():
+        sections = re.findall(rf"^\[{table}\b.*?(?=^\[(?!{table})|\Z)", text, re.MULTILINE | re.DOTALL)
+        assert set(known) <= set(re.findall(r"\w+", "".join(sections))), table
+
+
 def test_a_credential_is_filled_in_only_for_spark():
     job = parse(FULL, SECRET="hunter22", BASE="/base")
     assert "hunter22" not in repr(job)
@@ -133,6 +154,9 @@ path = "products"
 key = ["region", "id"]
 refresh = "10 minutes"
 in_place = false
+page_bytes = 65536
+page_rows = 100
+patience = "2 minutes"
 [join]
 on = "s.value = p.id"
 how = "left"
@@ -145,10 +169,55 @@ checkpoint = "cp"
 """
 
 
+BUDGET = SMALL.replace(
+    'on = "l.k = r.value"',
+    'on = "l.k = r.value"\nmemory = "1 MB"\npay_within = "10 minutes"\ndefer = "auto"',
+)
+
+
+def test_a_job_says_how_long_results_may_be_owed_and_when_they_are_deferred():
+    job = parse(BUDGET)
+    assert (job.join.pay_within_ms, job.join.defer_ms, job.beats) == (600_000, 0, True)
+    with pytest.raises(ConfigError, match=r"\[join\]: defer must be a duration"):
+        parse(BUDGET.replace('"auto"', '"soon"'))
+
+
+@pytest.mark.parametrize(
+    ("text", "sources", "message"),
+    [
+        (
+            BUDGET,
+            2,
+            "was begun without pay_within, which needs a source beside the inputs, and Spark cannot add one",
+        ),
+        (
+            SMALL,
+            3,
+            "was begun with pay_within or max_delay, which needs .* cannot drop one. Put it back, or start with",
+        ),
+    ],
+    ids=["added", "dropped"],
+)
+def test_a_checkpoint_keeps_its_source_of_beats(text, sources, message):
+    from watersmeet.jobs.preflight import check_beats
+
+    for fits in (Checkpoint(None, 0), Checkpoint("q", 3, 5 - sources), Checkpoint("q", 3, 7)):
+        check_beats(parse(text), fits)
+    with pytest.raises(ConfigError, match=message):
+        check_beats(parse(text), Checkpoint("q", 3, sources))
+
+
 def test_an_input_with_a_key_is_a_table():
     job = parse(TABLE)
     assert job.inputs[1] == TableSource(
-        "p", Address("/jobs/products"), ("region", "id"), refresh="10 minutes", in_place=False
+        "p",
+        Address("/jobs/products"),
+        ("region", "id"),
+        refresh="10 minutes",
+        in_place=False,
+        page_rows=100,
+        page_bytes=65536,
+        patience="2 minutes",
     )
     assert (job.join.how, job.join.max_delay, job.join.memory) == ("left", "30 seconds", "32 MB")
 
@@ -169,6 +238,9 @@ def test_the_uri_of_a_database_stays_as_it_was_written():
         ("in_place = false", 'in_place = "no"', "in_place must be true or false"),
         ('path = "products"', 'format = "parquet"', "has no key 'format'"),
         ('refresh = "10 minutes"', "refresh = true", "refresh must be a text"),
+        ("page_rows = 100", "page_rows = 0", "page_rows must be an integer of at least 1"),
+        ('memory = "32 MB"', "memory = true", 'memory must be a text, such as "64 MB", or a number'),
+        ('memory = "32 MB"', 'memory = "lots"', "[join]: memory='lots': give a number of bytes"),
     ],
 )
 def test_what_a_table_does_not_take_is_named(old, new, words):
@@ -298,7 +370,7 @@ def test_state_from_the_session_settings():
         ),
         (
             changed('value"\n[sink]', 'value"\nname = "tables"\n[sink]'),
-            "a.toml: [join]: name='tables' cannot be a folder name",
+            "a.toml: [join]: name='tables' is the folder of the tables",
         ),
         (
             changed('format = "noop"', 'format = "parquet"'),

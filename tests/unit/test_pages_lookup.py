@@ -16,6 +16,7 @@ from watersmeet.kernel.lookup import LookupJoin, Page, check_page, open_page
 from watersmeet.kernel.pages import homes, key_hashes, needed_pages, page_orders
 from watersmeet.kernel.rows import ORDER, Sorted, take_rows
 from watersmeet.model.expression import Call, Column
+from watersmeet.model.limits import Limits
 from watersmeet.model.pages import PAGE_NUMBERS, PageIndex, page_range
 from watersmeet.model.types import BIGINT, BOOLEAN
 
@@ -149,3 +150,25 @@ def test_a_large_join_is_what_duckdb_says(sides, left, with_residual):
         ).fetchall()
     assert len(expected) > STREAM
     assert found == Counter(expected)
+
+
+def test_rows_of_one_key_are_picked_from_all_pages_that_it_fills():
+    # Both stream rows meet the first page behind the home, then the second: places do not ascend.
+    index = index_of([7, 7, 7], [7, 7, 7])
+    pages = [
+        open_page(number, pa.record_batch({"id": [7, 7], "m": [2 * number, 2 * number + 1]}), ["id"], home=0)
+        for number in range(3)
+    ]
+    stream = pa.record_batch({"product": [7, 7], "n": [0, 1]})
+    orders = page_orders(index, stream.select(["product"]), np.arange(2, dtype=np.uint64))
+    order = np.argsort(orders)
+    join = LookupJoin(
+        (("product", "id"),),
+        None,
+        (OutputColumn("s", "n", "n"), OutputColumn("t", "m", "m")),
+        ("s", "t"),
+    )
+    pending = Sorted(orders[order], take_rows(stream, order))
+    batches = list(join.results(pending, pages, pages[0].rows.schema, Limits(whole_page_bytes=0)))
+    found = [pair for b in batches for pair in zip(*(c.to_pylist() for c in b.columns), strict=True)]
+    assert sorted(found) == [(n, m) for n in range(2) for m in range(6)]

@@ -403,7 +403,7 @@ def test_a_damaged_section_fails_the_task_that_reads_it_and_no_other(tmp_path, o
     join.batch(l=rows(40, 1), r=rows(200, 2))
     batch = BatchId(join.query, join.run, 1)
     descriptors = [life.ingest(join, batch, "l", rows(50, 3))]
-    manifest = [join.operator.settle(batch, task, descriptors) for task in range(4)][-1]
+    manifest = [join.operator.agree_and_merge(batch, task, descriptors) for task in range(4)][-1]
     files = LocalFiles(tmp_path / "state" / join.name / join.query)
 
     def results(task: int) -> list[dict[str, Any]]:

@@ -84,7 +84,7 @@ def test_without_refresh_a_new_file_waits_for_the_next_start(files, tmp_path):
 
 def test_what_waits_is_answered_before_the_version_changes(files, tmp_path):
     clock = Clock()
-    join = start(files, tmp_path / "state", clock, how="left", max_delay_s=60.0)
+    join = start(files, tmp_path / "state", clock, how="left", max_delay=60.0)
     assert answers(join.batch(s=rows((1, 0)))) == []
     (seen,) = status(tmp_path / "state").joins
     assert isinstance(seen.plan, PagePlan) and seen.plan.waiting_rows == 1
@@ -99,7 +99,7 @@ def test_what_waits_is_answered_before_the_version_changes(files, tmp_path):
 
 def test_a_start_with_another_version_first_answers_what_waits(files, tmp_path):
     clock = Clock()
-    join = start(files, tmp_path / "state", clock, max_delay_s=60.0)
+    join = start(files, tmp_path / "state", clock, max_delay=60.0)
     assert answers(join.batch(s=rows((1, 0)))) == []
     files("b", [7])
     join = life.restarted(join)
@@ -127,7 +127,7 @@ def test_rows_that_wait_on_one_kind_of_table_are_not_sought_in_another(files, tm
         select=["s.n", "t.v"],
         state=str(tmp_path / "state"),
         clock=clock,
-        max_delay_s=60.0,
+        max_delay=60.0,
     )
     assert answers(join.batch(s=rows((1, 0)))) == []
 

@@ -9,7 +9,7 @@ import pytest
 from watersmeet.engine.compile import Asked, compile_join
 from watersmeet.engine.compile_lookup import TableSide, compile_lookup
 from watersmeet.errors import StateMismatch
-from watersmeet.model.facts import JoinSignature
+from watersmeet.model.signature import JoinSignature
 from watersmeet.model.types import parse_type
 from watersmeet.plan.compatible import check_compatible
 from watersmeet.predicate import parse_predicate

@@ -11,7 +11,7 @@ from watersmeet.credentials import hide
 from watersmeet.jobs.model import AvailableNow, Every, Job, Options, Sink, Source, TableSource
 from watersmeet.jobs.runner import Prepared
 from watersmeet.jobs.secrets import shown
-from watersmeet.model.facts import InputSpec
+from watersmeet.model.signature import InputSpec
 from watersmeet.model.window import AT, explain_window
 
 
@@ -61,12 +61,15 @@ def _source(source: Source, columns: str, spec: InputSpec) -> list[str]:
 
 def _join(prepared: Prepared) -> list[str]:
     types = ", ".join(prepared.signature.key_types)
+    compared = f"keys compared as {types}; " if types else ""
     window = prepared.signature.window
     names = ", ".join(spec.name for spec in prepared.operators.specs)
+    choice = prepared.operators.choice
     return [
         f"on {prepared.job.join.on}",
+        f"strategy {choice.name}: {choice.why}",
         *([f"window: {explain_window(window)}"] if window else []),
-        f"keys compared as {types}; name in the state: {names}",
+        f"{compared}name in the state: {names}",
     ]
 
 

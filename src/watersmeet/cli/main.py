@@ -1,4 +1,4 @@
-"""The command line: `watersmeet status`, `watersmeet run`, `watersmeet demo`.
+"""The command line: `watersmeet status`, `watersmeet run`, `watersmeet settle`, `watersmeet demo`.
 
 Nothing here or in the command modules imports Spark, DuckDB or Arrow at the top: `--help` must be fast. Exit codes:
 0 done or stopped on request; 1 the query failed, results differ or state is damaged; 2 refused before anything was
@@ -15,6 +15,7 @@ from watersmeet import __version__
 from watersmeet.cli.demo.command import demo
 from watersmeet.cli.help import help_text
 from watersmeet.cli.run import run
+from watersmeet.cli.settle import settle
 from watersmeet.cli.status import status
 
 app = typer.Typer(
@@ -43,5 +44,5 @@ def main(
     """Join streams on Apache Spark, with durable state: every result is emitted once, even after a crash."""
 
 
-for _command in (demo, run, status):
+for _command in (demo, run, settle, status):
     app.command(help=help_text(_command))(_command)

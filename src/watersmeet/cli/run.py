@@ -33,7 +33,7 @@ def run(
       watersmeet run job.toml --once     join the present input, then end
       watersmeet run job.toml --check    print what would be done
 
-    A job file:
+    All keys of a job file:
 
       [inputs.o]                         # one table for each input
       format = "parquet"                 # any streaming source of Spark
@@ -51,20 +51,44 @@ def run(
       "kafka.bootstrap.servers" = "broker:9092"
       "kafka.sasl.jaas.config" = "${KAFKA_JAAS}"   # from the environment
 
+      [inputs.f]                         # files that the join reads itself,
+      format = "parquet"                 # as wm.files: parquet, arrow, csv
+      path = "fills"                     # or json
+      native = true                      # options: maxFilesPerTrigger,
+                                         # maxBytesPerTrigger, header, order
+
       [inputs.p]                         # or a table, found by its key; at
                                          # least one input is no table
       path = "products"                  # Parquet, a database URI or env:NAME
-      key = "id"                         # and for a database table = "products"
-      refresh = "10 minutes"             # optional
+      key = "id"                         # or a list of columns
+      table = "products"                 # in a database
+      refresh = "10 minutes"             # optional, as are all below
+      in_place = false                   # see wm.table
+      page_bytes = 1000000               # or page_rows
+      patience = "2 minutes"
 
-      [join]
+      [join]                             # as the arguments of wm.join
       on = "o.id = t.id AND t.px <= o.px"
-      select = ["o.id", "t.px"]          # optional, as are name and tasks
-      memory = "200 MB"                  # optional: a budget for each task
+      select = ["o.id", "t.px"]          # optional, as are all below
+      name = "fills"                     # default: the inputs' names
+      tasks = 4                          # default: the cores of the session
+      strategy = "grid"                  # default: "auto"
+      cells = 8                          # of a grid; or mapping = [2, 4]
+      groups = 2                         # of a biclique
+      within = "10 minutes"              # a window, with lateness and
+      time = { o = "ts", t = "ts" }      # the time column of each stream
+      lateness = "1 minute"
+      how = "left"                       # with tables; default: "inner"
+      max_delay = "30 seconds"           # with tables
+      memory = "200 MB"                  # a budget for each task
+      pay_within = "10 minutes"          # the age of debts, at most
+      defer = "auto"                     # push if batches take longer than
+                                         # the trigger, or such a time
 
       [sink]
       format = "parquet"                 # any sink of Spark that appends
       path = "out"
+      options = { compression = "zstd" } # mode = "append" may be added
 
       [job]
       checkpoint = "checkpoint"

@@ -12,7 +12,7 @@ from watersmeet.cli.outcome import FAILED, reported, say, say_error
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType
 
-    from watersmeet.log.status import JoinStatus, Status, WindowStatus
+    from watersmeet.log.status import JoinStatus, SettledStatus, Status, WindowStatus
     from watersmeet.schemes.scheme import Shown
 
 # Raised when a key of the JSON changes its meaning or is removed. New keys may be added at any time.
@@ -74,12 +74,18 @@ def status(
                        memory, equal and heavy (partition groups: equal
                        ranges of keys, cut at heavy ones), owners (task of
                        each group), output, pushed_rows and pushed_bytes
-                       (of each group), pushed and paid (ranges of keys, by
-                       this batch), loads (of each task: active_rows,
+                       (of each group), pushed_of (rows by input), pushed
+                       and paid (ranges of keys, by this batch), parts (of
+                       keys that are paid over several batches), loads (of each task: active_rows,
                        active_bytes, pushed_rows, pushed_bytes, owed_rows,
-                       owing_groups), events (the last pushes, payments and
+                       owing_groups, most_owed: results, at most), events (the last pushes, payments and
                        moves to another task: batch, at_ms, task, what,
-                       groups, rows, bytes, why), moved_ms. Of a table:
+                       groups, rows, bytes, why), moved_ms, sampled,
+                       sampled_ms, forced_bytes, owed_ms (since when each
+                       group owes, 0 for not), owed_rows and most_owed (of
+                       each group), slice_bytes and slow_ms (of
+                       a join that defers: what a task pays in a batch, and
+                       what it may take). Of a table:
                        table (version, pages), reading, pages_read,
                        bytes_read, waiting_rows. A label is a value of your
                        data, unchanged: at most 40 characters, or "hash" and
@@ -111,6 +117,12 @@ def status(
       age_s            seconds since then
       live_bytes       what the join reads
       disk_bytes       all files, including those not yet removed
+      settled          what was paid after the query had ended, oldest
+                       first: batch, folder, rows (results), at_ms, lost
+                       (damaged runs that took no part)
+      is_settled       whether no batch came after the last settling
+      unsettled        the batch of a settling that was begun and not
+                       finished; otherwise null
       gaps             batches whose rows are missing because acceptGap named
                        them, such as "17-19"
       damage           a list of texts; empty if there is none
@@ -216,12 +228,29 @@ def _heading(join: JoinStatus) -> RenderableType:
         text.append(f"\nwithout the rows of batches {', '.join(join.gaps)} (acceptGap)")
     if join.shown is not None:
         text.append(f"\n{join.shown.summary}")
+    for done in join.settled:
+        text.append(f"\n{_settled(done)}")
+    if join.is_settled:
+        text.append("\nnothing is owed: no batch came after that")
+    if join.unsettled is not None:
+        text.append(
+            f"\na settling after batch {join.unsettled} was begun and not finished: settle again, or start the query"
+        )
     if join.window is not None:
         text.append(f"\n{_window(join.window)}")
     if len(join.inputs) > 2:
         ways = "; ".join(f"{one.name} by {', or by '.join(one.found_by)}" for one in join.inputs)
         text.append(f"\nfound: {ways}")
     return text.append(f"\non {join.predicate}") if join.predicate else text
+
+
+def _settled(done: SettledStatus) -> str:
+    """A settling in one line, such as: settled after batch 7: 1,234 results in /data/late (2024-01-01 00:05:00)."""
+    from watersmeet.cli.figures import moment
+    from watersmeet.model.figures import count
+
+    text = f"settled after batch {done.batch}: {count(done.rows)} results in {done.folder} ({moment(done.at_ms)})"
+    return f"{text}, without those of {len(done.lost)} damaged runs" if done.lost else text
 
 
 def _window(window: WindowStatus) -> str:

@@ -187,7 +187,8 @@ def parse(
         calls=predicate is None,
         streaming=streaming,
         has_place=settings.has_place,
-        memory=options.memory is not None,
+        budget=options.budget,
+        waits=options.pay_within is not None,
         window=compiled.signature.window,
     )
     return ParsedJoin(compiled, selected, choice)
@@ -225,7 +226,7 @@ def _build_streams(options: JoinOptions, parsed: ParsedJoin, settings: SessionSe
         tasks=operator.tasks,
         adapting=settings.adapting(),
         memory=settings.memory() if options.memory is not None else None,
-        pushing=settings.pushing(),
+        pushing=replace(settings.pushing(), pay_within_ms=options.pay_within_ms, defer_ms=options.defer_ms),
     )
     signature = replace(compiled.signature, scheme=scheme.name, layout=scheme.layout)
     spec = JoinSpec("", "", signature, compiled.join, operator, scheme=scheme)

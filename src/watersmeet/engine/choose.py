@@ -6,7 +6,7 @@
     anything else       grid           Spark's own join; grid for a Python function
     many keys           delta          Spark's own joins in a chain
 
-With `memory=` an equality join of streams takes budget, and all other joins refuse it.
+With `memory=` or `defer=` an equality join of streams takes budget, and all other joins refuse it.
 
 `auto` takes the strategy that docs/benchmarks.md shows to be the fastest. Two inputs can be joined by delta too, but
 their own schemes take 15 to 30% less CPU time. Each can be requested by name.
@@ -19,7 +19,7 @@ from typing import Any
 
 from watersmeet.engine.options import AUTO, JoinOptions
 from watersmeet.errors import UsageError
-from watersmeet.model.facts import Order
+from watersmeet.model.signature import Order
 from watersmeet.model.window import Window, over_time
 from watersmeet.schemes.budget.policy import Pushing
 from watersmeet.schemes.budget.scheme import Budget
@@ -46,7 +46,7 @@ class Choice:
 
 
 def strategies() -> tuple[str, ...]:
-    """The values of `strategy=` for a join of two streams or batches."""
+    """The values of `strategy=` for a join of streams or batches."""
     return (AUTO, *(name for name, scheme in SCHEMES.items() if Order.PAGE not in scheme.orders), SPARK)
 
 
@@ -59,23 +59,22 @@ def choose(
     calls: bool,
     streaming: bool,
     has_place: bool,
-    memory: bool = False,
+    budget: str | None = None,
+    waits: bool = False,
     window: Window | None = None,
 ) -> Choice:
     """Choose the strategy of a join whose runs have this order. Raise UsageError if the requested one does not fit.
 
     `walks` says that no key joins all inputs. `calls` says that the condition is a Python function, which Spark's own
-    join cannot call. `memory` says that a budget is given.
+    join cannot call. `budget` is the argument that gives a budget, if one does. `waits` says that `pay_within=` is
+    given.
     """
     if requested not in strategies():
         raise UsageError(f"unknown strategy={requested!r}: use one of {', '.join(strategies())}")
-    if memory or requested == Budget.name:
-        _check_memory(order, walks, streaming, window)
-    if memory and requested == AUTO:
-        return Choice(
-            Budget.name,
-            "memory= is given: a task touches no more of the history in a batch, and owes the rest",
-        )
+    if budget or waits or requested == Budget.name:
+        _check_budget(budget or ("pay_within=" if waits else "memory="), order, walks, streaming, window)
+    if budget and requested == AUTO:
+        return Choice(Budget.name, _BUDGETS[budget])
     if walks and requested == AUTO and not streaming:
         return Choice(SPARK, "a batch keeps no state, and Spark joins one input after the other")
     if walks and requested == AUTO:
@@ -102,24 +101,30 @@ def choose(
     return Choice(requested, "you asked for it")
 
 
-def _check_memory(order: str, walks: bool, streaming: bool, window: Window | None) -> None:
-    """Refuse a budget where rows cannot be set aside by their key."""
+_BUDGETS = {
+    "memory=": "memory= is given: a task touches no more of the history in a batch, and owes the rest",
+    "defer=": "defer= is given: a task that takes too long sets history aside, and owes the rest",
+}
+
+
+def _check_budget(given: str, order: str, walks: bool, streaming: bool, window: Window | None) -> None:
+    """Refuse a budget where rows cannot be set aside by their key. `given` is the argument that asks for one."""
     if not streaming:
-        raise UsageError("memory= is for streams: a join of batches keeps no state. Leave it out")
+        raise UsageError(f"{given} is for streams: a join of batches keeps no state. Leave it out")
     if walks:
         raise UsageError(
-            "memory= needs one key that joins all inputs: rows that are set aside by one key would be missed by the "
+            f"{given} needs one key that joins all inputs: rows that are set aside by one key would be missed by the "
             "others. Leave it out"
         )
     if order != Order.HASH:
         raise UsageError(
-            "memory= needs an equality between the inputs: rows are set aside by their key, and here rows of different "
+            f"{given} needs an equality between the inputs: rows are set aside by their key, and here rows of different "
             "keys match. Leave it out"
         )
     if window is not None and not over_time(window):
         raise UsageError(
-            "memory= does not go with a window over rows: a row that is joined later would meet other rows. Use a window "
-            "over time, or leave memory= out"
+            f"{given} does not go with a window over rows: a row that is joined later would meet other rows. Use a window "
+            f"over time, or leave {given} out"
         )
 
 

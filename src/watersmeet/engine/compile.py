@@ -30,7 +30,6 @@ from watersmeet.kernel.keys import fits_word
 from watersmeet.kernel.lookup import LookupJoin
 from watersmeet.kernel.multi import MultiJoin
 from watersmeet.kernel.theta import Condition, ThetaJoin
-from watersmeet.model import facts
 from watersmeet.model.expression import (
     Band,
     Call,
@@ -46,6 +45,7 @@ from watersmeet.model.expression import (
     conjunction,
     conjuncts_of,
 )
+from watersmeet.model.signature import Compared, InputSpec, JoinSignature, Order, StoredColumn
 from watersmeet.model.types import INT, Schema, SqlType
 from watersmeet.predicate import check_reads_every_input, key_reads_zone, reads_zone
 from watersmeet.schemes.scheme import Partners
@@ -84,7 +84,7 @@ class HashedKeys:
 class Compiled:
     """A join as its driver needs it: the columns that arrive of each input, and what Spark still has to check."""
 
-    signature: facts.JoinSignature
+    signature: JoinSignature
     arriving: dict[str, tuple[str, ...]]
     computed: tuple[ComputedKey, ...]
     hashed: tuple[HashedKeys, ...]
@@ -166,14 +166,14 @@ def compile_callable(
     left, right = schemas
     output = output_columns((left, right), (), selected, schemas)
     inputs = tuple(
-        facts.InputSpec(name, _stored(schema, schema, {}), (), order=facts.Order.ARRIVAL)
+        InputSpec(name, _stored(schema, schema, {}), (), order=Order.ARRIVAL)
         for name, schema in schemas.items()
     )
     join = ThetaJoin(None, output, condition=condition, columns=(tuple(schemas[left]), tuple(schemas[right])))
     # Two versions of a function cannot be compared: compare the name, and warn if the code differs.
     named = f"{getattr(condition, '__module__', '')}.{getattr(condition, '__qualname__', type(condition).__name__)}"
-    signature = facts.JoinSignature(
-        inputs, f"callable {named}", (), facts.Compared.ALL_PAIRS, code=fingerprint(condition)
+    signature = JoinSignature(
+        inputs, f"callable {named}", (), Compared.ALL_PAIRS, code=fingerprint(condition)
     )
     arriving = {name: tuple(schema) for name, schema in schemas.items()}
     return Compiled(
@@ -199,7 +199,7 @@ def compile_equality(asked: Asked, equal: Sequence[Keyed], conjuncts: Sequence[E
         for place, name in enumerate(predicate.inputs)
     )
     kind = EquiJoin if len(predicate.inputs) == 2 else MultiJoin
-    signature = facts.JoinSignature(
+    signature = JoinSignature(
         inputs=inputs,
         predicate=predicate.canonical,
         key_types=tuple(str(one.type) for one in equal),
@@ -217,10 +217,10 @@ def compile_equality(asked: Asked, equal: Sequence[Keyed], conjuncts: Sequence[E
     )
 
 
-def _compared(*, exact: bool, nested: bool) -> facts.Compared:
+def _compared(*, exact: bool, nested: bool) -> Compared:
     if exact:
-        return facts.Compared.WORD
-    return facts.Compared.SPARK_HASH if nested else facts.Compared.HASH
+        return Compared.WORD
+    return Compared.SPARK_HASH if nested else Compared.HASH
 
 
 def _compile_band(asked: Asked, band: Band) -> Compiled:
@@ -230,12 +230,12 @@ def _compile_band(asked: Asked, band: Band) -> Compiled:
     pair = KeyPair((band.left, band.right), band.type)
     keys = {side.input: settle_key(side.input, 0, pair, side) for side in pair.sides}
     inputs = tuple(
-        input_spec(name, schemas[name], output, kernel, (keys[name],), (), order=facts.Order.VALUE)
+        input_spec(name, schemas[name], output, kernel, (keys[name],), (), order=Order.VALUE)
         for name in predicate.inputs
     )
     return Compiled(
-        signature=facts.JoinSignature(
-            inputs, predicate.canonical, (str(band.type),), facts.Compared.BAND, sides=sides_of([pair])
+        signature=JoinSignature(
+            inputs, predicate.canonical, (str(band.type),), Compared.BAND, sides=sides_of([pair])
         ),
         join=BandJoin(band.type, band.low, band.high, conjunction(kernel), output, asked.ansi),
         partners=Partners(facing=BandFacing(band.type, band.low, band.high)),
@@ -252,11 +252,11 @@ def _compile_any(asked: Asked) -> Compiled:
     kernel, spark = share_residual(_conjuncts(predicate.residual))
     output = asked.output(spark_checks=bool(spark))
     inputs = tuple(
-        input_spec(name, schemas[name], output, kernel, (), (), order=facts.Order.ARRIVAL)
+        input_spec(name, schemas[name], output, kernel, (), (), order=Order.ARRIVAL)
         for name in predicate.inputs
     )
     return Compiled(
-        signature=facts.JoinSignature(inputs, predicate.canonical, (), facts.Compared.ALL_PAIRS),
+        signature=JoinSignature(inputs, predicate.canonical, (), Compared.ALL_PAIRS),
         join=ThetaJoin(conjunction(kernel), output, asked.ansi),
         arriving={spec.name: arriving_columns(spec, schemas[spec.name]) for spec in inputs},
         computed=(),
@@ -362,24 +362,24 @@ def input_spec(
     kernel: Iterable[Expression],
     keys: tuple[SettledKey, ...],
     verified: Sequence[str],
-    order: facts.Order = facts.Order.HASH,
-) -> facts.InputSpec:
+    order: Order = Order.HASH,
+) -> InputSpec:
     used = [c.column for c in output if c.input == name]
     used += [c.name for part in kernel for c in columns_of(part) if c.input == name]
     computed = {key.column: str(key.computed.type) for key in keys if key.computed}
     stored = _stored([*used, *verified], schema, computed)
-    hashed = HASHED if order == facts.Order.HASH and not keys else None
-    return facts.InputSpec(name, stored, tuple(key.column for key in keys), hashed, order)
+    hashed = HASHED if order == Order.HASH and not keys else None
+    return InputSpec(name, stored, tuple(key.column for key in keys), hashed, order)
 
 
-def _stored(used: Iterable[str], schema: Schema, computed: dict[str, str]) -> tuple[facts.StoredColumn, ...]:
+def _stored(used: Iterable[str], schema: Schema, computed: dict[str, str]) -> tuple[StoredColumn, ...]:
     return tuple(
-        facts.StoredColumn(column, computed[column] if column in computed else str(schema[column]))
+        StoredColumn(column, computed[column] if column in computed else str(schema[column]))
         for column in dict.fromkeys(used)
     )
 
 
-def arriving_columns(spec: facts.InputSpec, schema: Schema) -> tuple[str, ...]:
+def arriving_columns(spec: InputSpec, schema: Schema) -> tuple[str, ...]:
     """The plain columns to read from the input, in the input's order."""
     needed = {*(column.name for column in spec.stored), *spec.keys}
     return tuple(column for column in schema if column in needed)

@@ -22,7 +22,6 @@ from watersmeet.engine.compile import (
 )
 from watersmeet.errors import PredicateError
 from watersmeet.kernel.lookup import LookupJoin
-from watersmeet.model import facts
 from watersmeet.model.expression import (
     Call,
     Column,
@@ -34,6 +33,7 @@ from watersmeet.model.expression import (
     conjunction,
     conjuncts_of,
 )
+from watersmeet.model.signature import Compared, JoinSignature, Order
 from watersmeet.model.types import BOOLEAN
 from watersmeet.schemes.table.plan import TableScheme
 
@@ -65,18 +65,18 @@ def compile_lookup(asked: Asked, table: TableSide, *, left: bool) -> Compiled:
     output = asked.output((stream, table.name), spark_checks=bool(spark))
     keys = tuple(settle_key(stream, number, one.pair, one.stream) for number, one in enumerate(chosen))
     spec = input_spec(
-        stream, schemas[stream], output, kernel, keys, [key.column for key in keys], order=facts.Order.PAGE
+        stream, schemas[stream], output, kernel, keys, [key.column for key in keys], order=Order.PAGE
     )
     spec = replace(spec, keeps_all=left)
     verify = tuple((key.column, column) for key, column in zip(keys, table.keys, strict=True))
     # A left join emits rows whether or not they pass.
     guards = () if left else tuple(guard for guard in predicate.guards if guard.input == stream)
     return Compiled(
-        signature=facts.JoinSignature(
+        signature=JoinSignature(
             inputs=(spec,),
             predicate=predicate.canonical,
             key_types=tuple(str(one.pair.type) for one in chosen),
-            compared=facts.Compared.LEFT_TABLE if left else facts.Compared.TABLE,
+            compared=Compared.LEFT_TABLE if left else Compared.TABLE,
             scheme=TableScheme.name,
             sides=sides_of([one.pair for one in chosen]),
             zone=recorded_zone(asked.zone, [(one.stream, one.pair.type) for one in chosen], guards),

@@ -44,8 +44,8 @@ from watersmeet.engine.compile import (
 from watersmeet.kernel.edges import Arranged, Edge
 from watersmeet.kernel.near import BandBounds
 from watersmeet.kernel.walk import WalkJoin
-from watersmeet.model import facts
 from watersmeet.model.expression import Band, KeyClass, KeyPair
+from watersmeet.model.signature import LOCATOR, Compared, InputSpec, JoinSignature, Order, StoredColumn
 from watersmeet.model.types import BIGINT
 from watersmeet.predicate.graph import JoinGraph, check_connected, join_graph
 from watersmeet.predicate.links import Link, Links, choose_links
@@ -78,20 +78,18 @@ def compile_walk(asked: Asked) -> Compiled:
     for name in graph.inputs:
         settled = tuple(keys[name].values())
         required = tuple(dict.fromkeys(key.column for key in settled))
-        stored_rows = input_spec(
-            name, schemas[name], output, kernel, settled, required, order=facts.Order.ARRIVAL
-        )
+        stored_rows = input_spec(name, schemas[name], output, kernel, settled, required, order=Order.ARRIVAL)
         for one in _arrangements(name, links, edges):
             arranged.append(one.arranged)
             if one.arranged.scanned is None:
                 inputs.append(one.spec(replace(stored_rows, required=required)))
     walk = WalkJoin(edges, tuple(arranged), tuple(kernel), output, asked.ansi)
     compiled = Compiled(
-        signature=facts.JoinSignature(
+        signature=JoinSignature(
             inputs=tuple(inputs),
             predicate=predicate.canonical,
             key_types=tuple(str(one.type) for one in compared),
-            compared=facts.Compared.WALK,
+            compared=Compared.WALK,
             sides=sides_of(compared),
         ),
         join=walk,
@@ -142,17 +140,17 @@ class _Stored:
     """An arrangement as the kernel finds rows in it, and what it is sorted by."""
 
     arranged: Arranged
-    order: facts.Order
+    order: Order
     keys: tuple[str, ...] = ()
     suffix: tuple[str, ...] = ()
 
-    def spec(self, rows: facts.InputSpec) -> facts.InputSpec:
+    def spec(self, rows: InputSpec) -> InputSpec:
         """What is stored, if the first arrangement holds these rows."""
         name, located = self.arranged.name, self.arranged.through is not None
         return replace(
             rows,
             name=name,
-            stored=(facts.StoredColumn(facts.LOCATOR, str(BIGINT)),) if located else rows.stored,
+            stored=(StoredColumn(LOCATOR, str(BIGINT)),) if located else rows.stored,
             keys=self.keys,
             hashed=None,
             order=self.order,
@@ -197,18 +195,18 @@ def _arrangements(name: str, links: Links, edges: Sequence[Edge]) -> list[_Store
         )
         as_, via = through()
         one = Arranged(as_, name, number, then, bool(suffix), via)
-        stored.append(_Stored(one, facts.Order.HASH, edges[number].of(name), suffix))
+        stored.append(_Stored(one, Order.HASH, edges[number].of(name), suffix))
     if not keyed and len(values) > 1:
-        stored.append(_Stored(Arranged(name, name, None), facts.Order.HASH, suffix=tuple(values)))
+        stored.append(_Stored(Arranged(name, name, None), Order.HASH, suffix=tuple(values)))
     for column, (number, *also) in values.items():
         as_, via = through()
         one = Arranged(as_, name, number, through=via, also=tuple(also))
-        stored.append(_Stored(one, facts.Order.VALUE, (column,)))
+        stored.append(_Stored(one, Order.VALUE, (column,)))
     for number in mine:
         if not edges[number].of(name):
             scanned = name if stored else None
             as_ = name if scanned is None else f"{name}*{len(stored)}"
-            stored.append(_Stored(Arranged(as_, name, number, scanned=scanned), facts.Order.ARRIVAL))
+            stored.append(_Stored(Arranged(as_, name, number, scanned=scanned), Order.ARRIVAL))
     return stored
 
 

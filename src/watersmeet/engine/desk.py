@@ -150,7 +150,14 @@ class TableDesk:
         if repeated is not None:
             return table.as_repeated(repeated)
         checked_ms = checked_before(parent, spec.instance)
-        return table.look_again(current, checked_ms, int(self.clock() * 1000), search=task == 0)
+        known = page_plan(parent)
+        return table.look_again(
+            current,
+            checked_ms,
+            int(self.clock() * 1000),
+            search=task == 0,
+            decoding=known.decoding if known else None,
+        )
 
     def repeated(
         self, spec: JoinSpec, batch: BatchId, start: Start, parent: Manifest | None
@@ -175,6 +182,7 @@ class TableDesk:
             ranges,
             table,
             spec.settings.limits,
+            tally,
             first=task == 0,
         )
 

@@ -30,7 +30,8 @@ from watersmeet.log.files import open_files
 from watersmeet.log.manifests import list_manifests, read_manifest
 from watersmeet.log.names import is_join_folder
 from watersmeet.log.storage import Files
-from watersmeet.model.facts import JoinSignature, Manifest
+from watersmeet.model.facts import Manifest
+from watersmeet.model.signature import JoinSignature
 
 _LOG = logging.getLogger(__name__)
 

@@ -2,6 +2,7 @@
 
 Rows are gathered up to a size limit, stripped of null keys and late rows, sorted by order key and written as one run.
 A large partition, or a large batch of it, becomes several runs, so the task's memory does not depend on its size.
+The sort is stable, so that another attempt on another machine writes the same file (log/runs.py says why it must).
 
 For the grid a run is cut into sections by a hash of the row's place in the stream. The cut is the same each time the
 partition is read in the same order. It ignores the row's content, so no value can make one section larger than another.
@@ -27,11 +28,12 @@ from watersmeet.errors import UsageError
 from watersmeet.kernel.bounds import coalesce, split
 from watersmeet.kernel.keys import Keys, drop_null_keys, joined_keys, mix, order_keys, sections_of, words
 from watersmeet.kernel.pages import page_orders, pages_of
-from watersmeet.kernel.rows import Sections, Sorted, take_rows
+from watersmeet.kernel.rows import Sections, Sorted, sorted_order, take_rows
 from watersmeet.log.runs import write_run
 from watersmeet.log.storage import Files
-from watersmeet.model.facts import LOCATOR, Descriptor, InputSpec, Layout, Order, Run
+from watersmeet.model.facts import Descriptor, Run
 from watersmeet.model.pages import PageIndex
+from watersmeet.model.signature import LOCATOR, InputSpec, Layout, Order
 from watersmeet.model.types import canonical_arrow
 from watersmeet.model.window import AT
 from watersmeet.schemes.scheme import Indices, NewRun, Scheme
@@ -133,12 +135,12 @@ class Arrived:
 
 def sort_by_page(batch: pa.RecordBatch, spec: InputSpec, index: PageIndex, first: int) -> Arrived:
     """Sort the stored columns by the page that can hold a row's key (kernel/pages.py)."""
-    batch = _canonical(batch)
+    batch = canonical_rows(batch)
     if not spec.keeps_all:
         batch = drop_null_keys(batch, spec.keys)
     places = np.arange(batch.num_rows, dtype=np.uint64) + np.uint64(first)
     orders = page_orders(index, batch.select(list(spec.keys)), places)
-    order = _order(orders)
+    order = sorted_order(orders)
     taken = len(order)
     if not spec.keeps_all:
         taken = int(np.count_nonzero(pages_of(orders) < len(index)))
@@ -159,7 +161,7 @@ def sort_rows(
     `first` is the place of the first row in the stream. `primary` is the input's first arrangement.
     """
     key_columns = (spec.hashed,) if spec.hashed else spec.required or spec.keys
-    batch = drop_null_keys(_canonical(batch), key_columns)
+    batch = drop_null_keys(canonical_rows(batch), key_columns)
     batch, times, late_rows = _timed(batch, spec, watermark)
     if spec.located:
         assert primary is not None
@@ -169,18 +171,9 @@ def sort_rows(
         places = np.arange(batch.num_rows, dtype=np.uint64)
         return Arrived(Sorted(places + np.uint64(first), stored), places, batch, times, late_rows)
     keys = words(batch.column(spec.keys[0])) if spec.order == Order.VALUE else _hashed(batch, spec)
-    order = _order(keys)
+    order = sorted_order(keys)
     rows = Sorted(keys[order], take_rows(stored, order))
     return Arrived(rows, order.view(np.uint64), batch, times, late_rows)
-
-
-def _order(keys: Keys) -> Indices:
-    """The places of the keys in ascending order, equal keys in the order in which they came.
-
-    How the default sort leaves equal keys depends on the processor. The sort is stable, so that another attempt on
-    another machine writes the same file (log/runs.py says why it must).
-    """
-    return np.argsort(keys, kind="stable")
 
 
 def _timed(
@@ -242,7 +235,8 @@ def _hashed(batch: pa.RecordBatch, spec: InputSpec) -> Keys:
     return joined_keys(keys, order_keys([batch.column(key) for key in spec.suffix])) if spec.suffix else keys
 
 
-def _canonical(batch: pa.RecordBatch) -> pa.RecordBatch:
+def canonical_rows(batch: pa.RecordBatch) -> pa.RecordBatch:
+    """The rows in the types in which they are stored."""
     kinds = [canonical_arrow(column.type) for column in batch.columns]
     if all(column.type == kind for column, kind in zip(batch.columns, kinds, strict=True)):
         return batch

@@ -6,7 +6,7 @@ import re
 from collections.abc import Collection, Sequence
 
 from watersmeet.errors import UsageError
-from watersmeet.model.facts import MOST_INPUTS
+from watersmeet.model.signature import MOST_INPUTS
 
 # Names stand unquoted in SQL. Without a dot no input has the name of another one's arrangement, such as `b.1`.
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")

@@ -24,10 +24,11 @@ from watersmeet.log.manifests import list_manifests, read_manifest
 from watersmeet.log.names import is_join_folder
 from watersmeet.log.storage import Files
 from watersmeet.schemes.table.buffer import PageBuffer
-from watersmeet.schemes.table.facts import PagePlan, Reading, TableVersion
+from watersmeet.schemes.table.facts import Decoding, PagePlan, Reading, TableVersion
 from watersmeet.schemes.table.plan import TableFacts, tables_used
 from watersmeet.schemes.table.worth import Measured
 from watersmeet.tables.catalogue import TABLES
+from watersmeet.tables.copying import Copier
 from watersmeet.tables.source import NotPrepared, NotSupported, OpenTable, PreparedTable
 from watersmeet.tables.spec import Table
 
@@ -83,6 +84,9 @@ class KeptTable:
     # Seconds spent on reading pages and on look-ups, in all.
     read_s: float = 0.0
     find_s: float = 0.0
+    # Bytes of files that were decoded, in all.
+    decoded_bytes: int = 0
+    copier: Copier = field(default_factory=Copier)
 
     def __post_init__(self) -> None:
         self.buffer: PageBuffer[Page] = PageBuffer(self.spec.memory)
@@ -106,25 +110,34 @@ class KeptTable:
         self.buffer.clear()
 
     def look_again(
-        self, current: TableVersion, checked_ms: int | None, now_ms: int, *, search: bool
+        self,
+        current: TableVersion,
+        checked_ms: int | None,
+        now_ms: int,
+        *,
+        search: bool,
+        decoding: Decoding | None = None,
     ) -> TableFacts:
         """The table for the batch that is planned now, and the version for the next batch.
 
         A changed table may have to be sorted first. Only the task that may `search` does that. If another task plans
         the batch, it takes the version that is there; `make_ready` sorts the new one, and the next batch looks again.
         A table that is half written or missing is looked for after the next refresh. The batch is planned at `now_ms`.
-        `checked_ms` is the time of the last look, None or 0 if this start has not looked yet.
+        `checked_ms` is the time of the last look, None or 0 if this start has not looked yet. `decoding` is the parent's
+        record of what reading in place has cost: once a copy was chosen and is there, it is the newest version.
         """
         opened = self.at(current)
+        copy_folder = self._copy_folder(opened.table)
         facts = TableFacts(
             version=current,
             page_bytes=opened.table.index.bytes,
-            newest=current,
+            newest=self._copied(opened.table, copy_folder, decoding) or current,
             checked_ms=checked_ms or now_ms,
             name=self.spec.name,
             reading=self.spec.reading,
             reads_all=self.spec.reading == Reading.MESH,
             measured=self.measured,
+            copy_folder=copy_folder,
         )
         if self.spec.given != current and not checked_ms:
             return dataclasses.replace(facts, newest=self.spec.given, checked_ms=now_ms)
@@ -143,7 +156,7 @@ class KeptTable:
                 "table %s could not be refreshed, its old version stays in use: %s", self.spec.name, error
             )
             newer = None
-        newest = current if newer is None else self._checked(newer, opened.table.schema)
+        newest = facts.newest if newer is None else self._checked(newer, opened.table.schema)
         return dataclasses.replace(facts, newest=newest, checked_ms=now_ms)
 
     def as_repeated(self, plan: PagePlan) -> TableFacts:
@@ -159,8 +172,23 @@ class KeptTable:
             repeated=plan,
         )
 
+    def _copy_folder(self, table: OpenTable) -> str:
+        """Where the sorted copy belongs; empty where the files are to stay in place, as in the paper's experiments."""
+        return table.copy_folder if self.spec.reading == Reading.HYBRID else ""
+
+    def _copied(self, table: OpenTable, folder: str, decoding: Decoding | None) -> TableVersion | None:
+        """The sorted copy of this version, if it was chosen and is ready."""
+        if not folder or decoding is None or not decoding.is_chosen or decoding.copy_folder != folder:
+            return None
+        version = table.source.published(folder)
+        return None if version is None else self._checked(table.source.at(folder, version), table.schema)
+
     def make_ready(self, plan: PagePlan, planned_ms: int) -> None:
-        """Sort a changed table if a task that could not sort it planned the batch."""
+        """Sort a changed table if a task that could not sort it planned the batch. Begin the copy that was chosen."""
+        if plan.decoding and plan.decoding.is_chosen and plan.next_table == plan.table:
+            table = self.at(plan.table).table
+            if self._copy_folder(table) == plan.decoding.copy_folder:
+                self.copier.begin(table)
         now_ms, refresh_ms = int(self.clock() * 1000), self.spec.refresh_ms
         if refresh_ms is None or now_ms < max(plan.checked_ms, self.made_ms) + refresh_ms:
             return
@@ -213,6 +241,7 @@ class KeptTable:
             page = opened.page(number, rows, self.spec.keys)
             self.buffer.put(number, page, bytes=page.bytes, read_at=now_s)
             self.read_s += self.clock() - began
+            self.decoded_bytes += opened.table.decoded_bytes(number, self.spec.columns)
             yield page
             began = self.clock()
 

@@ -17,12 +17,13 @@ from watersmeet.engine.kept_table import KeptTable, Opened
 from watersmeet.kernel.bounds import bounded, cut
 from watersmeet.kernel.keys import Indices
 from watersmeet.kernel.lookup import LookupJoin, Page
-from watersmeet.kernel.pages import needed_pages, pages_of
+from watersmeet.kernel.pages import distinct, needed_pages, pages_of
 from watersmeet.kernel.rows import Sorted, take_rows
 from watersmeet.log.runs import RunReader
 from watersmeet.model.facts import KeyRange, Manifest
 from watersmeet.model.limits import Limits
 from watersmeet.model.pages import HASH_SHIFT, PAGE_SHIFT
+from watersmeet.model.tally import Tally
 from watersmeet.schemes.table.facts import PagePlan, Reading, batches_of
 from watersmeet.schemes.table.plan import waiting_rows
 from watersmeet.schemes.table.worth import Step
@@ -37,16 +38,19 @@ def lookup_share(
     ranges: Sequence[KeyRange],
     kept: KeptTable,
     limits: Limits,
+    tally: Tally,
     *,
     first: bool,
 ) -> Iterator[pa.RecordBatch]:
     """All results of the stream's rows in some ranges, in bounded batches. `columns` are the stored ones of the stream.
 
-    The `first` task of a batch then sorts a changed table, if that is due.
+    The `first` task of a batch then sorts a changed table, if that is due. The tally has what was decoded.
     """
+    decoded = kept.decoded_bytes
     for mine in ranges:
         waiting = list(_waiting(reader, manifest, plan, mine, columns, kept))
         yield from _answers(kept, plan, join, mine, waiting, limits)
+    tally.decoded_bytes += kept.decoded_bytes - decoded
     if first:
         kept.make_ready(plan, manifest.written_ms)
 
@@ -86,8 +90,7 @@ def _measured(
         if found is None:
             break
         yield found
-    numbers = pages_of(pending.keys)
-    pages = np.count_nonzero(np.diff(numbers[numbers < len(opened.table.index)], prepend=-1))
+    pages = np.searchsorted(distinct(pages_of(pending.keys)), len(opened.table.index))
     read_s, find_s = kept.read_s - read_s, kept.find_s - find_s
     step = Step(int(pages), len(pending), read_s, find_s, seconds - read_s - find_s)
     kept.measured = kept.measured.with_step(step)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Protocol
 
 import numpy as np
 
@@ -18,10 +18,11 @@ from watersmeet.log.runs import RunReader, attempt_id, write_run
 from watersmeet.log.seen import Seen
 from watersmeet.log.statistics import complete_runs
 from watersmeet.log.storage import Files
-from watersmeet.model.facts import Assignment, KeyRange, Manifest, Merge, Order, Receipt, Run
+from watersmeet.model.facts import Assignment, KeyRange, Manifest, Merge, Receipt, Run, RunStats
 from watersmeet.model.limits import Limits
 from watersmeet.model.ranges import complement, subtracted
-from watersmeet.schemes.scheme import NewRun, Scheme
+from watersmeet.model.signature import Order
+from watersmeet.schemes.scheme import NewRun
 
 _NO_KEYS = np.zeros(0, np.uint64)
 
@@ -29,12 +30,18 @@ _NO_KEYS = np.zeros(0, np.uint64)
 _MOST_TOGETHER_BYTES = 1 << 30
 
 
+class Describes(Protocol):
+    """What records something about a new run: a scheme."""
+
+    def describe(self, run: NewRun, tasks: int) -> RunStats | None: ...
+
+
 def merge_assigned(
     files: Files,
     reader: RunReader,
     seen: Seen,
     manifest: Manifest,
-    scheme: Scheme[Any],
+    scheme: Describes,
     task: int,
     tasks: int,
     limits: Limits,
@@ -63,7 +70,7 @@ def _merge_part(
     reader: RunReader,
     seen: Seen,
     manifest: Manifest,
-    scheme: Scheme[Any],
+    scheme: Describes,
     merge: Merge,
     job: Assignment,
     tasks: int,

@@ -39,11 +39,13 @@ from watersmeet.log.parents import check_not_overtaken, find_parent
 from watersmeet.log.receipts import read_receipts
 from watersmeet.log.runs import RunReader
 from watersmeet.log.seen import Seen
+from watersmeet.log.settlings import close_settlings
 from watersmeet.log.starts import check_current, claim_start, search_start
 from watersmeet.log.storage import Files
 from watersmeet.log.tallies import leave_tally, read_tallies, writers
-from watersmeet.model.facts import BatchId, Descriptor, JoinSignature, Manifest, Receipt, Run, Start
-from watersmeet.model.generations import generations_of
+from watersmeet.model.facts import BatchId, Descriptor, Manifest, Receipt, Run, Start
+from watersmeet.model.generations import generations_of, paths_set_aside
+from watersmeet.model.signature import JoinSignature
 from watersmeet.model.tally import Tally, TaskTally
 from watersmeet.model.window import over_time
 from watersmeet.plan.batch import check_arrived, history_after, plan_batch
@@ -119,8 +121,11 @@ def _kept(spec: JoinSpec, batch: BatchId, clock: Callable[[], float]) -> _Kept:
 
 @dataclass(frozen=True, slots=True)
 class Operator:
+    """`trigger_ms` is the query's trigger interval, if Spark tells it."""
+
     spec: JoinSpec
     clock: Callable[[], float]
+    trigger_ms: int | None = None
 
     def ingest(
         self, batch: BatchId, input_name: str, partition: int, incoming: Iterable[pa.RecordBatch]
@@ -155,30 +160,31 @@ class Operator:
         self, batch: BatchId, task: int, told: Sequence[Told], tally: Tally | None = None
     ) -> Iterator[pa.RecordBatch]:
         """Merge and clean up, then yield this task's share of the batch's results."""
-        yield from self.results(self.settle(batch, task, told), task, tally)
+        yield from self.results(self.agree_and_merge(batch, task, told), task, tally)
 
-    def settle(self, batch: BatchId, task: int, told: Sequence[Told]) -> Manifest:
+    def agree_and_merge(self, batch: BatchId, task: int, told: Sequence[Told]) -> Manifest:
         """Agree on the batch's manifest, then do this task's merges and clean-up.
 
         All of it precedes the results, because a consumer may stop early (`limit`, `show`) and Spark then drops the
-        generator. A process that does several tasks settles all of them before the first result.
+        generator. A process that does several tasks does this for all of them before the first result.
         """
         kept = _kept(self.spec, batch, self.clock)
         manifest = self._agree(kept, batch, told, task)
         if manifest is not kept.last:
-            kept.reader.forget_all_but(manifest.named_paths)
+            self._check_not_settling(kept, manifest)
+            kept.reader.forget_all_but(manifest.named_paths, paths_set_aside(manifest))
             kept.last = manifest
         tasks, limits = self.spec.settings.tasks, self.spec.settings.limits
         started_s = time.perf_counter()
         merge_assigned(kept.files, kept.reader, kept.seen, manifest, self.spec.scheme, task, tasks, limits)
         kept.merging_s[task] = time.perf_counter() - started_s
         every = limits.clean_every_batches
-        if _clean_is_due(manifest, every) and task == _cleaning_task(manifest, tasks, every):
+        if clean_is_due(manifest, every) and task == cleaning_task(manifest, tasks, every):
             self._clean(kept, manifest)
         return manifest
 
     def results(self, manifest: Manifest, task: int, tally: Tally | None = None) -> Iterator[pa.RecordBatch]:
-        """Yield this task's share of the results of a batch that it has settled."""
+        """Yield this task's share of the results of a batch that it has agreed on."""
         kept = _kept(self.spec, manifest.batch, self.clock)
         tally, started_s = tally or Tally(), time.perf_counter()
         found = kept.desk.results(self.spec, kept.reader, manifest, task, tally)
@@ -229,14 +235,14 @@ class Operator:
 
     def _agree(self, kept: _Kept, batch: BatchId, told: Sequence[Told], task: int) -> Manifest:
         start = self._start(kept, batch, told)
-        _check_batch(batch, told)
+        check_batch(batch, told)
 
         def decide(parent: Manifest | None) -> Manifest:
             if self.spec.streaming:
                 check_current(kept.files, start)
                 check_not_overtaken(kept.files, batch, start, self.spec.built_ms)
             descriptors = self._descriptors(kept, start, told)
-            receipts = _pending_receipts(kept.files, parent)
+            receipts = pending_receipts(kept.files, parent)
             kept.reader.expect(lambda: _runs(parent, receipts, descriptors, self.spec.signature))
             return plan_batch(
                 batch,
@@ -256,6 +262,8 @@ class Operator:
                 fan_outs_of=fan_outs_in(kept.reader, self.spec),
                 remote=kept.files.remote,
                 repeated=kept.desk.repeated(self.spec, batch, start, parent) if self.spec.streaming else None,
+                retained_batches=self.spec.settings.retain_batches,
+                trigger_ms=self.trigger_ms,
             )
 
         manifest = agree(
@@ -271,6 +279,15 @@ class Operator:
         )
         check_arrived(manifest, told)
         return manifest
+
+    def _check_not_settling(self, kept: _Kept, manifest: Manifest) -> None:
+        """Stop before the first result if another start has taken over since this batch was agreed on.
+
+        A start that settles claims first and then looks for this manifest. So one of the two sees the other.
+        """
+        may_owe = self.spec.scheme.pushes or manifest.pushes or manifest.paid
+        if self.spec.streaming and may_owe and kept.start is not None:
+            check_current(kept.files, kept.start)
 
     def _descriptors(self, kept: _Kept, start: Start, told: Sequence[Told]) -> list[Descriptor]:
         try:
@@ -339,6 +356,7 @@ class Operator:
                 if parent is not None:
                     check_compatible(parent.signature, self.spec.signature)
                 found = claim_start(kept.files, batch.run, batch.number, highest)
+            close_settlings(kept.files, found, batch.query, self.spec.settings.accept_gap, kept.seen)
             kept.start = found
         return kept.start
 
@@ -359,7 +377,7 @@ def _runs(
     return [*history, *fresh]
 
 
-def _pending_receipts(files: Files, parent: Manifest | None) -> list[Receipt]:
+def pending_receipts(files: Files, parent: Manifest | None) -> list[Receipt]:
     """The receipts of merge parts that are not yet done in the parent."""
     pending = {
         (merge.id, number)
@@ -370,7 +388,7 @@ def _pending_receipts(files: Files, parent: Manifest | None) -> list[Receipt]:
     return read_receipts(files, lambda merge, part: (merge, part) in pending) if pending else []
 
 
-def _check_batch(batch: BatchId, told: Sequence[Told]) -> None:
+def check_batch(batch: BatchId, told: Sequence[Told]) -> None:
     """Refuse rows that another batch stored: foreachBatch kept a DataFrame and evaluated it later."""
     for one in told:
         for number in [one.batch] if isinstance(one, Notice) else [run.batch for run in one.runs]:
@@ -385,13 +403,13 @@ def _of_another_batch(batch: BatchId, other: str) -> str:
     )
 
 
-def _clean_is_due(manifest: Manifest, every: int) -> bool:
+def clean_is_due(manifest: Manifest, every: int) -> bool:
     """Whether the batch number passed a multiple of `every`, even if that very batch did not reach the join."""
     before = manifest.parent.number if manifest.parent else 0
     return before // every != manifest.batch.number // every
 
 
-def _cleaning_task(manifest: Manifest, tasks: int, every: int) -> int:
+def cleaning_task(manifest: Manifest, tasks: int, every: int) -> int:
     """The first and the last task in turn: if a consumer stops early, Spark still runs one of the two.
 
     `limit` and `show` begin with the first partition, `tail` with the last.

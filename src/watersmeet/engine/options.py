@@ -5,6 +5,7 @@ The Python API, job files and the local driver all make a `JoinOptions`. `engine
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -27,9 +28,11 @@ class How(ClosedSet):
     LEFT = "left"
 
 
-# Arguments that only a join with a table has, and those that only a join of two streams or batches has.
+# Arguments that only a join with a table has, and those that only a join of streams or batches has.
 _TABLE_ONLY = ("max_delay",)
-_STREAMS_ONLY = ("within", "time", "lateness", "cells", "mapping", "groups")
+_STREAMS_ONLY = ("within", "time", "lateness", "cells", "mapping", "groups", "pay_within", "defer")
+# Arguments that a chain of joins with tables does not have: there memory= is for the tables.
+_BUDGET = ("pay_within", "defer")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -51,6 +54,8 @@ class JoinOptions:
     how: str = How.INNER
     max_delay: Span | None = None
     memory: int | str | None = None
+    pay_within: Span | None = None
+    defer: Span | None = None
     options: Mapping[str, object] | None = None
 
     def __post_init__(self) -> None:
@@ -59,12 +64,20 @@ class JoinOptions:
                 f"on= is a {type(self.on).__name__}: give the predicate as text, such as "
                 '"abs(l.x - r.x) <= 5", or a function'
             )
-        if self.name is not None and (not is_join_name(self.name) or self.name == TABLES):
+        if self.name == TABLES:
+            raise UsageError(
+                f"name={self.name!r} is the folder of the tables in the state: take another name"
+            )
+        if self.name is not None and not is_join_name(self.name):
             raise UsageError(
                 f"name={self.name!r} cannot be a folder name: use letters, digits, '-', '_' and '.'"
             )
         if isinstance(self.select, str):
             raise UsageError(f'select must be a list of columns, such as ["{self.select}"], not one string')
+        if self.tasks is not None:
+            check_tasks(self.tasks)
+        # Also where it will not matter: a mistake is told at once.
+        _ = self.memory_bytes, self.pay_within_ms, self.defer_ms
 
     @property
     def keeps_all(self) -> bool:
@@ -74,6 +87,31 @@ class JoinOptions:
     def max_delay_ms(self) -> int:
         return 0 if self.max_delay is None else int(1000 * read_seconds("max_delay", self.max_delay))
 
+    @property
+    def pay_within_ms(self) -> int:
+        return 0 if self.pay_within is None else max(1, _milliseconds("pay_within", self.pay_within))
+
+    @property
+    def defer_ms(self) -> int | None:
+        """How long a task may take before it defers: 0 for the trigger interval, None if it does not."""
+        if self.defer is None:
+            return None
+        if self.defer == AUTO:
+            return 0
+        try:
+            return max(1, _milliseconds("defer", self.defer))
+        except UsageError as error:
+            raise UsageError(f'{error}; or give "auto", which stands for the trigger interval') from None
+
+    @property
+    def budget(self) -> str | None:
+        """The argument that asks for a budget, of bytes or of time; None if there is none."""
+        return next((f"{name}=" for name in ("memory", "defer") if getattr(self, name) is not None), None)
+
+    @property
+    def memory_bytes(self) -> int | None:
+        return None if self.memory is None else read_bytes("memory", self.memory)
+
     def name_for(self, inputs: Iterable[str]) -> str:
         """The operator's folder in the state."""
         return self.name or "-".join(inputs)
@@ -82,7 +120,7 @@ class JoinOptions:
         """Refuse arguments that only a join with a table has."""
         if self.how != How.INNER:
             raise UsageError(
-                f'how={self.how!r} is for a join with a wm.table: two DataFrames are joined with how="inner"'
+                f'how={self.how!r} is for a join with a wm.table: streams and batches are joined with how="inner"'
             )
         for name in _TABLE_ONLY:
             if getattr(self, name) is not None:
@@ -94,7 +132,7 @@ class JoinOptions:
         for name in _STREAMS_ONLY:
             if getattr(self, name) is not None:
                 raise UsageError(
-                    f"{name}= is for a join of two streams and does not apply to a table: leave it out"
+                    f"{name}= is for a join of streams and does not apply to a table: leave it out"
                 )
 
     def check_chain(self, tables: Iterable[str], streams: Sequence[str]) -> None:
@@ -104,6 +142,11 @@ class JoinOptions:
                 self.check_table(table, streams[0])
                 continue
             self._check_lookups(table, "the streams")
+            for name in _BUDGET:
+                if getattr(self, name) is not None:
+                    raise UsageError(
+                        f"{name}= is for a join of streams alone: beside tables no results are owed. Leave it out"
+                    )
             if isinstance(self.time, Mapping) and table in self.time:
                 raise UsageError(f"time= names {table!r}, which is a table: name the streams only")
 
@@ -119,3 +162,27 @@ class JoinOptions:
             raise UsageError(
                 "a table is found by its key: give the predicate as text, such as 's.product = p.id'"
             )
+
+
+def _milliseconds(what: str, given: Span) -> int:
+    return int(1000 * read_seconds(what, given))
+
+
+def check_tasks(tasks: object) -> None:
+    """Refuse a number of tasks that is none."""
+    if isinstance(tasks, bool) or not isinstance(tasks, int) or tasks < 1:
+        raise UsageError(f"tasks must be an integer of at least 1, not {tasks!r}")
+
+
+def read_bytes(what: str, given: int | str) -> int:
+    """A number of bytes, from a number or a text with a unit; `what` names the argument in messages.
+
+    Units are powers of 1,024.
+
+    >>> read_bytes("memory", "64 MB")
+    67108864
+    """
+    found = re.fullmatch(r"(\d+)\s*([kmgt]?)i?b?", str(given).strip().lower())
+    if isinstance(given, bool) or not found or not int(found[1]):
+        raise UsageError(f'{what}={given!r}: give a number of bytes, or one with a unit such as "64 MB"')
+    return int(found[1]) << {"": 0, "k": 10, "m": 20, "g": 30, "t": 40}[found[2]]

@@ -12,6 +12,9 @@ that is the disjoint union of 2 (m - 1) plain joins:
 
 A plain join is the join's own kernel, with the rows of the first input as fresh and all others as history.
 
+A payment is made slice by slice: of a range of keys at most a piece is read at a time, so that memory does not follow
+the debt. A key that owes too much for a batch is paid in cells (model/cells.py), each a plain join too.
+
 The fresh rows of the batch take no part. Differs from the paper: payment is not a stage after the query, but the
 results of an ordinary batch.
 """
@@ -20,6 +23,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 import pyarrow as pa
@@ -30,10 +34,13 @@ from watersmeet.kernel.multi import MultiJoin
 from watersmeet.kernel.pieces import Side
 from watersmeet.kernel.rows import Keyed
 from watersmeet.log.runs import RunReader
-from watersmeet.model.facts import KeyRange, Manifest, Run
-from watersmeet.model.generations import NOT_HELD, Generations, paid_generations
+from watersmeet.model.cells import Block, RunRows, blocks_of, owed_cells
+from watersmeet.model.facts import Cells, KeyRange, Manifest, Push, Run
+from watersmeet.model.generations import NOT_HELD, Generations, generations_of, paid_generations
 from watersmeet.model.limits import Limits
-from watersmeet.model.ranges import Ranges
+from watersmeet.model.ranges import Ranges, joined
+from watersmeet.model.signature import JoinSignature
+from watersmeet.model.slices import Weighed, slices_of
 from watersmeet.model.tally import Tally
 from watersmeet.model.window import over_time
 
@@ -50,24 +57,176 @@ def pay(
     limits: Limits,
 ) -> Iterator[pa.RecordBatch]:
     """Yield the results of this task's payments."""
-    assert isinstance(join, EquiJoin | MultiJoin), "only joins on one shared key owe results"
-    mine = [payment.range for payment in manifest.plan.payments if payment.task == task]
+    mine = [payment for payment in manifest.plan.payments if payment.task == task]
     if not mine:
         return
     generations = paid_generations(manifest, groups)
-    window = manifest.signature.window
-    within = window.width if window is not None and over_time(window) else None
-    reader.expect(lambda: _runs(generations, mine))
-    for range_ in mine:
-        found = [
-            _by_generation(reader, manifest, generations, name, range_, tally)
-            for name in manifest.signature.names
-        ]
+    debts = Debts(reader, manifest.signature, generations, manifest.paid, join, tally, limits)
+    debts.expect([payment.range for payment in mine])
+    cells = {payment.range: payment.cells for payment in mine if payment.cells is not None}
+    for one in cells.values():
+        yield from debts.pay_cells(one)
+    for payment in mine:
+        if payment.cells is None:
+            # Keys whose last cells come out in this batch too owe less.
+            yield from debts.pay_range(payment.range, list(cells.values()))
+
+
+def pay_all(
+    reader: RunReader, manifest: Manifest, join: Join, range_: KeyRange, tally: Tally, limits: Limits
+) -> Iterator[pa.RecordBatch]:
+    """Yield all that keys in a range owe after a batch, its own rows included. Nothing is changed.
+
+    Ranges that cover all keys and do not overlap give every owed result once.
+    """
+    generations = generations_of(
+        manifest.live, manifest.pushes, [range_, *(cells.range for cells in manifest.paying)]
+    )
+    debts = Debts(reader, manifest.signature, generations, manifest.pushes, join, tally, limits)
+    owing = joined(one for push in manifest.pushes for one in push.ranges)
+    mine = [found for one in owing if (found := _both(one, range_)) is not None]
+    debts.expect(mine)
+    left = [
+        Cells(cells.range, cells.border, cells.block_rows, cells.end, cells.of, cells.of)
+        for cells in manifest.paying
+        if cells.range.low in range_
+    ]
+    for cells in left:
+        yield from debts.pay_cells(cells)
+    for one in mine:
+        yield from debts.pay_range(one, left)
+
+
+def _both(one: KeyRange, other: KeyRange) -> KeyRange | None:
+    low, high = max(one.low, other.low), min(one.high, other.high)
+    return KeyRange(low, high) if low < high else None
+
+
+@dataclass(frozen=True, slots=True)
+class Debts:
+    """What the generations of some runs owe each other. `pushes` are those that the generations are of."""
+
+    reader: RunReader
+    signature: JoinSignature
+    generations: Generations
+    pushes: Sequence[Push]
+    join: Join
+    tally: Tally
+    limits: Limits
+
+    def expect(self, ranges: Sequence[KeyRange]) -> None:
+        """Say which keys will be paid: their runs are fetched together."""
+        runs = self.generations.runs
+        self.reader.expect(lambda: (run for run in runs if any(range_.overlaps(run) for range_ in ranges)))
+
+    def pay_range(self, range_: KeyRange, paid: Sequence[Cells] = ()) -> Iterator[pa.RecordBatch]:
+        """Yield what the keys in a range owe, but for what cells that were `paid` had of it."""
+        keys = sorted(
+            (cells for cells in paid if cells.range.low in range_), key=lambda cells: cells.range.low
+        )
+        low = range_.low
+        for cells in keys:
+            yield from self._pay_slices(KeyRange(low, cells.range.low))
+            self._touched(cells.range)
+            yield from self._pay_slice(cells.range, cells.border)
+            low = cells.range.high
+        yield from self._pay_slices(KeyRange(low, range_.high))
+
+    def _pay_slices(self, range_: KeyRange) -> Iterator[pa.RecordBatch]:
+        if range_.low >= range_.high:
+            return
+        limits = self.limits
+        # As many rows as a piece, or as many bytes.
+        least = limits.piece_bytes / limits.piece_rows
+        stretches = []
+        for run in self._touched(range_):
+            weight = max(run.bytes / max(1, run.rows), least)
+            stretches.append(Weighed(self.reader.keys(run), weight).between(range_))
+        for slice_ in slices_of(stretches, range_, limits.piece_bytes):
+            yield from self._pay_slice(slice_)
+
+    def _pay_slice(self, range_: KeyRange, border: int | None = None) -> Iterator[pa.RecordBatch]:
+        """Yield what the keys in a range owe, if the generations up to a border owe each other nothing."""
+        found = [self._by_generation(name, range_) for name in self.signature.names]
+        if border is not None:
+            early = sum(push.batch <= border for push in self.pushes)
+            found = [[list(itertools.chain.from_iterable(mine[:early])), *mine[early:]] for mine in found]
         for term in owed_terms(found):
-            first, *others = (
-                Side(name, [], rows) for name, rows in zip(manifest.signature.names, term, strict=True)
+            yield from self._results(term)
+
+    def pay_cells(self, cells: Cells) -> Iterator[pa.RecordBatch]:
+        """Yield what some cells of a key owe."""
+        rows = {
+            run.path: (number, part)
+            for run, number in self._set_aside(cells)
+            for part in self.reader.slices(run, cells.range, self.signature.columns(run.input))
+        }
+        input_of = {run.path: run.input for run in self.generations.runs}
+        blocks = [
+            blocks_of(
+                (
+                    RunRows(number, path, len(part))
+                    for path, (number, part) in rows.items()
+                    if input_of[path] == name
+                ),
+                cells.block_rows,
             )
-            yield from join.results((Side(first.name, first.history, []), *others), within, limits)
+            for name in self.signature.names
+        ]
+        by_path = {run.path: run for run in self.generations.runs}
+        for _, cell in owed_cells(blocks, cells.first, cells.end):
+            for block in cell:
+                self._touch(by_path[block.path], block, cells)
+            yield from self._results(
+                tuple([rows[block.path][1].slice(block.start, block.stop)] for block in cell)
+            )
+
+    def _set_aside(self, cells: Cells) -> Iterator[tuple[Run, int]]:
+        """The runs with rows of a key that were set aside up to its border, each with their generation."""
+        (segment,) = self.generations.segments_in(cells.range).tolist()
+        for run, number in zip(self.generations.runs, self.generations.of[:, segment].tolist(), strict=True):
+            early = 0 <= number < self.generations.current and self.pushes[number].batch <= cells.border
+            if early and cells.range.overlaps(run):
+                yield run, number
+
+    def _touch(self, run: Run, block: Block, cells: Cells) -> None:
+        """Record the bytes of a block. Blocks of one run in one batch are neighbours or the same."""
+        size = (block.stop - block.start) * run.bytes // max(1, run.rows)
+        self.tally.touched[f"{run.path} {cells.range.low} {block.start}"] = size
+
+    def _results(self, term: Sequence[Slices]) -> Iterator[pa.RecordBatch]:
+        assert isinstance(self.join, EquiJoin | MultiJoin), "only joins on one shared key owe results"
+        window = self.signature.window
+        within = window.width if window is not None and over_time(window) else None
+        first, *others = (Side(name, [], rows) for name, rows in zip(self.signature.names, term, strict=True))
+        yield from self.join.results((Side(first.name, first.history, []), *others), within, self.limits)
+
+    def _touched(self, range_: KeyRange) -> list[Run]:
+        """The runs that hold rows of a range, which ends where segments do. Their bytes there are counted."""
+        generations, found = self.generations, []
+        segments = generations.segments_in(range_)
+        for run, of in zip(generations.runs, generations.of[:, segments], strict=True):
+            held = segments[of != NOT_HELD]
+            if range_.overlaps(run) and len(held):
+                size = generations.size_of(run, self.reader.keys(run), held)
+                self.tally.touch(run.path, held, size, len(generations.lows))
+                found.append(run)
+        return found
+
+    def _by_generation(self, name: str, range_: KeyRange) -> list[Slices]:
+        """The rows of an input in a range of keys, by generation."""
+        generations = self.generations
+        found: list[Slices] = [[] for _ in range(generations.current + 1)]
+        segments = generations.segments_in(range_)
+        for run, of in zip(generations.runs, generations.of[:, segments], strict=True):
+            if run.input != name or not range_.overlaps(run) or (of == NOT_HELD).all():
+                continue
+            for rows in self.reader.slices(run, range_, self.signature.columns(name)):
+                for number in np.unique(of[of != NOT_HELD]).tolist():
+                    part = rows.among(generations.ranges_of(segments[of == number].tolist()))
+                    if len(part):
+                        found[number].append(part)
+        return found
 
 
 def owed_terms(generations: Sequence[Sequence[Slices]]) -> Iterator[tuple[Slices, ...]]:
@@ -88,26 +247,3 @@ def owed_terms(generations: Sequence[Sequence[Slices]]) -> Iterator[tuple[Slices
                 )
                 if all(any(map(len, rows)) for rows in term):
                     yield term
-
-
-def _runs(generations: Generations, ranges: Sequence[KeyRange]) -> Iterator[Run]:
-    return (run for run in generations.runs if any(range_.overlaps(run) for range_ in ranges))
-
-
-def _by_generation(
-    reader: RunReader, manifest: Manifest, generations: Generations, name: str, range_: KeyRange, tally: Tally
-) -> list[Slices]:
-    """The rows of an input in a range of keys, by generation."""
-    found: list[Slices] = [[] for _ in range(generations.current + 1)]
-    segments = generations.segments_in(range_)
-    for run, of in zip(generations.runs, generations.of[:, segments], strict=True):
-        if run.input != name or not range_.overlaps(run) or (of == NOT_HELD).all():
-            continue
-        for rows in reader.slices(run, range_, manifest.signature.columns(name)):
-            held = segments[of != NOT_HELD]
-            tally.touch(run.path, held, generations.size_of(run, rows.keys, held), len(generations.lows))
-            for number in np.unique(of[of != NOT_HELD]).tolist():
-                part = rows.among(generations.ranges_of(segments[of == number].tolist()))
-                if len(part):
-                    found[number].append(part)
-    return found

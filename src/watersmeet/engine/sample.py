@@ -9,7 +9,8 @@ from watersmeet.kernel.fan_outs import sample_fan_outs
 from watersmeet.kernel.rows import Keyed
 from watersmeet.kernel.walk import WalkJoin
 from watersmeet.log.runs import RunReader
-from watersmeet.model.facts import FULL_RANGE, Order, Run
+from watersmeet.model.facts import FULL_RANGE, Run
+from watersmeet.model.signature import Order
 from watersmeet.model.walks import FanOut
 from watersmeet.schemes.scheme import FanOutsOf
 

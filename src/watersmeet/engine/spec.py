@@ -15,8 +15,9 @@ from watersmeet.kernel.theta import ThetaJoin
 from watersmeet.kernel.walk import WalkJoin
 from watersmeet.log.clean import GRACE_S
 from watersmeet.log.storage import STATE_MODE, Storage
-from watersmeet.model.facts import BatchSpan, InputSpec, JoinSignature
-from watersmeet.model.limits import DEFAULT_LIMITS, Limits
+from watersmeet.model.facts import BatchSpan
+from watersmeet.model.limits import DEFAULT_LIMITS, RETAIN_BATCHES, Limits
+from watersmeet.model.signature import InputSpec, JoinSignature
 from watersmeet.schemes.budget.policy import Pushing
 from watersmeet.schemes.grid.policy import GridPolicy
 from watersmeet.schemes.hash import Hash
@@ -29,9 +30,6 @@ Join = EquiJoin | BandJoin | ThetaJoin | MultiJoin | WalkJoin
 # times: received, concatenated and sorted.
 RUN_ROWS = 1_000_000
 RUN_BYTES = 32 << 20
-
-# A checkpoint can be rolled back this far: the default of Spark's spark.sql.streaming.minBatchesToRetain.
-RETAIN_BATCHES = 100
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,8 +5,8 @@ new rows. Of a run only the needed sections, key range and columns are read. Nei
 
 Where rows of the history were pushed (model/generations.py), a share is joined class by class: the fresh rows whose
 keys are in the class, and of the history the runs that are current there, unread outside of the class. So no kernel
-knows of
-generations: it only looks up fresh keys, and no key of a class leads to a row that was pushed.
+knows of generations: it only looks up fresh keys, and no key of a class leads to a row that was pushed. A task may have
+groups in many places. They are joined together, so that the cost follows the classes and not the places.
 
 What a task does is counted on the way (model/tally.py).
 """
@@ -31,12 +31,13 @@ from watersmeet.kernel.pieces import Counted, Side
 from watersmeet.kernel.rows import Keyed
 from watersmeet.kernel.walk import WalkJoin
 from watersmeet.log.runs import RunReader
-from watersmeet.model.facts import KeyRange, Manifest, Order, Run
+from watersmeet.model.facts import KeyRange, Manifest, Run
 from watersmeet.model.generations import Class, Generations, history_generations
-from watersmeet.model.ranges import Ranges
+from watersmeet.model.ranges import Ranges, joined
+from watersmeet.model.signature import Order
 from watersmeet.model.tally import Tally, Work
 from watersmeet.plan.window import reachable_history
-from watersmeet.schemes.scheme import InputShare, Share, Slice
+from watersmeet.schemes.scheme import InputShare, Share, Slice, share_of
 
 
 def join_share(
@@ -53,7 +54,7 @@ def join_share(
     shares = list(spec.scheme.shares(manifest.plan.scheme, names, task, tasks))
     reader.expect(lambda: source.runs(shares))
     counted = _counting(groups, tally)
-    for share in shares:
+    for share in source.whole(shares):
         for sides in source.parts(share):
             if not all(any(map(len, (*side.fresh, *side.history))) for side in sides):
                 # An input without rows: nothing is looked up.
@@ -73,6 +74,25 @@ def join_share(
             tally.probed_rows += fresh_rows
     if manifest.plan.payments:
         yield from pay(reader, manifest, groups, spec.join, task, tally, spec.settings.limits)
+
+
+@dataclass(frozen=True, slots=True)
+class Portion:
+    """A share, and the ascending ranges of keys that are joined of it where history is joined class by class."""
+
+    share: Share
+    ranges: Ranges
+
+
+def _hull(share: Share) -> KeyRange:
+    """The keys of a share, and all between them."""
+    slices = [rows.range for one in share for rows in (one.fresh, one.history) if rows is not None]
+    return KeyRange(min(one.low for one in slices), max(one.high for one in slices))
+
+
+def _is_range(share: Share) -> bool:
+    """Whether a share is one range of keys of all inputs, and nothing else."""
+    return share == tuple(share_of(one.input, Slice(_hull(share))) for one in share)
 
 
 def _counting(groups: Ranges, tally: Tally) -> Counted | None:
@@ -107,18 +127,32 @@ class RunSource:
                     if wanted is not None:
                         yield from self._wanted(runs, one.input, wanted)
 
-    def parts(self, share: Share) -> Iterator[tuple[Side, ...]]:
+    def whole(self, shares: Sequence[Share]) -> Iterator[Portion]:
+        """The shares of a task, each with the ranges that it is about.
+
+        Where history is joined class by class, shares that only differ in their range are one: no class is met twice.
+        """
+        if self.generations is None:
+            yield from (Portion(share, ()) for share in shares)
+            return
+        ranges = joined(map(_hull, shares))
+        if len(ranges) < 2 or not all(map(_is_range, shares)):
+            yield from (Portion(share, (_hull(share),)) for share in shares)
+            return
+        around = Slice(KeyRange(ranges[0].low, ranges[-1].high))
+        yield Portion(tuple(share_of(one.input, around) for one in shares[0]), ranges)
+
+    def parts(self, part: Portion) -> Iterator[tuple[Side, ...]]:
         """The rows of a share: all at once, or class by class where some of the history is not current."""
+        share = part.share
         if self.generations is None:
             started_s = time.perf_counter()
             sides = self.sides(share)
             self.tally.reading_s += time.perf_counter() - started_s
             yield sides
             return
-        slices = [rows.range for one in share for rows in (one.fresh, one.history) if rows is not None]
-        covered = KeyRange(min(one.low for one in slices), max(one.high for one in slices))
         fresh = [self._read(self.manifest.fresh, one.input, one.fresh) for one in share]
-        for one in self.generations.classes(covered):
+        for one in self.generations.classes(part.ranges):
             started_s = time.perf_counter()
             sides = self._sides_of(share, fresh, one)
             self.tally.reading_s += time.perf_counter() - started_s

@@ -17,7 +17,8 @@ import pyarrow as pa
 from watersmeet.kernel.keys import Mask, whole_numbers
 from watersmeet.kernel.rows import Keyed, Merged, Same, Sections, Sorted
 from watersmeet.log.runs import RunReader
-from watersmeet.model.facts import KeyRange, Manifest, Run, StoredColumn
+from watersmeet.model.facts import KeyRange, Manifest, Run
+from watersmeet.model.signature import StoredColumn
 from watersmeet.model.types import BIGINT, Schema
 from watersmeet.model.window import AT, FARTHEST, Window, over_time
 from watersmeet.plan.window import all_within, reading_floors

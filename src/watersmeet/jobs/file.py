@@ -1,9 +1,9 @@
 """Read a job file: TOML in, a `Job` out, or a message that names the file, the table, the key and what to do.
 
     [inputs.o]   format, path, schema, where, columns, options, native
-    [inputs.p]   ..., or for a table path, key, table, refresh, in_place
+    [inputs.p]   ..., or for a table path, key, table, refresh, in_place, page_rows, page_bytes, patience
     [join]       on, select, name, tasks, strategy, cells, mapping, groups, within, time, lateness, how, max_delay,
-                 memory
+                 memory, pay_within, defer
     [sink]       format, path, options, mode
     [job]        name, checkpoint, state, trigger
     [spark]      spark.* settings
@@ -40,7 +40,7 @@ _TABLES = ("inputs", "join", "sink", "job", "spark")
 _INPUT_KEYS = ("format", "path", "schema", "where", "columns", "options", "native")
 # Options of an input with `native = true`, by the names that Spark's file source has for them.
 _NATIVE_OPTIONS = ("maxFilesPerTrigger", "maxBytesPerTrigger", "header", "order")
-_TABLE_KEYS = ("path", "key", "table", "refresh", "in_place")
+_TABLE_KEYS = ("path", "key", "table", "refresh", "in_place", "page_rows", "page_bytes", "patience")
 _TABLE_WORDS = {"keys": "key", "location": "path", "uri": "path"}
 _INPUT_WORDS = {
     "select": "columns",
@@ -51,7 +51,7 @@ _INPUT_WORDS = {
 }
 _JOIN_KEYS = (
     *("on", "select", "name", "tasks", "strategy", "cells", "mapping"),
-    *("groups", "within", "time", "lateness", "how", "max_delay", "memory"),
+    *("groups", "within", "time", "lateness", "how", "max_delay", "memory", "pay_within", "defer"),
 )
 _JOIN_WORDS = {"predicate": "on", "condition": "on", "columns": "select", "window": "within"}
 _SINK_KEYS = ("format", "path", "options", "mode")
@@ -173,6 +173,9 @@ class _Reader:
             table=table.optional_text("table"),
             refresh=table.length("refresh"),
             in_place=table.flag("in_place"),
+            page_rows=table.count("page_rows"),
+            page_bytes=table.count("page_bytes"),
+            patience=table.length("patience"),
         )
 
     def _place(self, table: TomlTable) -> Address:
@@ -201,7 +204,9 @@ class _Reader:
                 lateness=table.length("lateness"),
                 how=table.optional_text("how") or How.INNER,
                 max_delay=table.length("max_delay"),
-                memory=table.length("memory"),
+                memory=table.size("memory"),
+                pay_within=table.length("pay_within"),
+                defer=table.length("defer"),
             )
         except ConfigError:
             raise

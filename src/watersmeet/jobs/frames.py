@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 
 from py4j.protocol import Py4JJavaError
 from pyspark.errors import PySparkException
@@ -13,16 +14,17 @@ from pyspark.sql.streaming.query import StreamingQuery
 from pyspark.sql.types import StructType
 
 import watersmeet
+from watersmeet.engine.options import AUTO, JoinOptions
 from watersmeet.errors import ConfigError, FileError, TableError, UsageError
-from watersmeet.files.spec import FileInput
+from watersmeet.file_inputs.spec import FileInput
 from watersmeet.jobs.failure import plain_message
-from watersmeet.jobs.model import AvailableNow, Job, Source, TableSource
+from watersmeet.jobs.model import AvailableNow, Every, Job, Source, TableSource
 from watersmeet.jobs.progress import METRIC, ROWS_OUT
 from watersmeet.jobs.secrets import expand, expand_all
 from watersmeet.spark.file_frames import OpenInputs, open_file_inputs
 from watersmeet.spark.heartbeat import NO_AVAILABLE_NOW, beat_source
-from watersmeet.spark.operator import join_inputs
-from watersmeet.tables.spec import Table
+from watersmeet.spark.operator import PlannedJoin, join_planned, plan_join
+from watersmeet.tables.spec import PATIENCE_S, Table
 
 # Formats whose files hold their columns and types. A stream of them takes the schema of the present files.
 _SELF_DESCRIBING = ("parquet", "orc", "avro")
@@ -31,14 +33,14 @@ _SELF_DESCRIBING = ("parquet", "orc", "avro")
 def read_inputs(spark: SparkSession, job: Job, env: Mapping[str, str]) -> OpenInputs:
     frames: dict[str, DataFrame | Table | FileInput] = {}
     for source in job.inputs:
-        with _complaints(f"{job.file.name}: [inputs.{source.name}]"):
+        with complaints(f"{job.file.name}: [inputs.{source.name}]"):
             if isinstance(source, TableSource):
                 frames[source.name] = _table(source, env)
                 continue
             options = expand_all(source.options, env, source.name)
             read = _files(source, options) if source.native else _read(spark, source, options)
             frames[source.name] = read
-    with _complaints(f"{job.file.name}: [inputs]"):
+    with complaints(f"{job.file.name}: [inputs]"):
         return open_file_inputs(frames)
 
 
@@ -78,6 +80,9 @@ def _table(source: TableSource, env: Mapping[str, str]) -> Table:
         table=source.table,
         refresh=source.refresh,
         in_place=source.in_place,
+        page_rows=source.page_rows,
+        page_bytes=source.page_bytes,
+        patience=PATIENCE_S if source.patience is None else source.patience,
         name=source.name,
     )
 
@@ -104,13 +109,22 @@ def _schema_of_files(spark: SparkSession, source: Source, options: dict[str, str
         ) from error
 
 
-def join_job(job: Job, inputs: OpenInputs) -> DataFrame:
-    with _complaints(f"{job.file.name}: [join]"):
-        return join_inputs(inputs, job.join)
+def join_job(job: Job, inputs: OpenInputs) -> tuple[PlannedJoin, DataFrame]:
+    """The join of a job, planned and as a DataFrame."""
+    with complaints(f"{job.file.name}: [join]"):
+        plan = plan_join(inputs, _with_trigger(job))
+        return plan, join_planned(plan)
+
+
+def _with_trigger(job: Job) -> JoinOptions:
+    """The join as the job asks for it, with its own trigger interval as what `defer = "auto"` stands for."""
+    if job.join.defer != AUTO or not isinstance(job.trigger, Every) or job.trigger == Every():
+        return job.join
+    return replace(job.join, defer=job.trigger.interval)
 
 
 def start_query(job: Job, joined: DataFrame, env: Mapping[str, str]) -> StreamingQuery:
-    if isinstance(job.trigger, AvailableNow) and job.join.max_delay is not None and beat_source() is None:
+    if isinstance(job.trigger, AvailableNow) and job.beats and beat_source() is None:
         raise ConfigError(f"{job.file.name}: [job]: {NO_AVAILABLE_NOW}")
     counted = joined.observe(METRIC, F.count(F.lit(1)).alias(ROWS_OUT))
     writer = (
@@ -124,12 +138,12 @@ def start_query(job: Job, joined: DataFrame, env: Mapping[str, str]) -> Streamin
         writer = writer.trigger(availableNow=True)
     else:
         writer = writer.trigger(processingTime=job.trigger.interval)
-    with _complaints(f"{job.file.name}: [sink]"):
+    with complaints(f"{job.file.name}: [sink]"):
         return writer.start(job.sink.path) if job.sink.path else writer.start()
 
 
 @contextlib.contextmanager
-def _complaints(where: str) -> Iterator[None]:
+def complaints(where: str) -> Iterator[None]:
     """Prefix an error with the part of the job file that caused it."""
     try:
         yield

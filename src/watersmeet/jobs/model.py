@@ -41,6 +41,9 @@ class TableSource:
     table: str | None = None
     refresh: str | int | None = None
     in_place: bool | None = None
+    page_rows: int | None = None
+    page_bytes: int | None = None
+    patience: str | int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,3 +81,9 @@ class Job:
     state: str
     trigger: Trigger = Every()
     spark: Options = field(default_factory=dict)
+
+    @property
+    def beats(self) -> bool:
+        """Whether a source without rows starts batches while the streams are idle."""
+        waits = self.join.max_delay is not None and self.join.max_delay_ms > 0
+        return waits or self.join.pay_within is not None

@@ -13,19 +13,20 @@ from dataclasses import dataclass
 from pyspark.sql import SparkSession
 
 from watersmeet.config import read_settings, session_conf
+from watersmeet.credentials import hide
+from watersmeet.engine.choose import Choice
 from watersmeet.engine.spec import JoinSpec, Settings
-from watersmeet.errors import WatersmeetError
-from watersmeet.jobs.checkpoint import Checkpoint, read_checkpoint
-from watersmeet.jobs.model import Job
+from watersmeet.errors import ConfigError, WatersmeetError
+from watersmeet.jobs.model import Job, Source
 from watersmeet.jobs.secrets import expand_all
+from watersmeet.log.checkpoint import Checkpoint, read_checkpoint
 from watersmeet.log.files import open_files
 from watersmeet.log.parents import find_parent
 from watersmeet.log.starts import next_number
 from watersmeet.log.storage import Storage
 from watersmeet.model.facts import BatchId, Start
 from watersmeet.plan.compatible import check_compatible
-from watersmeet.spark.file_frames import OpenInputs
-from watersmeet.spark.operator import plan_join
+from watersmeet.spark.operator import PlannedJoin
 
 # Spark may reach this place through Hadoop while `pyarrow.fs` does not know it.
 _REMOTE = re.compile(r"(?!file:)[A-Za-z][A-Za-z0-9+.-]+:")
@@ -41,17 +42,17 @@ def storage_of(job: Job, env: Mapping[str, str]) -> Storage:
 class Operators:
     """What the tasks of a job run: an operator for each stage, in the order in which they run.
 
-    `main` stands for the whole join: the join of the streams, or the last lookup.
+    `main` stands for the whole join: the join of the streams, or the last lookup. `choice` is its strategy.
     """
 
     specs: tuple[JoinSpec, ...]
     main: JoinSpec
+    choice: Choice
 
 
-def operators_of(job: Job, inputs: OpenInputs) -> Operators:
-    plan = plan_join(inputs, job.join)
+def operators_of(plan: PlannedJoin) -> Operators:
     specs = tuple(built.operator_spec for built in plan.built)
-    return Operators(specs, specs[plan.chain.main])
+    return Operators(specs, specs[plan.chain.main], plan.built[plan.chain.main].choice)
 
 
 def find_checkpoint(job: Job) -> Checkpoint | None:
@@ -62,6 +63,21 @@ def find_checkpoint(job: Job) -> Checkpoint | None:
         if _REMOTE.match(job.checkpoint):
             return None
         raise
+
+
+def check_beats(job: Job, checkpoint: Checkpoint) -> None:
+    """Refuse to add the source that starts batches while the streams are idle, or to drop it: Spark cannot."""
+    streams = sum(isinstance(source, Source) for source in job.inputs)
+    if checkpoint.sources != streams + (not job.beats):
+        return
+    given = "pay_within" if job.join.pay_within is not None or job.join.max_delay is None else "max_delay"
+    said = "without" if job.beats else "with"
+    names = given if job.beats else "pay_within or max_delay"
+    raise ConfigError(
+        f"{job.file.name}: [join]: the checkpoint {hide(job.checkpoint)} was begun {said} {names}, which needs a source "
+        f"beside the inputs, and Spark cannot {'add' if job.beats else 'drop'} one. "
+        f"{'Leave it out' if job.beats else 'Put it back'}, or start with a new checkpoint"
+    )
 
 
 def check_state(spark: SparkSession, job: Job, operators: Operators, checkpoint: Checkpoint) -> None:

@@ -20,15 +20,22 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 from watersmeet.errors import WatersmeetError
 from watersmeet.jobs.arrived import count_rows_in
-from watersmeet.jobs.checkpoint import Checkpoint
 from watersmeet.jobs.failure import QueryError, plain_message
 from watersmeet.jobs.frames import join_job, read_inputs, start_query
 from watersmeet.jobs.model import Job, Source
-from watersmeet.jobs.preflight import Operators, check_state, find_checkpoint, operators_of, storage_of
+from watersmeet.jobs.preflight import (
+    Operators,
+    check_beats,
+    check_state,
+    find_checkpoint,
+    operators_of,
+    storage_of,
+)
 from watersmeet.jobs.progress import Batches, read_new
+from watersmeet.log.checkpoint import Checkpoint
 from watersmeet.log.files import open_files
 from watersmeet.log.status import JoinStatus, join_status
-from watersmeet.model.facts import JoinSignature
+from watersmeet.model.signature import JoinSignature
 from watersmeet.spark.file_frames import OpenInputs
 from watersmeet.tables.spec import Table
 
@@ -64,9 +71,11 @@ class Prepared:
 def prepare(spark: SparkSession, job: Job, env: Mapping[str, str]) -> Prepared:
     """Build the join and check it against the state. All refusals of the library are raised here."""
     checkpoint = find_checkpoint(job)
+    if checkpoint is not None:
+        check_beats(job, checkpoint)
     inputs = read_inputs(spark, job, env)
-    joined = join_job(job, inputs)
-    operators = operators_of(job, inputs)
+    plan, joined = join_job(job, inputs)
+    operators = operators_of(plan)
     if checkpoint is not None:
         check_state(spark, job, operators, checkpoint)
     return Prepared(job, inputs, joined, operators, checkpoint)
@@ -95,7 +104,7 @@ class Running:
 
     def report(self, observer: Observer) -> None:
         """Tell the observer about the batches that ended since the last report."""
-        with _query_errors():
+        with query_errors():
             new = read_new(self.query.recentProgress, after=self._seen)
         if new:
             self._seen = new[-1].last
@@ -106,13 +115,13 @@ class Running:
 
     def catch_up(self, observer: Observer) -> None:
         """Wait until all present input is joined."""
-        with _query_errors():
+        with query_errors():
             self.query.processAllAvailable()
         self.report(observer)
 
     def stop(self) -> None:
         """Stop the query and ignore its errors while it stops."""
-        with _query_errors():
+        with query_errors():
             self.query.stop()
 
     def state(self) -> JoinStatus | None:
@@ -124,7 +133,7 @@ class Running:
 
     def _ended_within(self, seconds: float, stop: Event) -> bool:
         deadline = time.monotonic() + seconds
-        with _query_errors():
+        with query_errors():
             while time.monotonic() < deadline and not stop.is_set():
                 if self.query.awaitTermination(_NOTICE_S):  # type: ignore[arg-type]
                     return True
@@ -132,7 +141,7 @@ class Running:
 
 
 @contextlib.contextmanager
-def _query_errors() -> Iterator[None]:
+def query_errors() -> Iterator[None]:
     try:
         yield
     except (PySparkException, Py4JJavaError) as error:

@@ -73,12 +73,19 @@ class TomlTable:
 
     def length(self, key: str) -> str | int | None:
         """A length of time: a text with a unit, or a number if times are numbers."""
+        return self._text_or_number(key, "10 minutes")
+
+    def size(self, key: str) -> str | int | None:
+        """A number of bytes, or a text with a unit."""
+        return self._text_or_number(key, "64 MB")
+
+    def _text_or_number(self, key: str, example: str) -> str | int | None:
         value = self._values.get(key)
         if value is None or (isinstance(value, int) and not isinstance(value, bool)):
             return value
         if not isinstance(value, str) or not value.strip():
             raise ConfigError(
-                f'{self.where}: {key} must be a text, such as "10 minutes", or a number, not {describe(value)}'
+                f'{self.where}: {key} must be a text, such as "{example}", or a number, not {describe(value)}'
             )
         return value
 

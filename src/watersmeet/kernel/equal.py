@@ -18,6 +18,7 @@ import pyarrow as pa
 from watersmeet.kernel.bounds import cut
 from watersmeet.kernel.emit import Emission, OutputColumn, cross, rows_crossed, rows_together
 from watersmeet.kernel.evaluate import all_same
+from watersmeet.kernel.few import FewCandidates
 from watersmeet.kernel.match import Matches, expand, matches_of
 from watersmeet.kernel.pieces import Counted, KeyedRows, Side, candidates, fit_a_piece, owed_pieces
 from watersmeet.kernel.rows import Merged, Sorted
@@ -60,10 +61,12 @@ class EquiJoin:
                 _history_at_once(first, limits) if any(map(len, second.fresh)) else first,
                 _history_at_once(second, limits) if any(map(len, first.fresh)) else second,
             )
+        few = FewCandidates(emission)
         for first_part, second_part in _cut_fresh(first, second, limits):
             for one, other in owed_pieces(first_part, second_part, limits):
                 needles, sought = (one, other) if len(one.keys) <= len(other.keys) else (other, one)
-                yield from _meet(needles, sought, emission, counted)
+                yield from _meet(needles, sought, emission, few, counted)
+        yield from few.rest()
 
 
 def _one_key(first: Side, second: Side) -> bool:
@@ -98,9 +101,16 @@ def _between(side: Side, range_: KeyRange) -> Side:
 
 
 def _meet(
-    needles: KeyedRows, sought: KeyedRows, emission: Emission, counted: Counted | None = None
+    needles: KeyedRows,
+    sought: KeyedRows,
+    emission: Emission,
+    few: FewCandidates,
+    counted: Counted | None = None,
 ) -> Iterator[pa.RecordBatch]:
-    """All results of two pieces, the shorter one first: heavy keys as blocks, the rest by position."""
+    """The results of two pieces, the shorter one first: heavy keys as blocks, the rest by position.
+
+    Results of few candidates come out later, with others.
+    """
     matches, limits = matches_of(needles.keys, sought.keys), emission.limits
     if not len(matches.found):
         return
@@ -115,8 +125,12 @@ def _meet(
             yield from cross(sides, emission.output, limit, limits.least_tiled_rows)
     if crossed.any():
         matches = Matches(*(part[~crossed] for part in matches))
-    for needles_at, sought_at in expand(*matches, rows_together(limits, needles.rows, sought.rows)):
-        yield from emission.results(candidates(needles, needles_at, sought, sought_at))
+    # Few are cut by their bytes later: weighing the rows of two pieces takes as long as looking up their keys.
+    together = limits.output_rows
+    if int(matches.rows.sum()) > limits.few_rows:
+        together = rows_together(limits, needles.rows, sought.rows)
+    for needles_at, sought_at in expand(*matches, together):
+        yield from few.results(candidates(needles, needles_at, sought, sought_at))
 
 
 def _blocks(matches: Matches, least_pairs: int) -> list[slice]:

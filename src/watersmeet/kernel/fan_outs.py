@@ -23,8 +23,8 @@ from watersmeet.kernel.pieces import keyed_rows
 from watersmeet.kernel.rows import Keyed, take_rows
 from watersmeet.kernel.seek import Seeker, Sought
 from watersmeet.kernel.walk import WalkJoin
-from watersmeet.model.facts import LOCATOR
 from watersmeet.model.limits import Limits
+from watersmeet.model.signature import LOCATOR
 from watersmeet.model.tally import Work
 from watersmeet.model.walks import FanOut
 

@@ -18,8 +18,8 @@ from watersmeet.kernel.match import Matches, expand, matches_of, matches_of_pref
 from watersmeet.kernel.pieces import keyed_rows
 from watersmeet.kernel.rows import Keyed, take_rows
 from watersmeet.kernel.sizes import mean_row_bytes
-from watersmeet.model.facts import LOCATOR
 from watersmeet.model.limits import Limits
+from watersmeet.model.signature import LOCATOR
 
 
 @dataclass(frozen=True, slots=True)

@@ -27,9 +27,9 @@ from watersmeet.errors import TableError
 from watersmeet.kernel.bounds import bundled
 from watersmeet.kernel.emit import Emission, OutputColumn, Picked, needed, rows_together
 from watersmeet.kernel.keys import Indices, Keys, drop_null_keys
-from watersmeet.kernel.match import equal_pairs, expand
+from watersmeet.kernel.match import equal_pairs, expand, matches_of
 from watersmeet.kernel.pages import find_outside, key_hashes, locate
-from watersmeet.kernel.rows import ORDER, Sorted, merge_order, take_rows
+from watersmeet.kernel.rows import ORDER, Sorted, merge_order, sorted_order, take_rows
 from watersmeet.kernel.sizes import mean_row_bytes
 from watersmeet.model.expression import Expression
 from watersmeet.model.limits import DEFAULT_LIMITS, Limits
@@ -124,7 +124,7 @@ def open_page(number: int, rows: pa.RecordBatch, key_columns: Sequence[str], hom
         return _whole_page(number, home, rows.column(0).to_numpy(), rows.select(range(1, rows.num_columns)))
     keyed = drop_null_keys(rows, key_columns)
     hashes = key_hashes(keyed.select(list(key_columns)))
-    order = np.argsort(hashes, kind="stable")
+    order = sorted_order(hashes)
     return _whole_page(number, home, hashes[order], take_rows(keyed, order))
 
 
@@ -232,17 +232,16 @@ def _searched(
     """The same pairs as `_equal` finds, page by page."""
     low, high = int(bounds[0, 0]), int(bounds[-1, 1])
     hashes = (stream[low:high] >> np.uint64(HASH_SHIFT)) & np.uint64((1 << HASH_BITS) - 1)
-    start, end = np.zeros((2, high - low), np.int64)
+    found = []
     for page, offset, (begin, stop) in zip(
         bundle.pages, bundle.starts[:-1].tolist(), (bounds - low).tolist(), strict=True
     ):
-        sought = hashes[begin:stop]
-        start[begin:stop] = page.keys.searchsorted(sought)
-        end[begin:stop] = page.keys.searchsorted(sought, side="right")
-        start[begin:stop] += offset
-        end[begin:stop] += offset
-    found = np.flatnonzero(start < end)
-    yield from expand(found + low, start[found], end[found] - start[found], limit)
+        if len(page.keys) and begin < stop:
+            here = matches_of(hashes[begin:stop], page.keys)
+            found.append((here.found + (low + begin), here.start + offset, here.rows))
+    if found:
+        stream_at, start, rows = map(np.concatenate, zip(*found, strict=True))
+        yield from expand(stream_at, start, rows, limit)
 
 
 def _equal(stream: Keys, keys: Keys, limit: int) -> Iterator[tuple[Indices, Indices]]:
@@ -265,19 +264,31 @@ def _placed(pages: Sequence[Page], numbers: list[int]) -> Keys:
 def _gathered(bundle: _PageBundle, at: Indices) -> Picked:
     """The rows at some places of a bundle, out of a copy that holds them all."""
     owner = np.searchsorted(bundle.starts, at, side="right") - 1
-    touched = np.unique(owner)
+    touched = np.flatnonzero(np.bincount(owner))
     if bundle.whole:
         lengths = np.diff(bundle.starts)[touched]
         shift = np.zeros(len(bundle.pages), np.int64)
         shift[touched] = bundle.starts[touched] - (np.cumsum(lengths) - lengths)
-        return Picked(_together([bundle.pages[page].rows for page in touched]), at - shift[owner])
-    wanted, now = np.unique(at, return_inverse=True)
+        return Picked(_together([bundle.pages[page].rows for page in touched.tolist()]), at - shift[owner])
+    wanted, now = _distinct(at)
     bounds = [*np.searchsorted(wanted, bundle.starts[touched]).tolist(), len(wanted)]
     parts = [
         take_rows(bundle.pages[page].rows, wanted[low:high] - bundle.starts[page])
         for page, (low, high) in zip(touched.tolist(), itertools.pairwise(bounds), strict=True)
     ]
     return Picked(_together(parts), now)
+
+
+def _distinct(at: Indices) -> tuple[Indices, Indices]:
+    """Each place once, ascending, and where each of `at` is among them. As a rule they ascend, as both sides do.
+
+    >>> [found.tolist() for found in _distinct(np.array([3, 3, 8, 9]))]
+    [[3, 8, 9], [0, 0, 1, 2]]
+    """
+    if (at[1:] < at[:-1]).any():
+        return np.unique(at, return_inverse=True)
+    new = np.append(True, at[1:] != at[:-1])
+    return at[new], np.cumsum(new) - 1
 
 
 def _together(parts: list[pa.RecordBatch]) -> pa.RecordBatch:

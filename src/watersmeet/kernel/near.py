@@ -29,8 +29,9 @@ from watersmeet.kernel.keys import Indices, Keys, Mask, mix, reach, words
 from watersmeet.kernel.match import Matches, expand
 from watersmeet.kernel.pieces import keyed_rows
 from watersmeet.kernel.rows import Keyed, position, take_rows
-from watersmeet.model.facts import FULL_RANGE, KEY_SPACE, LOCATOR, KeyRange
+from watersmeet.model.facts import FULL_RANGE, KEY_SPACE, KeyRange
 from watersmeet.model.limits import Limits
+from watersmeet.model.signature import LOCATOR
 from watersmeet.model.types import SqlType
 
 _NO_OWNERS: Indices = np.zeros(0, np.int64)

@@ -23,7 +23,8 @@ _SALT_DROPPED = np.uint64(64 - HASH_SHIFT)
 
 
 def pages_of(orders: Keys) -> Indices:
-    return (orders >> np.uint64(PAGE_SHIFT)).astype(np.int64)
+    # Page numbers are short, so nothing needs to be converted.
+    return (orders >> np.uint64(PAGE_SHIFT)).view(np.int64)
 
 
 def key_hashes(keys: pa.RecordBatch) -> Keys:
@@ -111,19 +112,27 @@ def homes(index: PageIndex) -> Indices:
     return _located(index, index.first) if len(index) else np.empty(0, np.int64)
 
 
+def distinct(numbers: Indices) -> Indices:
+    """Each of some ascending numbers once.
+
+    >>> distinct(np.array([2, 2, 5, 7, 7])).tolist()
+    [2, 5, 7]
+    """
+    return numbers[np.append(True, numbers[1:] != numbers[:-1])] if len(numbers) else numbers
+
+
 def needed_pages(index: PageIndex, orders: Keys, keys: pa.RecordBatch) -> Indices:
     """The pages to be read for some pending rows, ascending: their own, and continuations that hold their keys.
 
-    A continuation is needed if some row has the last key of the page before it: a key in the middle has all
+    The order keys ascend. A continuation is needed if some row has the last key of the page before it: a key in the middle has all
     its rows there.
     """
     pages = pages_of(orders)
-    needed = np.unique(pages[pages < len(index)])
-    continues = index.continues
-    at_risk = np.flatnonzero(pages < len(index))
-    at_risk = at_risk[continues[pages[at_risk]]]
-    if not len(at_risk):
+    pages = pages[: int(np.searchsorted(pages, len(index)))]
+    needed, continues = distinct(pages), index.continues
+    if not continues[needed].any():
         return needed
+    at_risk = np.flatnonzero(continues[pages])
     reaching = ~_precedes(keys, at_risk, index.last, pages[at_risk], equal=False)
     starts = np.unique(pages[at_risk[reaching]])
     counts = _chain_ends(index, continues)[starts] - starts

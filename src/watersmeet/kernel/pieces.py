@@ -85,12 +85,21 @@ def owed_pieces(
     Without `sort` the keys of a piece are in no order, and its rows are in the order of its keys.
     """
     first_fresh, second_fresh = _Fresh(first, limits, sort), _Fresh(second, limits, sort)
-    first_old, second_old = (
-        [keyed_rows(side.name, s) for s in side.history if len(s)] for side in (first, second)
-    )
+    first_old, second_old = (list(_old_pieces(side, limits, sort)) for side in (first, second))
     yield from ((new, old) for new in first_fresh for old in second_old)
     yield from ((old, new) for new in second_fresh for old in first_old)
     yield from ((one, other) for one in first_fresh for other in second_fresh)
+
+
+def _old_pieces(side: Side, limits: Limits, sort: bool) -> Iterator[KeyedRows]:
+    """A side's history: a slice is a piece, but small slices are put together."""
+    filled = [s for s in side.history if len(s)]
+    small = [s for s in filled if len(s) <= limits.small_rows and s.rows.nbytes <= limits.small_bytes]
+    if len(small) < 2:
+        small = []
+    chosen = set(map(id, small))
+    yield from (keyed_rows(side.name, s) for s in filled if id(s) not in chosen)
+    yield from pieces(side.name, small, limits, sort=sort)
 
 
 class _Fresh:

@@ -21,19 +21,21 @@ from watersmeet.engine.inputs import check_names, check_number, check_tables
 from watersmeet.engine.kept_table import PAGE_MEMORY, kept_while_rows_wait, version_of
 from watersmeet.engine.operator import Operator
 from watersmeet.engine.options import AUTO, How, JoinOptions
-from watersmeet.engine.spec import SessionSettings, Settings, SqlSettings
+from watersmeet.engine.spec import JoinSpec, SessionSettings, Settings, SqlSettings
 from watersmeet.errors import PredicateError, UsageError
 from watersmeet.kernel.theta import Condition
+from watersmeet.local.owed import owed_results, settle_into
 from watersmeet.local.stage import LocalStage, Rows, TaskWork, single
+from watersmeet.log.checkpoint import Checkpoint
 from watersmeet.log.files import open_files
 from watersmeet.log.probe import probe
-from watersmeet.model.facts import BatchId
+from watersmeet.model.facts import BatchId, Settlement
 from watersmeet.model.types import type_of_arrow
 from watersmeet.predicate.window import Length
 from watersmeet.schemes.budget.policy import Pushing
 from watersmeet.schemes.grid.policy import GridPolicy, dynamic
 from watersmeet.tables.prepare import prepare
-from watersmeet.tables.spec import Table
+from watersmeet.tables.spec import Span, Table
 
 __all__ = ["LocalJoin", "Rows", "TaskWork"]
 
@@ -74,18 +76,21 @@ class LocalJoin:
     time: Mapping[str, str] | None = None
     lateness: Length | None = None
     how: str = How.INNER
-    max_delay_s: float = 0.0
-    memory: int | None = None
+    max_delay: Span | None = None
+    memory: int | str | None = None
+    pay_within: Span | None = None
+    defer: Span | None = None
     pushing: Pushing = field(default_factory=Pushing)
     # Work of the last batch, by task.
     work: tuple[TaskWork, ...] = ()
 
     def __post_init__(self) -> None:
         self._check_inputs()
+        options = self._options()
         settings = self.settings or Settings(state=self.state, tasks=self.tasks)
         probe(settings.storage)
         tables = {
-            name: self._open(given, settings)
+            name: self._open(given, settings, waits=options.max_delay_ms > 0)
             for name, given in self.schemas.items()
             if isinstance(given, Table)
         }
@@ -97,12 +102,12 @@ class LocalJoin:
             sql=SqlSettings(ansi=self.ansi),
             has_place=True,
             operator=lambda: settings,
-            memory=lambda: PAGE_MEMORY if self.memory is None else self.memory,
+            memory=lambda: options.memory_bytes or PAGE_MEMORY,
             adapting=lambda: self.policy,
             pushing=lambda: self.pushing,
         )
         self._chain = plan_chain(
-            self._options(),
+            options,
             {name: {f.name: type_of_arrow(f.type) for f in schema} for name, schema in arrow.items()},
             {name: opened.given.keys for name, opened in tables.items()},
             session.sql,
@@ -120,6 +125,8 @@ class LocalJoin:
             self.stages.append(local)
 
     def _check_inputs(self) -> None:
+        if self.partitions < 1:
+            raise UsageError(f"partitions={self.partitions}: give the number of partitions, at least 1")
         check_number(self.schemas)
         check_names(self.schemas)
         check_tables(self.schemas, [name for name, given in self.schemas.items() if isinstance(given, Table)])
@@ -129,16 +136,17 @@ class LocalJoin:
                     f"input {name} is a {type(given).__name__}: give its pyarrow.Schema, or a wm.table"
                 )
 
-    def _open(self, given: Table, settings: Settings) -> OpenedTable:
-        table = kept_while_rows_wait(given) if self.max_delay_s else given
+    def _open(self, given: Table, settings: Settings, *, waits: bool) -> OpenedTable:
+        table = kept_while_rows_wait(given) if waits else given
         source = prepare(table, open_files(settings.storage), cache=settings.cache)
         return OpenedTable(table, source, version_of(source))
 
     def _options(self) -> JoinOptions:
         return JoinOptions(
             on=self.on,
-            select=self.select or None,
+            select=self.select,
             name=self.name,
+            tasks=self.tasks,
             strategy=self.strategy,
             cells=self.cells,
             mapping=self.mapping,
@@ -147,8 +155,10 @@ class LocalJoin:
             time=self.time,
             lateness=self.lateness,
             how=self.how,
-            max_delay=self.max_delay_s or None,
+            max_delay=self.max_delay,
             memory=self.memory,
+            pay_within=self.pay_within,
+            defer=self.defer,
         )
 
     def batch(self, **inputs: Rows) -> pa.Table:
@@ -181,6 +191,31 @@ class LocalJoin:
             if not last:
                 found.append(local.project(results))
         self.number += 1
+
+    def owed(self) -> pa.Table:
+        """What the state owes after the batches that were run, as `wm.owed`. Nothing is changed."""
+        return self._shaped(self.stages[-1].project(list(owed_results(self._one(), self._checkpoint()))))
+
+    def settle(self, folder: str) -> Settlement:
+        """Write what is owed to a Parquet file in a folder, and mark the state as settled, as `wm.settle`.
+
+        The next batch belongs to the next start.
+        """
+        return settle_into(
+            self._one(),
+            self._checkpoint(),
+            folder,
+            lambda found: self._shaped(self.stages[-1].project(list(found))),
+            self.clock(),
+        )
+
+    def _checkpoint(self) -> Checkpoint:
+        return Checkpoint(self.query, self.number)
+
+    def _one(self) -> JoinSpec:
+        if len(self.stages) > 1 or self.stages[0].operator.spec.table is not None:
+            raise UsageError("a join with a wm.table owes nothing: it takes no budget for its history")
+        return self.operator.spec
 
     def arriving(self, name: str, rows: Rows) -> list[pa.RecordBatch]:
         """Rows as the operator ingests them, for whoever drives it task by task. A join of one stage only."""

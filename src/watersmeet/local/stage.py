@@ -86,7 +86,7 @@ class LocalStage:
         return [whole.slice(low, high - low) for low, high in itertools.pairwise(cuts)]
 
     def _batches(self, name: str, rows: Rows) -> Iterable[pa.RecordBatch]:
-        return [_conform(name, part, self.schemas[name]) for part in _batches(rows)]
+        return [conform(name, part, self.schemas[name]) for part in record_batches(rows)]
 
     def arriving(self, name: str, rows: Rows) -> list[pa.RecordBatch]:
         """Rows as the operator ingests them, for whoever drives it task by task.
@@ -138,15 +138,17 @@ def _select(item: Selected, columns: dict[tuple[str, str], pa.Array], rows: int,
     return evaluate(item.expression, columns, rows, ansi=ansi)
 
 
-def _batches(rows: Rows) -> Iterable[pa.RecordBatch]:
+def record_batches(rows: Rows) -> Iterable[pa.RecordBatch]:
+    """Rows as record batches, in their order."""
     if isinstance(rows, pa.RecordBatch):
         return [rows]
     if isinstance(rows, pa.Table):
         return rows.to_batches()
-    return [part for piece in rows for part in _batches(piece)]
+    return [part for piece in rows for part in record_batches(piece)]
 
 
-def _conform(name: str, rows: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
+def conform(name: str, rows: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
+    """Rows of an input with just the columns of its schema, in their types."""
     missing = [column for column in schema.names if column not in rows.schema.names]
     if missing:
         raise UsageError(

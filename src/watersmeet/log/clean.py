@@ -4,6 +4,10 @@ A file is removed only if no retained manifest and no receipt names it *and* it 
 its batch is older than the current one. Age alone would remove the runs of a slow task. Reachability alone would remove
 runs that a task has written but not described yet. A file whose name is not one of ours (`log/names.py`) stays.
 
+A run that this process has seen in a manifest needs no grace period: it was described, and the manifest that named it is
+no longer kept. Batches of a second or less would otherwise leave ten minutes of merged runs on the disk. After a crash,
+or in another process, the grace period holds for it as for all others.
+
 *Order.* Manifests go first, then all else: a crash in between leaves orphans for the next time, never a manifest with a
 missing run. The manifests of an old start go before those of later ones: otherwise a rollback, after a crash, to a
 batch that is no longer kept could find a manifest of a start that was rolled back itself, and build on it without an
@@ -103,6 +107,8 @@ class Cleaner:
         self._bases: dict[str, list[tuple[str, ...]]] = {}
         # The outputs of each receipt.
         self._receipts: dict[str, tuple[str, ...]] = {}
+        # What retained manifests named when this process cleaned last.
+        self._described: frozenset[str] = frozenset()
 
     def clean(self, current: Manifest, *, retain: int, now_s: float, grace_s: float = GRACE_S) -> Cleaned:
         oldest, before_s = current.batch.number - retain, now_s - grace_s
@@ -118,19 +124,25 @@ class Cleaner:
                 failpoints.reach("clean-manifest-removed")
         failpoints.reach("clean-half-done")
         kept = sorted({*names}.difference(outdated))
-        reachable = self._reachable(kept, receipts_among(listed[RECEIPTS]))
+        by_manifests = self._named_by_manifests(kept)
         runs: list[FileInfo] = []
-        if reachable is not None:
-            named = reachable | current.named_paths
+        if by_manifests is not None:
+            described, self._described = self._described, by_manifests
+            by_manifests |= current.named_paths
+            self._read_receipts(receipts_among(listed[RECEIPTS]))
+            # Before their runs: a rollback must not find a receipt without them.
+            for _ in self._files.delete_many(self._forget_receipts(current, by_manifests, described)):
+                failpoints.reach("clean-receipt-removed")
+            named = by_manifests.union(*self._receipts.values())
             for folder in run_folders:
-                unnamed = _unnamed_runs(folder, listed[folder], current, named, before_s)
+                unnamed = _unnamed_runs(folder, listed[folder], current, named, described, before_s)
                 for _ in self._files.delete_many([f"{folder}/{info.name}" for info in unnamed]):
                     failpoints.reach("clean-run-removed")
                 runs += unnamed
-            bases = _batch_files(BASES, listed, current, reachable, before_s)
+            bases = _batch_files(BASES, listed, current, named, before_s)
             for _ in self._files.delete_many(bases):
                 failpoints.reach("clean-base-removed")
-            statistics = _batch_files(STATISTICS, listed, current, reachable, before_s)
+            statistics = _batch_files(STATISTICS, listed, current, named, before_s)
             for _ in self._files.delete_many(statistics):
                 failpoints.reach("clean-statistic-removed")
         for _ in self._files.delete_many(_batch_files(DESCRIPTORS, listed, current, frozenset(), before_s)):
@@ -160,8 +172,8 @@ class Cleaner:
                 number -= 1
         return sorted(found)
 
-    def _reachable(self, names: list[ManifestName], receipts: list[str]) -> frozenset[str] | None:
-        """The files that a retained manifest or a receipt names; None if a manifest or a base is damaged.
+    def _named_by_manifests(self, names: list[ManifestName]) -> frozenset[str] | None:
+        """The files that a retained manifest names; None if a manifest or a base is damaged.
 
         A damaged manifest of an older batch need not stop the query, but then no file is known to be garbage.
         """
@@ -172,13 +184,34 @@ class Cleaner:
             based = self._kept_of_bases()
         except CorruptFile:
             return None
-        # If a part has two receipts, either may be the one found after a crash. A damaged one is read again.
-        unread = [name for name in receipts if not self._receipts.get(name)]
+        return frozenset(based).union(*(named.paths for named in self._named.values()))
+
+    def _read_receipts(self, names: list[str]) -> None:
+        """If a part has two receipts, either may be the one found after a crash. A damaged one is read again."""
+        unread = [name for name in names if not self._receipts.get(name)]
         read = dict(zip(unread, self._files.each(self._outputs, unread), strict=True))
-        self._receipts = {name: read[name] if name in read else self._receipts[name] for name in receipts}
-        return frozenset(based).union(
-            *(named.paths for named in self._named.values()), *self._receipts.values()
-        )
+        self._receipts = {name: read[name] if name in read else self._receipts[name] for name in names}
+
+    def _forget_receipts(
+        self, current: Manifest, by_manifests: frozenset[str], described: frozenset[str]
+    ) -> list[str]:
+        """Forget the receipts whose runs were named by manifests and are no more, and return their paths.
+
+        The manifests that their merge was pending in are older than those that named its runs.
+        """
+        wanted = {merge.id for merge in current.merges}
+        used = [
+            name
+            for name, outputs in self._receipts.items()
+            if outputs
+            and (part := receipt_part(name))
+            and part[0] not in wanted
+            and described.issuperset(outputs)
+            and by_manifests.isdisjoint(outputs)
+        ]
+        for name in used:
+            del self._receipts[name]
+        return [f"{RECEIPTS}/{name}" for name in used]
 
     def _kept_of_bases(self) -> set[str]:
         """The bases of retained manifests, and the files of their runs. A run that all of them have removed is gone."""
@@ -204,13 +237,18 @@ class Cleaner:
 
 
 def _unnamed_runs(
-    folder: str, infos: Sequence[FileInfo], current: Manifest, named: frozenset[str], before_s: float
+    folder: str,
+    infos: Sequence[FileInfo],
+    current: Manifest,
+    named: frozenset[str],
+    described: frozenset[str],
+    before_s: float,
 ) -> list[FileInfo]:
-    """Old runs of earlier batches that nothing names."""
+    """Runs of earlier batches that nothing names, if they are old or were named before."""
     return [
         info
         for info in infos
-        if info.modified_s < before_s
+        if (info.modified_s < before_s or f"{folder}/{info.name}" in described)
         and (batch := run_batch(info.name)) is not None
         and batch < current.batch.number
         and f"{folder}/{info.name}" not in named

@@ -23,7 +23,6 @@ from watersmeet.errors import CorruptFile, OldFormat
 from watersmeet.log.formats import OLDEST, upgrade
 from watersmeet.model.closed import ClosedSet
 from watersmeet.model.facts import FORMAT, Elsewhere, KeyRange, RunStats, SchemePlan
-from watersmeet.schemes.register import plan_types, stats_types
 
 T = TypeVar("T")
 
@@ -197,11 +196,16 @@ def _of_scheme(kind: type, plain: dict[str, Any]) -> Any:
 
 
 def _plan_class(kind: str) -> type[SchemePlan]:
+    # Late: whoever reads and writes other facts, such as the driver's process of a file input, needs no scheme.
+    from watersmeet.schemes.register import plan_types
+
     return _known(plan_types(), kind)
 
 
 def stats_class(kind: str) -> type[RunStats]:
     """The class of statistics of some kind: a scheme's, or those that are in another file."""
+    from watersmeet.schemes.register import stats_types
+
     return Elsewhere if kind == Elsewhere.kind else _known(stats_types(), kind)
 
 

@@ -13,7 +13,7 @@ removed, and it is no error.
     tallies/000003-000000000017-00000.json                 tally_parts
     runs/INPUT/0000000017-LABEL-CHECKSUM.arrow             run_batch
     tables/FINGERPRINT, tables/frame-ID                    is_table_folder
-    tables/FINGERPRINT/{table.json, pages-, part-, used-}  is_table_file
+    tables/FINGERPRINT/{table.json, pages-, part-, used-, making-}  is_table_file
     ~files/ID/intakes/000000000007.json                    intake_number
     ~files/ID/seen/000000000100.json                       intake_number
     JOIN, JOIN~TABLE                                       is_join_folder
@@ -63,7 +63,9 @@ _RECEIPT = re.compile(r"([\w-]+)\.([0-9]{5,})\.([\w-]+)\.json")
 _TALLY = re.compile(r"([0-9]{6,})-([0-9]{12,})-([0-9]{5,})\.json")
 _RUN = re.compile(rf"([0-9]{{10,}})-[\w.-]+-(?:{_HASH}|{_ID})\.arrow")
 _TABLE_FOLDER = re.compile(rf"{_HASH}|frame-[0-9a-f]+")
-_TABLE_FILE = re.compile(rf"table\.json|pages-{_HASH}\.arrow|part-[0-9]{{5,}}-{_HASH}\.arrows|used-[0-9a-f]+")
+_TABLE_FILE = re.compile(
+    rf"table\.json|pages-{_HASH}\.arrow|part-[0-9]{{5,}}-{_HASH}\.arrows|(?:used|making)-[0-9a-f]+"
+)
 _COPY = re.compile(r"[\w.-]+\.arrows?")
 _INTAKE = re.compile(r"([0-9]{12,})\.json")
 _DRAFT = re.compile(rf"\.(.+)\.{_ID}")

@@ -15,6 +15,8 @@ with the highest start, then the highest batch:
   b. From b + 1 on the new start has its own, and no other start has a number as high.
 - A start that ended before it published anything has no manifest: the search continues below it.
 - A zombie of an old start that publishes late has a lower number than the new one.
+- A start that settled (engine/settle.py) has one manifest, of the batch before: that of the same state, which owes
+  nothing. A checkpoint that was rolled back behind it is refused, or the same results would come out again.
 
 Here too the expected manifest is opened by name: the claims say which start it must belong to. The listing matters only
 if the expected one is missing. Then the batch is refused, unless the user accepted exactly these batches.
@@ -30,7 +32,7 @@ from watersmeet.errors import StateBehind, StateError, StateInUse, StateMissing
 from watersmeet.log.manifests import list_manifests, open_manifest, read_if_there
 from watersmeet.log.names import MANIFESTS, ManifestName
 from watersmeet.log.seen import Seen
-from watersmeet.log.starts import starts_before
+from watersmeet.log.starts import is_settling, starts_before
 from watersmeet.log.storage import Files
 from watersmeet.model.facts import BatchId, BatchSpan, Manifest, Start
 
@@ -75,6 +77,8 @@ def find_attempt(files: Files, batch: BatchId, start: Start, parent: Manifest | 
     if batch.number != start.first_batch:
         return None
     for earlier in starts_before(files, start.number, list_manifests(files)):
+        if is_settling(earlier.run):
+            continue
         found = read_if_there(files, ManifestName(earlier.number, batch.number, earlier.run))
         if found is not None and found.parent == (None if parent is None else parent.batch):
             return found
@@ -120,6 +124,7 @@ def _parent_of_first(
 ) -> Manifest | None:
     names = list_manifests(files)
     for earlier in starts_before(files, start.number, names):
+        _check_not_settled(files, earlier, batch, seen)
         found = _newest_of(files, earlier, batch, names, accepted, seen)
         if found is not None:
             return found
@@ -130,6 +135,26 @@ def _parent_of_first(
             f"{_OTHER_DIRECTORY} {_causes_and_remedy(missing)}"
         )
     return None
+
+
+def _check_not_settled(files: Files, start: Start, batch: int, seen: Seen) -> None:
+    """Refuse a batch whose rows were among those that an earlier start settled."""
+    if not is_settling(start.run) or start.first_batch is None or start.first_batch < batch:
+        return
+    name = ManifestName(start.number, start.first_batch, start.run)
+    found = read_if_there(files, name, seen)
+    if found is not None and is_settled(found):
+        done = found.settlements[-1]
+        raise StateError(
+            f"the checkpoint is at batch {batch}, but what the query owed after batch {done.batch} was settled: "
+            f"{done.rows} results are in {done.folder}. They would come out again. If the checkpoint was rolled back "
+            f"by hand, remove that folder and {name.path} in {files.place}, and start again"
+        )
+
+
+def is_settled(manifest: Manifest) -> bool:
+    """Whether all that a batch owed was paid outside of the query, and no batch came after that."""
+    return any(one.run == manifest.batch.run for one in manifest.settlements)
 
 
 def _newest_of(

@@ -122,6 +122,8 @@ class RunReader:
     def __init__(self, files: Files, limits: Limits = DEFAULT_LIMITS):
         self._files = files
         self._open: dict[str, _Mapped] = {}
+        # Live runs that were found to be intact as a whole. What was unmapped meanwhile is not verified again.
+        self._intact: set[str] = set()
         # Runs that will be read soon, and fetched runs that were not read yet.
         self._expected: Callable[[], Iterable[Run]] | None = None
         self._fetched: dict[str, pa.Buffer] = {}
@@ -186,11 +188,16 @@ class RunReader:
         """All order keys of a run that is not cut into sections, ascending."""
         return self._verified(run, None).parts(None)[0].keys
 
-    def forget_all_but(self, paths: Iterable[str]) -> None:
-        """Unmap runs that are no longer live or have left the cache: only that frees their disk space."""
+    def forget_all_but(self, paths: Iterable[str], unused: Iterable[str] = ()) -> None:
+        """Unmap runs that are no longer live or have left the cache: only that frees their disk space.
+
+        Live runs that are `unused` for now are unmapped too: a process may have no address space for all of them.
+        """
         alive = frozenset(paths)
-        for path in [p for p in self._open if p not in alive or not self._files.has_copy(p)]:
+        used = alive.difference(unused)
+        for path in [p for p in self._open if p not in used or not self._files.has_copy(p)]:
             del self._open[path]
+        self._intact &= alive
         self._expected = None
         self._fetched.clear()
         self._merged.forget_all_but(alive)
@@ -227,15 +234,20 @@ class RunReader:
         if content.size != run.bytes:
             return f"is truncated or padded: {content.size} bytes instead of {run.bytes}"
         frame = run.frame
-        if frame is None and checksum(content) != run.checksum:
-            return "is damaged: its checksum does not match"
+        if frame is None and run.path not in self._intact:
+            if checksum(content) != run.checksum:
+                return "is damaged: its checksum does not match"
+            self._intact.add(run.path)
         if frame is not None and not frame_is_intact(content, frame):
             return "is damaged: the checksum of its frame does not match"
         return _Mapped(run, content, self._limits.bytes_per_section)
 
     def _map(self, path: str) -> pa.Buffer:
-        if self._expected is not None and not self._files.has_copy(path):
-            self._fetch_expected(path)
+        if not self._files.has_copy(path):
+            # A new copy is verified like any other.
+            self._intact.discard(path)
+            if self._expected is not None:
+                self._fetch_expected(path)
         content = self._fetched.pop(path, None)
         if content is not None:
             return content

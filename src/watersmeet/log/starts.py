@@ -39,6 +39,19 @@ KEPT_CLAIMS = 100
 _BARE_RUN = re.compile(rb"[\w.-]+")
 
 
+# The run id of a start that settles (engine/settle.py) begins so. Spark's run ids are UUIDs.
+_SETTLING = "settling-"
+
+
+def settling_run(unique: str) -> str:
+    """The run id of a start that settles."""
+    return f"{_SETTLING}{unique}"
+
+
+def is_settling(run: str) -> bool:
+    return run.startswith(_SETTLING)
+
+
 def search_start(files: Files, run: str) -> tuple[Start | None, int]:
     """The start that a run has claimed, or None, and the highest number of any start, including late-listed ones.
 
@@ -57,7 +70,7 @@ def search_start(files: Files, run: str) -> tuple[Start | None, int]:
             found = _read_if_whole(files, number, may_be_mine=number in runs or number == highest)
             if found is not None and found.run == run:
                 return found, highest
-    for found in _above(files, highest):
+    for found in starts_above(files, highest):
         if found.run == run:
             return found, highest
         highest = found.number
@@ -89,7 +102,7 @@ def claim_start(files: Files, run: str, batch: int, highest: int | None = None) 
 def next_number(files: Files) -> int:
     """One more than the highest number of a start, including one that a late listing does not show."""
     listed = _highest(_numbers(files), list_manifests(files))
-    return listed + 1 + sum(1 for _ in _above(files, listed))
+    return listed + 1 + sum(1 for _ in starts_above(files, listed))
 
 
 def read_start(files: Files, number: int) -> Start | None:
@@ -119,7 +132,7 @@ def check_current(files: Files, start: Start) -> None:
             f"the claim {path_of(start.number)} of this start is missing in {files.place}: the state directory was "
             "changed while the query ran. Start the query again"
         )
-    if mine.run != start.run or next(_above(files, start.number), None) is not None:
+    if mine.run != start.run or next(starts_above(files, start.number), None) is not None:
         raise StateInUse(
             f"another start of this query has taken over its state in {files.place}: two drivers must not run on "
             "one checkpoint. Stop this one, or stop the other and start again"
@@ -171,7 +184,7 @@ def _highest(numbers: Sequence[int], names: Sequence[ManifestName]) -> int:
     return max((*numbers, *(name.run_seq for name in names)), default=-1)
 
 
-def _above(files: Files, number: int) -> Iterator[Start]:
+def starts_above(files: Files, number: int) -> Iterator[Start]:
     """The claims above a number, by name, up to the first missing one."""
     for later in itertools.count(number + 1):
         found = read_start(files, later)

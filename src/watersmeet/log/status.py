@@ -30,9 +30,10 @@ from watersmeet.log.names import (
     is_join_folder,
     join_of,
 )
+from watersmeet.log.parents import is_settled
 from watersmeet.log.runs import RUNS
 from watersmeet.log.seen import Seen
-from watersmeet.log.starts import STARTS
+from watersmeet.log.starts import STARTS, is_settling, starts_above
 from watersmeet.log.storage import FileInfo, Files
 from watersmeet.log.tallies import latest_tallies
 from watersmeet.model.facts import Elsewhere, InputTotals, Manifest, SchemePlan
@@ -86,6 +87,20 @@ class WindowStatus:
 
 
 @dataclass(frozen=True, slots=True)
+class SettledStatus:
+    """What rows owed after `batch` was paid outside of the query: `rows` results in `folder`, at `at_ms`.
+
+    `lost` are damaged runs that took no part.
+    """
+
+    batch: int
+    folder: str
+    rows: int
+    at_ms: int
+    lost: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
 class JoinStatus:
     """One join in one query. `batch` is None before the first batch; `age_s` is the time since it was written.
 
@@ -93,7 +108,9 @@ class JoinStatus:
     unneeded ones that are not removed yet. `gaps` are batches whose rows may be missing because acceptGap named them.
     `plan` is the scheme's plan for the last batch. `tallies` are what is known of the tasks: the last tally of each, by
     task. Where many tasks take turns (log/tallies.py) they are of different batches. `part_of` is the join that
-    this is a lookup of, if it is one among several stages.
+    this is a lookup of, if it is one among several stages. `settled` has every settling of the query, oldest first, and
+    `is_settled` says that no batch came after the last one. `unsettled` is the batch of a settling that was begun and
+    not finished, if nothing came after it.
     """
 
     name: str
@@ -115,11 +132,15 @@ class JoinStatus:
     gaps: tuple[str, ...] = ()
     tallies: tuple[TaskTally, ...] = ()
     part_of: str | None = None
+    settled: tuple[SettledStatus, ...] = ()
+    is_settled: bool = False
+    unsettled: int | None = None
 
     @property
     def shown(self) -> Shown | None:
         """The plan for display."""
-        if self.plan is None or self.strategy is None:
+        # The plan of a hub shares no join.
+        if self.plan is None or self.strategy not in SCHEMES:
             return None
         return SCHEMES[self.strategy].show(self.plan, [one.name for one in self.inputs])
 
@@ -185,7 +206,7 @@ def join_status(files: Files, name: str, query: str, *, now_s: float, verify: bo
         name=name,
         query=query,
         batch=names[-1].batch if names else None,
-        starts=names[-1].run_seq + 1 if names else 0,
+        starts=names[-1].run_seq + 1 - (len(newest.settlements) if newest else 0) if names else 0,
         predicate=newest.signature.predicate if newest else None,
         inputs=_inputs(newest) if newest else (),
         pending_rows=sum(merge.pending_rows for merge in newest.merges) if newest else 0,
@@ -201,7 +222,21 @@ def join_status(files: Files, name: str, query: str, *, now_s: float, verify: bo
         gaps=tuple(map(str, newest.gaps)) if newest else (),
         tallies=latest_tallies(mine, newest.run_seq) if newest and verify else (),
         part_of=join_of(name),
+        settled=tuple(
+            SettledStatus(one.batch, one.folder, one.rows, one.at_ms, one.lost)
+            for one in (newest.settlements if newest else ())
+        ),
+        is_settled=newest is not None and is_settled(newest),
+        unsettled=_unfinished(mine, names[-1].run_seq) if names and verify else None,
     )
+
+
+def _unfinished(files: Files, newest_start: int) -> int | None:
+    """The batch that a settling was begun for, if it claimed the newest start of all and left no mark."""
+    found = None
+    for start in starts_above(files, newest_start):
+        found = start.first_batch if is_settling(start.run) else None
+    return found
 
 
 def _window(manifest: Manifest) -> WindowStatus | None:

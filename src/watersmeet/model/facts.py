@@ -9,17 +9,13 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import ClassVar
 
-from watersmeet.model.closed import ClosedSet
-from watersmeet.model.window import Window
-
-# The inputs of a join, at most. Every input has its own source, ingest and runs; joins of more are a design mistake.
-MOST_INPUTS = 16
+from watersmeet.model.signature import JoinSignature
 
 # Order keys are unsigned 64-bit; a range is half open, so its end may be one past the last key.
 KEY_SPACE = 1 << 64
 
 # The format of manifests and runs. Raised when an older reader would misread them. Unknown formats are refused.
-FORMAT = 8
+FORMAT = 9
 
 
 class SchemePlan:
@@ -171,12 +167,14 @@ class Push:
     """A border: the rows of `runs` with keys in `ranges` were set aside before the rows of `batch` came.
 
     They are a *generation*. Later rows do not meet them, and what they owe each other is paid later. A row that several
-    pushes name belongs to the first of them; a row that none names is of the current generation (plan/generations.py).
+    pushes name belongs to the first of them; a row that none names is of the current generation (model/generations.py).
+    `at_ms` is when the batch was planned: debts have no older rows to wait for.
     """
 
     batch: int
     ranges: tuple[KeyRange, ...]
     runs: tuple[str, ...]
+    at_ms: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -248,135 +246,48 @@ class Assignment:
 
 
 @dataclass(frozen=True, slots=True)
+class Cells:
+    """A part of what one key owes: its cells from `first` up to, not including, `end`, of `of` (model/cells.py).
+
+    The rows of the key that pushes up to the batch `border` have set aside are cut into blocks of `block_rows`. Those
+    pushes and blocks stay as they are until all cells are paid. Then they are one generation, still set aside.
+    """
+
+    range: KeyRange
+    border: int
+    block_rows: int
+    first: int
+    end: int
+    of: int
+
+    @property
+    def is_last(self) -> bool:
+        return self.end >= self.of
+
+
+@dataclass(frozen=True, slots=True)
 class Payment:
-    """Task `task` emits in this batch what the generations of the keys in `range` owe each other."""
+    """Task `task` emits in this batch what the generations of the keys in `range` owe each other, or only `cells`.
+
+    If both are paid for one key in one batch, the cells come first, and the generations that they are of are one then.
+    """
 
     task: int
     range: KeyRange
+    cells: Cells | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """The plan of one batch: which task joins what, merges what, and pays what is owed."""
+    """The plan of one batch: which task joins what, merges what, and pays what is owed.
+
+    `decided_ms` is when its first attempt was planned, if it pushes or pays something.
+    """
 
     scheme: SchemePlan
     assignments: tuple[Assignment, ...] = ()
     payments: tuple[Payment, ...] = ()
-
-
-class Order(ClosedSet):
-    """What runs are sorted by: a hash of the keys (equality), the value itself (bands), arrival (any condition), or the
-    page of the table that holds the key.
-    """
-
-    HASH = "hash"
-    VALUE = "value"
-    ARRIVAL = "arrival"
-    PAGE = "page"
-
-
-class Compared(ClosedSet):
-    """How rows are found to be partners.
-
-    By their keys: the 64-bit word of one key, a hash and then the keys themselves, or a hash that Spark computes and
-    checks. Or by a band of values, along several keys, by the key of a table (`LEFT_TABLE` keeps rows without a
-    partner), or pair by pair.
-    """
-
-    WORD = "word"
-    HASH = "hash"
-    SPARK_HASH = "spark-hash"
-    BAND = "band"
-    WALK = "walk"
-    TABLE = "table"
-    LEFT_TABLE = "left table"
-    ALL_PAIRS = "any"
-
-
-@dataclass(frozen=True, slots=True)
-class StoredColumn:
-    """A stored column and its SQL type, as text."""
-
-    name: str
-    type: str
-
-
-# The stored column that holds a row's order key in another arrangement.
-LOCATOR = "__wm_row"
-
-
-@dataclass(frozen=True, slots=True)
-class InputSpec:
-    """The stored columns of one input, and the arriving columns that make its order key.
-
-    `keys` arrive with every batch; they are stored only if they are also in `stored`. `hashed`, if given, is an
-    arriving column that Spark computed from keys that Arrow cannot hash. `order` says what the order key is: a hash of
-    the keys, the one key's value, the row's place in the stream, or the page of a table. `time` is the arriving column
-    of a window over time. `keeps_all` says that rows with a null key, or a key that is not in the table, are emitted.
-    An *arrangement* stores the rows of the input `of` once more, sorted by another key; rows with a null in any of
-    `required` are in none of them. With a `suffix`, half of the order key is of the keys and half of the suffix, so
-    that rows are found by the keys alone or by both; without keys, all of it is of the suffix, and only locators lead
-    there. A `located` arrangement holds of each row only the order key that
-    it has in the first arrangement, in the column `LOCATOR`.
-    """
-
-    name: str
-    stored: tuple[StoredColumn, ...]
-    keys: tuple[str, ...]
-    hashed: str | None = None
-    order: Order = Order.HASH
-    time: str | None = None
-    keeps_all: bool = False
-    of: str = ""
-    required: tuple[str, ...] = ()
-    suffix: tuple[str, ...] = ()
-    located: bool = False
-
-    @property
-    def input(self) -> str:
-        """The name of the input that the user gave, whose rows these are."""
-        return self.of or self.name
-
-
-@dataclass(frozen=True, slots=True)
-class Layout:
-    """How runs are cut into sections: the cells of each storage group at the start, and the parts of each."""
-
-    groups: tuple[int, ...]
-    parts: int
-
-
-@dataclass(frozen=True, slots=True)
-class JoinSignature:
-    """The definition of a join that must stay the same between restarts, because the history was written under it.
-
-    `scheme` names the scheme, `compared` how keys are compared. `sides` are the expressions of the order keys, in
-    order. `zone` is the session's time zone if stored data depends on it, otherwise empty. `code` is the fingerprint of
-    a Python condition: if it changes, there is only a warning.
-    """
-
-    inputs: tuple[InputSpec, ...]
-    predicate: str
-    key_types: tuple[str, ...]
-    compared: Compared
-    scheme: str = ""
-    layout: Layout | None = None
-    sides: tuple[str, ...] = ()
-    window: Window | None = None
-    zone: str = ""
-    code: str = ""
-
-    @property
-    def names(self) -> tuple[str, ...]:
-        return tuple(spec.name for spec in self.inputs)
-
-    def columns(self, name: str) -> tuple[str, ...]:
-        """The stored columns of an input."""
-        return tuple(column.name for spec in self.inputs if spec.name == name for column in spec.stored)
-
-    def order(self, name: str) -> Order:
-        """What the runs of an input are sorted by."""
-        return next(spec.order for spec in self.inputs if spec.name == name)
+    decided_ms: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -422,6 +333,21 @@ class Descriptor:
 
 
 @dataclass(frozen=True, slots=True)
+class Settlement:
+    """What rows owed after `batch` was paid outside of the query: `rows` results, in files of `folder`.
+
+    `run` is the start that settled. `lost` are damaged runs that took no part: what their rows owed is lost.
+    """
+
+    batch: int
+    run: str
+    folder: str
+    rows: int
+    at_ms: int
+    lost: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
 class Manifest:
     """The agreed facts of one micro-batch. `history` was there before it; `fresh` came with it.
 
@@ -429,7 +355,8 @@ class Manifest:
     time of each input up to this batch. `watermark`, which never falls, decides which rows of the next batch are late.
     `gaps` are the batches whose rows are missing because the user accepted their loss. `pushes`, oldest first, say
     which rows of the history fresh rows do not meet, in this batch and later. `paid` are the pushes that were in force
-    before it for the keys of the plan's payments.
+    before it for the keys of the plan's payments. `paying` are the last cells that were paid, in this batch or before,
+    of each key that is paid over several batches. `settlements` are all that the query had, oldest first.
     """
 
     batch: BatchId
@@ -450,6 +377,8 @@ class Manifest:
     format: int = FORMAT
     pushes: tuple[Push, ...] = ()
     paid: tuple[Push, ...] = ()
+    paying: tuple[Cells, ...] = ()
+    settlements: tuple[Settlement, ...] = ()
 
     @property
     def live(self) -> tuple[Run, ...]:

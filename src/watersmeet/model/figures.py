@@ -46,3 +46,17 @@ def size(number: float) -> str:
         number /= 1000
         unit += 1
     return f"{number:.0f} B" if unit == 0 else f"{number:.1f} {_UNITS[unit]}"
+
+
+def duration(milliseconds: float) -> str:
+    """A time in the unit that needs at most three digits before the point.
+
+    >>> [duration(n) for n in (0, 999, 1500, 90_000, 7_200_000, 1_000_000_000)]
+    ['0 ms', '999 ms', '1.5 s', '90.0 s', '120.0 min', '277.8 h']
+    """
+    if milliseconds < 999.5:
+        return f"{milliseconds:.0f} ms"
+    seconds = milliseconds / 1000
+    if seconds < 120:
+        return f"{seconds:.1f} s"
+    return f"{seconds / 60:.1f} min" if seconds <= 7200 else f"{seconds / 3600:.1f} h"

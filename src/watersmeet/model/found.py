@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from watersmeet.model.facts import InputSpec, JoinSignature, Order
+from watersmeet.model.signature import InputSpec, JoinSignature, Order
 
 # The prefix of columns that are computed for a join: their names say nothing.
 _OWN_PREFIX = "__wm_"

@@ -17,13 +17,13 @@ generation. Segments in which the same runs are current are a *class*: fresh row
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import numpy.typing as npt
 
-from watersmeet.model.facts import FULL_RANGE, KEY_SPACE, KeyRange, Manifest, Push, Run
-from watersmeet.model.ranges import Ranges, intersected, joined
+from watersmeet.model.facts import KEY_SPACE, KeyRange, Manifest, Push, Run
+from watersmeet.model.ranges import EVERYTHING, Ranges, intersected, joined
 
 Numbers = npt.NDArray[np.int64]
 Mask = npt.NDArray[np.bool_]
@@ -77,9 +77,9 @@ class Generations:
         )
         return np.arange(first, end)
 
-    def classes(self, range_: KeyRange = FULL_RANGE) -> list[Class]:
-        """The classes of the segments that overlap a range. Their ranges cover it, and do not overlap."""
-        segments = self.segments_in(range_)
+    def classes(self, ranges: Ranges = EVERYTHING) -> list[Class]:
+        """The classes of the segments that overlap ascending ranges. Their ranges cover those, and do not overlap."""
+        segments = np.unique(np.concatenate([np.zeros(0, np.int64), *map(self.segments_in, ranges)]))
         if not len(segments):
             return []
         if not self.runs:
@@ -150,6 +150,14 @@ def history_generations(manifest: Manifest, groups: Sequence[KeyRange] = ()) -> 
     return generations_of(manifest.history, manifest.pushes, _cuts(manifest, groups))
 
 
+def paths_set_aside(manifest: Manifest) -> tuple[str, ...]:
+    """The runs of the history without a row that fresh rows may meet: all of theirs were pushed."""
+    if not manifest.pushes:
+        return ()
+    found = generations_of(manifest.history, manifest.pushes)
+    return tuple(run.path for run, seen in zip(found.runs, found.is_current, strict=True) if not seen.any())
+
+
 def paid_generations(manifest: Manifest, groups: Sequence[KeyRange] = ()) -> Generations:
     """The generations of a batch's history as its payments find them, in the same segments."""
     return generations_of(manifest.history, manifest.paid, _cuts(manifest, groups))
@@ -163,5 +171,5 @@ def _cuts(manifest: Manifest, groups: Sequence[KeyRange]) -> Iterator[KeyRange]:
 
 def restricted(pushes: Sequence[Push], ranges: Ranges) -> tuple[Push, ...]:
     """The parts of pushes within some ranges."""
-    found = (Push(push.batch, intersected(push.ranges, ranges), push.runs) for push in pushes)
+    found = (replace(push, ranges=intersected(push.ranges, ranges)) for push in pushes)
     return tuple(push for push in found if push.ranges)

@@ -9,6 +9,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+# A checkpoint can be rolled back this far: the default of Spark's spark.sql.streaming.minBatchesToRetain.
+RETAIN_BATCHES = 100
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Limits:
@@ -18,6 +21,13 @@ class Limits:
     # runs, small enough that a piece of wide rows (1 KB each) stays within some 500 MB for both inputs.
     piece_rows: int = 262_144
     piece_bytes: int = 64 << 20
+    # Slices of the history up to this size are put together before fresh rows meet them: to meet one more slice costs
+    # some 70 microseconds, whatever its rows, to put two thousand narrow rows to others about as much.
+    small_rows: int = 2_048
+    small_bytes: int = 256 << 10
+    # Up to this many candidates of a pair of pieces are held and tested with those of other pairs (kernel/few.py): to
+    # copy a thousand rows once more costs as much as the calls that it saves, 30 microseconds.
+    few_rows: int = 1_024
     # Keys of neighbouring sections that a process keeps in order (log/runs.py): eleven million rows at 12 bytes, as
     # much as two pieces. Sections beyond that are searched one by one.
     merged_bytes: int = 128 << 20
@@ -64,6 +74,10 @@ class Limits:
     # Reading a page and taking it in hand costs as much as joining this many rows, until it is measured (with a delay,
     # schemes/table/worth.py): 50 microseconds against one.
     page_read_rows: int = 50
+    # The sorted copy of files costs as much as reading all of them in place this many times. Of 4M rows of 14 columns
+    # (470 MB of Parquet) a batch that reads six, 58% of what comes out, takes 1.9 s of CPU more in place than from the
+    # copy: to decode pages and to put their rows in order. The copy takes 6 to 9 s.
+    copy_reads: float = 2.5
     # A page is not worth reading for fewer waiting rows. One: where waiting costs more than reading, no row waits.
     least_worth_rows: int = 1
 
@@ -86,8 +100,20 @@ class Limits:
     min_part_rows: int = 100_000
     # Below this a sequence is not rewritten for the sake of its expired rows: a merge or its end is near.
     min_rewrite_rows: int = 1024
+    # Runs that were merged stay as long as a checkpoint may be rolled back to them (plan/room.py): so many bytes of them
+    # for each live byte, so that the state takes 2.5 times its live runs.
+    retained_share: float = 1.5
+    # Below this an input's runs are merged as soon as a tier is full: the disk is not scarce then.
+    least_scarce_bytes: int = 64 << 20
+    # A tier with this many sequences is merged in any case: look-ups visit all of them.
+    most_tier_sequences: int = 48
     # What a batch may merge at least, so that small batches clear a debt left by a large one.
     min_budget_rows: int = 200_000
+
+    # --- What is owed after the query (plan/debts.py) ------------------------------------------------------------------
+
+    # Rows and results of a share of what is owed, at least: half a second of a core.
+    debt_work: int = 2_000_000
 
     # --- Orders of walks (schemes/delta/scheme.py, kernel/fan_outs.py) ------------------------------------------------
 
@@ -96,6 +122,8 @@ class Limits:
     # A term with fewer fresh rows is not sampled: the sample would be a large part of its work.
     least_sampled_rows: int = 4096
 
+    # The part of a task's work that it may repeat, because all tasks do the same before a late deal.
+    repeated_part: float = 0.1
     # A task must read this much less to be given a part of the keys (schemes/delta/shares.py): about what an object
     # store sends in a second.
     least_saved_bytes: int = 64 << 20

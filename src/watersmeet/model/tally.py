@@ -53,7 +53,7 @@ class TaskTally:
     `touched_bytes` are the parts of run files that it opened. `reading` is the time to open and verify runs, `probing`
     that to find and build results, `emitting` that while results were taken, `merging` that of its merges. Under a
     budget of memory `groups` are the partition groups that had results, by number, and `group_rows` the results of
-    each.
+    each. `decoded_bytes` are the parts of a table's files that were decoded, if it is read in place.
     """
 
     batch: int
@@ -68,6 +68,7 @@ class TaskTally:
     terms: tuple[TermTally, ...] = ()
     groups: tuple[int, ...] = ()
     group_rows: tuple[int, ...] = ()
+    decoded_bytes: int = 0
 
 
 @dataclass(slots=True)
@@ -89,6 +90,7 @@ class Tally:
     probing_s: float = 0.0
     emitting_s: float = 0.0
     merging_s: float = 0.0
+    decoded_bytes: int = 0
     # The parts of run files that were opened, by path: shares may open one of them again.
     touched: dict[str, int] = field(default_factory=dict)
     terms: dict[str, TermTally] = field(default_factory=dict)
@@ -141,6 +143,7 @@ class Tally:
             ms(self.merging_s),
             tuple(self.terms.values()),
             *self._grouped(),
+            decoded_bytes=self.decoded_bytes,
         )
 
     def _grouped(self) -> tuple[tuple[int, ...], tuple[int, ...]]:

@@ -11,7 +11,6 @@ from watersmeet.model.facts import (
     BatchSpan,
     Descriptor,
     InputTotals,
-    JoinSignature,
     Manifest,
     Merge,
     Plan,
@@ -19,11 +18,20 @@ from watersmeet.model.facts import (
     Receipt,
     Run,
 )
-from watersmeet.model.limits import Limits
+from watersmeet.model.limits import RETAIN_BATCHES, Limits
+from watersmeet.model.signature import JoinSignature
 from watersmeet.model.tally import TaskTally
 from watersmeet.plan.compatible import check_compatible
 from watersmeet.plan.merges import accept_receipts, apply_finished, plan_assignments, plan_merges
-from watersmeet.plan.pushes import Holes, as_it_stands, held_keys, owing, put_into_force, set_aside
+from watersmeet.plan.pushes import (
+    Holes,
+    as_it_stands,
+    held_keys,
+    owing,
+    payments_of,
+    put_into_force,
+    set_aside,
+)
 from watersmeet.plan.window import WindowState, advance_window, check_watermarks, evict, reachable
 from watersmeet.schemes.scheme import BatchFacts, Decision, FanOutsOf, KeysOf, Scheme
 
@@ -47,12 +55,15 @@ def plan_batch(
     fan_outs_of: FanOutsOf | None = None,
     remote: bool = False,
     repeated: Decision | None = None,
+    retained_batches: int = RETAIN_BATCHES,
+    trigger_ms: int | None = None,
 ) -> Manifest:
     """Plan a batch. History is what the parent left live, with finished merges applied; fresh is what arrived.
 
     `keys_of` gives the sorted order keys of a run, `outside` the scheme's further facts (see `BatchFacts`),
     `tallies` what is known of the tasks of the batch before, `fan_outs_of` samples walks. `remote` says where the runs
-    are. `repeated` is what an earlier attempt of this batch pushed and paid.
+    are. `repeated` is what an earlier attempt of this batch pushed and paid. `retained_batches` says how long manifests,
+    and the runs that they name, are kept. `trigger_ms` is the query's trigger interval.
     """
     if parent is not None:
         check_compatible(parent.signature, signature)
@@ -89,18 +100,26 @@ def plan_batch(
         fan_outs_of=fan_outs_of,
         remote=remote,
         pushes=pushes,
+        paying=parent.paying if parent else (),
+        merges=pending,
         repeated=repeated,
+        trigger_ms=trigger_ms,
     )
     plan = scheme.plan(facts)
     decision = scheme.decide(plan, facts)
-    pushes, paid = put_into_force(decision, pushes, history, batch.number)
-    holes = Holes(pushes, keys_of)
+    decided_ms = now_ms if decision.at_ms is None else decision.at_ms
+    forced = put_into_force(decision, pushes, history, batch.number, decided_ms, facts.paying)
+    payments = payments_of(decision, facts.paying, lambda ranges: tuple(scheme.payments(plan, ranges, tasks)))
+    holes = Holes(forced.pushes, keys_of)
     if decision.pushed:
         history = set_aside(history, holes)
     merges = pending
     if scheme.merges:
         # What this batch pushes is left alone from now on.
-        merges = (*pending, *plan_merges(history, pending, tasks, batch.number, window.floors, limits, holes))
+        planned = plan_merges(
+            history, pending, tasks, batch.number, window.floors, limits, holes, retained_batches
+        )
+        merges = (*pending, *planned)
     assignments = plan_assignments(
         merges,
         (*history, *fresh),
@@ -118,15 +137,17 @@ def plan_batch(
         history=history,
         fresh=fresh,
         merges=merges,
-        plan=Plan(plan, assignments, scheme.payments(plan, decision.paid, tasks)),
+        plan=Plan(plan, assignments, payments, decided_ms if decision.pushed or payments else 0),
         totals=totals,
         arrived=count_arrived(descriptors),
         gaps=gaps_after(parent, batch),
         written_ms=now_ms,
         newest=dict(window.newest),
         watermark=window.watermark,
-        pushes=pushes,
-        paid=paid,
+        pushes=forced.pushes,
+        paid=forced.paid,
+        paying=forced.paying,
+        settlements=parent.settlements if parent else (),
     )
 
 

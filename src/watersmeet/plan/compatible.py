@@ -10,8 +10,8 @@ from __future__ import annotations
 from dataclasses import replace
 
 from watersmeet.errors import StateMismatch
-from watersmeet.model.facts import Compared, InputSpec, JoinSignature
 from watersmeet.model.found import explain_found
+from watersmeet.model.signature import Compared, InputSpec, JoinSignature
 from watersmeet.model.window import Window, width_text
 from watersmeet.schemes.register import SCHEMES
 

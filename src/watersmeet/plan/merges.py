@@ -26,10 +26,21 @@ from dataclasses import replace
 import xxhash
 
 from watersmeet.errors import StateError
-from watersmeet.model.facts import KEY_SPACE, Assignment, KeyRange, Left, Merge, MergePart, Push, Receipt, Run
-from watersmeet.model.limits import DEFAULT_LIMITS, Limits
+from watersmeet.model.facts import (
+    KEY_SPACE,
+    Assignment,
+    KeyRange,
+    Left,
+    Merge,
+    MergePart,
+    Push,
+    Receipt,
+    Run,
+)
+from watersmeet.model.limits import DEFAULT_LIMITS, RETAIN_BATCHES, Limits
 from watersmeet.model.ranges import Ranges
 from watersmeet.plan.pushes import Holes, owing, prune, reduced, rename
+from watersmeet.plan.room import estimate_room_bytes, oldest_that_fit, size_of
 from watersmeet.plan.window import Floors, estimate_expired_rows
 from watersmeet.schemes.balance import spread_of
 
@@ -117,9 +128,12 @@ def plan_merges(
     floors: Floors = _NO_FLOORS,
     limits: Limits = DEFAULT_LIMITS,
     holes: Holes = _NO_HOLES,
+    retained_batches: int = RETAIN_BATCHES,
 ) -> tuple[Merge, ...]:
     """Plan merges for every full tier and for sequences that are mostly expired, without runs of pending merges.
 
+    A tier waits while the disk has no room for the runs that its merge leaves behind (plan/room.py), for as long as the
+    manifests of `retained_batches` name them.
     `floors` are those of the next batch: no earlier batch can see what is merged now. `holes` are what pushes have set
     aside, those of this batch too.
     """
@@ -134,11 +148,20 @@ def plan_merges(
     for group in _groups(run for run in free if rows_of([run])):
         tiers[group[0].input, tier_of(rows_of(group), limits)].append(group)
     merges = []
+    sequences: dict[str, list[list[Run]]] = defaultdict(list)
+    for group in _groups(runs):
+        sequences[group[0].input].append(group)
+    room = {
+        name: estimate_room_bytes(groups, pending, batch, retained_batches, limits)
+        for name, groups in sequences.items()
+    }
     for (input_name, tier), groups in sorted(tiers.items()):
         floor = floors.get(input_name)
         chosen: list[list[Run]] = []
         if len(groups) >= limits.fan_in:
-            chosen = [[run for group in groups for run in group]]
+            fitting = oldest_that_fit(groups, room[input_name], limits)
+            room[input_name] -= sum(map(size_of, fitting))
+            chosen = [[run for group in fitting for run in group]] if fitting else []
         elif floor is not None and not holes.pushes:
             # While something is owed a rewriting may drop nothing, and would be due again in the next batch.
             chosen = [group for group in groups if _mostly_expired(group, floor, limits.min_rewrite_rows)]

@@ -12,6 +12,9 @@ In one batch, in this order:
 
 So a range that is paid and pushed in one batch is one generation afterwards, and owes nothing until other rows come.
 
+A key that owes too much for one batch is paid in cells (model/cells.py). Once all of them are paid, the generations up
+to a border are one, which stays set aside.
+
 Invariant: at any time, the combinations that have come out are those whose rows all lie in one generation. A push makes
 a generation of rows that have all met. A payment emits what is missing between the generations of a range, and makes
 one of them. `tests/model/test_memory.py` holds that against DuckDB over whole lives.
@@ -19,12 +22,12 @@ one of them. `tests/model/test_memory.py` holds that against DuckDB over whole l
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
 
-from watersmeet.model.facts import Manifest, Merge, Push, Run
+from watersmeet.model.facts import Cells, Manifest, Merge, Payment, Push, Run
 from watersmeet.model.generations import generations_of, restricted
 from watersmeet.model.ranges import Ranges, intersected, joined, subtracted
 from watersmeet.schemes.scheme import Decision, Keys, KeysOf
@@ -37,7 +40,13 @@ def decision_of(attempt: Manifest | None) -> Decision | None:
     pushed = (
         range_ for push in attempt.pushes if push.batch == attempt.batch.number for range_ in push.ranges
     )
-    return Decision(joined(pushed), joined(payment.range for payment in attempt.plan.payments))
+    payments = attempt.plan.payments
+    return Decision(
+        joined(pushed),
+        joined(payment.range for payment in payments if payment.cells is None),
+        tuple(payment.cells for payment in payments if payment.cells is not None),
+        attempt.plan.decided_ms,
+    )
 
 
 def owing(pushes: Iterable[Push]) -> Ranges:
@@ -45,12 +54,31 @@ def owing(pushes: Iterable[Push]) -> Ranges:
     return joined(range_ for push in pushes for range_ in push.ranges)
 
 
+@dataclass(frozen=True, slots=True)
+class InForce:
+    """Borders after a batch's decision: the pushes, those that were in force before it for the keys that it pays, and
+    the keys that are paid over several batches."""
+
+    pushes: tuple[Push, ...]
+    paid: tuple[Push, ...]
+    paying: tuple[Cells, ...]
+
+
 def put_into_force(
-    decision: Decision, pushes: Sequence[Push], history: Sequence[Run], batch: int
-) -> tuple[tuple[Push, ...], tuple[Push, ...]]:
-    """The pushes after a decision, and those that its payments took out of force."""
-    paid = restricted(pushes, decision.paid)
-    left = (replace(push, ranges=subtracted(push.ranges, decision.paid)) for push in pushes)
+    decision: Decision,
+    pushes: Sequence[Push],
+    history: Sequence[Run],
+    batch: int,
+    at_ms: int,
+    paying: Sequence[Cells] = (),
+) -> InForce:
+    """The pushes and payments after a decision, which was taken at `at_ms`."""
+    parts = tuple(cells for cells in decision.parts if not _is_paid(cells, decision.paid))
+    paid = restricted(pushes, joined((*decision.paid, *(cells.range for cells in parts))))
+    left: Iterable[Push] = (replace(push, ranges=subtracted(push.ranges, decision.paid)) for push in pushes)
+    for cells in parts:
+        if cells.is_last:
+            left = _as_one(list(left), cells, at_ms)
     kept = prune([push for push in left if push.ranges], history)
     if decision.pushed:
         found = generations_of(history, kept, decision.pushed)
@@ -61,8 +89,51 @@ def put_into_force(
             if current.any() and _holds_some(run, decision.pushed)
         ]
         if names:
-            kept = (*kept, Push(batch, decision.pushed, tuple(names)))
-    return kept, paid
+            kept = (*kept, Push(batch, decision.pushed, tuple(names), at_ms))
+    begun = {cells.range: cells for cells in (*paying, *parts)}
+    going_on = (cells for cells in begun.values() if not cells.is_last and not _is_paid(cells, decision.paid))
+    return InForce(kept, paid, tuple(going_on))
+
+
+def _is_paid(cells: Cells, paid: Ranges) -> bool:
+    return any(cells.range.low in range_ for range_ in paid)
+
+
+def _as_one(pushes: Sequence[Push], cells: Cells, at_ms: int) -> Iterator[Push]:
+    """The pushes once all cells of a key are paid: those up to the border are one push of this key.
+
+    It has the batch of the border: a merge that is planned later leaves the rows of this generation alone, and may put
+    later rows of the key into its outputs (see `rename`).
+    """
+    mine = restricted([push for push in pushes if push.batch <= cells.border], (cells.range,))
+    one = Push(
+        cells.border,
+        (cells.range,),
+        tuple(dict.fromkeys(path for push in mine for path in push.runs)),
+        at_ms,
+    )
+    for push in pushes:
+        if push.batch <= cells.border:
+            yield replace(push, ranges=subtracted(push.ranges, (cells.range,)))
+    yield one
+    yield from (push for push in pushes if push.batch > cells.border)
+
+
+def payments_of(
+    decision: Decision,
+    paying: Sequence[Cells],
+    share_out: Callable[[Ranges], tuple[Payment, ...]],
+) -> tuple[Payment, ...]:
+    """Who pays what in a batch. Of a key that is being paid, and now is paid as a whole, the cells that are left too."""
+    parts = {
+        cells.range: replace(cells, first=cells.end, end=cells.of)
+        for cells in paying
+        if _is_paid(cells, decision.paid)
+    } | {cells.range: cells for cells in decision.parts}
+    return (
+        *(replace(payment, cells=cells) for cells in parts.values() for payment in share_out((cells.range,))),
+        *share_out(decision.paid),
+    )
 
 
 def prune(pushes: Iterable[Push], runs: Iterable[Run]) -> tuple[Push, ...]:

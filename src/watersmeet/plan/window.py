@@ -25,7 +25,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from watersmeet.errors import StateError
-from watersmeet.model.facts import Descriptor, InputTotals, JoinSignature, KeyRange, Manifest, Merge, Run
+from watersmeet.model.facts import Descriptor, InputTotals, KeyRange, Manifest, Merge, Run
+from watersmeet.model.signature import JoinSignature
 from watersmeet.model.window import Window, WindowKind, over_time
 
 Floors = Mapping[str, int]

@@ -60,16 +60,23 @@ def read_query(
     >>> query.select
     ('a.x', 'b.x AS y')
     """
-    return _QueryReader(text, sources, ansi, case_sensitive).read()
+    return QueryReader(text, sources, ansi, case_sensitive).read()
 
 
-class _QueryReader:
-    """Reads the clauses of one text, from left to right."""
+class QueryReader:
+    """Reads the clauses of one text, from left to right. A hub query has some of its own (hub/language.py)."""
 
-    def __init__(self, text: str, sources: Mapping[str, Schema], ansi: bool, case_sensitive: bool):
+    def __init__(
+        self,
+        text: str,
+        sources: Mapping[str, Schema],
+        ansi: bool,
+        case_sensitive: bool,
+        pieces: list[Piece] | None = None,
+    ):
         self.text, self.sources = text, sources
         self.ansi, self.case_sensitive = ansi, case_sensitive
-        self.pieces = pieces_of(text)
+        self.pieces = pieces_of(text) if pieces is None else pieces
         self.at = 0
         self.inputs: dict[str, str] = {}
         self.conditions: list[list[Piece]] = []
@@ -79,9 +86,17 @@ class _QueryReader:
         self.dropped: set[tuple[str, str]] = set()
 
     def read(self) -> Query:
+        items = self.clauses()
+        scope = self.scope()
+        for pieces in self.conditions:
+            check_condition(pieces, self.text, scope)
+        select = [shown for item in items for shown in self.shown(item, scope)]
+        return Query(tuple(self.inputs.items()), self.on(), tuple(select))
+
+    def clauses(self) -> list[list[Piece]]:
+        """Read all clauses; the output columns, as pieces of the text. Nothing is checked against columns yet."""
         self.expect("SELECT", "a query begins with SELECT")
-        if self.peek().word in ("DISTINCT", "ALL"):
-            raise self.refused(f"SELECT {self.peek().word} is not possible", "drop duplicates of the result")
+        self.quantifier()
         items = self.items()
         self.expect("FROM", "FROM is missing")
         self.source()
@@ -92,11 +107,12 @@ class _QueryReader:
             self.conditions.append(self.condition())
         if self.at < len(self.pieces):
             raise self.unexpected()
-        scope = self.scope()
-        for pieces in self.conditions:
-            check_condition(pieces, self.text, scope)
-        select = [shown for item in items for shown in self.shown(item, scope)]
-        return Query(tuple(self.inputs.items()), self.on(), tuple(select))
+        return items
+
+    def quantifier(self) -> None:
+        """Read DISTINCT or ALL, which a join cannot do."""
+        if self.peek().word in ("DISTINCT", "ALL"):
+            raise self.refused(f"SELECT {self.peek().word} is not possible", "drop duplicates of the result")
 
     def peek(self, ahead: int = 0) -> Piece:
         place = self.at + ahead

@@ -19,7 +19,8 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from watersmeet.errors import UsageError
-from watersmeet.model.facts import KEY_SPACE, KeyRange, Layout, SchemePlan
+from watersmeet.model.facts import KEY_SPACE, KeyRange, SchemePlan
+from watersmeet.model.signature import Layout
 from watersmeet.schemes.hypercube.hot_keys import HotKeys, list_hot_keys
 from watersmeet.schemes.scheme import (
     BatchFacts,

@@ -10,7 +10,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
-from watersmeet.model.facts import MOST_INPUTS, KeyRange, SchemePlan
+from watersmeet.model.facts import KeyRange, SchemePlan
+from watersmeet.model.signature import MOST_INPUTS
 from watersmeet.schemes.balance import even_ranges
 from watersmeet.schemes.hypercube.hot_keys import HotKeys, list_hot_keys
 from watersmeet.schemes.scheme import BatchFacts, NewRun, Scheme, Share, Slice, check_ranges, share_of

@@ -8,6 +8,7 @@ from watersmeet.schemes.budget.scheme import Budget
 from watersmeet.schemes.delta.scheme import Delta
 from watersmeet.schemes.grid.scheme import Grid
 from watersmeet.schemes.hash import Hash
+from watersmeet.schemes.hub import HubPlan
 from watersmeet.schemes.hypercube.scheme import Hypercube
 from watersmeet.schemes.range.plan import Range
 from watersmeet.schemes.scheme import Scheme
@@ -20,7 +21,8 @@ SCHEMES: dict[str, type[Scheme]] = {
 
 def plan_types() -> dict[str, type[SchemePlan]]:
     """The plan classes, by the `kind` that names them in JSON."""
-    return {scheme.plan_type.kind: scheme.plan_type for scheme in SCHEMES.values()}
+    plans: list[type[SchemePlan]] = [HubPlan, *(scheme.plan_type for scheme in SCHEMES.values())]
+    return {plan.kind: plan for plan in plans}
 
 
 def stats_types() -> dict[str, type[RunStats]]:

@@ -28,11 +28,11 @@ import numpy.typing as npt
 from watersmeet.model.facts import (
     FULL_RANGE,
     KEY_SPACE,
+    Cells,
     Descriptor,
     KeyRange,
-    Layout,
     Manifest,
-    Order,
+    Merge,
     Payment,
     Push,
     Run,
@@ -41,6 +41,7 @@ from watersmeet.model.facts import (
 )
 from watersmeet.model.limits import Limits
 from watersmeet.model.ranges import Ranges, intersected, joined
+from watersmeet.model.signature import Layout, Order
 from watersmeet.model.tally import TaskTally
 from watersmeet.model.walks import FanOut, KeyCut, WalkGraph
 from watersmeet.schemes.balance import even_ranges
@@ -171,10 +172,16 @@ class NewRun:
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """The key ranges that a batch pushes, and those whose debts it pays. Paying comes first (plan/pushes.py)."""
+    """The key ranges that a batch pushes, and those whose debts it pays. Paying comes first (plan/pushes.py).
+
+    `parts` are paid of keys that owe too much for one batch. `at_ms` is when an earlier attempt of the batch decided,
+    if there was one.
+    """
 
     pushed: Ranges = ()
     paid: Ranges = ()
+    parts: tuple[Cells, ...] = ()
+    at_ms: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -186,8 +193,10 @@ class BatchFacts:
     of the engine has seen of the world outside the inputs: the table, for the scheme of tables. `tallies` are those of
     some tasks of the batch before, or of none: a plan may be better with them, but must be right without. `fan_outs_of`
     samples walks, if the join is one. `remote` state is fetched by every machine that reads it. `pushes` are in force
-    before this batch, and `repeated` is what an earlier attempt of it decided, if there was one. A run of the history
-    that stands for a part of its file has the rows and bytes of that part, and `keys_of` gives their keys.
+    before this batch, `paying` has been paid of keys that owe too much for one batch, and `merges` are pending.
+    `repeated` is what an earlier attempt of the batch decided, if there was one. `trigger_ms` is the query's trigger
+    interval, if it is known. A run of the history that stands for a part of its file has the rows and bytes of that part, and
+    `keys_of` gives their keys.
     """
 
     batch: int
@@ -207,7 +216,10 @@ class BatchFacts:
     fan_outs_of: FanOutsOf | None = None
     remote: bool = False
     pushes: tuple[Push, ...] = ()
+    paying: tuple[Cells, ...] = ()
+    merges: tuple[Merge, ...] = ()
     repeated: Decision | None = None
+    trigger_ms: int | None = None
 
     def plan_before(self, kind: type[AnyPlan]) -> AnyPlan | None:
         """The parent's plan if it has this class, else None."""
@@ -347,6 +359,11 @@ class Scheme(ABC, Generic[AnyPlan]):
     def groups_of(self, plan: AnyPlan) -> Ranges:
         """The partition groups by which results are counted for later plans; none if they are not."""
         return ()
+
+    @classmethod
+    def settled(cls, plan: AnyPlan) -> AnyPlan:
+        """The plan of a batch after all that it owed was paid outside of the query."""
+        return plan
 
     @abstractmethod
     def shares(self, plan: AnyPlan, inputs: Sequence[str], task: int, tasks: int) -> Iterator[Share]:

@@ -24,14 +24,14 @@ from watersmeet.config import read_sql_settings, read_tasks, session_conf
 from watersmeet.engine.file_way import FileWay
 from watersmeet.engine.spec import JoinSpec, Settings
 from watersmeet.errors import FileError, UsageError
-from watersmeet.files.listing import Directory
-from watersmeet.files.offsets import IntakeLimit, ListedFile, pending_files, share_files
-from watersmeet.files.place import Place
-from watersmeet.files.read import check_text_types
-from watersmeet.files.schema import schema_of_file
-from watersmeet.files.spec import FileInput, FileOrder
-from watersmeet.files.stream import StreamSpec
-from watersmeet.files.where import Filter, parse_where
+from watersmeet.file_inputs.listing import Directory
+from watersmeet.file_inputs.offsets import IntakeLimit, ListedFile, pending_files, share_files
+from watersmeet.file_inputs.place import Place
+from watersmeet.file_inputs.read import check_text_types
+from watersmeet.file_inputs.schema import schema_of_file
+from watersmeet.file_inputs.spec import FileInput, FileOrder
+from watersmeet.file_inputs.stream import StreamSpec
+from watersmeet.file_inputs.where import Filter, parse_where
 from watersmeet.predicate import normal_zone
 from watersmeet.spark.file_task import FileTask
 from watersmeet.spark.tasks import DESCRIPTOR_SCHEMA

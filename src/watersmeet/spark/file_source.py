@@ -1,6 +1,6 @@
-"""Files as a Python data source: what Spark calls, a thin layer around `files/` and the operator.
+"""Files as a Python data source: what Spark calls, a thin layer around `file_inputs/` and the operator.
 
-    driver       latestOffset, partitions, commit    ── files/stream.py
+    driver       latestOffset, partitions, commit    ── file_inputs/stream.py
     executors    read: files with Arrow              ── spark/file_task.py
                  straight: the operator stores them, and one row for each join task comes out
                  as rows: the rows come out
@@ -33,8 +33,8 @@ from pyspark.sql.types import StructType
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from watersmeet.files.offsets import FilePart
-    from watersmeet.files.stream import FileStream, StreamSpec
+    from watersmeet.file_inputs.offsets import FilePart
+    from watersmeet.file_inputs.stream import FileStream, StreamSpec
 
 NAME = "watersmeet_files"
 # The options: what executors do, how the driver finds files, and the files of a batch join, divided among tasks.
@@ -105,7 +105,7 @@ class _FileStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return self._opened
 
     def initialOffset(self) -> dict[str, Any]:  # noqa: N802
-        from watersmeet.files.offsets import BEGINNING
+        from watersmeet.file_inputs.offsets import BEGINNING
 
         return BEGINNING.to_json()
 
@@ -119,8 +119,8 @@ class _FileStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._open()[1].hold()
 
     def latestOffset(self, start: Any, limit: ReadLimit) -> dict[str, Any]:  # noqa: N802
-        from watersmeet.files.offsets import FileOffset
-        from watersmeet.files.stream import NO_LIMIT
+        from watersmeet.file_inputs.offsets import FileOffset
+        from watersmeet.file_inputs.stream import NO_LIMIT
 
         spec, stream = self._open()
         # Spark asks for all with the trigger `once`. Otherwise it repeats our limit, of which it knows one half.
@@ -128,7 +128,7 @@ class _FileStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return stream.latest(FileOffset.from_json(start), most).to_json()
 
     def partitions(self, start: Any, end: Any) -> list[InputPartition]:
-        from watersmeet.files.offsets import FileOffset, share_files
+        from watersmeet.file_inputs.offsets import FileOffset, share_files
 
         spec, stream = self._open()
         files = stream.between(FileOffset.from_json(start), FileOffset.from_json(end))
@@ -138,6 +138,6 @@ class _FileStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return _read(self._task, partition)
 
     def commit(self, end: Any) -> None:
-        from watersmeet.files.offsets import FileOffset
+        from watersmeet.file_inputs.offsets import FileOffset
 
         self._open()[1].commit(FileOffset.from_json(end))

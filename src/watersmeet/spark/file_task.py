@@ -12,12 +12,12 @@ from pyspark import cloudpickle
 
 from watersmeet.engine.arriving import ArrivingRows
 from watersmeet.engine.spec import JoinSpec
-from watersmeet.files.offsets import FilePart
-from watersmeet.files.place import Place
-from watersmeet.files.read import read_rows
-from watersmeet.files.spec import FileInput
-from watersmeet.files.taken import read_taken
-from watersmeet.files.where import Filter
+from watersmeet.file_inputs.offsets import FilePart
+from watersmeet.file_inputs.place import Place
+from watersmeet.file_inputs.read import read_rows
+from watersmeet.file_inputs.spec import FileInput
+from watersmeet.file_inputs.taken import read_taken
+from watersmeet.file_inputs.where import Filter
 from watersmeet.spark.tasks import stored
 
 # Tasks that a worker remembers: more than the inputs of the queries that it serves at a time.

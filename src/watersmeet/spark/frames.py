@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
+import pyarrow as pa
 from pyspark.errors import AnalysisException
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
@@ -74,12 +75,23 @@ def _in_slots(frame: DataFrame, number: int, of: InputSlots, types: Sequence[Dat
 
 def joined(descriptors: DataFrame, built: BuiltJoin, schemas: Mapping[str, StructType], on: str) -> DataFrame:
     """The results: the selected columns, or a struct for each input. `schemas` has the inputs in order."""
+    placed = descriptors.repartitionById(built.operator_spec.settings.tasks, F.col("task"))
+    return results_of(placed, built, schemas, on, JoinTask)
+
+
+def results_of(
+    source: DataFrame,
+    built: BuiltJoin,
+    schemas: Mapping[str, StructType],
+    on: str,
+    task: Callable[[JoinSpec], Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]],
+) -> DataFrame:
+    """What tasks of a join make of the partitions of `source`, with the columns of its results."""
     spec = built.operator_spec
-    placed = descriptors.repartitionById(spec.settings.tasks, F.col("task"))
     direct = _named(built.compiled, built.selected)
     if direct is not None:
-        return placed.mapInArrow(JoinTask(replace(spec, join=direct.join)), _flat_schema(schemas, direct))
-    flat = placed.mapInArrow(JoinTask(spec), _flat_schema(schemas, built.compiled))
+        return source.mapInArrow(task(replace(spec, join=direct.join)), _flat_schema(schemas, direct))
+    flat = source.mapInArrow(task(spec), _flat_schema(schemas, built.compiled))
     return _shape(flat, built.compiled, schemas, built.selected, on)
 
 

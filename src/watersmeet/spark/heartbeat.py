@@ -1,7 +1,7 @@
 """A stream that makes Spark run a batch each second, and brings no rows.
 
-Rows that wait for a table's page must be emitted even if the stream is idle, and Spark runs no batch without new
-offsets. From Spark 4.2 on this is a Python source of our own (`spark/beats.py`), which also works with `availableNow`.
+Rows that wait for a table's page must be emitted even if the stream is idle, and debts that are due must be paid. But
+Spark runs no batch without new offsets. From Spark 4.2 on this is a Python source of our own (`spark/beats.py`), which also works with `availableNow`.
 
 Before 4.2 Python sources do not, so Spark's `rate` source is used. With `availableNow`, Spark then takes the whole
 backlog as one batch, whatever limits the other sources have. So such a query is refused: job files before they start,
@@ -30,8 +30,8 @@ if TYPE_CHECKING:
 _RATE_ALIAS = "watersmeet_rate_heartbeat"
 
 NO_AVAILABLE_NOW = (
-    "max_delay= cannot be combined with availableNow before Spark 4.2: the source behind it makes Spark take the whole "
-    "backlog as one batch. Leave max_delay out, take another trigger, or use Spark 4.2 or newer"
+    "max_delay= and pay_within= cannot be combined with availableNow before Spark 4.2: the source behind them makes Spark "
+    "take the whole backlog as one batch. Leave them out, take another trigger, or use Spark 4.2 or newer"
 )
 
 # Sessions that know our source, and sessions with our listener. Spark warns if a source is registered twice.
@@ -71,7 +71,7 @@ def _watch(spark: SparkSession) -> None:
 
 
 class _RefuseAvailableNow(StreamingQueryListener):
-    """Fails queries with `max_delay`, the `rate` source and the trigger `availableNow`.
+    """Fails queries with `max_delay` or `pay_within`, the `rate` source and the trigger `availableNow`.
 
     Spark starts the first job of a query after its listeners have returned.
     """

@@ -12,9 +12,9 @@ only some fields are used.
 A join with tables among three or more inputs is a chain of such transforms (`engine/chain.py`): the results of a stage
 are an input of a later one.
 
-A table is opened, checked and, if needed, sorted here, on the driver, before the query starts. With `max_delay` a
-source without rows runs beside the stream (`spark/heartbeat.py`). Without it Spark runs no batch while the stream is
-idle, and waiting rows would wait for the next ones.
+A table is opened, checked and, if needed, sorted here, on the driver, before the query starts. With `max_delay` or
+`pay_within` a source without rows runs beside the streams (`spark/heartbeat.py`). Without it Spark runs no batch while
+they are idle, and what waits or is owed would wait for the next rows.
 """
 
 from __future__ import annotations
@@ -36,30 +36,30 @@ from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.types import StructField, StructType
 
 from watersmeet.config import read_session, session_conf
-from watersmeet.engine.build import BuiltJoin, OpenedTable, ParsedJoin, build_stages, parse
+from watersmeet.engine.build import BuiltJoin, OpenedTable, build_stages
 from watersmeet.engine.chain import plan_chain
 from watersmeet.engine.choose import choose_lookup
 from watersmeet.engine.fingerprint import warn_if_code_changed
 from watersmeet.engine.inputs import check_names, check_number, check_tables
 from watersmeet.engine.kept_table import kept_while_rows_wait
-from watersmeet.engine.options import JoinOptions
+from watersmeet.engine.options import AUTO, JoinOptions
 from watersmeet.engine.spec import SessionSettings
 from watersmeet.engine.stages import Chain
 from watersmeet.errors import PredicateError, UsageError
-from watersmeet.files.spec import FileInput
+from watersmeet.file_inputs.spec import FileInput
 from watersmeet.kernel.theta import Condition
 from watersmeet.log.files import open_files
 from watersmeet.log.probe import probe
-from watersmeet.model.facts import JoinSignature
+from watersmeet.model.signature import JoinSignature
 from watersmeet.model.types import Schema, parse_type
 from watersmeet.model.window import DATE, FARTHEST, TIMESTAMP, TIMESTAMP_NTZ, Window
 from watersmeet.predicate.query import read_query
 from watersmeet.schemes.table.facts import TableVersion
-from watersmeet.spark.explain_files import explain_files
 from watersmeet.spark.file_frames import FileFrame, OpenInputs, open_file_inputs
 from watersmeet.spark.frames import ingested_inputs, joined, quoted, refused, schema_of
 from watersmeet.spark.heartbeat import heartbeat
 from watersmeet.spark.table_frames import Frames, shown_progress
+from watersmeet.spark.trigger import watch_triggers
 from watersmeet.tables.prepare import columns_of_table, prepare
 from watersmeet.tables.spec import Table
 
@@ -73,7 +73,8 @@ Arriving = DataFrame | FileFrame
 class PlannedJoin:
     """A join of DataFrames and tables, checked and ready to run. `schemas` are the output schemas by input.
 
-    `built` has the operators of the stages, in the order of the chain.
+    `built` has the operators of the stages, in the order of the chain. `waits` says that rows wait for pages of a table,
+    `pays` that debts fall due: both need batches while the streams are idle.
     """
 
     frames: dict[str, Arriving]
@@ -81,11 +82,16 @@ class PlannedJoin:
     chain: Chain
     built: tuple[BuiltJoin, ...]
     waits: bool
+    pays: bool
 
 
 def join_inputs(inputs: Inputs | OpenInputs, options: JoinOptions) -> DataFrame:
     """Join the inputs by the requested strategy, or the one that `auto` chooses."""
-    plan = plan_join(inputs, options)
+    return join_planned(plan_join(inputs, options))
+
+
+def join_planned(plan: PlannedJoin) -> DataFrame:
+    """The results of a planned join: its stages, one after the other."""
     results: list[DataFrame] = []
     for stage, built in zip(plan.chain.stages, plan.built, strict=True):
         frames: dict[str, Arriving] = {
@@ -97,7 +103,7 @@ def join_inputs(inputs: Inputs | OpenInputs, options: JoinOptions) -> DataFrame:
             name: frames[name].schema if name in stage.earlier else plan.schemas[name]
             for name in stage.schemas
         }
-        waits = plan.waits and stage.table is not None
+        waits = plan.pays if stage.table is None else plan.waits
         try:
             results.append(_join_stage(frames, schemas, built, str(stage.options.on), waits=waits))
         except PredicateError as error:
@@ -145,7 +151,7 @@ def join_query(text: str, inputs: Inputs | None, more: Inputs, options: JoinOpti
     spark = next((frame.sparkSession for frame in sources.values() if not isinstance(frame, Table)), None)
     if spark is None:
         raise UsageError("all inputs are tables: at least one must be a DataFrame or wm.files")
-    settings = _settings(spark, options)
+    settings = settings_for(spark, options)
     schemas = {
         name: _schema(_open(given, settings, spark)[1])
         if isinstance(given, Table)
@@ -190,45 +196,13 @@ def check_inputs(inputs: Inputs | OpenInputs) -> list[str]:
     return tables
 
 
-def parse_inputs(inputs: Inputs | OpenInputs, options: JoinOptions) -> tuple[Chain, ParsedJoin | None]:
-    """The stages of a join, and the parsed join of the streams; None if a stream is joined with tables only.
-
-    Of a table only the columns are read.
-    """
-    if not isinstance(options.on, str):
-        _check_sendable(options.on)
-    opened = open_file_inputs(inputs)
-    check_lookups(opened, options)
-    frames = [given for given in opened.values() if not isinstance(given, Table)]
-    settings, streaming = _settings(frames[0].sparkSession, options), frames[0].isStreaming
-    schemas = {
-        name: _schema_of_table(given) if isinstance(given, Table) else schema_of(name, given)
-        for name, given in opened.items()
-    }
-    keys = {name: given.keys for name, given in opened.items() if isinstance(given, Table)}
-    chain = plan_chain(options, schemas, keys, settings.sql, streaming=streaming)
-    main = chain.stages[chain.main]
-    if main.table is not None:
-        return chain, None
-    try:
-        return chain, parse(main.options, main.schemas, settings, streaming=streaming)
-    except PredicateError as error:
-        raise main.in_users_words(error) from None
-
-
-def explain_ways(inputs: OpenInputs, options: JoinOptions, chain: Chain, parsed: ParsedJoin | None) -> str:
-    """How the rows of file inputs reach the join; empty if there is none."""
-    spark = next(given.sparkSession for given in inputs.values() if not isinstance(given, Table))
-    return explain_files(inputs, chain, parsed, _settings(spark, options))
-
-
-def _schema_of_table(table: Table) -> Schema:
+def schema_of_table(table: Table) -> Schema:
     if table.address is None:
         return schema_of(table.label, cast("DataFrame", table.source))
     return _schema(from_arrow_schema(columns_of_table(table)))
 
 
-def _settings(spark: SparkSession, options: JoinOptions) -> SessionSettings:
+def settings_for(spark: SparkSession, options: JoinOptions) -> SessionSettings:
     return read_session(
         session_conf(spark),
         state=options.state,
@@ -244,12 +218,14 @@ def plan_join(inputs: Inputs | OpenInputs, options: JoinOptions) -> PlannedJoin:
     check_inputs(sources)
     frames = {name: given for name, given in sources.items() if not isinstance(given, Table)}
     first = next(iter(frames.values()))
-    settings = _settings(first.sparkSession, options)
+    settings = settings_for(first.sparkSession, options)
     if not isinstance(options.on, str):
-        _check_sendable(options.on)
+        check_sendable(options.on)
     tables, given = {}, {}
     # In a batch join no later batch would join rows that wait.
     waiting = first.isStreaming and options.max_delay_ms > 0
+    if first.isStreaming and options.defer == AUTO:
+        watch_triggers(first.sparkSession)
     check_lookups(sources, options)
     for name, table in sources.items():
         if isinstance(table, Table):
@@ -273,7 +249,8 @@ def plan_join(inputs: Inputs | OpenInputs, options: JoinOptions) -> PlannedJoin:
     coming_out = {
         name: _coming_out(given[name], options) if name in given else frames[name].schema for name in sources
     }
-    return PlannedJoin(frames, coming_out, chain, built, waiting)
+    pays = first.isStreaming and options.pay_within is not None
+    return PlannedJoin(frames, coming_out, chain, built, waiting, pays)
 
 
 def check_lookups(inputs: OpenInputs, options: JoinOptions) -> None:
@@ -353,7 +330,7 @@ def _close(window: Window, left: Column, right: Column) -> Column:
     return near & (F.abs(apart) <= window.width)
 
 
-def _check_sendable(condition: Condition) -> None:
+def check_sendable(condition: Condition) -> None:
     """Refuse, by name, a function that cannot be pickled to the executors."""
     try:
         cloudpickle.dumps(condition)

@@ -22,6 +22,7 @@ from watersmeet.errors import ConfigError, WatersmeetError
 from watersmeet.log.descriptors import Told, decode_told, encode_told
 from watersmeet.model.facts import BatchId, Manifest
 from watersmeet.spark.micro_batch import micro_batch
+from watersmeet.spark.trigger import trigger_ms
 from watersmeet.spark.worker import acknowledge_at_once, keep_modules
 
 # A setting of a query's own session: why its tasks must not run. Spark gives tasks all settings named "spark...".
@@ -51,11 +52,11 @@ class IngestTask:
 def stored(spec: JoinSpec, name: str, incoming: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     """Store the rows of this task's partition of an input, and yield its descriptor, a copy for every join task."""
     keep_modules()
-    context = _context()
-    _raise_refusal(context)
+    context = task_context()
+    raise_refusal(context)
     operator = Operator(spec, time.time)
     batch = micro_batch(context.getLocalProperty) if spec.streaming else id_for_ingest(spec.instance)
-    yield _to_all_tasks(spec, operator.ingest(batch, name, context.partitionId(), incoming))
+    yield to_all_tasks(spec.settings.tasks, operator.ingest(batch, name, context.partitionId(), incoming))
 
 
 @dataclass(frozen=True)
@@ -71,16 +72,16 @@ class IngestTogether:
 
     def __call__(self, incoming: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         keep_modules()
-        context = _context()
-        _raise_refusal(context)
+        context = task_context()
+        raise_refusal(context)
         operator, batch = Operator(self.spec, time.time), micro_batch(context.getLocalProperty)
         for name, turn, rows in separated(self.inputs, incoming):
             partition = context.partitionId() + turn * self.spec.settings.tasks
-            yield _to_all_tasks(self.spec, operator.ingest(batch, name, partition, rows))
+            yield to_all_tasks(self.spec.settings.tasks, operator.ingest(batch, name, partition, rows))
 
 
-def _to_all_tasks(spec: JoinSpec, told: Told) -> pa.RecordBatch:
-    tasks = spec.settings.tasks
+def to_all_tasks(tasks: int, told: Told) -> pa.RecordBatch:
+    """What an ingest task tells, a copy for every join task."""
     columns = [pa.array(range(tasks), pa.int32()), pa.array([encode_told(told)] * tasks)]
     return pa.RecordBatch.from_arrays(columns, schema=_DESCRIPTORS)
 
@@ -94,22 +95,22 @@ class JoinTask:
     def __call__(self, descriptors: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         keep_modules()
         acknowledge_at_once()
-        _raise_refusal(_context())
+        raise_refusal(task_context())
         received = pa.Table.from_batches(descriptors, _DESCRIPTORS)
-        operator = Operator(self.spec, time.time)
+        operator = Operator(self.spec, time.time, trigger_ms(task_context().getLocalProperty))
         # Spark may stop after any result, so all tasks merge and clean up before the first.
-        settled = [(task, self._settle(operator, task, received)) for task in self._tasks(received)]
-        for task, manifest in settled:
+        agreed = [(task, self._agree(operator, task, received)) for task in self._tasks(received)]
+        for task, manifest in agreed:
             yield from operator.results(manifest, task)
 
-    def _settle(self, operator: Operator, task: int, received: pa.Table) -> Manifest:
+    def _agree(self, operator: Operator, task: int, received: pa.Table) -> Manifest:
         mine = received.filter(pc.equal(received.column("task"), task))
         told = [decode_told(row) for row in mine.column("descriptor").to_pylist()]
-        return operator.settle(self._batch(told), task, told)
+        return operator.agree_and_merge(self._batch(told), task, told)
 
     def _batch(self, told: list[Told]) -> BatchId:
         if self.spec.streaming:
-            return micro_batch(_context().getLocalProperty)
+            return micro_batch(task_context().getLocalProperty)
         return id_for_join(self.spec.instance, told)
 
     def _tasks(self, received: pa.Table) -> list[int]:
@@ -119,16 +120,18 @@ class JoinTask:
         not merely a batch that had nothing for this join.
         """
         named = sorted(set(received.column("task").to_pylist()))
-        return named or [_context().partitionId() % self.spec.settings.tasks]
+        return named or [task_context().partitionId() % self.spec.settings.tasks]
 
 
-def _raise_refusal(context: TaskContext) -> None:
+def raise_refusal(context: TaskContext) -> None:
+    """Raise if the session says why its tasks must not run."""
     reason = context.getLocalProperty(REFUSAL)
     if reason:
         raise ConfigError(reason)
 
 
-def _context() -> TaskContext:
+def task_context() -> TaskContext:
+    """Spark's context of this task."""
     context = TaskContext.get()
     if context is None:
         raise WatersmeetError("a Watersmeet task was called outside Spark")

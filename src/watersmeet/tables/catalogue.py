@@ -3,6 +3,7 @@
     tables/<fingerprint>/pages-<checksum>.arrow    the index: one row per page, with the page's place
     tables/<fingerprint>/table.json                the entry, checked JSON: published last, and only once
     tables/<fingerprint>/used-<unique>             empty: a start that found the folder old still uses it
+    tables/<fingerprint>/making-<unique>           empty: a process makes a sorted copy here (tables/copying.py)
 
 A folder without `table.json` does not exist, so a preparation that is killed leaves nothing that a later start would
 take for complete. Two preparations at the same time write equal or differently named files, and the first to publish
@@ -29,6 +30,7 @@ from watersmeet.model.pages import PageIndex
 TABLES = "tables"
 _ENTRY = "table.json"
 _USED = "used-"
+_MAKING = "making-"
 
 # Raised when stored files would be misread. It is part of every fingerprint, so older folders are passed over.
 FORMAT = 1
@@ -44,6 +46,9 @@ _ORPHAN_S = 6 * 3600.0
 # far off, and batch joins are not looked through (engine/kept_table.py): the mark gives both nearly _ORPHAN_S. A
 # quarter of an hour, so that hundreds of batch joins an hour leave a handful of marks.
 _MARK_S = 900.0
+
+# How long the mark of a process that makes a copy counts: after a kill, the next attempt begins this late.
+MAKING_S = 60.0
 
 _ADVICE = "Remove the folder and start the query from a new `wm.join`: the table is prepared anew"
 
@@ -84,6 +89,33 @@ class Catalogue:
 def folder_of(*what: object) -> str:
     """The folder of a table with this contents and these options. No credential may be in `what`."""
     return f"{TABLES}/{checksum(repr((FORMAT, *what)).encode())}"
+
+
+def copy_folder(folder: str) -> str:
+    """The folder of the sorted copy of files that are read in place, which have this folder.
+
+    It follows from the files as they were found, so a copy can only be of the same version.
+    """
+    return folder_of("copy", folder)
+
+
+def mark_making(files: Files, folder: str) -> str:
+    """Say that this process makes a copy in the folder. Returns the mark, for `unmark`."""
+    mark = f"{_MAKING}{uuid.uuid4().hex}"
+    files.publish(f"{folder}/{mark}", b"")
+    return mark
+
+
+def unmark(files: Files, folder: str, mark: str) -> None:
+    files.delete(f"{folder}/{mark}")
+
+
+def is_being_made(files: Files, folder: str, now_s: float) -> bool:
+    """Whether some process says that it makes a copy there. One that was killed says so for `MAKING_S`."""
+    return any(
+        file.name.startswith(_MAKING) and now_s - file.modified_s <= MAKING_S
+        for file in files.entries(folder)
+    )
 
 
 def find_entry(files: Files, folder: str) -> TableEntry | None:

@@ -39,7 +39,7 @@ from watersmeet.kernel.rows import take_rows
 from watersmeet.log.codec import checksum
 from watersmeet.log.storage import Files
 from watersmeet.model.pages import PageIndex
-from watersmeet.tables.catalogue import Catalogue
+from watersmeet.tables.catalogue import Catalogue, copy_folder
 from watersmeet.tables.columns import bounds, conform, key_order, no_rows, select_fields, table_schema
 from watersmeet.tables.places import log_of, place_of, reading
 from watersmeet.tables.source import OpenTable, PreparedTable
@@ -369,6 +369,7 @@ class OpenParquet(OpenTable):
         )
         self._open: OrderedDict[int, pq.ParquetFile] = OrderedDict()
         self.most_open = _OPEN_FILES
+        self._shares: dict[tuple[object, ...], float] = {}
         self._turn = threading.Lock()
 
     def read(self, page: int, columns: Sequence[str]) -> pa.RecordBatch:
@@ -377,13 +378,38 @@ class OpenParquet(OpenTable):
             return self._read(page, columns)
 
     def _read(self, page: int, columns: Sequence[str]) -> pa.RecordBatch:
-        what = f"{self._label}: page {page}, row group {self._group[page]} of {self._path(page)},"
+        what = f"{self.label}: page {page}, row group {self._group[page]} of {self._path(page)},"
         parquet = self._parquet(page, what)
         present = [column for column in columns if column in parquet.schema_arrow.names]
         with reading(self._address, what):
             # One thread: the tasks of a batch use all cores already.
             group = parquet.read_row_group(int(self._group[page]), columns=present, use_threads=False)
         return conform(_one_batch(group, what), select_fields(self.schema, columns), what)
+
+    @property
+    def copy_folder(self) -> str:
+        # Asked for in place, it stays there.
+        return "" if self.source.origin and self.source.origin.in_place else copy_folder(self.source.folder)
+
+    def decoded_bytes(self, page: int, columns: Sequence[str]) -> int:
+        """By the share that these columns have in the first row group of the file: others are alike.
+
+        That is a share of what comes out: time goes with it rather than with what compression left.
+        """
+        file = int(self._file[page])
+        share = self._shares.get((file, *columns))
+        if share is None:
+            with self._turn:
+                footer = self._parquet(page, self.label).metadata.row_group(0)
+            sizes = [footer.column(place) for place in range(footer.num_columns)]
+            wanted = set(columns)
+            # A nested column is stored as several, whose paths begin with its name.
+            read = sum(
+                one.total_uncompressed_size for one in sizes if one.path_in_schema.split(".")[0] in wanted
+            )
+            whole = sum(one.total_uncompressed_size for one in sizes)
+            share = self._shares[(file, *columns)] = read / max(whole, 1)
+        return round(share * int(self.index.bytes[page]))
 
     def close(self) -> None:
         with self._turn:

@@ -20,11 +20,13 @@ import pyarrow as pa
 from pyarrow import fs
 
 from watersmeet.errors import TableError
+from watersmeet.log.files import open_files
 from watersmeet.log.storage import Files
 from watersmeet.tables.catalogue import (
     TABLES,
     PagesIn,
     TableEntry,
+    copy_folder,
     drop_orphans,
     find_entry,
     folder_of,
@@ -101,11 +103,35 @@ def newest_files(source: PreparedTable, files: Files, *, make: bool = True) -> P
     assert table.address is not None
     found = find_table(table.address)
     newer = files_folder(table, found)
-    if newer == source.folder:
+    if source.folder in (newer, copy_folder(newer)):
         return None
     if not make and find_entry(files, newer) is None:
         raise NotPrepared(f"{table.label} has changed and is not sorted yet")
     return _prepare_files(table, found, files, no_report, source.cache)
+
+
+def copy_in_place(source: PreparedTable, folder: str, report: Report) -> None:
+    """Write the sorted copy of files that are read in place, unless they have changed since they were found.
+
+    It takes one thread, beside the batches that go on. What an earlier attempt left is removed.
+    """
+    table = source.origin
+    assert table is not None and table.address is not None
+    files, address = open_files(source.place, cache=source.cache), table.address
+    found = find_table(address)
+
+    def check(seen: Snapshot) -> None:
+        if files_folder(table, seen) != source.folder:
+            raise TableError(
+                f"{table.label} has changed since it was opened: it is read in place until the change is seen"
+            )
+
+    check(found)
+    # Once more before the copy is published: a file may change while it is read.
+    entry = write_sorted_copy(
+        files, folder, table, found, report, threads=1, check=lambda: check(find_table(address))
+    )
+    drop_orphans(files, folder, entry, time.time())
 
 
 def _absolute(address: Address) -> Address:
@@ -177,6 +203,9 @@ def _prepare_files(
 ) -> PreparedTable:
     check_keys(found.schema, table.keys, table.label)
     folder = files_folder(table, found)
+    if table.in_place is None and find_entry(files, copy_folder(folder)) is not None:
+        # It was read in place until that cost as much as this copy.
+        folder = copy_folder(folder)
     entry = reuse(files, folder, time.time())
     if entry is None:
         entry = _publish_in_place(table, found, files, folder)

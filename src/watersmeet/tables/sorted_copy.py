@@ -14,8 +14,9 @@ key are left out: nothing can match them.
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -25,7 +26,7 @@ from watersmeet import failpoints
 from watersmeet.errors import TableError
 from watersmeet.kernel.keys import drop_null_keys
 from watersmeet.kernel.pages import find_disorder, key_hashes
-from watersmeet.kernel.rows import ORDER, take_rows
+from watersmeet.kernel.rows import ORDER, sorted_order, take_rows
 from watersmeet.log.cache import CacheFull
 from watersmeet.log.codec import checksum
 from watersmeet.log.storage import Files
@@ -119,7 +120,7 @@ class OpenSortedCopy(OpenTable):
     def _damaged(self, page: int, problem: str) -> TableError:
         path = self._paths[int(self._part[page])]
         return TableError(
-            f"{self._label}: page {page}, in {path} of {self._files.place}, {problem}. Restore the file from a copy, "
+            f"{self.label}: page {page}, in {path} of {self._files.place}, {problem}. Restore the file from a copy, "
             f"or remove the folder {self.source.folder} and start the query from a new `wm.join`: the table is "
             "prepared anew"
         )
@@ -144,13 +145,19 @@ def write_sorted_copy(
     found: Snapshot,
     report: Report,
     part_bytes: int = PART_BYTES,
+    *,
+    threads: int | None = None,
+    check: Callable[[], None] = lambda: None,
 ) -> TableEntry:
-    """Sort the rows of a table, write them page by page into files of about `part_bytes`, and publish the result."""
+    """Sort the rows of a table, write them page by page into files of about `part_bytes`, and publish the result.
+
+    `check` is called before it is published, and may refuse that. `threads` bounds those of the sort.
+    """
     counter = _Counter()
     incoming = _counted(found, table, counter, report)
     writer = _PageWriter(files, folder, table.keys, found.schema, part_bytes)
     written = 0
-    for page in _pages(_sorted(incoming, found.schema, table), counter, table):
+    for page in _pages(_sorted(incoming, found.schema, table, threads), counter, table):
         writer.add(page)
         written += page.num_rows
         report(TableProgress(table.label, Phase.WRITING, written, counter.rows))
@@ -159,6 +166,7 @@ def write_sorted_copy(
     wrong = find_disorder(index)
     if wrong is not None:
         raise TableError(f"{table.label}: page {wrong} came out of the sort in the wrong order")
+    check()
     kind, nulls, parts = PagesIn.SORTED_COPY, counter.null_rows, tuple(writer.paths)
     return publish(
         files, folder, kind, table.label, index, found.schema, places, null_rows=nulls, parts=parts
@@ -176,14 +184,16 @@ def _counted(found: Snapshot, table: Table, counter: _Counter, report: Report) -
         yield keyed
 
 
-def _sorted(rows: Iterator[pa.RecordBatch], schema: pa.Schema, table: Table) -> Iterator[pa.RecordBatch]:
+def _sorted(
+    rows: Iterator[pa.RecordBatch], schema: pa.Schema, table: Table, threads: int | None
+) -> Iterator[pa.RecordBatch]:
     import duckdb
 
     failures: list[Exception] = []
     carried = pa.schema([pa.field(f"c{n}", _carrier(f.type)) for n, f in enumerate(schema)])
     order = ", ".join(f"c{schema.get_field_index(key)}" for key in table.keys)
     with tempfile.TemporaryDirectory(prefix="watersmeet-sort-") as scratch:
-        settings = {
+        settings: dict[str, Any] = {
             "memory_limit": f"{SORT_BYTES}B",
             "temp_directory": scratch,
             "preserve_insertion_order": "false",
@@ -191,6 +201,8 @@ def _sorted(rows: Iterator[pa.RecordBatch], schema: pa.Schema, table: Table) -> 
             "autoinstall_known_extensions": "false",
             "autoload_known_extensions": "false",
         }
+        if threads is not None:
+            settings["threads"] = threads
         with duckdb.connect(":memory:", config=settings) as connection:
             # Progress is reported here; DuckDB would draw a bar of its own.
             connection.execute("SET enable_progress_bar = false")
@@ -283,7 +295,7 @@ class _PageWriter:
     def _hashed(self, page: pa.RecordBatch) -> pa.RecordBatch:
         """The rows of a page sorted by the hash of their key, the hash as first column."""
         hashes = key_hashes(page.select(list(self._keys)))
-        order = np.argsort(hashes, kind="stable")
+        order = sorted_order(hashes)
         columns = [pa.array(hashes[order]), *take_rows(page, order).columns]
         return pa.RecordBatch.from_arrays(columns, schema=self._stored)
 

@@ -91,6 +91,11 @@ class PreparedTable:
         catalogue = open_catalogue(files, self.folder)
         return readers[PagesIn(catalogue.entry.kind)](self, files, catalogue)
 
+    def published(self, folder: str) -> str | None:
+        """The version of the table that a folder of this state has; None if it has none yet."""
+        entry = find_entry(open_files(self.place, cache=self.cache), folder)
+        return entry.version if entry else None
+
     def at(self, folder: str, version: str) -> PreparedTable:
         """The version of this table that another folder has.
 
@@ -127,7 +132,7 @@ class OpenTable(ABC):
         self.schema: pa.Schema = catalogue.schema
         self.index: PageIndex = catalogue.index
         self._files = files
-        self._label = catalogue.entry.label
+        self.label = catalogue.entry.label
 
     @abstractmethod
     def read(self, page: int, columns: Sequence[str]) -> pa.RecordBatch:
@@ -165,6 +170,21 @@ class OpenTable(ABC):
         from watersmeet.tables.prepare import newest_files
 
         return newest_files(self.source, self._files, make=make)
+
+    @property
+    def copy_folder(self) -> str:
+        """The folder for a sorted copy of this version; empty if its pages are not decoded, or must stay in place."""
+        return ""
+
+    def decoded_bytes(self, page: int, columns: Sequence[str]) -> int:
+        """The bytes of files that are decoded when a page is read; 0 for pages that are mapped or asked for."""
+        return 0
+
+    def copy(self, report: Report) -> None:
+        """Write the sorted copy of this version into its folder. May run in a thread of its own."""
+        from watersmeet.tables.prepare import copy_in_place
+
+        copy_in_place(self.source, self.copy_folder, report)
 
     @abstractmethod
     def close(self) -> None:

@@ -164,7 +164,8 @@ def table(
             Default: 512 KB. Larger pages help where each read of a database takes long; smaller ones where rows are
             few and spread over all keys.
         in_place: True: use Parquet files as they are, and fail if they are not sorted by the key; False: sort them
-            once, into the state. Default: in place where row groups are small and do not overlap.
+            once, into the state. Default: in place where row groups are small and do not overlap, until decoding them
+            has cost as much as a sorted copy. The copy is then made in the background.
         name: the table's name in messages and in the status.
         patience: how long to try again when a database is unreachable.
 

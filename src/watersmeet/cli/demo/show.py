@@ -6,6 +6,7 @@ The join is an ordinary job file, run by the same runner as `watersmeet run`: th
 from __future__ import annotations
 
 import contextlib
+import importlib.util
 import os
 import statistics
 import tempfile
@@ -50,11 +51,12 @@ _JOB = """\
 format = "parquet"
 path = "buys"
 schema = "id BIGINT, lot STRING, px DOUBLE, qty BIGINT"
-
+{native}
 [inputs.s]
 format = "parquet"
 path = "sells"
 schema = "id BIGINT, lot STRING, px DOUBLE, qty BIGINT"
+{native}
 
 [join]
 on = "b.lot = s.lot AND s.px <= b.px"
@@ -76,6 +78,15 @@ spark.master = "local[2]"
 spark.driver.memory = "1g"
 spark.ui.enabled = false
 """
+
+
+_NATIVE = "native = true   # the tasks of the join read the files themselves\n"
+
+
+def _job_text() -> str:
+    """The job file. Before Spark 4.2 the JVM has to read the files."""
+    is_new = importlib.util.find_spec("pyspark.sql.streaming.datasource") is not None
+    return _JOB.format(native=_NATIVE if is_new else "")
 
 
 @dataclass
@@ -127,8 +138,9 @@ def _folder(keep: Path | None) -> Iterator[Path]:
 
 def _prepare(folder: Path, seconds: int, seed: int) -> _Parts:
     file = folder / "job.toml"
-    file.write_text(_JOB)
-    job = parse_job(_JOB, file, os.environ)
+    text = _job_text()
+    file.write_text(text)
+    job = parse_job(text, file, os.environ)
     meters = Meters()
     return _Parts(
         folder=folder,

@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import ClassVar
 
-from watersmeet.model.facts import KeyRange, SchemePlan
+from watersmeet.model.facts import Cells, KeyRange, SchemePlan
 from watersmeet.schemes.balance import even_ranges
 
 Groups = tuple[KeyRange, ...]
@@ -19,7 +19,9 @@ class TaskLoad:
     """What one task has after a batch's decision.
 
     `active` is the history that it may touch in the batch, `pushed` what it may not. `owed_rows` counts the rows, those
-    of the batch too, in groups that have rows in two or more generations: only these owe results.
+    of the batch too, in groups that have rows in two or more generations: only these owe results. `most_owed` are the
+    results that they owe at most: all combinations of their rows that are not of one generation. They owe as many if all
+    rows of a group have one key and pass the rest of the condition.
     """
 
     active_rows: int = 0
@@ -28,6 +30,7 @@ class TaskLoad:
     pushed_bytes: int = 0
     owed_rows: int = 0
     owing_groups: int = 0
+    most_owed: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,9 +56,13 @@ class BudgetPlan(SchemePlan):
 
     The groups are `equal` ranges of the order keys, cut at every heavy key. `seen_ms` is when the last row of each
     came, `output` the results that are known of each. `borders` counts the pushed generations that each has rows of,
-    and `pushed_rows` and `pushed_bytes` are those of all of them together. `pushed` and `paid` are what this batch
-    decides, and `events` the last decisions, oldest first. `moved_ms` is when groups last went from one task to
-    another.
+    and `pushed_rows` and `pushed_bytes` are those of all of them together, `pushed_of` the rows of each input. `met`
+    are the combinations of rows of one pushed generation, if all rows of a group had one key. `pushed`, `paid` and
+    `parts` are what this batch decides, and `events` the last decisions, oldest first. `moved_ms` is when groups last
+    went from one task to another. `owed_ms` is since when each group owes results, 0 if it owes none, and
+    `owed_rows` and `most_owed` are as those of a `TaskLoad`. `slice_bytes` is
+    what a task pays in a batch that has time, and `slow_ms` how long a batch may take, if the join defers. `sampled` is the output of each task at `sampled_ms`, and `forced_bytes` were pushed
+    by tasks that were within their budget (adapt.py).
     """
 
     kind: ClassVar[str] = "budget"
@@ -74,6 +81,17 @@ class BudgetPlan(SchemePlan):
     loads: tuple[TaskLoad, ...] = ()
     events: tuple[Adaptation, ...] = ()
     moved_ms: int = 0
+    pushed_of: tuple[tuple[int, ...], ...] = ()
+    met: tuple[int, ...] = ()
+    parts: tuple[Cells, ...] = ()
+    sampled_ms: int = 0
+    sampled: tuple[int, ...] = ()
+    forced_bytes: int = 0
+    owed_ms: tuple[int, ...] = ()
+    owed_rows: tuple[int, ...] = ()
+    most_owed: tuple[int, ...] = ()
+    slice_bytes: int = 0
+    slow_ms: int = 0
 
     @property
     def groups(self) -> Groups:

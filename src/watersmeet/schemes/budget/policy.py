@@ -26,7 +26,7 @@ Indices = npt.NDArray[np.int64]
 # between two rows of a group are the rule: 300 groups and five rows a second.
 IDLE_MS = 60_000
 
-# What a task pays in a batch at most, as a share of its budget, or one group: so that batches stay short.
+# What a task pays in a batch at most, as a share of its budget: so that batches stay short.
 PAID_SHARE = 0.1
 
 
@@ -50,15 +50,35 @@ class PushPolicy(ClosedSet):
     LARGEST_INPUT = "largest-input"
 
 
+class Disk(ClosedSet):
+    """When tasks push: only over their own budget, or also if another task has far more output (section 6)."""
+
+    LAZY = "lazy-disk"
+    ACTIVE = "active-disk"
+
+
 @dataclass(frozen=True, slots=True)
 class Pushing:
     """How a join keeps to its budget: the number of partition groups, the share of its active state that a task pushes
-    when it is over, and which groups first. Defaults are the paper's."""
+    when it is over, and which groups first. Groups move if the emptiest task has less than `balanced_share` of the
+    fullest, and not again before `move_every_ms`; with a share of 0 they never do. Defaults are the paper's.
+    `paid_share` of its budget is what a task pays in a batch at most. Debts that are older than `pay_within_ms`, if
+    given, are paid whether there is room to keep their rows or not. With `defer_ms` tasks that take longer push too; 0
+    stands for the trigger interval (tempo.py). `first_shares` are the shares of the groups that the tasks begin with;
+    alike if there are none.
+    """
 
     groups: int = 300
     share: float = 0.3
     policy: PushPolicy = PushPolicy.LOW_OUTPUT
     seed: int = 0
+    balanced_share: float = BALANCED_SHARE
+    move_every_ms: int = MOVE_EVERY_MS
+    paid_share: float = PAID_SHARE
+    disk: Disk = Disk.LAZY
+    pay_within_ms: int = 0
+    defer_ms: int | None = None
+    first_shares: tuple[float, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,8 +95,10 @@ class Candidates:
         return whole
 
 
-def choose_pushed(groups: Candidates, memory: int, how: Pushing, batch: int) -> Indices:
-    """The groups that a task pushes, in that order; none if it is within its budget.
+def choose_pushed(
+    groups: Candidates, memory: float, how: Pushing, batch: int, *, slow: bool = False
+) -> Indices:
+    """The groups that a task pushes, in that order; none if it is within its budget and not `slow`.
 
     >>> sizes = np.array([[60.0, 30.0, 30.0]])
     >>> fine = Candidates(sizes, np.array([9.0, 9.0, 1.0]), np.zeros(3))
@@ -85,7 +107,7 @@ def choose_pushed(groups: Candidates, memory: int, how: Pushing, batch: int) -> 
     """
     size = groups.size
     active = float(size.sum())
-    if active <= memory:
+    if active <= memory and not slow:
         return np.zeros(0, np.int64)
     filled = np.flatnonzero(size)
     order = filled[_order(_only(groups, filled), how, batch)]
@@ -93,6 +115,18 @@ def choose_pushed(groups: Candidates, memory: int, how: Pushing, batch: int) -> 
     # Rounding must not leave a byte too much.
     enough = int(np.searchsorted(np.cumsum(size[order]), shed * (1 - 1e-12))) + 1
     return order[:enough]
+
+
+def choose_least(groups: Candidates, most_bytes: float, how: Pushing, batch: int) -> Indices:
+    """The groups that a policy pushes first, as many as have at most so many bytes together.
+
+    >>> groups = Candidates(np.array([[60.0, 30.0, 30.0]]), np.array([9.0, 9.0, 1.0]), np.zeros(3))
+    >>> choose_least(groups, 95, Pushing(), 0).tolist(), choose_least(groups, 20, Pushing(), 0).tolist()
+    ([2, 0], [])
+    """
+    filled = np.flatnonzero(groups.size)
+    order = filled[_order(_only(groups, filled), how, batch)]
+    return order[: int(np.searchsorted(np.cumsum(groups.size[order]), most_bytes, side="right"))]
 
 
 def _only(groups: Candidates, places: Indices) -> Candidates:
@@ -131,15 +165,37 @@ def choose_moved(size: Amounts, output: Amounts, may_move: npt.NDArray[np.bool_]
     return np.array(chosen, np.int64)
 
 
-def choose_paid(debts: Amounts, active: float, memory: int, how: Pushing) -> Indices:
-    """The groups whose debts a task pays, the smallest first. `debts` are the bytes that paying each makes active.
+@dataclass(frozen=True, slots=True)
+class Room:
+    """What a task may pay in a batch: `stays` bytes have room in its active state, `touched` may be read at most."""
 
-    >>> choose_paid(np.array([0.0, 30.0, 4.0, 5.0]), 20, 100, Pushing()).tolist()
-    [2, 3]
+    stays: float
+    touched: float
+
+    def less(self, spent: float) -> Room:
+        return Room(self.stays - spent, self.touched - spent)
+
+
+def room_to_pay(active: float, memory: float, how: Pushing) -> Room:
+    """What a task may pay so that it will not push it again at once.
+
+    >>> room_to_pay(20, 100, Pushing())
+    Room(stays=50.0, touched=10.0)
     """
-    room = (1 - how.share) * memory - active
+    stays = max(0.0, (1 - how.share) * memory - active)
+    return Room(stays, min(stays, how.paid_share * memory))
+
+
+def choose_paid(debts: Amounts, most_bytes: float) -> tuple[Indices, int | None]:
+    """The groups that a task pays as a whole, the smallest first, and the next one, of which it pays some keys.
+
+    `debts` are the bytes that paying each makes active. The second is None if no group is left.
+
+    >>> whole, cut = choose_paid(np.array([0.0, 30.0, 4.0, 5.0]), 10)
+    >>> whole.tolist(), cut
+    ([2, 3], 1)
+    """
     owing = np.flatnonzero(debts)
     order = owing[np.argsort(debts[owing], kind="stable")]
-    reached = np.cumsum(debts[order])
-    fits = reached <= room
-    return order[fits & ((reached <= PAID_SHARE * memory) | (np.arange(len(order)) == 0))]
+    fits = int(np.searchsorted(np.cumsum(debts[order]), most_bytes, side="right"))
+    return order[:fits], int(order[fits]) if fits < len(order) else None

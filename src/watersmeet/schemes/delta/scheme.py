@@ -26,8 +26,9 @@ from typing import ClassVar
 
 import numpy as np
 
-from watersmeet.model.facts import MOST_INPUTS, Order, SchemePlan
+from watersmeet.model.facts import SchemePlan
 from watersmeet.model.figures import size
+from watersmeet.model.signature import MOST_INPUTS, Order
 from watersmeet.model.tally import TaskTally, TermTally, total_terms
 from watersmeet.model.walks import FanOut, KeyCut, WalkGraph
 from watersmeet.schemes.delta.orders import (
@@ -62,9 +63,6 @@ _UNEVEN = 1.25
 _LEAST_TALLIES = 4
 # A term is dealt late until its work falls to this many times the tasks: near a border it would change at every batch.
 _LATE_UNTIL = 2
-
-# The part of a task's work that it may repeat because all tasks do the same before a late deal.
-_ROOM = 0.1
 
 # Changes of order that a plan remembers, for the status.
 _KEPT_CHANGES = 8
@@ -187,7 +185,7 @@ class Delta(Scheme[DeltaPlan]):
             return 0
         stored = dict(self.arrangements)[start][0]
         fresh_rows = sum(run.rows for run in facts.fresh if run.input == stored)
-        return int(_ROOM * tally.work / tally.fresh_rows * fresh_rows / facts.tasks)
+        return int(facts.limits.repeated_part * tally.work / tally.fresh_rows * fresh_rows / facts.tasks)
 
     def _sample(self, start: str, facts: BatchFacts) -> Sequence[FanOut]:
         """The fan-outs of a term, if there is something to look up and it is worth a sample."""

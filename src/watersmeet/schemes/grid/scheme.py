@@ -16,8 +16,9 @@ from typing import ClassVar
 import numpy as np
 
 from watersmeet.errors import UsageError
-from watersmeet.model.facts import Layout, Order, Run
+from watersmeet.model.facts import Run
 from watersmeet.model.figures import count, size
+from watersmeet.model.signature import Layout, Order
 from watersmeet.schemes.grid.cells import shares_of_task
 from watersmeet.schemes.grid.facts import Amount, GridPlan, Relocated, Relocation
 from watersmeet.schemes.grid.policy import GridPolicy, advance, dynamic, fixed, reshape, start_grid
@@ -170,7 +171,8 @@ def _stored(grid: GridPlan, left: Sequence[Run], right: Sequence[Run]) -> Stored
     return StoredSections(*counts)
 
 
-# Cells for each task if the number of tasks is not a power of two: enough that one cell more or less hardly matters.
+# Cells for each task if the number of tasks is not a power of two. Cells at the borders of tasks are cut, and both tasks
+# read the uncut side: with fewer cells that is a larger part of what a task reads.
 _CELLS_PER_TASK = 4
 
 

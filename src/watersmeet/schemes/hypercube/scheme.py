@@ -12,8 +12,9 @@ from typing import ClassVar
 
 import numpy as np
 
-from watersmeet.model.facts import MOST_INPUTS, KeyRange
+from watersmeet.model.facts import KeyRange
 from watersmeet.model.figures import bounds, count
+from watersmeet.model.signature import MOST_INPUTS
 from watersmeet.schemes.hypercube.census import Stored
 from watersmeet.schemes.hypercube.facts import CubeChange, CubePlan, HeavyKey, Shape, boxes_of
 from watersmeet.schemes.hypercube.hot_keys import HotKeys, list_hot_keys

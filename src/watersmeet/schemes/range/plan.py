@@ -19,8 +19,9 @@ from typing import ClassVar
 
 import numpy as np
 
-from watersmeet.model.facts import KEY_SPACE, KeyRange, Order
+from watersmeet.model.facts import KEY_SPACE, KeyRange
 from watersmeet.model.figures import count
+from watersmeet.model.signature import Order
 from watersmeet.schemes.balance import ranges_between
 from watersmeet.schemes.range.cut import cut_grains
 from watersmeet.schemes.range.facts import RangePlan, SharedRange

@@ -78,6 +78,25 @@ class PageCosts:
 
 
 @dataclass(frozen=True, slots=True)
+class Decoding:
+    """What reading files in place has cost so far (schemes/table/in_place.py).
+
+    `copy_folder` is the folder for the sorted copy of this version of the table. `decoded_bytes` are the parts of files
+    that tasks have decoded, and `limit_bytes` is how much of them costs as much as making the copy. `chosen_in` is the
+    batch that decided to make it.
+    """
+
+    copy_folder: str
+    decoded_bytes: int
+    limit_bytes: int
+    chosen_in: int = NEVER
+
+    @property
+    def is_chosen(self) -> bool:
+        return self.chosen_in != NEVER
+
+
+@dataclass(frozen=True, slots=True)
 class PagePlan(SchemePlan):
     """The pages that one batch reads of a table, which the predicate calls `name`.
 
@@ -90,7 +109,7 @@ class PagePlan(SchemePlan):
     not read pages again that are in memory.
 
     `worth_rows` waiting rows made a page worth reading in this batch, by `costs`; 0 if no row ever waits. `costs` are
-    None until they are measured.
+    None until they are measured. `decoding` is there for files that are read in place, or were until a copy was made.
     """
 
     kind: ClassVar[str] = "table"
@@ -108,6 +127,7 @@ class PagePlan(SchemePlan):
     waiting_rows: int = 0
     worth_rows: int = 0
     costs: PageCosts | None = None
+    decoding: Decoding | None = None
 
 
 def stretches_of(batches: Batches) -> tuple[Stretch, ...]:

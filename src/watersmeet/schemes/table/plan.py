@@ -20,9 +20,10 @@ import numpy as np
 import numpy.typing as npt
 
 from watersmeet.errors import StateError
-from watersmeet.model.facts import Descriptor, Manifest, Order, Run
+from watersmeet.model.facts import Descriptor, Manifest, Run
 from watersmeet.model.figures import count, size
 from watersmeet.model.pages import PAGE_SHIFT
+from watersmeet.model.signature import Order
 from watersmeet.schemes.scheme import (
     BatchFacts,
     Keys,
@@ -36,6 +37,7 @@ from watersmeet.schemes.scheme import (
 )
 from watersmeet.schemes.table.facts import (
     NEVER,
+    Decoding,
     PageCosts,
     PagePlan,
     Reading,
@@ -44,6 +46,7 @@ from watersmeet.schemes.table.facts import (
     batches_of,
     stretches_of,
 )
+from watersmeet.schemes.table.in_place import count_decoding, show_decoding
 from watersmeet.schemes.table.pages import (
     OrdersOf,
     PageCounts,
@@ -63,7 +66,8 @@ class TableFacts:
 
     `newest` is the version for the next batch, found at `checked_ms`. With `reads_all` every page is read in every
     batch. `repeated` has the decisions of an earlier attempt at this batch. `measured` is what the process that plans
-    has measured of the table; nothing, if it has not joined any rows yet.
+    has measured of the table; nothing, if it has not joined any rows yet. `copy_folder` is where the sorted copy of
+    files that are read in place belongs; empty if there is to be none.
     """
 
     version: TableVersion
@@ -75,6 +79,7 @@ class TableFacts:
     reads_all: bool = False
     repeated: PagePlan | None = None
     measured: Measured = field(default_factory=Measured)
+    copy_folder: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,6 +89,8 @@ class TableScheme(Scheme[PagePlan]):
     name: ClassVar[str] = "table"
     plan_type = PagePlan
     merges: ClassVar[bool] = False
+    # What tasks decoded of files that are read in place.
+    weighs_tallies: ClassVar[bool] = True
     orders = (Order.PAGE,)
 
     max_delay_ms: int
@@ -115,9 +122,9 @@ class TableScheme(Scheme[PagePlan]):
         repeated, arrivals = table.repeated, _arrivals(facts, parent, table.repeated)
         live = (*facts.history, *facts.fresh)
         counts = count_pages(
-            (_page_numbers(keys[waiting_rows(keys, before, run.batch)]), arrivals.get(run.batch, 0))
+            (pages[before[pages] < run.batch], arrivals.get(run.batch, 0))
             for run in live
-            for keys in [facts.keys_of(run)]
+            for pages in [_page_numbers(facts.keys_of(run))]
         )
         changes = table.newest != table.version
         costs = self._costs(facts, parent)
@@ -161,6 +168,7 @@ class TableScheme(Scheme[PagePlan]):
             waiting_rows=waiting,
             worth_rows=policy.worth_rows or 0,
             costs=costs,
+            decoding=_decoding(facts, parent),
         )
 
     def _costs(self, facts: BatchFacts, parent: PagePlan | None) -> PageCosts | None:
@@ -221,6 +229,8 @@ class TableScheme(Scheme[PagePlan]):
             text += (
                 f"; {count(plan.worth_rows)} waiting rows make a page worth reading ({_shown(plan.costs)})"
             )
+        if plan.decoding:
+            text += f"; {show_decoding(plan.decoding, plan.table.folder)}"
         return Shown(text)
 
     def check(self, plan: PagePlan, tasks: int) -> None:
@@ -234,6 +244,24 @@ def page_plan(manifest: Manifest | None) -> PagePlan | None:
     """The plan of a batch of a join with a table; None for any other batch, and for none."""
     plan = manifest.plan.scheme if manifest else None
     return plan if isinstance(plan, PagePlan) else None
+
+
+def _decoding(facts: BatchFacts, parent: PagePlan | None) -> Decoding | None:
+    """The record for this batch of what reading in place has cost; None for a table that never was in place."""
+    table: TableFacts = facts.outside
+    before = parent.decoding if parent else None
+    if before is not None and before.copy_folder == table.version.folder:
+        return before
+    if not table.copy_folder:
+        return None
+    return count_decoding(
+        before,
+        facts.tallies,
+        copy_folder=table.copy_folder,
+        limit_bytes=round(facts.limits.copy_reads * int(table.page_bytes.sum())),
+        tasks=facts.tasks,
+        batch=facts.batch,
+    )
 
 
 def _shown(costs: PageCosts | None) -> str:
@@ -305,7 +333,7 @@ def waiting_rows(keys: Keys, before: Numbers, batch: int) -> npt.NDArray[np.bool
 
 
 def _page_numbers(keys: Keys) -> Numbers:
-    return (keys >> np.uint64(PAGE_SHIFT)).astype(np.int64)
+    return (keys >> np.uint64(PAGE_SHIFT)).view(np.int64)
 
 
 def _row_bytes(runs: Sequence[Run]) -> int:

@@ -1,0 +1,151 @@
+"""The file log: which files each intake has, in the state of the query.
+
+    ~files/ID/intakes/000000000007.json      the files of intake 7: name, bytes, time of change
+    ~files/ID/seen/000000000100.json         the names taken by intakes 1 to 100
+
+An intake is written once, by put-if-absent, before Spark writes the offset that names it. So its files are fixed before
+any of them is read, a driver that is started again finds what its predecessor chose, and of two drivers the first one
+decides. The id is new when a query has no checkpoint: a deleted one begins afresh, with a log of its own.
+
+Every `SEEN_EVERY` intakes the names taken so far are written as one file. A start reads the last such file and the
+intakes after it, however long the query has run. The file is derived from intakes, so losing one costs only time until
+the intakes that it stands for are removed; those that Spark may still replay are kept.
+
+Names that are gone from the directory for `KEEP_NAMES_NS` are dropped there (`file_inputs/offsets.py` says why not at
+once).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from watersmeet import failpoints
+from watersmeet.errors import CorruptFile, StateMissing
+from watersmeet.file_inputs.offsets import ListedFile
+from watersmeet.log.codec import decode_checked, encode_checked
+from watersmeet.log.names import FILE_LOGS, INTAKES, SEEN_NAMES, intake_number, intake_path, seen_path
+from watersmeet.log.storage import Files
+
+# A start reads at most so many small files. Writing all names then costs a hundredth of the listings between.
+SEEN_EVERY = 100
+
+# As long as Spark's file source remembers a name: its default of maxFileAge, a week.
+KEEP_NAMES_NS = 7 * 24 * 3600 * 10**9
+
+_ADVICE = "Restore the file from a copy, or start with a new checkpoint"
+
+
+@dataclass(frozen=True, slots=True)
+class Intake:
+    """The files of one intake, in the order in which they were taken."""
+
+    files: tuple[ListedFile, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class SeenNames:
+    """The names of all intakes up to `intake`, and the time of change of each."""
+
+    intake: int
+    names: tuple[str, ...]
+    modified_ns: tuple[int, ...]
+
+
+class FileLog:
+    """The log of one input of one query. `files` is the state directory."""
+
+    def __init__(self, files: Files, log: str):
+        self.id = log
+        self._files = files.under(FILE_LOGS, log)
+
+    @property
+    def place(self) -> str:
+        return self._files.place
+
+    def publish(self, number: int, files: Sequence[ListedFile]) -> tuple[ListedFile, ...]:
+        """Write an intake unless there is one with this number. Return the files that it has."""
+        mine = self._files.publish(intake_path(number), encode_checked(Intake(tuple(files))))
+        failpoints.reach("intake-written")
+        if mine:
+            return tuple(files)
+        found = self.read(number)
+        assert found is not None, "the intake exists, or it would have been written"
+        return found
+
+    def read(self, number: int) -> tuple[ListedFile, ...] | None:
+        """The files of an intake; None if it is not written."""
+        path = intake_path(number)
+        try:
+            content = self._files.read(path)
+        except FileNotFoundError:
+            return None
+        return decode_checked(Intake, content, f"{self.place}/{path}", _ADVICE).files
+
+    def between(self, after: int, last: int) -> tuple[ListedFile, ...]:
+        """The files of the intakes after one and up to another, all of which must exist."""
+        found = self._files.each(self.read, range(after + 1, last + 1))
+        for number, files in enumerate(found, after + 1):
+            if files is None:
+                raise self._missing(number)
+        return tuple(file for files in found for file in files or ())
+
+    def load(self, offset: int) -> tuple[dict[str, int], int]:
+        """The names taken with their times of change, and the number of the last intake that is written.
+
+        It may be after `offset`, the last one that Spark's checkpoint names.
+        """
+        seen = self._last_seen()
+        taken = dict(zip(seen.names, seen.modified_ns, strict=True))
+        last = max([seen.intake, *self._numbers(INTAKES)])
+        if last < offset:
+            raise self._missing(offset)
+        for file in self.between(seen.intake, last):
+            taken[file.name] = file.modified_ns
+        # The listing may be late.
+        while (files := self.read(last + 1)) is not None:
+            taken |= {file.name: file.modified_ns for file in files}
+            last += 1
+        return taken, last
+
+    def keep_names(self, number: int, taken: dict[str, int], *, needed_from: int) -> None:
+        """Write the names taken by intakes up to `number`. Remove the intakes that neither a start nor a replay needs.
+
+        `needed_from` is the first intake that Spark may still ask for.
+        """
+        before = self._numbers(SEEN_NAMES)
+        seen = SeenNames(number, tuple(taken), tuple(taken.values()))
+        self._files.publish(seen_path(number), encode_checked(seen))
+        failpoints.reach("seen-written")
+        # The one before stays, with the intakes after it: a damaged file can then be removed by hand.
+        kept = max(before, default=0)
+        gone = [intake_path(old) for old in self._numbers(INTAKES) if old <= kept and old < needed_from]
+        gone += [seen_path(old) for old in before if old < kept]
+        for _ in self._files.delete_many(gone):
+            failpoints.reach("clean-intake-removed")
+
+    def _last_seen(self) -> SeenNames:
+        numbers = self._numbers(SEEN_NAMES)
+        if not numbers:
+            return SeenNames(0, (), ())
+        path = seen_path(max(numbers))
+        try:
+            content = self._files.read(path)
+        except FileNotFoundError:
+            raise CorruptFile(
+                f"{self.place}/{path} was removed while it was read. Start the query again"
+            ) from None
+        return decode_checked(SeenNames, content, f"{self.place}/{path}", _ADVICE)
+
+    def _numbers(self, folder: str) -> list[int]:
+        found = (intake_number(info.name) for info in self._files.entries(folder))
+        return [number for number in found if number is not None]
+
+    def _missing(self, number: int) -> StateMissing:
+        return StateMissing(
+            f"the checkpoint names intake {number} of the file log {self.place}, which has no such "
+            "file: it was lost, or "
+            "the checkpoint was rolled back further than minBatchesToRetain. Restore the state from a "
+            "copy that fits the "
+            "checkpoint, or start with a new checkpoint"
+        )

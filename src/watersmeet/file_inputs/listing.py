@@ -1,0 +1,205 @@
+"""List the files of a directory that no intake has yet.
+
+Names are treated as Spark's file source treats them: files and folders that begin with `_` or `.` or end with
+`._COPYING_` are not seen, so a file can be written under such a name and renamed when it is complete. Files in folders
+below the directory are not read. A folder such as `day=1` would be a partition, whose column is in no file: it is
+refused. Where Spark's file sink writes, its log says which files count (`file_inputs/sink_log.py`). One thing
+differs: an empty file is passed over until it has content. Spark takes it at once, and misses what is written to it
+later.
+
+A local directory is not listed while it is unchanged. Its time of change moves when a name appears, so a look at that
+is enough. Two names may appear in one tick of the clock, one of them after our listing: an unchanged time counts only
+if it was `TICK_S` old when the directory was listed. And once in `LOOK_AGAIN_S` the directory is listed anyway, for
+empty files and for file servers that are slow to show a change. A listing asks for the size and time of new files
+only; the others cost a look-up of their name.
+
+An object store has no such time: it is listed whenever new files are asked for, a request for each 1,000 files.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Container, Iterable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+import pyarrow as pa
+from pyarrow import fs
+
+from watersmeet.errors import FileError
+from watersmeet.file_inputs.offsets import ListedFile
+from watersmeet.file_inputs.sink_log import SINK_LOG, SinkLog
+from watersmeet.tables.places import place_of
+from watersmeet.tables.spec import Address
+
+# The coarsest time of change among the filesystems in use (FAT has two seconds).
+TICK_S = 2.0
+# How late a file may be seen whose appearance the directory's time did not show.
+LOOK_AGAIN_S = 60.0
+
+_COPYING = "._COPYING_"
+
+
+def is_hidden(name: str) -> bool:
+    """Whether Spark's file source passes over a file or folder with this name.
+
+    >>> [is_hidden(name) for name in ("_SUCCESS", ".part-0.crc", "a._COPYING_", "part-0.parquet", "_day=1")]
+    [True, True, True, False, False]
+    """
+    return (name.startswith("_") and "=" not in name) or name.startswith(".") or name.endswith(_COPYING)
+
+
+@dataclass(frozen=True, slots=True)
+class _Glance:
+    """A listing: when it was made, and the directory's times of change before it."""
+
+    at_s: float
+    stamps: tuple[int, ...]
+
+    def still_holds(self, stamps: tuple[int, ...], now_s: float) -> bool:
+        settled = max(stamps) / 1e9 < self.at_s - TICK_S
+        return stamps == self.stamps and settled and 0 <= now_s - self.at_s < LOOK_AGAIN_S
+
+
+class Directory:
+    """The directory of a file input. `clock` gives the seconds since 1970."""
+
+    def __init__(self, address: Address, clock: Callable[[], float]):
+        self._address = address
+        self._clock = clock
+        with self._explained():
+            self.filesystem, self.base = place_of(address)
+        self._sink = SinkLog(self.filesystem, self.base)
+        self._last: _Glance | None = None
+        # The names of the last listing, to tell which of the taken files are gone.
+        self.present: set[str] = set()
+
+    def new_files(self, taken: Container[str]) -> list[ListedFile] | None:
+        """The files with names that are not taken; None if nothing has appeared since the last call.
+
+        If it returned files that were not taken meanwhile, they are not returned again while nothing appears.
+        """
+        local = isinstance(self.filesystem, fs.LocalFileSystem)
+        now_s = self._clock()
+        with self._explained():
+            if not local:
+                return self._remote_files(taken)
+            stamps = self._stamps()
+            if self._last is not None and self._last.still_holds(stamps, now_s):
+                return None
+            self._last = _Glance(now_s, stamps)
+            return self._local_files(taken)
+
+    def as_now(self, files: Sequence[ListedFile]) -> list[ListedFile]:
+        """Files of an earlier listing with their present size and time, without those that are gone.
+
+        A local file may have been completed since. An object appears whole, and asking for it is a request.
+        """
+        if not isinstance(self.filesystem, fs.LocalFileSystem):
+            return list(files)
+        found = []
+        for file in files:
+            with self._explained(), suppress(FileNotFoundError):
+                facts = Path(self.base, file.name).stat()
+                if facts.st_size:
+                    found.append(ListedFile(file.name, facts.st_size, facts.st_mtime_ns))
+        return found
+
+    def names(self) -> set[str]:
+        """The names of all entries that are there now."""
+        with self._explained():
+            if isinstance(self.filesystem, fs.LocalFileSystem):
+                return {path.name for path in Path(self.base).iterdir()}
+            return {info.base_name for info in self.filesystem.get_file_info(fs.FileSelector(self.base))}
+
+    def look_again(self) -> None:
+        """List at the next call, whatever the directory's time says."""
+        self._last = None
+
+    def _stamps(self) -> tuple[int, ...]:
+        stamps = [Path(self.base).stat().st_mtime_ns]
+        with suppress(FileNotFoundError):
+            stamps.append(Path(self.base, SINK_LOG).stat().st_mtime_ns)
+        return tuple(stamps)
+
+    def _local_files(self, taken: Container[str]) -> list[ListedFile]:
+        names, found = set(), []
+        with os.scandir(self.base) as entries:
+            seen = list(entries)
+        counted = self._counted(entry.name for entry in seen)
+        for entry in seen:
+            if is_hidden(entry.name):
+                continue
+            if entry.is_dir():
+                self._check_folder(entry.name)
+                continue
+            names.add(entry.name)
+            if entry.name in taken or (counted is not None and entry.name not in counted):
+                continue
+            try:
+                facts = entry.stat()
+            except FileNotFoundError:
+                # It was removed or renamed since the listing.
+                continue
+            if facts.st_size:
+                found.append(ListedFile(entry.name, facts.st_size, facts.st_mtime_ns))
+        self._check_sink(counted, taken, names)
+        self.present = names
+        return found
+
+    def _remote_files(self, taken: Container[str]) -> list[ListedFile]:
+        listed = self.filesystem.get_file_info(fs.FileSelector(self.base))
+        counted = self._counted(info.base_name for info in listed)
+        visible = [info for info in listed if not is_hidden(info.base_name)]
+        for info in visible:
+            if info.type == fs.FileType.Directory:
+                self._check_folder(info.base_name)
+        files = [info for info in visible if info.is_file]
+        self.present = {info.base_name for info in files}
+        self._check_sink(counted, taken, self.present)
+        return [
+            ListedFile(info.base_name, info.size, info.mtime_ns)
+            for info in files
+            if info.size and info.base_name not in taken and (counted is None or info.base_name in counted)
+        ]
+
+    def _counted(self, names: Iterable[str]) -> set[str] | None:
+        """The names that count, if a sink of Spark's writes here."""
+        return self._sink.names() if any(name == SINK_LOG for name in names) else None
+
+    def _check_folder(self, name: str) -> None:
+        if "=" in name:
+            raise FileError(
+                f"{self._address!r} has the folder {name}: wm.files does not read the columns of partitions. Give the "
+                f"folder itself, {self._address!r}/{name}, or read the directory as a DataFrame"
+            )
+
+    def _check_sink(self, counted: set[str] | None, taken: Container[str], present: set[str]) -> None:
+        missing = [name for name in counted or () if name not in present and name not in taken]
+        if missing:
+            raise FileError(
+                f"{self._address!r}: the log of Spark's file sink names {min(missing)}, which is missing. Restore the "
+                "file, or read the directory as a DataFrame with spark.sql.files.ignoreMissingFiles"
+            )
+
+    @contextmanager
+    def _explained(self) -> Iterator[None]:
+        try:
+            yield
+        except NotADirectoryError:
+            raise FileError(
+                f"{self._address!r} is a file: wm.files takes a directory, from which it takes new files"
+            ) from None
+        except FileNotFoundError:
+            raise FileError(
+                f"the directory {self._address!r} does not exist. Make it, or correct the path; then "
+                "start the query again"
+            ) from None
+        except (OSError, pa.ArrowException) as error:
+            # The text may repeat the URI with its credentials.
+            raise FileError(
+                f"the directory {self._address!r} cannot be listed: {self._address.scrub(str(error))}. "
+                "Nothing is lost: "
+                "start the query again when it can be reached"
+            ) from None

@@ -1,0 +1,169 @@
+"""Which files a batch takes: pure decisions over what is listed and what is taken already.
+
+An *intake* is the files of one offset. Intakes are numbered from 1, and an offset is the number of the last one that is
+done, with the id of the file log that holds them (`file_inputs/file_log.py`). So an offset is small however many
+files there are, and what it means never changes.
+
+Each file is in exactly one intake: `pending_files` leaves out the names that are taken, `count_taken` takes a prefix of
+the rest, and the file log decides between two drivers. A name is taken once, whatever happens to its file later, as in
+Spark's own file source.
+
+`share_files` divides the files of a batch among tasks, and large files into parts where the format allows it. A task
+has the cost of a Spark task and of a run in every batch, so small batches get few.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Container, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from watersmeet.errors import StateError
+
+# The files of a task have at least so many bytes, if there are that many. To read, sort and store a million bytes of
+# Parquet takes about 7 ms of CPU. One more task takes 11, and its run another 4 when it is looked up and merged.
+LEAST_TASK_BYTES = 4 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class ListedFile:
+    """A file as a listing shows it. `name` is its path below the directory."""
+
+    name: str
+    bytes: int
+    modified_ns: int
+
+
+@dataclass(frozen=True, slots=True)
+class FilePart:
+    """What one task reads of a file: part number `part` of `parts`. The reader knows where parts begin and end."""
+
+    file: ListedFile
+    part: int = 0
+    parts: int = 1
+
+    @property
+    def bytes(self) -> int:
+        """About its size: parts are cut where the format allows it."""
+        return self.file.bytes // self.parts
+
+    def takes(self, piece: int, pieces: int) -> bool:
+        """Whether a piece of the file belongs to this part. Each of the pieces belongs to exactly one part.
+
+        >>> [[piece for piece in range(5) if FilePart(None, part, 2).takes(piece, 5)] for part in (0, 1)]
+        [[0, 1, 2], [3, 4]]
+        """
+        return piece * self.parts // pieces == self.part
+
+
+@dataclass(frozen=True, slots=True)
+class IntakeLimit:
+    """How much an intake takes at most, and at least one file. None is no limit."""
+
+    files: int | None = None
+    bytes: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class FileOffset:
+    """The intakes that are done: up to `intake`, of the file log `log`. No log was made before the first file."""
+
+    log: str | None = None
+    intake: int = 0
+
+    def to_json(self) -> dict[str, Any]:
+        return {"log": self.log, "intake": self.intake}
+
+    @staticmethod
+    def from_json(given: Any) -> FileOffset:
+        """An offset as Spark's checkpoint has it."""
+        try:
+            log, intake = given["log"], given["intake"]
+        except (KeyError, TypeError):
+            raise StateError(
+                f"the checkpoint has the offset {given!r}, which is not one of a wm.files input. The inputs of the "
+                "query, or their order, have changed: change them back, or start with a new checkpoint"
+            ) from None
+        return FileOffset(log, int(intake))
+
+
+BEGINNING = FileOffset()
+
+
+def pending_files(
+    listed: Iterable[ListedFile], taken: Container[str], *, by_time: bool = False
+) -> list[ListedFile]:
+    """The files that no intake has, in the order in which they are taken.
+
+    >>> new = [ListedFile("b", 5, 20), ListedFile("a", 5, 30), ListedFile("c", 5, 10)]
+    >>> [file.name for file in pending_files(new, {"c"})], [file.name for file in pending_files(new, (), by_time=True)]
+    (['a', 'b'], ['c', 'b', 'a'])
+    """
+    fresh = (file for file in listed if file.name not in taken)
+    return sorted(fresh, key=(lambda file: (file.modified_ns, file.name)) if by_time else _by_name)
+
+
+def _by_name(file: ListedFile) -> str:
+    return file.name
+
+
+def count_taken(pending: Sequence[ListedFile], limit: IntakeLimit) -> int:
+    """How many of the pending files the next intake takes: a prefix within the limit, and at least one.
+
+    >>> count_taken([ListedFile("a", 5, 0), ListedFile("b", 5, 0), ListedFile("c", 5, 0)], IntakeLimit(bytes=12))
+    2
+    """
+    most = len(pending) if limit.files is None else min(limit.files, len(pending))
+    if limit.bytes is None:
+        return most
+    held_bytes = 0
+    for place in range(most):
+        held_bytes += pending[place].bytes
+        if held_bytes > limit.bytes:
+            return max(place, 1)
+    return most
+
+
+def fills(pending: Sequence[ListedFile], limit: IntakeLimit) -> bool:
+    """Whether files that come later cannot be in the next intake, so that nothing need be listed for it."""
+    return bool(pending) and count_taken(pending, limit) < len(pending)
+
+
+def forget_absent(
+    taken: Mapping[str, int], present: Container[str], newest_ns: int, keep_ns: int
+) -> dict[str, int]:
+    """The taken names without those that are gone from the directory and were last changed long before the newest.
+
+    A listing may miss a file for a moment. A name that was dropped then would be taken a second time.
+    """
+    return {
+        name: modified_ns
+        for name, modified_ns in taken.items()
+        if name in present or modified_ns > newest_ns - keep_ns
+    }
+
+
+def share_files(files: Sequence[ListedFile], tasks: int, *, splits: bool = False) -> list[list[FilePart]]:
+    """The files of a batch, divided among at most `tasks` tasks by their bytes; each share in the given order.
+
+    The largest come first, each to the task with the fewest bytes: no task has more than 4/3 of the bytes of the best
+    division, unless one part is larger (Graham 1969). If the format `splits`, no part is much larger than a fair share.
+    """
+    whole_bytes = sum(file.bytes for file in files)
+    most = min(tasks, -(-whole_bytes // LEAST_TASK_BYTES))
+    fair_bytes = max(LEAST_TASK_BYTES, -(-whole_bytes // max(most, 1)))
+    pieces = [part for file in files for part in _parts(file, fair_bytes if splits else file.bytes)]
+    shares = min(most, len(pieces))
+    loads = [(0, share) for share in range(shares)]
+    mine: list[list[int]] = [[] for _ in range(shares)]
+    for place in sorted(range(len(pieces)), key=lambda place: (-pieces[place].bytes, place)):
+        load, share = heapq.heappop(loads)
+        mine[share].append(place)
+        heapq.heappush(loads, (load + pieces[place].bytes, share))
+    return [[pieces[place] for place in sorted(places)] for places in mine]
+
+
+def _parts(file: ListedFile, fair_bytes: int) -> list[FilePart]:
+    count = max(1, -(-file.bytes // fair_bytes))
+    return [FilePart(file, part, count) for part in range(count)]

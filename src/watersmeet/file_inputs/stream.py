@@ -1,0 +1,183 @@
+"""The files of a directory as a stream: offsets out, and the files between two of them. The driver's half of the
+source.
+
+    latest(start)        the next intake: one that is in the log already, or one that is decided and logged now
+    between(start, end)  its files, from the log
+    hold()               no file that comes later is taken (Spark's trigger availableNow)
+    commit(end)          everything up to here is done
+
+*Every file once.* An offset is answered from the log alone. Only the intake after the last one in the log is decided
+here, from names that no intake has. A driver that died after it wrote an intake left no offset for it, or left one: the
+next driver finds it in the log in both cases.
+
+One process serves an input while its query runs. The names that are taken are in its memory: some 150 bytes a file, a
+tenth of what Spark's own source needs. A listing is kept while its files fill intakes, so a backlog is listed once.
+"""
+
+from __future__ import annotations
+
+import time
+import uuid
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from watersmeet.errors import FileError
+from watersmeet.file_inputs.file_log import KEEP_NAMES_NS, SEEN_EVERY, FileLog
+from watersmeet.file_inputs.listing import Directory
+from watersmeet.file_inputs.offsets import (
+    BEGINNING,
+    FileOffset,
+    IntakeLimit,
+    ListedFile,
+    count_taken,
+    fills,
+    forget_absent,
+    pending_files,
+)
+from watersmeet.log.files import open_files
+from watersmeet.log.storage import Files, Storage
+from watersmeet.tables.spec import Address
+
+NO_LIMIT = IntakeLimit()
+
+
+@dataclass(frozen=True, slots=True)
+class StreamSpec:
+    """What the driver's process needs to serve an input. It can be pickled.
+
+    `storage` is the state that holds the file log, `tasks` how many tasks share a batch, `splits` whether a file can be
+    read in parts, `retain` how many intakes Spark may ask for again after they are done.
+    """
+
+    address: Address
+    storage: Storage
+    limit: IntakeLimit
+    by_time: bool
+    tasks: int
+    splits: bool
+    retain: int
+
+    def open(self) -> FileStream:
+        directory = Directory(self.address, time.time)
+        return FileStream(directory, open_files(self.storage), by_time=self.by_time, retain=self.retain)
+
+
+def _new_id() -> str:
+    return uuid.uuid4().hex
+
+
+@dataclass
+class _Opened:
+    """A file log, and what is known of it. `taken` has names and times of change, `last` is the last intake."""
+
+    log: FileLog
+    taken: dict[str, int]
+    last: int
+
+
+class FileStream:
+    """The stream of one input."""
+
+    def __init__(
+        self,
+        directory: Directory,
+        state: Files,
+        *,
+        by_time: bool = False,
+        retain: int = 100,
+        new_id: Callable[[], str] = _new_id,
+    ):
+        self._directory = directory
+        self._state = state
+        self._by_time = by_time
+        self._retain = retain
+        self._new_id = new_id
+        self._opened: _Opened | None = None
+        # Files of the last listing that are not taken, in order.
+        self._pending: list[ListedFile] = []
+        # The names that were there when the query began, if it takes no others.
+        self._held: set[str] | None = None
+        # Whether those are all in `_pending` or taken.
+        self._closed = False
+        self._done = 0
+
+    def latest(self, start: FileOffset, limit: IntakeLimit) -> FileOffset:
+        """The offset up to which the next batch reads; `start` if there is nothing new."""
+        opened = self._open(start)
+        if opened.last > start.intake and limit != NO_LIMIT:
+            return FileOffset(opened.log.id, start.intake + 1)
+        self._look(opened, limit)
+        self._take(opened, limit)
+        return FileOffset(opened.log.id, opened.last) if opened.last > start.intake else start
+
+    def between(self, start: FileOffset, end: FileOffset) -> tuple[ListedFile, ...]:
+        """The files that a batch with these offsets reads."""
+        if end.log is None:
+            return ()
+        if start.log not in (None, end.log):
+            raise FileError(
+                f"the checkpoint has offsets of two file logs, {start.log} and {end.log}: it was put together from two "
+                "queries. Start with a new checkpoint"
+            )
+        return FileLog(self._state, end.log).between(start.intake, end.intake)
+
+    def hold(self) -> None:
+        """Take no file that is not there now. What is taken already is not known yet, so only names are read."""
+        self._directory.look_again()
+        self._held, self._closed = self._directory.names(), False
+
+    def commit(self, end: FileOffset) -> None:
+        self._done = max(self._done, end.intake)
+
+    def _open(self, start: FileOffset) -> _Opened:
+        """The log of an offset. What it holds is read once for a process."""
+        opened = self._opened
+        if opened is not None and start.log in (None, opened.log.id) and start.intake <= opened.last:
+            return opened
+        if start == BEGINNING:
+            opened = _Opened(FileLog(self._state, self._new_id()), {}, 0)
+        else:
+            assert start.log is not None, "an intake is in a log"
+            log = FileLog(self._state, start.log)
+            opened = _Opened(log, *log.load(start.intake))
+        self._opened = opened
+        self._list_anew()
+        return opened
+
+    def _list_anew(self) -> None:
+        self._pending, self._closed = [], False
+        self._directory.look_again()
+
+    def _look(self, opened: _Opened, limit: IntakeLimit) -> None:
+        """List the directory, unless the files that are known are all that the next intake can have."""
+        if fills(self._pending, limit) or self._closed:
+            return
+        found = self._directory.new_files(opened.taken)
+        if found is None:
+            return
+        if self._held is not None:
+            found = [file for file in found if file.name in self._held]
+            self._closed = True
+        self._pending = pending_files(found, opened.taken, by_time=self._by_time)
+
+    def _take(self, opened: _Opened, limit: IntakeLimit) -> None:
+        """Log the next intake, if there are files for it."""
+        files: tuple[ListedFile, ...] = ()
+        while self._pending and not files:
+            count = count_taken(self._pending, limit)
+            files = tuple(self._directory.as_now(self._pending[:count]))
+            self._pending = self._pending[count:]
+        if not files:
+            return
+        number = opened.last + 1
+        logged = opened.log.publish(number, files)
+        opened.last = number
+        for file in logged:
+            opened.taken[file.name] = file.modified_ns
+        if logged != files:
+            # Another driver was first, with other files.
+            self._list_anew()
+        if number % SEEN_EVERY == 0:
+            newest_ns = max(opened.taken.values())
+            opened.taken = forget_absent(opened.taken, self._directory.present, newest_ns, KEEP_NAMES_NS)
+            opened.log.keep_names(number, opened.taken, needed_from=self._done - self._retain)

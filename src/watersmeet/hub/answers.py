@@ -1,0 +1,134 @@
+"""Answers as rows: the output columns of each query as JSON, in the types of the query.
+
+    numbers              as JSON numbers; decimals with all their digits; NaN and infinities as texts, which JSON lacks
+    booleans, null       as JSON has them
+    texts                as JSON texts
+    dates, timestamps    as texts: 2026-01-31, 2026-01-31T12:30:00.000000Z (without the Z for timestamp_ntz)
+
+Different queries have different columns, and all their answers are rows of one DataFrame. So an answer is one text. It
+is put together by attribute, never row by row.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from watersmeet.hub.forest import Queries
+from watersmeet.hub.rows import Rows
+from watersmeet.hub.walk import Found
+from watersmeet.kernel.rows import take_values
+from watersmeet.model.types import SqlType
+
+ANSWERS: Final = pa.schema(
+    [
+        ("query", pa.string()),
+        ("event", pa.string()),
+        ("batch", pa.int64()),
+        ("oldest", pa.timestamp("us", "UTC")),
+        ("newest", pa.timestamp("us", "UTC")),
+        ("answer", pa.string()),
+        ("message", pa.string()),
+    ]
+)
+ANSWER: Final = "answer"
+
+# Control characters must be escaped too; they are rare, so a text is searched for them first.
+_CONTROLS: Final = {chr(code): f"\\u{code:04x}" for code in range(0x20)}
+
+
+def answer_rows(found: Found, rows: Rows, queries: Queries, batch: int) -> pa.RecordBatch:
+    """Answers as rows of the hub's output."""
+    count = len(found)
+    stamp = pa.timestamp("us", "UTC")
+    return pa.RecordBatch.from_arrays(
+        [
+            take_values(queries.ids, found.query),
+            pa.repeat(pa.scalar(ANSWER), count),
+            pa.repeat(pa.scalar(batch, pa.int64()), count),
+            pa.array(found.oldest).cast(stamp),
+            pa.array(found.newest).cast(stamp),
+            _json(found, rows, queries),
+            pa.nulls(count, pa.string()),
+        ],
+        schema=ANSWERS,
+    )
+
+
+def event_rows(events: pa.RecordBatch, batch: int) -> pa.RecordBatch:
+    """What became of commands, as rows of the hub's output."""
+    count, stamp = events.num_rows, pa.timestamp("us", "UTC")
+    return pa.RecordBatch.from_arrays(
+        [
+            events.column("query"),
+            events.column("event"),
+            pa.repeat(pa.scalar(batch, pa.int64()), count),
+            pa.nulls(count, stamp),
+            pa.nulls(count, stamp),
+            pa.nulls(count, pa.string()),
+            events.column("message"),
+        ],
+        schema=ANSWERS,
+    )
+
+
+def _json(found: Found, rows: Rows, queries: Queries) -> pa.Array:
+    owner, item = queries.items.members(queries.template[found.query])
+    positions = found.rows[owner, queries.item_input[item]]
+    attribute = queries.item_attribute[item]
+    parts, places = [], []
+    for one in np.unique(attribute).tolist():
+        mine = np.flatnonzero(attribute == one)
+        parts.append(texts_of(rows.take(one, positions[mine]), rows.attributes.types[one]))
+        places.append(mine)
+    back = np.empty(len(item), np.int64)
+    back[np.concatenate(places)] = np.arange(len(item))
+    texts = take_values(pa.concat_arrays(parts), back)
+    names = quoted(pa.array(queries.item_name, pa.string()))
+    pairs = pc.binary_join_element_wise(take_values(names, item), texts, ":")
+    starts = np.concatenate(([0], np.cumsum(np.bincount(owner, minlength=len(found)))))
+    inside = pc.binary_join(pa.ListArray.from_arrays(pa.array(starts.astype(np.int32)), pairs), ",")
+    return pc.binary_join_element_wise("{", inside, "}", "")
+
+
+def texts_of(values: pa.Array, kind: SqlType) -> pa.Array:
+    """The JSON of each value.
+
+    >>> from watersmeet.model.types import DOUBLE, STRING
+    >>> texts_of(pa.array(['say "a"', None]), STRING).to_pylist()
+    ['"say \\\\"a\\\\""', 'null']
+    >>> texts_of(pa.array([1.5, float("nan")]), DOUBLE).to_pylist()
+    ['1.5', '"NaN"']
+    """
+    if kind.floating:
+        texts = _floats(values)
+    elif kind.name == "timestamp":
+        texts = quoted(pc.strftime(values, "%Y-%m-%dT%H:%M:%SZ"))
+    elif kind.name == "timestamp_ntz":
+        texts = quoted(pc.strftime(values, "%Y-%m-%dT%H:%M:%S"))
+    elif kind.numeric or kind.name == "boolean":
+        texts = values.cast(pa.string())
+    else:
+        texts = quoted(values.cast(pa.string()))
+    return texts.fill_null("null")
+
+
+def _floats(values: pa.Array) -> pa.Array:
+    texts = values.cast(pa.string())
+    finite = pc.is_finite(values)
+    if pc.all(finite).as_py() is not False:
+        return texts
+    names = pc.if_else(pc.is_nan(values), "NaN", pc.if_else(pc.greater(values, 0), "Infinity", "-Infinity"))
+    return pc.if_else(finite, texts, quoted(names))
+
+
+def quoted(texts: pa.Array) -> pa.Array:
+    """Texts as JSON texts."""
+    escaped = pc.replace_substring(pc.replace_substring(texts, "\\", "\\\\"), '"', '\\"')
+    if pc.any(pc.match_substring_regex(texts, r"[\x00-\x1f]")).as_py():
+        for control, written in _CONTROLS.items():
+            escaped = pc.replace_substring(escaped, control, written)
+    return pc.binary_join_element_wise('"', escaped, '"', "")

@@ -1,0 +1,305 @@
+"""The catalogue: the live queries of a hub, and how commands change it.
+
+The catalogue of a batch is a pure function of the catalogue before it and of the commands of the batch, in their
+order. So a replayed batch makes the same one. It is kept as Arrow columns: a query is a row with the number of its
+template, its constants, its window, and the batch that brought it. It counts rows of later batches only.
+
+    add, unknown id                         the query is added
+    add, live id, same text                 nothing: it is the same query
+    add, live id, other text                refused
+    add, removed id                         added anew; but a query given at the start stays removed
+    remove, live id                         removed: no answer comes out of later batches
+    remove, other id                        refused
+
+Commands of one batch take effect one after the other. A query that is added and removed in one batch was never live.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+import numpy as np
+import pyarrow as pa
+
+from watersmeet.errors import PredicateError
+from watersmeet.hub.language import Comparison, Equality, HubQuery, Item, Template
+from watersmeet.hub.templates import TemplateReader
+from watersmeet.hub.window import HubWindow, WindowOf
+from watersmeet.predicate.literals import brief
+
+ADD: Final = "add"
+REMOVE: Final = "remove"
+# A delivery has a folder for each query, and a name of a file has at most 255 bytes.
+MOST_ID_CHARS: Final = 200
+
+_EQUALITY = pa.struct(
+    [("left", pa.int8()), ("left_column", pa.string()), ("right", pa.int8()), ("right_column", pa.string())]
+)
+_FILTER = pa.struct(
+    [("input", pa.int8()), ("column", pa.string()), ("op", pa.string()), ("slots", pa.list_(pa.int32()))]
+)
+_ITEM = pa.struct([("name", pa.string()), ("input", pa.int8()), ("column", pa.string())])
+TEMPLATES: Final = pa.schema(
+    [
+        ("aliases", pa.list_(pa.string())),
+        ("streams", pa.list_(pa.string())),
+        ("equalities", pa.list_(_EQUALITY)),
+        ("filters", pa.list_(_FILTER)),
+        ("items", pa.list_(_ITEM)),
+        ("distinct", pa.bool_()),
+    ]
+)
+QUERIES: Final = pa.schema(
+    [
+        ("id", pa.string()),
+        ("sql", pa.string()),
+        ("template", pa.int32()),
+        ("constants", pa.list_(pa.string())),
+        ("start", pa.int64()),
+        ("window", pa.string()),
+        ("width", pa.int64()),
+    ]
+)
+EVENTS: Final = pa.schema([("query", pa.string()), ("event", pa.string()), ("message", pa.string())])
+
+
+@dataclass(frozen=True, slots=True)
+class Command:
+    """One command. `given` says that it is a query that was given at the start."""
+
+    op: str | None
+    id: str | None
+    sql: str | None = None
+    given: bool = False
+
+
+@dataclass(frozen=True)
+class HubCatalogue:
+    """The live queries, their templates, and the ids that were removed.
+
+    `given_by` is the number of the last start whose given queries are in.
+    """
+
+    queries: pa.RecordBatch = field(default_factory=lambda: _no_rows(QUERIES))
+    templates: pa.RecordBatch = field(default_factory=lambda: _no_rows(TEMPLATES))
+    removed: tuple[str, ...] = ()
+    given_by: int = -1
+
+    def __len__(self) -> int:
+        return int(self.queries.num_rows)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, HubCatalogue) and (
+            self.queries.equals(other.queries)
+            and self.templates.equals(other.templates)
+            and (self.removed, self.given_by) == (other.removed, other.given_by)
+        )
+
+    @functools.cached_property
+    def parsed(self) -> tuple[Template, ...]:
+        """The templates by number."""
+        return tuple(map(_to_template, self.templates.to_pylist()))
+
+
+@dataclass(frozen=True, slots=True)
+class Changed:
+    """A catalogue after some commands, and what became of them."""
+
+    catalogue: HubCatalogue
+    events: pa.RecordBatch
+
+
+def apply_commands(
+    before: HubCatalogue, commands: Sequence[Command], batch: int, reader: TemplateReader
+) -> Changed:
+    """The catalogue after a batch's commands."""
+    if not commands:
+        return Changed(before, _no_rows(EVENTS))
+    change = _Change(before, batch, reader)
+    for command in commands:
+        change.apply(command)
+    return change.result()
+
+
+@dataclass(frozen=True, slots=True)
+class _New:
+    id: str
+    sql: str
+    query: HubQuery
+
+
+class _Change:
+    """The commands of one batch, one after the other."""
+
+    def __init__(self, before: HubCatalogue, batch: int, reader: TemplateReader):
+        self.before, self.batch, self.reader = before, batch, reader
+        self.old_sql: list[str] = before.queries.column("sql").to_pylist()
+        # A live query: its place among the old ones, or among those of this batch.
+        self.old = {id_: at for at, id_ in enumerate(before.queries.column("id").to_pylist())}
+        self.new: dict[str, _New] = {}
+        self.gone: list[int] = []
+        self.removed = dict.fromkeys(before.removed)
+        self.events: list[tuple[str, str, str | None]] = []
+
+    def apply(self, command: Command) -> None:
+        id_ = command.id or ""
+        problem = _problem_with(command)
+        if problem is not None:
+            self.events.append((id_[:MOST_ID_CHARS], "refused", problem))
+        elif command.op == ADD:
+            self.add(id_, (command.sql or "").strip(), given=command.given)
+        else:
+            self.remove(id_)
+
+    def add(self, id_: str, sql: str, *, given: bool) -> None:
+        live = self.new[id_].sql if id_ in self.new else None
+        if live is None and id_ in self.old:
+            live = self.old_sql[self.old[id_]]
+        if live is not None:
+            if live != sql:
+                self.refuse(id_, f"query {brief(id_)} is live with another text: remove it first")
+            return
+        if given and id_ in self.removed:
+            return
+        try:
+            query = self.reader.read(sql)
+        except PredicateError as error:
+            self.refuse(id_, str(error))
+            return
+        self.new[id_] = _New(id_, sql, query)
+        self.removed.pop(id_, None)
+        self.events.append((id_, "added", None))
+
+    def remove(self, id_: str) -> None:
+        if id_ in self.new:
+            del self.new[id_]
+        elif id_ in self.old:
+            self.gone.append(self.old.pop(id_))
+        else:
+            self.refuse(id_, f"there is no query {brief(id_)} to remove")
+            return
+        self.removed[id_] = None
+        self.events.append((id_, "removed", None))
+
+    def refuse(self, id_: str, message: str) -> None:
+        self.events.append((id_, "refused", message))
+
+    def result(self) -> Changed:
+        queries, templates = self.before.queries, self.before.templates
+        if self.gone:
+            keep = np.ones(queries.num_rows, np.bool_)
+            keep[self.gone] = False
+            queries = queries.filter(pa.array(keep))
+        if self.new:
+            queries, templates = self._added(queries, templates)
+        if self.gone:
+            queries, templates = _without_unused(queries, templates)
+        events = pa.RecordBatch.from_arrays(
+            [pa.array(column, pa.string()) for column in zip(*self.events, strict=True)]
+            if self.events
+            else [pa.array([], pa.string())] * 3,
+            schema=EVENTS,
+        )
+        after = HubCatalogue(queries, templates, tuple(self.removed), self.before.given_by)
+        return Changed(after, events)
+
+    def _added(
+        self, queries: pa.RecordBatch, templates: pa.RecordBatch
+    ) -> tuple[pa.RecordBatch, pa.RecordBatch]:
+        number = {template: at for at, template in enumerate(self.before.parsed)}
+        known = len(number)
+        for one in self.new.values():
+            number.setdefault(one.query.template, len(number))
+        rows = [
+            {
+                "id": one.id,
+                "sql": one.sql,
+                "template": number[one.query.template],
+                "constants": one.query.constants,
+                "start": self.batch,
+                "window": str(one.query.window.of) if one.query.window else None,
+                "width": one.query.window.width if one.query.window else None,
+            }
+            for one in self.new.values()
+        ]
+        fresh = [_from_template(template) for template in list(number)[known:]]
+        return (
+            pa.concat_batches([queries, pa.RecordBatch.from_pylist(rows, QUERIES)]),
+            pa.concat_batches([templates, pa.RecordBatch.from_pylist(fresh, TEMPLATES)]),
+        )
+
+
+def _problem_with(command: Command) -> str | None:
+    if command.op not in (ADD, REMOVE):
+        return f"op is {brief(str(command.op))}: write {ADD} or {REMOVE}"
+    if not command.id:
+        return "a command needs the id of a query"
+    if len(command.id) > MOST_ID_CHARS:
+        return f"the id has {len(command.id)} characters, at most {MOST_ID_CHARS}"
+    if command.op == ADD and not (command.sql or "").strip():
+        return f"query {brief(command.id)} has no sql"
+    return None
+
+
+def _without_unused(
+    queries: pa.RecordBatch, templates: pa.RecordBatch
+) -> tuple[pa.RecordBatch, pa.RecordBatch]:
+    """Only the templates that a query has, numbered anew."""
+    used, numbers = np.unique(queries.column("template").to_numpy(), return_inverse=True)
+    if len(used) == templates.num_rows:
+        return queries, templates
+    at = queries.schema.get_field_index("template")
+    return (
+        queries.set_column(at, QUERIES.field(at), pa.array(numbers.astype(np.int32))),
+        templates.take(pa.array(used.astype(np.int64))),
+    )
+
+
+def window_of(queries: pa.RecordBatch, at: int) -> HubWindow | None:
+    """The window of one query."""
+    of = queries.column("window")[at].as_py()
+    return None if of is None else HubWindow(WindowOf(of), queries.column("width")[at].as_py())
+
+
+def commands_of(rows: Iterable[pa.RecordBatch]) -> Iterator[Command]:
+    """The commands in rows with the columns `op`, `id` and `sql`."""
+    for part in rows:
+        columns = (part.column(name).to_pylist() for name in ("op", "id", "sql"))
+        yield from (Command(*command) for command in zip(*columns, strict=True))
+
+
+def _no_rows(schema: pa.Schema) -> pa.RecordBatch:
+    return pa.RecordBatch.from_pylist([], schema)
+
+
+def _from_template(template: Template) -> dict[str, Any]:
+    return {
+        "aliases": template.aliases,
+        "streams": template.streams,
+        "equalities": [
+            {"left": e.left, "left_column": e.left_column, "right": e.right, "right_column": e.right_column}
+            for e in template.equalities
+        ],
+        "filters": [
+            {"input": f.input, "column": f.column, "op": f.op, "slots": f.slots} for f in template.filters
+        ],
+        "items": [{"name": i.name, "input": i.input, "column": i.column} for i in template.items],
+        "distinct": template.distinct,
+    }
+
+
+def _to_template(plain: dict[str, Any]) -> Template:
+    return Template(
+        tuple(plain["aliases"]),
+        tuple(plain["streams"]),
+        tuple(Equality(**one) for one in plain["equalities"]),
+        tuple(
+            Comparison(one["input"], one["column"], one["op"], tuple(one["slots"]))
+            for one in plain["filters"]
+        ),
+        tuple(Item(**one) for one in plain["items"]),
+        plain["distinct"],
+    )

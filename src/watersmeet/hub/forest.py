@@ -1,0 +1,402 @@
+"""All live queries together, as a forest of shared steps.
+
+    node      a step after other steps. Templates that begin with the same steps share the nodes of these
+    group     a node with the constants of all its steps. Queries with the same constants so far share a group
+    branch    a group and a node below it: bound rows of the group take this step once, for all queries below
+
+A binding is a group and a row for each of its steps. Taking the next steps is a join of bindings with branches, and of
+the rows that are found with the groups below each branch: groups with an equality are found by the hash of its
+constants, and all others of the branch one by one. So 10,000 queries that differ in a constant cost a row one search.
+A group whose queries have all their inputs bound is where these queries get their answers.
+
+It is built from the catalogue in one go, by arrays: the loops here are over templates, numbers of inputs and of
+constants, and attributes. It holds nothing that a process could not build again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence, Sized
+from dataclasses import dataclass
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from watersmeet.hub.catalogue import HubCatalogue
+from watersmeet.hub.constants import read_column
+from watersmeet.hub.language import MOST_INPUTS, Template
+from watersmeet.hub.lists import Lists, numbered_pairs, spread
+from watersmeet.hub.rows import first_row
+from watersmeet.hub.steps import Attributes, HubStep, Way, filters_in_order, ways_of
+from watersmeet.hub.window import WindowOf
+from watersmeet.kernel.keys import Indices, Keys, Mask, mix, order_keys
+from watersmeet.kernel.rows import take_values
+from watersmeet.model.types import MAX_DECIMAL_DIGITS, SqlType
+
+OPS: Final = ("=", "<>", "<", "<=", ">", ">=", "in", "not in", "is null", "is not null")
+
+
+@dataclass(frozen=True, slots=True)
+class Nodes:
+    """The steps by number. `checks` and `equal` are lists: of checks, and of attributes that equal a constant."""
+
+    stream: Indices
+    depth: Indices
+    value: Indices
+    attribute: Indices
+    old: Mask
+    checks: Lists
+    check_depth: Indices
+    check_left: Indices
+    check_right: Indices
+    equal: Lists
+    equal_attribute: Indices
+
+
+@dataclass(frozen=True, slots=True)
+class Tests:
+    """The comparisons with constants of each group, as lists: the attribute, the place of the comparison in `OPS`, and
+    where its constants are among those of the attribute."""
+
+    of: Lists
+    attribute: Indices
+    op: Indices
+    first: Indices
+    count: Indices
+    constants: Mapping[int, pa.Array]
+
+
+@dataclass(frozen=True, slots=True)
+class Forest:
+    """`branches` lists those of each group, and `branch_node` their nodes. `roots` are the branches of fresh rows, by
+    stream. `group_key` ascends: it has the hash of a group's branch and constants, and `group_of` the group.
+
+    `low` is the first row that any query of a group counts, and of a branch. `entries` lists for each group the queries
+    that are complete there: `query` is the place in the catalogue, and `placed` which input each row belongs to.
+    """
+
+    attributes: Attributes
+    nodes: Nodes
+    branches: Lists
+    branch_node: Indices
+    branch_low: Keys
+    roots: Mapping[int, Indices]
+    group_key: Keys
+    group_of: Indices
+    low: Keys
+    tests: Tests
+    entries: Lists
+    query: Indices
+    placed: Indices
+    queries: Queries
+
+
+@dataclass(frozen=True, slots=True)
+class Queries:
+    """The queries by their place in the catalogue, and their templates: streams by input, and output columns."""
+
+    ids: pa.Array
+    first: Keys
+    template: Indices
+    window: Indices
+    width: Indices
+    inputs: Indices
+    stream: Indices
+    items: Lists
+    item_input: Indices
+    item_attribute: Indices
+    item_name: tuple[str, ...]
+
+
+# `Queries.window` is a place in this list.
+WINDOWS: Final = ("", *map(str, WindowOf))
+
+
+def build_forest(
+    catalogue: HubCatalogue, attributes: Attributes, known: dict[Template, tuple[Way, ...]] | None = None
+) -> Forest:
+    """The forest of a catalogue. `known` keeps the ways of templates between calls."""
+    known = {} if known is None else known
+    ways = []
+    for template in catalogue.parsed:
+        if template not in known:
+            known[template] = ways_of(template, attributes)
+        ways.append(known[template])
+    return _Builder(catalogue, attributes, ways).forest()
+
+
+class _Builder:
+    """Builds one forest. A *pair* is a query and the input that it starts from."""
+
+    def __init__(self, catalogue: HubCatalogue, attributes: Attributes, ways: Sequence[tuple[Way, ...]]):
+        self.catalogue, self.attributes = catalogue, attributes
+        self.templates = catalogue.parsed
+        self.template = catalogue.queries.column("template").to_numpy().astype(np.int64)
+        self.first = first_row(catalogue.queries.column("start").to_numpy() + 1)
+        self.texts, self.text_of = _flat(catalogue.queries.column("constants"))
+        self.steps: list[HubStep] = []
+        self.depths: list[int] = []
+        self.node_of: dict[tuple[int, HubStep], int] = {}
+        shape = (len(ways), MOST_INPUTS, MOST_INPUTS)
+        # By template, start and depth: the node and the input that is bound there.
+        self.node, self.bound = np.full(shape, -1, np.int64), np.full(shape, -1, np.int64)
+        for number, mine in enumerate(ways):
+            for start, way in enumerate(mine):
+                self.add(number, start, way)
+        self.inputs = np.array([len(mine) for mine in ways], np.int64)
+        # By template and input: the comparisons in order, and the constants of each.
+        self.compare()
+
+    def add(self, template: int, start: int, way: Way) -> None:
+        node = -1
+        for depth, (input_, step) in enumerate(zip(way.inputs, way.steps, strict=True)):
+            found = self.node_of.setdefault((node, step), len(self.steps))
+            if found == len(self.steps):
+                self.steps.append(step)
+                self.depths.append(depth)
+            node = found
+            self.node[template, start, depth], self.bound[template, start, depth] = node, input_
+
+    def compare(self) -> None:
+        """Lists by template and input: comparisons, and the slots of their constants in the same order."""
+        filters = [
+            [
+                filters_in_order(template, input_) if input_ < len(template.streams) else []
+                for input_ in range(MOST_INPUTS)
+            ]
+            for template in self.templates
+        ]
+        flat = [mine for template in filters for mine in template]
+        self.compared = Lists.of_counts(_counts(flat))
+        each = [
+            (self.attributes.number[self.templates[at // MOST_INPUTS].streams[one.input], one.column], one)
+            for at, mine in enumerate(flat)
+            for one in mine
+        ]
+        self.compared_attribute = _numbers([attribute for attribute, _ in each])
+        self.compared_op = _numbers([OPS.index(one.op) for _, one in each])
+        self.slots = Lists.of_counts(_counts([one.slots for _, one in each]))
+        self.slot = _numbers([slot for _, one in each for slot in one.slots])
+
+    # --- the same constants -------------------------------------------------------------------------------------------
+
+    def same_constants(self) -> Indices:
+        """For each query and input a number, the same where two queries have the same constants there."""
+        lists = self.template[:, None] * MOST_INPUTS + np.arange(MOST_INPUTS)
+        flat = lists.ravel()
+        owner, compared = self.compared.members(flat)
+        at, slot = self.slots.members(compared)
+        owner, text = owner[at], self.text_of[owner[at] // MOST_INPUTS] + self.slot[slot]
+        code = self.texts.dictionary_encode().indices.to_numpy().astype(np.int64) if len(self.texts) else text
+        counts = np.bincount(owner, minlength=len(flat))
+        starts = np.cumsum(counts) - counts
+        number = np.zeros(len(flat), np.int64)
+        for place in range(int(counts.max(initial=0))):
+            has = np.flatnonzero(counts > place)
+            next_code = np.zeros(len(flat), np.int64)
+            next_code[has] = code[text[starts[has] + place]] + 1
+            _, number = numbered_pairs(number, next_code)
+        return number.reshape(lists.shape)
+
+    # --- the forest ---------------------------------------------------------------------------------------------------
+
+    def forest(self) -> Forest:
+        inputs = self.inputs[self.template] if len(self.template) else np.zeros(0, np.int64)
+        query, start = spread(np.zeros(len(inputs), np.int64), inputs)
+        template = self.template[query]
+        same = self.same_constants() if len(query) else np.zeros((0, MOST_INPUTS), np.int64)
+        group = np.full(len(query), -1, np.int64)
+        parents, nodes, chosen = [], [], []
+        groups = 0
+        ends: list[tuple[Indices, Indices]] = []
+        low = []
+        for depth in range(MOST_INPUTS):
+            here = np.flatnonzero(inputs[query] > depth)
+            if not len(here):
+                break
+            node = self.node[template[here], start[here], depth]
+            constants = same[query[here], self.bound[template[here], start[here], depth]]
+            _, below = numbered_pairs(group[here] + 1, node)
+            first, number = numbered_pairs(below, constants)
+            parents.append(group[here[first]])
+            nodes.append(node[first])
+            chosen.append(here[first])
+            group[here] = groups + number
+            lowest = np.full(len(first), np.iinfo(np.uint64).max, np.uint64)
+            np.minimum.at(lowest, number, self.first[query[here]])
+            low.append(lowest)
+            groups += len(first)
+            done = here[inputs[query[here]] == depth + 1]
+            ends.append((group[done], done))
+        return self.put_together(
+            query, start, _joined(parents), _joined(nodes), _joined(chosen), _joined(low, np.uint64), ends
+        )
+
+    def put_together(
+        self,
+        query: Indices,
+        start: Indices,
+        parent: Indices,
+        node: Indices,
+        pair: Indices,
+        low: Keys,
+        ends: list[tuple[Indices, Indices]],
+    ) -> Forest:
+        groups = len(parent)
+        # Branches in the order of their group; those of fresh rows have no group, and come first.
+        first, branch = numbered_pairs(parent + 1, node)
+        branch_parent, branch_node = parent[first], node[first]
+        branch_low = np.full(len(first), np.iinfo(np.uint64).max, np.uint64)
+        np.minimum.at(branch_low, branch, low)
+        of_group = Lists.of_owners(branch_parent + 1, groups + 1)
+        roots = np.arange(of_group.starts[1])
+        tests = self.tests(query[pair], start[pair], node)
+        key = branch_keys(branch) + self.constant_hashes(tests, groups)
+        order = np.argsort(key, kind="stable")
+        end_group = _joined([group for group, _ in ends])
+        end_pair = _joined([one for _, one in ends])
+        by_group = np.argsort(end_group, kind="stable")
+        done = end_pair[by_group]
+        nodes = self.nodes()
+        return Forest(
+            attributes=self.attributes,
+            nodes=nodes,
+            branches=Lists(of_group.starts[1:]),
+            branch_node=branch_node,
+            branch_low=branch_low,
+            roots={
+                stream: roots[nodes.stream[branch_node[roots]] == stream]
+                for stream in range(len(self.attributes.streams))
+            },
+            group_key=key[order],
+            group_of=order,
+            low=low,
+            tests=tests,
+            entries=Lists.of_owners(end_group[by_group], groups),
+            query=query[done],
+            placed=self.bound[self.template[query[done]], start[done]],
+            queries=self.queries(),
+        )
+
+    def tests(self, query: Indices, start: Indices, node: Indices) -> Tests:
+        """The comparisons of each group, by the constants of one of its queries."""
+        template = self.template[query]
+        input_ = self.bound[template, start, _numbers(self.depths)[node]]
+        owner, compared = self.compared.members(template * MOST_INPUTS + input_)
+        at, slot = self.slots.members(compared)
+        text = self.text_of[query[owner[at]]] + self.slot[slot]
+        attribute = self.compared_attribute[compared]
+        count = self.slots.counts(compared)
+        first, constants = np.zeros(len(compared), np.int64), {}
+        # Constants of one attribute are one column. Those of a comparison lie behind each other in it.
+        for one in np.unique(attribute[at]).tolist():
+            mine = np.flatnonzero(attribute[at] == one)
+            constants[one] = read_column(take_values(self.texts, text[mine]), self.attributes.types[one])
+            of_test = at[mine]
+            begins = np.flatnonzero(np.diff(of_test, prepend=-1))
+            first[of_test[begins]] = begins
+        return Tests(
+            Lists.of_owners(owner, len(query)), attribute, self.compared_op[compared], first, count, constants
+        )
+
+    def constant_hashes(self, tests: Tests, groups: int) -> Keys:
+        """The sum of the hashes of the constants that attributes must equal, for each group."""
+        total = np.zeros(groups, np.uint64)
+        owner = np.repeat(np.arange(groups), tests.of.counts(np.arange(groups)))
+        for attribute, constants in tests.constants.items():
+            mine = np.flatnonzero((tests.attribute == attribute) & (tests.op == OPS.index("=")))
+            # Of two constants that one attribute must equal, the first is enough to find the group by.
+            mine = mine[np.unique(owner[mine], return_index=True)[1]]
+            hashed = value_hashes(constants, attribute, self.attributes.types[attribute])
+            total[owner[mine]] += hashed[tests.first[mine]]
+        return total
+
+    def nodes(self) -> Nodes:
+        steps = self.steps
+        checks = [check for step in steps for check in step.checks]
+        equal = [sorted({attribute for attribute, op, _ in step.tests if op == "="}) for step in steps]
+        return Nodes(
+            stream=_numbers([step.stream for step in steps]),
+            depth=_numbers([step.depth for step in steps]),
+            value=_numbers([step.value for step in steps]),
+            attribute=_numbers([step.attribute for step in steps]),
+            old=np.array([step.old for step in steps], np.bool_),
+            checks=Lists.of_counts(_counts([step.checks for step in steps])),
+            check_depth=_numbers([check.depth for check in checks]),
+            check_left=_numbers([check.left for check in checks]),
+            check_right=_numbers([check.right for check in checks]),
+            equal=Lists.of_counts(_counts(equal)),
+            equal_attribute=_numbers([attribute for mine in equal for attribute in mine]),
+        )
+
+    def queries(self) -> Queries:
+        rows = self.catalogue.queries
+        stream = np.full((len(self.templates), MOST_INPUTS), -1, np.int64)
+        for number, template in enumerate(self.templates):
+            stream[number, : len(template.streams)] = [
+                self.attributes.streams.index(one) for one in template.streams
+            ]
+        items = [(template, item) for template in self.templates for item in template.items]
+        return Queries(
+            ids=rows.column("id"),
+            first=self.first,
+            template=self.template,
+            window=pc.index_in(rows.column("window"), pa.array(WINDOWS))
+            .fill_null(0)
+            .to_numpy()
+            .astype(np.int64),
+            width=rows.column("width").fill_null(0).to_numpy(),
+            inputs=self.inputs,
+            stream=stream,
+            items=Lists.of_counts(_counts([template.items for template in self.templates])),
+            item_input=_numbers([item.input for _, item in items]),
+            item_attribute=_numbers(
+                [
+                    self.attributes.number[template.streams[item.input], item.column]
+                    for template, item in items
+                ]
+            ),
+            item_name=tuple(item.name for _, item in items),
+        )
+
+
+# --- Hashes of constants and of the rows' values --------------------------------------------------------------------
+
+_BRANCH = np.uint64(0x9E3779B97F4A7C15)
+_ATTRIBUTE = np.uint64(0xD1B54A32D192ED03)
+
+
+def branch_keys(branches: Indices) -> Keys:
+    """What the hashes of the constants of a branch's groups are added to."""
+    return mix(branches.astype(np.uint64) * _BRANCH + _BRANCH)
+
+
+def value_hashes(values: pa.Array, attribute: int, kind: SqlType) -> Keys:
+    """Hashes of values of an attribute, without nulls, or of constants that it is compared with: equal if they are."""
+    if kind.name == "decimal":
+        values = values.cast(pa.decimal128(MAX_DECIMAL_DIGITS, kind.scale))
+    salt = mix(np.array([attribute], np.uint64) * _ATTRIBUTE + _ATTRIBUTE)
+    return mix(order_keys([values]) ^ salt)
+
+
+# --- Arrays ---------------------------------------------------------------------------------------------------------
+
+
+def _flat(lists: pa.Array) -> tuple[pa.Array, Indices]:
+    """The values of all lists behind each other, and where each list begins."""
+    counts = pc.list_value_length(lists).fill_null(0).to_numpy().astype(np.int64)
+    return lists.flatten(), np.cumsum(counts) - counts
+
+
+def _numbers(values: Sequence[int]) -> Indices:
+    return np.array(values, np.int64)
+
+
+def _counts(lists: Sequence[Sized]) -> Indices:
+    return _numbers([len(one) for one in lists])
+
+
+def _joined(parts: Sequence[npt.NDArray[Any]], kind: type = np.int64) -> npt.NDArray[Any]:
+    return np.concatenate(parts) if parts else np.zeros(0, kind)

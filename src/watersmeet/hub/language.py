@@ -1,0 +1,353 @@
+"""The text of a hub query: which streams, what must be equal, what is compared with constants, what comes out.
+
+    SELECT columns FROM stream [[AS] alias] {, stream ...} [WHERE condition {AND condition}]
+        [WINDOW n unit | WINDOW TUMBLING n unit]
+
+Clauses, names and types are read by the parser of `wm.sql` (predicate/query.py). A hub evaluates conditions for
+thousands of queries at once, without a loop over them, so it takes less of them than a join does:
+
+    a.x = b.y                                     two columns of different inputs, of types that compare without a cast
+    a.x = 5, <, <=, >, >=, <>, BETWEEN, IN (...)  a column with constants that its type holds exactly
+    a.x IS [NOT] NULL
+
+Every constant of a text gets a number, in reading order, and is a column of the pseudo input `?` to the parser. So the
+conditions are parsed without its value, and texts that differ only in constants have the same *template*
+(hub/templates.py). Every refusal is a PredicateError with its place in the text.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Final
+
+from watersmeet.errors import PredicateError
+from watersmeet.hub.constants import Constant, comparable, same_words
+from watersmeet.hub.window import HubWindow
+from watersmeet.model.expression import Call, Column, Expression
+from watersmeet.model.types import Schema, SqlType
+from watersmeet.predicate import grammar
+from watersmeet.predicate.build import Builder, Conjunct, Scope, described
+from watersmeet.predicate.lex import Kind, Lexeme, NamePart, Piece, lexemes_of
+from watersmeet.predicate.literals import brief
+from watersmeet.predicate.query import QueryReader
+
+# The paper's longest joins have eight relations; beyond that one query is worth a plan of its own.
+MOST_INPUTS: Final = 8
+# The pseudo input of constants. No stream can have this name.
+CONSTANTS: Final = "?"
+# Before the numbers of constants, so that no column is like them where a message says what was perhaps meant.
+_NUMBERED: Final = "?" * 12
+
+_COMPARED: Final = ("=", "<>", "<", "<=", ">", ">=")
+_MIRRORED: Final = {"<": ">", "<=": ">=", ">": "<", ">=": "<="}
+_NEGATED: Final = {"=": "<>", "<>": "=", "in": "not in", "is null": "is not null", "is not null": "is null"}
+
+
+@dataclass(frozen=True, slots=True)
+class Equality:
+    """Two columns of different inputs that must be equal. Inputs are numbers, in the order of FROM."""
+
+    left: int
+    left_column: str
+    right: int
+    right_column: str
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """A column of one input, compared with some constants: `slots` are their numbers."""
+
+    input: int
+    column: str
+    op: str
+    slots: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Item:
+    """One output column: its name, and the column that it shows."""
+
+    name: str
+    input: int
+    column: str
+
+
+@dataclass(frozen=True, slots=True)
+class Template:
+    """What the texts of some queries have in common: everything but their constants."""
+
+    aliases: tuple[str, ...]
+    streams: tuple[str, ...]
+    equalities: tuple[Equality, ...]
+    filters: tuple[Comparison, ...]
+    items: tuple[Item, ...]
+    distinct: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class HubQuery:
+    """One query: its template, its constants as text (hub/constants.py), and its window."""
+
+    template: Template
+    constants: tuple[str, ...]
+    window: HubWindow | None = None
+
+
+def read_template(
+    text: str,
+    pieces: Sequence[Piece],
+    constants: Sequence[Constant],
+    streams: Mapping[str, Schema],
+    *,
+    ansi: bool = True,
+    case_sensitive: bool = False,
+) -> Template:
+    """Read the pieces of a text, without its WINDOW, over some streams. `constants` are those of the text."""
+    return _HubReader(text, pieces, constants, streams, ansi, case_sensitive).template()
+
+
+class _HubReader(QueryReader):
+    """Reads one text. Constants are known by the place where they begin."""
+
+    def __init__(
+        self,
+        text: str,
+        pieces: Sequence[Piece],
+        constants: Sequence[Constant],
+        streams: Mapping[str, Schema],
+        ansi: bool,
+        case_sensitive: bool,
+    ):
+        super().__init__(text, streams, ansi, case_sensitive, list(pieces))
+        self.constants = constants
+        self.slot_at = {constant.start: slot for slot, constant in enumerate(constants)}
+        self.distinct = False
+        self.numbers: dict[str, int] = {}
+
+    def template(self) -> Template:
+        items = self.clauses()
+        if len(self.inputs) > MOST_INPUTS:
+            raise PredicateError(
+                f"a hub query has at most {MOST_INPUTS} inputs, got {len(self.inputs)}", self.text, 0
+            )
+        self.numbers = {name: number for number, name in enumerate(self.inputs)}
+        scope = self.scope()
+        equalities, filters = self.conditions_of(scope)
+        shown = tuple(found for item in items for found in self.item(item, scope))
+        self.check_names(shown)
+        self.check_connected(equalities)
+        return Template(
+            tuple(self.inputs),
+            tuple(self.inputs.values()),
+            tuple(dict.fromkeys(equalities)),
+            tuple(filters),
+            shown,
+            self.distinct,
+        )
+
+    def quantifier(self) -> None:
+        if self.peek().word == "DISTINCT":
+            raise self.refused(
+                "SELECT DISTINCT is not possible in a hub query yet", "drop duplicates of the answers"
+            )
+        if self.peek().word == "ALL":
+            self.at += 1
+
+    def using(self, named: str) -> None:
+        raise self.refused(
+            "USING is not possible in a hub query", f"write the equality: WHERE a.k = {named}.k"
+        )
+
+    def scope(self) -> Scope:
+        """The inputs by alias, and the constants. One input is enough here."""
+        schemas: dict[str, Schema] = {name: self.sources[source] for name, source in self.inputs.items()}
+        schemas[CONSTANTS] = {
+            f"{_NUMBERED}{slot}": constant.type for slot, constant in enumerate(self.constants)
+        }
+        return Scope(schemas, self.ansi, self.case_sensitive)
+
+    # --- conditions -----------------------------------------------------------------------------------------------
+
+    def conditions_of(self, scope: Scope) -> tuple[list[Equality], list[Comparison]]:
+        equalities: list[Equality] = []
+        filters: list[Comparison] = []
+        for pieces in self.conditions:
+            for conjunct in self.conjuncts(pieces, scope):
+                found = self.condition_of(conjunct)
+                if isinstance(found, Equality):
+                    equalities.append(found)
+                else:
+                    filters.append(found)
+        return equalities, filters
+
+    def conjuncts(self, pieces: list[Piece], scope: Scope) -> list[Conjunct]:
+        lexemes = self.lexemes(pieces)
+        try:
+            tree = grammar.parse(lexemes, self.text)
+            return Builder(scope, lexemes, self.text).conjuncts(tree)
+        except PredicateError as error:
+            # The text has constants where the parser has columns of the pseudo input.
+            problem = error.problem.replace(f"{CONSTANTS}.{_NUMBERED}", "constant ")
+            raise PredicateError(problem, self.text, error.position, _without_pseudo(error.hint)) from None
+        except RecursionError:
+            raise PredicateError("nested too deeply", self.text, pieces[0].start) from None
+
+    def lexemes(self, pieces: list[Piece]) -> list[Lexeme]:
+        return [self.named(lexeme) for lexeme in lexemes_of(pieces, self.text)]
+
+    def named(self, lexeme: Lexeme) -> Lexeme:
+        """A constant as a column of the pseudo input, so that the tree is the same for all its values."""
+        slot = self.slot_at.get(lexeme.start)
+        if lexeme.kind is not Kind.LITERAL or slot is None:
+            return lexeme
+        parts = (NamePart(CONSTANTS, lexeme.start), NamePart(f"{_NUMBERED}{slot}", lexeme.start))
+        return replace(lexeme, kind=Kind.NAME, value=parts)
+
+    def condition_of(self, conjunct: Conjunct) -> Equality | Comparison:
+        condition, negated = conjunct.expression, False
+        while isinstance(condition, Call) and condition.op == "not":
+            condition, negated = condition.args[0], not negated
+        found = self.null_test(condition) or self.comparison_of(condition, conjunct.position)
+        if found is None or (negated and not isinstance(found, Comparison)):
+            raise PredicateError(
+                "this condition is not possible in a hub query",
+                self.text,
+                conjunct.position,
+                "write equalities of two columns, and comparisons of a column with constants, joined by AND",
+            )
+        if not negated or isinstance(found, Equality):
+            return found
+        op = _NEGATED.get(found.op) or {"<": ">=", "<=": ">", ">": "<=", ">=": "<"}[found.op]
+        return replace(found, op=op)
+
+    def null_test(self, condition: Expression) -> Comparison | None:
+        if not isinstance(condition, Call) or condition.op != "is_null":
+            return None
+        column = condition.args[0]
+        if not isinstance(column, Column) or column.input == CONSTANTS:
+            return None
+        return Comparison(self.numbers[column.input], column.name, "is null")
+
+    def comparison_of(self, condition: Expression, place: int) -> Equality | Comparison | None:
+        if not isinstance(condition, Call) or condition.op not in (*_COMPARED, "in"):
+            return None
+        if not all(isinstance(arg, Column) for arg in condition.args):
+            return None
+        columns = [arg for arg in condition.args if isinstance(arg, Column)]
+        op = condition.op
+        if op != "in" and columns[0].input == CONSTANTS:
+            columns, op = columns[::-1], _MIRRORED.get(op, op)
+        first, *others = columns
+        if first.input == CONSTANTS:
+            return None
+        if all(other.input == CONSTANTS for other in others):
+            return self.filter_of(first, op, others)
+        if op != "=" or len(columns) > 2 or first.input == others[0].input:
+            return None
+        return self.equality_of(first, others[0], place)
+
+    def filter_of(self, column: Column, op: str, constants: Sequence[Column]) -> Comparison:
+        slots = tuple(int(constant.name.removeprefix(_NUMBERED)) for constant in constants)
+        if not comparable(column.type):
+            raise PredicateError(
+                f"{described(column)} cannot be compared with a constant in a hub query",
+                self.text,
+                self.constants[slots[0]].start,
+                "compare a number, a text, a boolean, a date or a timestamp",
+            )
+        return Comparison(self.numbers[column.input], column.name, op, slots)
+
+    def equality_of(self, one: Column, other: Column, place: int) -> Equality:
+        if not same_words(one.type, other.type):
+            raise PredicateError(
+                f"{described(one)} and {described(other)} are not of one type",
+                self.text,
+                place,
+                "a hub finds equal values without a cast: give both columns one type in their streams",
+            )
+        if self.numbers[one.input] > self.numbers[other.input]:
+            one, other = other, one
+        return Equality(self.numbers[one.input], one.name, self.numbers[other.input], other.name)
+
+    # --- output columns -------------------------------------------------------------------------------------------
+
+    def item(self, pieces: list[Piece], scope: Scope) -> list[Item]:
+        texts = [piece.text for piece in pieces]
+        if texts == ["*"]:
+            columns = [(name, column) for name in self.numbers for column in scope.schemas[name]]
+        elif texts[1:] == [".", "*"] and pieces[0].is_name:
+            name = scope.input_named(NamePart(pieces[0].name, pieces[0].start), self.text)
+            columns = [(name, column) for column in scope.schemas[name]]
+        else:
+            return [self.one_item(pieces, scope)]
+        return [self.shown_item(scope.schemas[n][c], n, c, c, pieces[0]) for n, c in columns]
+
+    def one_item(self, pieces: list[Piece], scope: Scope) -> Item:
+        alias, body = None, pieces
+        if len(pieces) > 2 and pieces[-2].word == "AS":
+            if not pieces[-1].is_name:
+                raise PredicateError("not a name for a column", self.text, pieces[-1].start)
+            alias, body = pieces[-1].name, pieces[:-2]
+        lexemes = lexemes_of(body, self.text)
+        value = lexemes[0].value if len(lexemes) == 1 and lexemes[0].kind is Kind.NAME else None
+        found = scope.resolve(value, self.text) if isinstance(value, tuple) else None
+        if not isinstance(found, Column):
+            raise PredicateError(
+                "an output of a hub query is a column",
+                self.text,
+                pieces[0].start,
+                "write input.column [AS name], input.* or *, and compute the rest from the answers",
+            )
+        return self.shown_item(found.type, found.input, found.name, alias or found.name, pieces[0])
+
+    def shown_item(self, kind: SqlType, input_: str, column: str, name: str, piece: Piece) -> Item:
+        if not comparable(kind):
+            raise PredicateError(
+                f"{input_}.{column} is {kind}, which an answer cannot hold",
+                self.text,
+                piece.start,
+                "name the columns that are numbers, texts, booleans, dates or timestamps",
+            )
+        return Item(name, self.numbers[input_], column)
+
+    def check_names(self, items: Sequence[Item]) -> None:
+        seen: set[str] = set()
+        for item in items:
+            if item.name.lower() in seen:
+                raise PredicateError(
+                    f"two columns are named {brief(item.name)}",
+                    self.text,
+                    0,
+                    f"give one of them another name: {self.aliases[item.input]}.{item.column} AS other",
+                )
+            seen.add(item.name.lower())
+
+    @property
+    def aliases(self) -> list[str]:
+        return list(self.inputs)
+
+    def check_connected(self, equalities: Sequence[Equality]) -> None:
+        """Refuse an input that no equality joins to the others: each row of it would meet all rows of them."""
+        reached, grown = {0}, True
+        while grown:
+            edges = [{equality.left, equality.right} for equality in equalities]
+            more = set().union(*(edge for edge in edges if edge & reached)) - reached
+            reached, grown = reached | more, bool(more)
+        apart = [alias for number, alias in enumerate(self.aliases) if number not in reached]
+        if apart:
+            raise PredicateError(
+                f"no equality joins {' and '.join(apart)} to {self.aliases[0]}",
+                self.text,
+                0,
+                f"add one, such as {self.aliases[0]}.k = {apart[0]}.k",
+            )
+
+
+def _without_pseudo(hint: str) -> str:
+    """A hint that does not list the pseudo input among the inputs."""
+    return (
+        hint.replace(f", {CONSTANTS}", "")
+        .replace(f" or {CONSTANTS}.{_NUMBERED}0", "")
+        .replace(f" or {CONSTANTS}.column", "")
+    )

@@ -1,0 +1,96 @@
+"""What a hub stores: the names of its runs, the catalogue as rows, and the rows and indexes that live queries need.
+
+    R                 the rows of stream R, by row number, with the column of publication times
+    R.2               the index of the third column of R: order keys and row numbers
+    ~catalogue        a catalogue, as one row
+    ~commands         the commands of a batch, in their order
+
+A run is kept as long as it has a row that a live query counts: one of a later batch than the query's command. So
+nothing is stored of a stream that no query reads, an index begins with the first query that needs it, and both end
+with the last one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final
+
+import numpy as np
+import pyarrow as pa
+
+from watersmeet.hub.catalogue import EVENTS, QUERIES, TEMPLATES, HubCatalogue
+from watersmeet.hub.steps import Attributes, index_name, indexed_columns
+from watersmeet.model.signature import LOCATOR, Compared, InputSpec, JoinSignature, Order, StoredColumn
+from watersmeet.model.types import Schema
+from watersmeet.model.window import AT
+
+CATALOGUE: Final = "~catalogue"
+COMMANDS: Final = "~commands"
+SCHEME: Final = "hub"
+COMMAND_COLUMNS: Final = ("op", "id", "sql")
+
+_LISTED: Final = {"queries": QUERIES, "templates": TEMPLATES, "events": EVENTS}
+CATALOGUE_ROW: Final = pa.schema(
+    [(name, pa.list_(pa.struct(list(schema)))) for name, schema in _LISTED.items()]
+    + [("removed", pa.list_(pa.string())), ("given_by", pa.int64())]
+)
+
+
+def hub_signature(schemas: Mapping[str, Schema], times: Mapping[str, str]) -> JoinSignature:
+    """What may be stored: every stream, an index for each of its columns, catalogues and commands."""
+    inputs = []
+    for stream, schema in schemas.items():
+        stored = tuple(StoredColumn(name, str(kind)) for name, kind in schema.items())
+        at = StoredColumn(AT, "bigint")
+        inputs.append(InputSpec(stream, (*stored, at), (), order=Order.ARRIVAL, time=times.get(stream)))
+        located = (StoredColumn(LOCATOR, "bigint"),)
+        inputs += [
+            InputSpec(index_name(stream, place), located, (column,), of=stream, located=True)
+            for place, column in enumerate(schema)
+        ]
+    strings = tuple(StoredColumn(name, "string") for name in COMMAND_COLUMNS)
+    inputs.append(InputSpec(COMMANDS, strings, (), order=Order.ARRIVAL))
+    rows = tuple(StoredColumn(name, "string") for name in CATALOGUE_ROW.names)
+    inputs.append(InputSpec(CATALOGUE, rows, (), order=Order.ARRIVAL))
+    return JoinSignature(tuple(inputs), "", (), Compared.WORD, SCHEME)
+
+
+def needed_runs(catalogue: HubCatalogue, attributes: Attributes) -> dict[str, int]:
+    """The first batch whose rows a live query counts, of each stream that is read and each index that is looked up."""
+    lowest = np.full(len(catalogue.parsed), np.iinfo(np.int64).max)
+    first = catalogue.queries.column("start").to_numpy() + 1
+    np.minimum.at(lowest, catalogue.queries.column("template").to_numpy(), first)
+    places = {one: attributes.index_of(number) for number, one in enumerate(attributes.columns)}
+    needed: dict[str, int] = {}
+    for template, low in zip(catalogue.parsed, lowest.tolist(), strict=True):
+        names = {*template.streams, *(places[column] for column in indexed_columns(template))}
+        needed |= {name: min(low, needed.get(name, low)) for name in names}
+    return needed
+
+
+def to_row(catalogue: HubCatalogue, events: pa.RecordBatch) -> pa.RecordBatch:
+    """A catalogue, and what became of the commands that made it, as one row."""
+    tables = {"queries": catalogue.queries, "templates": catalogue.templates, "events": events}
+    columns = [_as_list(tables[name], schema) for name, schema in _LISTED.items()]
+    columns += [
+        pa.array([catalogue.removed], pa.list_(pa.string())),
+        pa.array([catalogue.given_by], pa.int64()),
+    ]
+    return pa.RecordBatch.from_arrays(columns, schema=CATALOGUE_ROW)
+
+
+def from_row(row: pa.RecordBatch) -> tuple[HubCatalogue, pa.RecordBatch]:
+    """The catalogue and the events of a row."""
+    found = {name: _from_list(row.column(name), schema) for name, schema in _LISTED.items()}
+    removed = tuple(row.column("removed")[0].as_py())
+    given_by = row.column("given_by")[0].as_py()
+    return HubCatalogue(found["queries"], found["templates"], removed, given_by), found["events"]
+
+
+def _as_list(rows: pa.RecordBatch, schema: pa.Schema) -> pa.Array:
+    inside = pa.StructArray.from_arrays(rows.columns, fields=list(schema))
+    return pa.ListArray.from_arrays(pa.array([0, rows.num_rows], pa.int32()), inside)
+
+
+def _from_list(column: pa.Array, schema: pa.Schema) -> pa.RecordBatch:
+    return pa.RecordBatch.from_arrays(column.flatten().flatten(), schema=schema)

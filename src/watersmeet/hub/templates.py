@@ -1,0 +1,95 @@
+"""Templates: texts that differ only in their constants are parsed once.
+
+A text is cut into pieces, and the constants are taken out. The words that are left name the template. Only the first
+text of a template goes through the parser. For all others only the constants are looked at: whether the columns hold
+them, and their place in the text if not. A text that the parser refuses is refused for all of its template: what is
+wrong with it does not depend on the constants.
+"""
+
+from __future__ import annotations
+
+import bisect
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Final
+
+from watersmeet.errors import PredicateError
+from watersmeet.hub.constants import Constant, Words, find_constants, to_text
+from watersmeet.hub.language import HubQuery, Template, read_template
+from watersmeet.hub.window import cut_window
+from watersmeet.model.types import Schema
+from watersmeet.predicate.lex import Piece, pieces_of
+
+# Templates that a process keeps, with those that were refused: a page of memory each.
+_MOST_KNOWN: Final = 50_000
+
+
+@dataclass
+class TemplateReader:
+    """Reads texts over some streams, and keeps the templates that it has parsed.
+
+    >>> from watersmeet.model.types import INT
+    >>> reader = TemplateReader({"R": {"a": INT, "b": INT}, "S": {"a": INT}})
+    >>> one = reader.read("SELECT R.b FROM R, S WHERE R.a = S.a AND R.b > 5 WINDOW 1 MINUTE")
+    >>> other = reader.read("SELECT R.b FROM R, S  WHERE R.a = S.a AND R.b > 77")
+    >>> one.template is other.template, one.constants, other.constants, one.window.width
+    (True, ('5',), ('77',), 60000000)
+    """
+
+    streams: Mapping[str, Schema]
+    ansi: bool = True
+    case_sensitive: bool = False
+    _known: dict[tuple[str, ...], Template | _Refused] = field(default_factory=dict)
+
+    def read(self, text: str) -> HubQuery:
+        """A query; PredicateError if it cannot be used."""
+        pieces, window = cut_window(text, pieces_of(text))
+        found = find_constants(text, pieces)
+        template = self._known.get(found.words)
+        if template is None:
+            if len(self._known) >= _MOST_KNOWN:
+                self._known.clear()
+            template = self._known[found.words] = self._parsed(text, pieces, found)
+        if isinstance(template, _Refused):
+            raise template.at(text, found)
+        return HubQuery(template, self._texts(text, template, found.constants), window)
+
+    def _parsed(self, text: str, pieces: list[Piece], found: Words) -> Template | _Refused:
+        try:
+            return read_template(
+                text,
+                pieces,
+                found.constants,
+                self.streams,
+                ansi=self.ansi,
+                case_sensitive=self.case_sensitive,
+            )
+        except PredicateError as error:
+            at = error.position if error.position is not None else 0
+            word = bisect.bisect_right(found.starts, at) - 1 if at < len(text.rstrip()) else None
+            return _Refused(error.problem, error.hint, word)
+
+    def _texts(self, text: str, template: Template, constants: Sequence[Constant]) -> tuple[str, ...]:
+        """The constants as they are kept. Each is compared with one column."""
+        texts: list[str | None] = [None] * len(constants)
+        for one in template.filters:
+            column = self.streams[template.streams[one.input]][one.column]
+            name = f"{template.aliases[one.input]}.{one.column}"
+            for slot in one.slots:
+                texts[slot] = to_text(constants[slot], column, name, text)
+        known = tuple(one for one in texts if one is not None)
+        assert len(known) == len(constants), "the parser takes constants in comparisons only"
+        return known
+
+
+@dataclass(frozen=True, slots=True)
+class _Refused:
+    """What is wrong with the texts of a template, and at which word; None is the end."""
+
+    problem: str
+    hint: str
+    word: int | None
+
+    def at(self, text: str, found: Words) -> PredicateError:
+        place = len(text.rstrip()) if self.word is None else found.starts[max(0, self.word)]
+        return PredicateError(self.problem, text, place, self.hint)

@@ -1,0 +1,78 @@
+"""The window of one query: which rows may be in one answer.
+
+    WINDOW 10 MINUTES            the newest of the answer's rows is at most that much younger than the oldest
+    WINDOW TUMBLING 1 HOUR       all rows lie in one hour of the clock, counted from 1970-01-01 00:00 UTC
+
+The times of rows are their publication times, in microseconds. Idreos et al. (2008, section 5) compare the time of a
+row with that of one other row of the rewritten query, so that which answers come out depends on the order in which it
+was rewritten, and some are wider than the window. Here the order does not matter.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from watersmeet.errors import PredicateError
+from watersmeet.model.closed import ClosedSet
+from watersmeet.model.window import FARTHEST
+from watersmeet.predicate.lex import Piece, PieceKind
+from watersmeet.predicate.literals import LiteralError, interval_literal, is_day_time
+
+
+class WindowOf(ClosedSet):
+    TIME = "time"
+    TUMBLING = "tumbling"
+
+
+@dataclass(frozen=True, slots=True)
+class HubWindow:
+    """`width` is in microseconds."""
+
+    of: WindowOf
+    width: int
+
+
+_HINT: Final = "write WINDOW 10 MINUTES or WINDOW TUMBLING 1 HOUR"
+
+
+def cut_window(text: str, pieces: Sequence[Piece]) -> tuple[list[Piece], HubWindow | None]:
+    """Cut WINDOW off the end of a text."""
+    for at, piece in enumerate(pieces):
+        beside = [other.text for other in (*pieces[max(0, at - 1) : at], *pieces[at + 1 : at + 2])]
+        if piece.word in ("WINDOW", "SINCE") and "." not in beside:
+            if piece.word == "SINCE":
+                raise PredicateError(
+                    "SINCE is not possible in a hub query yet", text, piece.start, "leave it out"
+                )
+            return list(pieces[:at]), _read(text, piece, pieces[at + 1 :])
+    return list(pieces), None
+
+
+def _read(text: str, first: Piece, rest: Sequence[Piece]) -> HubWindow:
+    tumbling = bool(rest) and rest[0].word == "TUMBLING"
+    amount = rest[1:] if tumbling else rest
+    if amount[2:] and amount[2].word == "SINCE":
+        raise PredicateError(
+            "SINCE is not possible in a hub query yet", text, amount[2].start, "leave it out"
+        )
+    if len(amount) != 2 or amount[0].kind is not PieceKind.NUMBER or not amount[0].text.isdigit():
+        raise PredicateError("this window cannot be read", text, first.start, _HINT)
+    number, unit = amount
+    if unit.word in ("ROW", "ROWS"):
+        raise PredicateError(
+            "a window over rows is not possible in a hub query yet", text, number.start, "give it a time"
+        )
+    try:
+        length = interval_literal([(number.text, unit.text)])
+    except LiteralError as error:
+        raise PredicateError(error.problem, text, number.start, _HINT) from None
+    if not is_day_time(length.type) or not isinstance(length.value, int):
+        raise PredicateError("months differ in length", text, unit.start, "give the window in days")
+    width, of = length.value, WindowOf.TUMBLING if tumbling else WindowOf.TIME
+    if not 0 < width < FARTHEST:
+        raise PredicateError(
+            "a window is longer than nothing, and shorter than 70,000 years", text, number.start
+        )
+    return HubWindow(of, width)

@@ -1,0 +1,269 @@
+"""Random queries of a hub, and what DuckDB says their answers are.
+
+DuckDB evaluates each query by itself over all rows that the query counts. An answer comes out in the batch of its
+newest row, so the batches are part of what is compared.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from decimal import Decimal
+from random import Random
+from typing import Any
+
+import duckdb
+import numpy as np
+import pyarrow as pa
+from hypothesis import strategies as st
+
+from watersmeet.hub.answers import answer_rows
+from watersmeet.hub.catalogue import Command, HubCatalogue, apply_commands
+from watersmeet.hub.forest import build_forest
+from watersmeet.hub.rows import Rows, StreamRows, first_row, row_numbers
+from watersmeet.hub.steps import Attributes
+from watersmeet.hub.templates import TemplateReader
+from watersmeet.hub.walk import Walk
+from watersmeet.kernel.keys import order_keys
+from watersmeet.kernel.rows import Sorted, sorted_order
+from watersmeet.model.signature import LOCATOR
+from watersmeet.model.types import Schema, type_of_arrow
+
+SCHEMA = pa.schema(
+    {
+        "a": pa.int32(),
+        "b": pa.int64(),
+        "c": pa.string(),
+        "d": pa.float64(),
+        "f": pa.float32(),
+        "e": pa.decimal128(9, 2),
+    }
+)
+STREAMS = ("R", "S", "P")
+AT = "at"
+# A row's own number and time, by which DuckDB and the hub are compared.
+STORED = SCHEMA.append(pa.field("id", pa.int64())).append(pa.field(AT, pa.int64()))
+
+# The columns by type, so that equalities are of two that compare without a cast.
+KINDS = (("a", "b"), ("c",), ("d", "f"), ("e",))
+CONSTANTS = {
+    "a": ["0", "1", "-1", "2"],
+    "b": ["0", "1", "2"],
+    "c": ["''", "'x'", "'it''s'"],
+    "d": ["0", "0.5", "-1", "1.0"],
+    "f": ["0.5", "1"],
+    "e": ["0.5", "1", "-1.25"],
+}
+
+_VALUES: tuple[list[Any], ...] = (
+    [0, 0, 1, 1, 2, None],
+    [0, 0, 1, 1, 2, None],
+    ["x", "x", "", "it's", 'say "é"\n', None],
+    [0.0, -0.0, 0.5, 0.5, 1.0, float("nan"), None],
+    [0.0, 0.5, 0.5, 1.0, float("inf"), None],
+    [Decimal("0.50"), Decimal("0.50"), Decimal(1), Decimal("-1.25"), None],
+)
+
+
+def rows_from(random: Random, most: int = 6) -> dict[str, list[tuple]]:
+    """The rows of one batch, by stream. Few values, so that many rows meet."""
+    return {
+        name: [tuple(map(random.choice, _VALUES)) for _ in range(random.randint(1, most))] for name in STREAMS
+    }
+
+
+@st.composite
+def comparisons(draw, alias: str) -> str:
+    column = draw(st.sampled_from(sorted(CONSTANTS)))
+    constants = st.sampled_from(CONSTANTS[column])
+    name = f"{alias}.{column}"
+    match draw(st.integers(0, 5)):
+        case 0 | 1:
+            return f"{name} = {draw(constants)}"
+        case 2:
+            return f"{name} {draw(st.sampled_from(['<>', '<', '<=', '>', '>=']))} {draw(constants)}"
+        case 3:
+            listed = ", ".join(draw(st.lists(constants, min_size=1, max_size=3)))
+            return f"{name} {draw(st.sampled_from(['IN', 'NOT IN']))} ({listed})"
+        case 4:
+            return f"{name} BETWEEN {draw(constants)} AND {draw(constants)}"
+    return f"{name} IS {draw(st.sampled_from(['', 'NOT ']))}NULL"
+
+
+@st.composite
+def equalities(draw, one: str, other: str) -> str:
+    kind = draw(st.sampled_from(KINDS))
+    left, right = draw(st.sampled_from(kind)), draw(st.sampled_from(kind))
+    sides = [f"{one}.{left}", f"{other}.{right}"]
+    return " = ".join(sides if draw(st.booleans()) else sides[::-1])
+
+
+@st.composite
+def queries(draw, most: int = 4) -> str:
+    """A query of one to four inputs, connected by a tree of equalities, some of them with more."""
+    inputs = draw(st.integers(1, most))
+    aliases = [f"t{number}" for number in range(inputs)]
+    streams = [draw(st.sampled_from(STREAMS)) for _ in aliases]
+    parts = [
+        draw(equalities(aliases[draw(st.integers(0, number - 1))], aliases[number]))
+        for number in range(1, inputs)
+    ]
+    if inputs > 1:
+        for _ in range(draw(st.sampled_from([0, 0, 1, 2]))):
+            one, other = draw(st.permutations(aliases))[:2]
+            parts.append(draw(equalities(one, other)))
+    parts += [
+        draw(comparisons(draw(st.sampled_from(aliases)))) for _ in range(draw(st.sampled_from([0, 1, 2])))
+    ]
+    items = [f"{alias}.id AS {alias}_id" for alias in aliases]
+    items += [f"{draw(st.sampled_from(aliases))}.{column} AS {column}" for column in ("c", "d", "e")]
+    source = ", ".join(f"{stream} AS {alias}" for stream, alias in zip(streams, aliases, strict=True))
+    where = f" WHERE {' AND '.join(draw(st.permutations(parts)))}" if parts else ""
+    window = draw(st.sampled_from(["", "", " WINDOW 3 SECONDS", " WINDOW TUMBLING 4 SECONDS"]))
+    return f"SELECT {', '.join(items)} FROM {source}{where}{window}"
+
+
+# An answer: its query, the batch that it came out in, and its columns.
+Answer = tuple[str, int, str]
+
+
+def read_answers(rows: Iterable[pa.RecordBatch]) -> Counter[Answer]:
+    """The answers among the rows of a hub's output."""
+    return Counter(
+        (row["query"], row["batch"], json.dumps(json.loads(row["answer"], parse_int=float), sort_keys=True))
+        for part in rows
+        for row in part.to_pylist()
+        if row["event"] == "answer"
+    )
+
+
+@dataclass(frozen=True)
+class Asked:
+    """A query, and the batches that it counts the rows of: those after `start`, up to `end`."""
+
+    id: str
+    sql: str
+    start: int
+    end: int
+
+
+def ask_duckdb(asked: Sequence[Asked], stored: Mapping[str, pa.Table]) -> Counter[Answer]:
+    """All answers of some queries over the rows of all batches; `stored` has the batch of each row as `batch`."""
+    found: Counter[Answer] = Counter()
+    with duckdb.connect() as connection:
+        for name, table in stored.items():
+            connection.register(name, table)
+        for one in asked:
+            sql, _, window = one.sql.partition(" WINDOW ")
+            head, _, where = sql.partition(" WHERE ")
+            items, _, source = head.removeprefix("SELECT ").partition(" FROM ")
+            aliases = [part.split(" AS ")[1] for part in source.split(", ")]
+            parts = [where or "true", *(f"{a}.batch BETWEEN {one.start + 1} AND {one.end}" for a in aliases)]
+            newest, oldest = (
+                f"{f}({', '.join(f'{a}.{AT}' for a in aliases)})" for f in ("greatest", "least")
+            )
+            if window.startswith("TUMBLING"):
+                width = int(window.split()[1]) * 1_000_000
+                parts.append(f"floor({newest} / {width}) = floor({oldest} / {width})")
+            elif window:
+                parts.append(f"{newest} - {oldest} <= {int(window.split()[0]) * 1_000_000}")
+            batch = f"greatest({', '.join(f'{a}.batch' for a in aliases)}) AS __batch"
+            rows = connection.execute(f"SELECT {batch}, {items} FROM {source} WHERE {' AND '.join(parts)}")
+            names = [column[0] for column in rows.description or ()][1:]
+            for number, *row in rows.fetchall():
+                plain = {name: _plain(value) for name, value in zip(names, row, strict=True)}
+                found[one.id, number, json.dumps(plain, sort_keys=True)] += 1
+    return found
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, float) and not np.isfinite(value):
+        return "NaN" if np.isnan(value) else "Infinity" if value > 0 else "-Infinity"
+    return value if value is None or isinstance(value, str) else float(value)
+
+
+def record_batch(rows: Sequence[tuple], first: int, times: Sequence[int]) -> pa.RecordBatch:
+    """Rows with their ids, from `first` on, and their times."""
+    columns = list(zip(*rows, strict=True)) or [()] * len(SCHEMA)
+    arrays = [pa.array(values, one.type) for values, one in zip(columns, SCHEMA, strict=True)]
+    ids = pa.array(range(first, first + len(rows)), pa.int64())
+    return pa.RecordBatch.from_arrays([*arrays, ids, pa.array(times, pa.int64())], schema=STORED)
+
+
+def all_rows(parts: Sequence[pa.RecordBatch]) -> pa.Table:
+    """The rows of a stream, of one record batch for each batch, with the number of their batch."""
+    tables = [
+        pa.table(part).append_column("batch", pa.array([batch] * part.num_rows, pa.int64()))
+        for batch, part in enumerate(parts)
+    ]
+    return pa.concat_tables(tables)
+
+
+def hub_schemas() -> dict[str, Schema]:
+    return {name: {f.name: type_of_arrow(f.type) for f in STORED} for name in STREAMS}
+
+
+@dataclass
+class MemoryHub:
+    """The pure parts of a hub, with rows and indexes in memory. Commands and rows come in batch by batch."""
+
+    piece_rows: int = 7
+    schemas: dict[str, Schema] = field(default_factory=hub_schemas)
+    catalogue: HubCatalogue = field(default_factory=HubCatalogue)
+    number: int = 0
+    ids: int = 0
+    stored: dict[str, list[pa.RecordBatch]] = field(default_factory=lambda: {name: [] for name in STREAMS})
+
+    def __post_init__(self) -> None:
+        self.reader = TemplateReader(self.schemas)
+        self.attributes = Attributes.of(self.schemas)
+
+    def batch(self, rows: Mapping[str, Sequence[tuple]], commands: Sequence[Command] = (), parts: int = 1):
+        """Run one batch, in so many tasks."""
+        fresh = {name: self.arrived(given) for name, given in rows.items()}
+        found = list(self.answers(fresh, parts))
+        for name, part in fresh.items():
+            self.stored[name].append(part)
+        changed = apply_commands(self.catalogue, commands, self.number, self.reader)
+        self.catalogue = changed.catalogue
+        self.number += 1
+        return read_answers(found), changed.events
+
+    def arrived(self, rows: Sequence[tuple]) -> pa.RecordBatch:
+        first, self.ids = self.ids, self.ids + len(rows)
+        return record_batch(rows, first, [(self.number * 2 + at % 3) * 1_000_000 for at in range(len(rows))])
+
+    def answers(self, fresh: Mapping[str, pa.RecordBatch], parts: int = 1) -> Iterator[pa.RecordBatch]:
+        forest = build_forest(self.catalogue, self.attributes)
+        streams, mine = {}, {}
+        for stream, name in enumerate(STREAMS):
+            runs = [
+                Sorted(row_numbers(batch, 0, 0, part.num_rows), part)
+                for batch, part in enumerate([*self.stored[name], fresh[name]])
+            ]
+            streams[stream] = StreamRows.of([run for run in runs if len(run)])
+            before = sum(part.num_rows for part in self.stored[name])
+            mine[stream] = np.arange(before, before + fresh[name].num_rows)
+        rows = Rows(self.attributes, streams, dict(self.indexes(streams)))
+        walk = Walk(forest, rows, first_row(np.array([self.number]))[0], AT, self.piece_rows)
+        for task in range(parts):
+            for found in walk.answers({stream: at[task::parts] for stream, at in mine.items()}):
+                yield answer_rows(found, rows, forest.queries, self.number)
+
+    def indexes(self, streams: Mapping[int, StreamRows]) -> Iterator[tuple[int, list[Sorted]]]:
+        for attribute, (stream, column) in enumerate(self.attributes.columns):
+            found = []
+            for run in streams[STREAMS.index(stream)].runs:
+                valid = run.rows.column(column).is_valid()
+                keys = order_keys([run.rows.column(column).filter(valid)])
+                numbers = run.keys[valid.to_numpy(zero_copy_only=False)]
+                order = sorted_order(keys)
+                located = pa.array(numbers[order].view(np.int64))
+                found.append(Sorted(keys[order], pa.RecordBatch.from_arrays([located], [LOCATOR])))
+            yield attribute, found
+
+    def tables(self) -> dict[str, pa.Table]:
+        """All rows of all batches, for DuckDB."""
+        return {name: all_rows(parts) for name, parts in self.stored.items()}

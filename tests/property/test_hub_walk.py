@@ -1,0 +1,47 @@
+"""The answers of a hub are those of DuckDB, for any queries, rows, additions and removals."""
+
+from __future__ import annotations
+
+from collections import Counter
+from random import Random
+
+from hypothesis import event, given, settings
+from hypothesis import strategies as st
+
+from tests.property.hub_helpers import Asked, MemoryHub, ask_duckdb, queries, rows_from
+from watersmeet.hub.catalogue import ADD, REMOVE, Command
+
+
+# Every example asks DuckDB once for each query.
+@settings(max_examples=settings().max_examples // 4)
+@given(
+    st.lists(queries(), min_size=2, max_size=5),
+    st.lists(st.lists(st.integers(0, 5), max_size=2), min_size=3, max_size=5),
+    st.integers(1, 2),
+    st.sampled_from([1, 7, 1000]),
+    st.integers(0, 1 << 32).map(Random),
+)
+def test_answers_are_those_of_duckdb_whatever_comes_and_goes(texts, script, parts, piece_rows, random):
+    # One query more than texts: a query may have the text of another one that began earlier.
+    texts = [*texts, texts[0]]
+    hub = MemoryHub(piece_rows)
+    found, asked = [], []
+    # The queries that are live, with the batch that brought them. Most are live from the start.
+    live: dict[int, int] = {}
+    for number, toggled in enumerate(script):
+        commands = []
+        for which in [*range(0 if number else len(texts) - 1), *toggled]:
+            query = which % len(texts)
+            op = REMOVE if query in live else ADD
+            commands.append(Command(op, f"q{query}", texts[query]))
+            if op == REMOVE:
+                asked.append(Asked(f"q{query}", texts[query], live.pop(query), number))
+            else:
+                live[query] = number
+        answers, events = hub.batch(rows_from(random), commands, parts)
+        assert events.num_rows == len(commands)
+        found.append(answers)
+    asked += [Asked(f"q{query}", texts[query], start, len(script)) for query, start in live.items()]
+    expected = ask_duckdb([one for one in asked if one.end > one.start], hub.tables())
+    event(f"answers: {min(3, len(str(expected.total())))} digits")
+    assert sum(found, start=Counter()) == expected

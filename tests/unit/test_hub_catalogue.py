@@ -1,0 +1,99 @@
+"""What commands make of a catalogue."""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+
+from watersmeet.hub.catalogue import ADD, REMOVE, Changed, Command, HubCatalogue, apply_commands
+from watersmeet.hub.templates import TemplateReader
+from watersmeet.model.types import INT
+
+READER = TemplateReader({"R": {"a": INT, "b": INT}, "S": {"a": INT}})
+ONE = "SELECT R.b FROM R, S WHERE R.a = S.a AND R.b > 1"
+TWO = "SELECT R.b FROM R, S WHERE R.a = S.a AND R.b > 2"
+OTHER = "SELECT R.a FROM R"
+
+
+def changed(*commands: Command, before: HubCatalogue | None = None, batch: int = 3) -> Changed:
+    return apply_commands(HubCatalogue() if before is None else before, commands, batch, READER)
+
+
+def events(found: Changed) -> list[tuple[str, str]]:
+    return [(row["query"], row["event"]) for row in found.events.to_pylist()]
+
+
+def ids(found: Changed) -> list[str]:
+    return found.catalogue.queries.column("id").to_pylist()
+
+
+@pytest.mark.parametrize(
+    ("commands", "expected", "live"),
+    [
+        ([Command(ADD, "q", ONE)], [("q", "added")], ["q"]),
+        ([Command(ADD, "q", ONE), Command(ADD, "q", ONE)], [("q", "added")], ["q"]),
+        ([Command(ADD, "q", ONE), Command(ADD, "q", TWO)], [("q", "added"), ("q", "refused")], ["q"]),
+        ([Command(REMOVE, "q"), Command(ADD, "q", ONE)], [("q", "refused"), ("q", "added")], ["q"]),
+        ([Command(ADD, "q", ONE), Command(REMOVE, "q")], [("q", "added"), ("q", "removed")], []),
+        (
+            [Command(ADD, "q", ONE), Command(REMOVE, "q"), Command(ADD, "q", TWO)],
+            [("q", "added"), ("q", "removed"), ("q", "added")],
+            ["q"],
+        ),
+        ([Command(ADD, "q", "SELECT nonsense")], [("q", "refused")], []),
+        ([Command(ADD, "q", None), Command(ADD, None, ONE)], [("q", "refused"), ("", "refused")], []),
+        ([Command("drop", "q"), Command(None, "q")], [("q", "refused"), ("q", "refused")], []),
+        ([Command(ADD, "q" * 201, ONE)], [("q" * 200, "refused")], []),
+    ],
+)
+def test_commands_of_a_batch_take_effect_one_after_the_other(commands, expected, live):
+    found = changed(*commands)
+    assert (events(found), ids(found)) == (expected, live)
+
+
+def test_a_live_query_stays_as_it_is_when_its_text_comes_again():
+    first = changed(Command(ADD, "q", ONE))
+    again = changed(Command(ADD, "q", f"  {ONE}\n"), before=first.catalogue, batch=9)
+    assert (events(again), again.catalogue) == ([], first.catalogue)
+    assert again.catalogue.queries.column("start").to_pylist() == [3]
+    other = changed(Command(ADD, "q", TWO), before=first.catalogue, batch=9)
+    assert (events(other), other.catalogue) == ([("q", "refused")], first.catalogue)
+
+
+def test_a_removed_id_stays_removed_for_given_queries_and_not_for_commands():
+    gone = changed(Command(REMOVE, "q"), before=changed(Command(ADD, "q", ONE)).catalogue, batch=4)
+    assert (ids(gone), gone.catalogue.removed, gone.catalogue.templates.num_rows) == ([], ("q",), 0)
+    assert ids(changed(Command(ADD, "q", ONE, given=True), before=gone.catalogue)) == []
+    back = changed(Command(ADD, "q", ONE), before=gone.catalogue, batch=7)
+    assert (ids(back), back.catalogue.removed) == (["q"], ())
+    assert back.catalogue.queries.column("start").to_pylist() == [7]
+
+
+def test_templates_are_shared_and_leave_with_their_last_query():
+    found = changed(Command(ADD, "one", ONE), Command(ADD, "other", OTHER), Command(ADD, "two", TWO))
+    assert found.catalogue.templates.num_rows == 2
+    assert found.catalogue.queries.column("template").to_pylist() == [0, 1, 0]
+    left = changed(Command(REMOVE, "one"), Command(REMOVE, "two"), before=found.catalogue)
+    assert left.catalogue.parsed == (READER.read(OTHER).template,)
+    assert left.catalogue.queries.column("template").to_pylist() == [0]
+
+
+def test_ten_thousand_commands_of_which_half_are_bad_refuse_that_half():
+    commands = [
+        Command(ADD, f"q{at}", ONE.replace("> 1", f"> {at}") + (" AND R.nope = 1" if at % 2 else ""))
+        for at in range(10_000)
+    ]
+    started_s = time.process_time()
+    found = changed(*commands)
+    # About two seconds; one parse for each text would take ten.
+    assert time.process_time() - started_s < 8
+    assert (len(found.catalogue), found.catalogue.templates.num_rows) == (5_000, 1)
+    assert [event for _, event in events(found)] == ["added", "refused"] * 5_000
+    assert found.catalogue.queries.nbytes < 2_000 * len(found.catalogue)
+
+
+def test_a_refused_megabyte_leaves_nothing_in_the_catalogue_or_the_message():
+    found = changed(Command(ADD, "q", "SELECT R.a FROM R WHERE R.a = " + "1" * 1_000_000))
+    assert (found.catalogue, events(found)) == (HubCatalogue(), [("q", "refused")])
+    assert len(found.events.column("message")[0].as_py()) < 500

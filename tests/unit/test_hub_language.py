@@ -1,0 +1,128 @@
+"""Which texts are hub queries, and where the others are refused."""
+
+from __future__ import annotations
+
+import pytest
+
+from watersmeet.errors import PredicateError
+from watersmeet.hub.language import Comparison, Equality, HubQuery
+from watersmeet.hub.templates import TemplateReader
+from watersmeet.hub.window import HubWindow, WindowOf
+from watersmeet.model.types import BIGINT, BOOLEAN, DATE, DOUBLE, INT, STRING, TIMESTAMP, VECTOR, decimal
+
+SCHEMAS = {
+    "R": {"a": INT, "b": BIGINT, "c": STRING, "d": DOUBLE, "e": decimal(9, 2), "t": TIMESTAMP, "g": DATE},
+    "S": {"a": INT, "b": BIGINT, "f": BOOLEAN, "v": VECTOR},
+    "P": {"b": BIGINT},
+}
+
+
+def read(text: str) -> HubQuery:
+    return TemplateReader(SCHEMAS).read(text)
+
+
+def test_a_path_with_constants_and_a_window_is_read():
+    query = read(
+        "SELECT R.b, s.b AS x FROM R, S AS s, P WHERE s.a = R.a AND P.b = s.b AND R.c = 'it''s' WINDOW 2 HOURS"
+    )
+    assert query.template.streams == ("R", "S", "P")
+    assert query.template.equalities == (Equality(0, "a", 1, "a"), Equality(1, "b", 2, "b"))
+    assert query.template.filters == (Comparison(0, "c", "=", (0,)),)
+    assert [item.name for item in query.template.items] == ["b", "x"]
+    assert (query.constants, query.window) == (("it's",), HubWindow(WindowOf.TIME, 7_200_000_000))
+
+
+@pytest.mark.parametrize(
+    ("condition", "filters", "constants"),
+    [
+        (
+            "R.a BETWEEN -5 AND 7",
+            (Comparison(0, "a", ">=", (0,)), Comparison(0, "a", "<=", (1,))),
+            ("-5", "7"),
+        ),
+        ("5 < R.a", (Comparison(0, "a", ">", (0,)),), ("5",)),
+        ("NOT R.a < 5", (Comparison(0, "a", ">=", (0,)),), ("5",)),
+        ("R.c NOT IN ('x', 'y')", (Comparison(0, "c", "not in", (0, 1)),), ("x", "y")),
+        ("R.c IS NOT NULL", (Comparison(0, "c", "is not null"),), ()),
+        ("R.e = 1.5", (Comparison(0, "e", "=", (0,)),), ("1.50",)),
+        ("R.a = 3.0", (Comparison(0, "a", "=", (0,)),), ("3",)),
+        ("R.d = 3", (Comparison(0, "d", "=", (0,)),), ("3.0",)),
+        ("R.t >= TIMESTAMP '1970-01-01 02:00:01+02:00'", (Comparison(0, "t", ">=", (0,)),), ("1000000",)),
+        ("R.g <> DATE '2026-01-31'", (Comparison(0, "g", "<>", (0,)),), ("2026-01-31",)),
+    ],
+)
+def test_comparisons_with_constants_are_rows(condition, filters, constants):
+    query = read(f"SELECT R.a FROM R WHERE {condition}")
+    assert (query.template.filters, query.constants) == (filters, constants)
+
+
+@pytest.mark.parametrize(
+    ("text", "problem", "at"),
+    [
+        ("SELECT R.a FROM R, S", "no equality joins S to R", "SELECT"),
+        ("SELECT R.a FROM Q", "there is no input Q", "Q"),
+        ("SELECT R.x FROM R", "x is not a column of R", "x"),
+        ("SELECT R.a FROM R WHERE R.a = 3.5", "R.a is int, which does not hold decimal", "3.5"),
+        ("SELECT R.a FROM R WHERE R.a = 'x'", "R.a is int, which does not hold string", "'x'"),
+        (
+            "SELECT R.a FROM R WHERE R.t > TIMESTAMP '2026-01-01 00:00:00'",
+            "does not hold timestamp",
+            "TIMESTAMP",
+        ),
+        ("SELECT R.a FROM R WHERE R.e = 1.234", "R.e is decimal(9,2), which does not hold", "1.234"),
+        ("SELECT R.a FROM R WHERE R.a = 1 OR R.a = 2", "not possible in a hub query", "R.a = 1 OR"),
+        ("SELECT R.a FROM R WHERE R.a + 1 = 2", "not possible in a hub query", "R.a + 1"),
+        ("SELECT R.a FROM R, S WHERE R.a = S.a AND R.d = S.b", "are not of one type", "R.d = S.b"),
+        ("SELECT R.a + 1 AS x FROM R", "an output of a hub query is a column", "R.a + 1"),
+        ("SELECT S.* FROM S", "S.v is array<float>, which an answer cannot hold", "S.*"),
+        ("SELECT DISTINCT R.a FROM R", "DISTINCT is not possible", "DISTINCT"),
+        ("SELECT R.a, S.a FROM R, S WHERE R.a = S.a", "two columns are named a", "SELECT"),
+        ("SELECT R.a FROM R WHERE R.a = 1 AND", "a value is missing", ""),
+        ("SELECT R.a FROM R GROUP BY R.a", "GROUP is not possible", "GROUP"),
+        ("SELECT R.a FROM R WINDOW 5 PARSECS", "parsecs is not a unit of time", "5"),
+        ("SELECT R.a FROM R WINDOW 5 ROWS", "a window over rows is not possible", "5"),
+        ("SELECT R.a FROM R WINDOW 1 MONTH", "months differ in length", "MONTH"),
+        ("SELECT R.a FROM R SINCE TIMESTAMP '2026-01-01'", "SINCE is not possible", "SINCE"),
+        ("DROP TABLE R", "a query begins with SELECT", "DROP"),
+        ("SELECT R.a FROM R" + ", S" * 9, "two inputs are named S", "S, S, S, S, S, S, S, S"),
+    ],
+)
+def test_other_texts_are_refused_at_their_place(text, problem, at):
+    with pytest.raises(PredicateError) as refused:
+        read(text)
+    assert problem.lower() in str(refused.value).lower()
+    assert refused.value.position == (text.rindex(at) if at else len(text))
+
+
+def test_nine_inputs_are_refused():
+    sources = ", ".join(f"R AS r{number}" for number in range(9))
+    joined = " AND ".join(f"r0.a = r{number}.a" for number in range(1, 9))
+    with pytest.raises(PredicateError, match="at most 8 inputs, got 9"):
+        read(f"SELECT r0.a FROM {sources} WHERE {joined}")
+
+
+def test_texts_that_differ_in_constants_share_a_template_and_one_that_does_not_fit_is_refused():
+    reader = TemplateReader(SCHEMAS)
+    first = reader.read("SELECT R.a FROM R WHERE R.c = 'x' AND R.a IN (1, 2)")
+    other = reader.read("SELECT R.a\nFROM R WHERE R.c = 'y' AND R.a IN (-3, 2)")
+    assert other.template is first.template
+    assert other.constants == ("y", "-3", "2")
+    with pytest.raises(PredicateError) as refused:
+        reader.read("SELECT R.a FROM R WHERE R.c = 'y' AND R.a IN (3, 99999999999999999999)")
+    assert refused.value.text is not None
+
+
+def test_a_refused_template_names_the_place_in_each_text():
+    reader = TemplateReader(SCHEMAS)
+    for constant in ("1", "123456"):
+        text = f"SELECT R.a FROM R WHERE R.a = {constant} AND R.nope = 5"
+        with pytest.raises(PredicateError, match="nope is not a column of R") as refused:
+            reader.read(text)
+        assert refused.value.position == text.index("nope")
+        # The stand-ins of constants are not the user's.
+        assert "?" not in str(refused.value)
+
+
+def test_a_text_of_a_megabyte_is_refused_before_it_is_read():
+    with pytest.raises(PredicateError, match="the text is too long"):
+        read("SELECT R.a FROM R WHERE R.c = '" + "x" * 1_000_000 + "'")
