@@ -115,7 +115,7 @@ class GridTasks:
         ]
         self.ingest_s.append(time.process_time() - started)
         for task in range(self.join.tasks):
-            self._manifest = self.join.operator.settle(batch, task, descriptors)
+            self._manifest = self.join.operator.agree_and_merge(batch, task, descriptors)
         assert self._manifest is not None
         plan = self._manifest.plan.scheme
         assert isinstance(plan, GridPlan)

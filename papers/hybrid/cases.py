@@ -24,8 +24,9 @@ class Size:
     """How much is run. `rows` and `budget_bytes` are the setting that all figures have in common.
 
     `pages` are the page sizes of Figure 6 in rows, `rates` the arrivals a second of Figure 10b, `seeks` the seek times in
-    seconds of the disks that are added to it, `slow_rows` how many rows are answered at each of them, `reading_s` how long a reading takes at least; `use_pages` are those of
-    Figure 3.
+    seconds of the disks that are added to it, `slow_rows` how many rows are answered at each of them, `reading_s` how
+    long a reading takes at least; `use_pages` are those of Figure 3. `calibration_pages` and `read_pages` are the page
+    sizes, in rows, at which the cost model is calibrated: for turns, and for reads beside those of the index.
     """
 
     rows: int
@@ -39,6 +40,8 @@ class Size:
     readings: int
     reading_s: float
     use_pages: int
+    calibration_pages: tuple[int, ...] = (512, 2048, 8192)
+    read_pages: tuple[int, ...] = (256, 1024, 4096, 16_384)
 
 
 FULL = Size(

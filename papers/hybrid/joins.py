@@ -24,7 +24,7 @@ from dataclasses import replace
 import numpy as np
 import pyarrow as pa
 
-from papers.hybrid.pending import Pending, row_bytes
+from papers.hybrid.pending import TIERS, Pending, Tiers, row_bytes
 from papers.hybrid.steps import PageSource, Steps
 from watersmeet.errors import UsageError
 from watersmeet.kernel.emit import OutputColumn
@@ -37,7 +37,7 @@ from watersmeet.schemes.table.buffer import PageBuffer
 _SLOT = "__wm_slot"
 
 # Rows that an index nested loop takes in advance. They are not joined together, only located.
-_AHEAD_ROWS = 1_024
+AHEAD_ROWS = 1_024
 
 
 def rows_within(budget_bytes: int, source: PageSource, schema: pa.Schema) -> int:
@@ -61,9 +61,10 @@ class HybridJoin(Steps):
         *,
         table: pa.Schema | None = None,
         buffer: PageBuffer[Page] | None = None,
+        tiers: Tiers = TIERS,
     ):
         super().__init__(source, join, schema, table, buffer)
-        self._pending = Pending(schema, capacity, len(source.index))
+        self._pending = Pending(schema, capacity, len(source.index), tiers)
 
     @property
     def pending_rows(self) -> int:
@@ -114,6 +115,7 @@ class MeshJoin(Steps):
         capacity: int,
         *,
         table: pa.Schema | None = None,
+        tiers: Tiers = TIERS,
     ):
         super().__init__(source, join, schema, table)
         self.input_rows = capacity // max(1, len(source.index))
@@ -122,7 +124,7 @@ class MeshJoin(Steps):
                 f"MESHJOIN needs room for a row for each of the {len(source.index)} pages, and there is room for "
                 f"{capacity}: take a larger budget or larger pages"
             )
-        self._pending = Pending(schema, capacity, len(source.index))
+        self._pending = Pending(schema, capacity, len(source.index), tiers)
         self._matched = np.zeros(capacity, np.bool_)
         self._next_page = 0
         self._staged: list[Indices] = []
@@ -191,9 +193,16 @@ class IndexJoin(Steps):
     """Section 3: for each row its page is read through the index, and nothing else is joined with it."""
 
     def __init__(
-        self, source: PageSource, join: LookupJoin, schema: pa.Schema, *, table: pa.Schema | None = None
+        self,
+        source: PageSource,
+        join: LookupJoin,
+        schema: pa.Schema,
+        *,
+        table: pa.Schema | None = None,
+        ahead_rows: int = AHEAD_ROWS,
     ):
         super().__init__(source, join, schema, table)
+        self._ahead_rows = ahead_rows
         self._held = Sorted(np.empty(0, np.uint64), pa.RecordBatch.from_pylist([], schema))
         self._positions = _NONE
         self._at = 0
@@ -204,7 +213,7 @@ class IndexJoin(Steps):
 
     @property
     def room(self) -> int:
-        return 0 if self.pending_rows else _AHEAD_ROWS
+        return 0 if self.pending_rows else self._ahead_rows
 
     def offer(self, rows: pa.RecordBatch) -> int:
         count = min(rows.num_rows, self.room)

@@ -43,8 +43,6 @@ from papers.shared.reproduction import Stopped, Watch
 # The calibration has a quarter of the relation, and an eighth and a half of the memory: few and many rows for a page.
 _CALIBRATION_PART = 4
 _CALIBRATION_BUDGETS = (1 / 8, 1 / 2)
-_CALIBRATION_PAGES = (512, 2048, 8192)
-_READ_PAGES = (INDEX_PAGE_ROWS, 256, 1024, 4096, 16_384)
 # Rows that are read to time a page, and pages at least.
 _TIMED_ROWS, _TIMED_PAGES = 200_000, 12
 _MOST_TIMED = 400
@@ -148,13 +146,14 @@ class _Session:
         """Reads on the relation of all figures; turns on a smaller one, so that no figure is predicted from itself."""
         self._watch.step("calibrating the cost model")
         for cold in (True, False):
-            timed = [self.time_page(rows, cold=cold) for rows in _READ_PAGES]
-            self._reads[cold] = fit_reads([rows * paper.ROW_BYTES for rows in _READ_PAGES], timed)
+            sizes = (INDEX_PAGE_ROWS, *self._size.read_pages)
+            timed = [self.time_page(rows, cold=cold) for rows in sizes]
+            self._reads[cold] = fit_reads([rows * paper.ROW_BYTES for rows in sizes], timed)
         rows = _calibration_rows(self._size)
         budgets = [round(part * self._size.budget_bytes) for part in _CALIBRATION_BUDGETS]
         for algorithm in (HYBRIDJOIN, MESHJOIN):
             observed = []
-            for page_rows in _CALIBRATION_PAGES:
+            for page_rows in self._size.calibration_pages:
                 for budget_bytes in budgets:
                     with self._relation(rows, page_rows) as relation:
                         run = Run(algorithm, relation, budget_bytes, self._stop)

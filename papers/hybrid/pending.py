@@ -23,10 +23,6 @@ from watersmeet.kernel.pages import pages_of
 from watersmeet.kernel.rows import Sorted
 from watersmeet.model.pages import page_range
 
-# Entries that wait to be sorted: looking through all of them takes as long as two binary searches.
-_TAIL = 4_096
-# Runs of a tier; more of them are more searches in each step, fewer more merges of each entry.
-_FAN = 6
 # Entries, gone ones included, for each row that there is room for.
 _GARBAGE = 1.25
 
@@ -73,10 +69,25 @@ class _Entries:
         return _Entries(self.keys[here], self.positions[here], self.slots[here])
 
 
+@dataclass(frozen=True, slots=True)
+class Tiers:
+    """How entries are kept in order.
+
+    `tail_rows` of them wait to be sorted: looking through all takes as long as two binary searches. A tier has `fan_in`
+    runs: more of them are more searches in each step, fewer more merges of each entry.
+    """
+
+    tail_rows: int = 4_096
+    fan_in: int = 6
+
+
+TIERS = Tiers()
+
+
 class Pending:
     """At most `capacity` rows of a stream, waiting on the pages of a table."""
 
-    def __init__(self, schema: pa.Schema, capacity: int, pages: int):
+    def __init__(self, schema: pa.Schema, capacity: int, pages: int, tiers: Tiers = TIERS):
         if capacity < 1:
             raise UsageError("the budget holds no row beside a page: take a larger budget or smaller pages")
         for field in schema:
@@ -89,14 +100,13 @@ class Pending:
         self._columns = [np.empty(capacity, field.type.to_pandas_dtype()) for field in schema]
         self._free = np.arange(capacity, dtype=np.int32)[::-1].copy()
         self._answered = np.zeros(pages, np.int64)
-        self._tail = _Entries(
-            np.empty(_TAIL, np.uint64), np.empty(_TAIL, np.int64), np.empty(_TAIL, np.int32)
-        )
+        self._kept, tail = tiers, tiers.tail_rows
+        self._tail = _Entries(np.empty(tail, np.uint64), np.empty(tail, np.int64), np.empty(tail, np.int32))
         self._tail_rows = 0
         self._tiers: list[list[_Entries]] = []
         self._stored = 0
-        self._queue = np.empty(2 * capacity + _TAIL, np.int64)
-        self._queue_pages = np.empty(2 * capacity + _TAIL, np.int32)
+        self._queue = np.empty(2 * capacity + tail, np.int64)
+        self._queue_pages = np.empty(2 * capacity + tail, np.int32)
         self._head = self._end = 0
 
     @property
@@ -112,8 +122,9 @@ class Pending:
             stored[slots] = column.to_numpy()
         self._enqueue(positions, pages_of(orders))
         entries = _Entries(orders, positions, slots)
-        for start in range(0, count, _TAIL):
-            self._append(entries.at(slice(start, start + _TAIL)))
+        tail = self._kept.tail_rows
+        for start in range(0, count, tail):
+            self._append(entries.at(slice(start, start + tail)))
         return slots.astype(np.int64)
 
     def front(self) -> tuple[int, int] | None:
@@ -176,7 +187,7 @@ class Pending:
         self._end = here.stop
 
     def _append(self, entries: _Entries) -> None:
-        if self._tail_rows + len(entries.keys) > _TAIL:
+        if self._tail_rows + len(entries.keys) > self._kept.tail_rows:
             self._settle()
         here = slice(self._tail_rows, self._tail_rows + len(entries.keys))
         self._tail.keys[here], self._tail.positions[here] = entries.keys, entries.positions
@@ -191,7 +202,7 @@ class Pending:
             if level == len(self._tiers):
                 self._tiers.append([])
             self._tiers[level].append(carried)
-            if len(self._tiers[level]) < _FAN:
+            if len(self._tiers[level]) < self._kept.fan_in:
                 break
             carried = self._sorted(self._tiers[level])
             self._tiers[level] = []

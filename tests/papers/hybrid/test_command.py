@@ -26,6 +26,8 @@ TINY = dataclasses.replace(
     readings=2,
     reading_s=0.0,
     use_pages=400,
+    calibration_pages=(64, 128, 256),
+    read_pages=(256,),
 )
 
 
@@ -50,9 +52,7 @@ def run_tiny(names, tmp_path, stop=None):
     return exhibits, watch
 
 
-def test_all_figures_in_small_with_as_many_steps_as_announced(tmp_path, monkeypatch):
-    monkeypatch.setattr("papers.hybrid.measure._CALIBRATION_PAGES", (64, 128, 256))
-    monkeypatch.setattr("papers.hybrid.measure._READ_PAGES", (34, 256))
+def test_all_figures_in_small_with_as_many_steps_as_announced(tmp_path):
     names = list(Hybrid.exhibits)
     exhibits, watch = run_tiny(names, tmp_path)
     assert [exhibit.name for exhibit in exhibits] == names

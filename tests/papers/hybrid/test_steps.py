@@ -13,9 +13,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from papers.hybrid import joins, pending
-from papers.hybrid.joins import HybridJoin, IndexJoin, MeshJoin, rows_within
-from papers.hybrid.pending import row_bytes
+from papers.hybrid.joins import AHEAD_ROWS, HybridJoin, IndexJoin, MeshJoin, rows_within
+from papers.hybrid.pending import TIERS, Tiers, row_bytes
 from papers.hybrid.steps import StepJoin
 from tests.property.pages_helpers import Paged
 from watersmeet.errors import UsageError
@@ -59,14 +58,26 @@ def stream_of(keys: Sequence[int | None]) -> pa.RecordBatch:
     return pa.RecordBatch.from_arrays(columns, schema=STREAM)
 
 
-def made(name: str, source: Source, left: bool, capacity: int, buffer: int) -> StepJoin:
+# Small enough for tails, tiers and rows taken ahead to be used up.
+SMALL = Tiers(tail_rows=4, fan_in=2)
+
+
+def made(
+    name: str,
+    source: Source,
+    left: bool,
+    capacity: int,
+    buffer: int,
+    tiers: Tiers = TIERS,
+    ahead_rows: int = AHEAD_ROWS,
+) -> StepJoin:
     join = LookupJoin((("k", "k0"),), None, OUTPUT, ("s", "t"), left)
     if name == "hybrid":
         kept: PageBuffer[Page] | None = PageBuffer(buffer) if buffer else None
-        return HybridJoin(source, join, STREAM, capacity, table=TABLE, buffer=kept)
+        return HybridJoin(source, join, STREAM, capacity, table=TABLE, buffer=kept, tiers=tiers)
     if name == "mesh":
-        return MeshJoin(source, join, STREAM, max(capacity, len(source.index)), table=TABLE)
-    return IndexJoin(source, join, STREAM, table=TABLE)
+        return MeshJoin(source, join, STREAM, max(capacity, len(source.index)), table=TABLE, tiers=tiers)
+    return IndexJoin(source, join, STREAM, table=TABLE, ahead_rows=ahead_rows)
 
 
 def drive(machine: StepJoin, rows: pa.RecordBatch, rng: random.Random | None = None) -> Counter:
@@ -107,13 +118,8 @@ def test_every_row_is_answered_once(
     rng = random.Random(seed)
     source = Source(cut([rng.randint(0, span) for _ in range(table_rows)], rng, most))
     keys = [None if rng.random() < 0.05 else rng.randint(-1, span + 1) for _ in range(stream_rows)]
-    with pytest.MonkeyPatch.context() as patch:
-        # Small enough for tails, tiers and rows taken ahead to be used up.
-        patch.setattr(pending, "_TAIL", 4)
-        patch.setattr(pending, "_FAN", 2)
-        patch.setattr(joins, "_AHEAD_ROWS", 3)
-        machine = made(name, source, left, capacity, 2_000 if buffered else 0)
-        found = drive(machine, stream_of(keys), rng)
+    machine = made(name, source, left, capacity, 2_000 if buffered else 0, SMALL, ahead_rows=3)
+    found = drive(machine, stream_of(keys), rng)
     expected = Counter(
         (n, i) for n, key in enumerate(keys) for i, other in enumerate(source.keys) if key == other
     )
