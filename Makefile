@@ -8,7 +8,7 @@ RUN := scripts/run
 RUN_PLAIN := scripts/run --without-java
 # More arguments: make test ARGS="-k merge -x".
 ARGS ?=
-# Of make reproduce: adaptive, hypercube or hybrid.
+# Of make reproduce: adaptive, hypercube, hybrid, rjoin or state.
 PAPER ?=
 
 .PHONY: help
@@ -40,14 +40,14 @@ chaos: ## Kills, flipped bits, races, power losses and failing disks on the loca
 	@$(RUN_PLAIN) python -m tests.chaos $(ARGS)
 
 .PHONY: bench
-bench: ## The benchmarks: many tasks and runs, balance; against Spark equality, band and skewed joins, tables, and many inputs (four hours)
-	@failed=; for suite in many equality band skew tables graph; do \
+bench: ## The benchmarks: many tasks and runs, a budget of memory, balance; against Spark equality, band and skewed joins, tables, many inputs, NEXMark, windows, large states (five hours)
+	@failed=; for suite in many memory equality band skew tables graph nexmark window scale; do \
 		$(RUN) python -m bench $$suite $(ARGS) || failed="$$failed $$suite"; done; \
 	$(RUN_PLAIN) python -m bench balance || failed="$$failed balance"; \
 	[ -z "$$failed" ] || { echo "a demand is not met:$$failed"; exit 1; }
 
 .PHONY: reproduce
-reproduce: ## The experiments of a paper: PAPER=adaptive, hypercube or hybrid (eight to fifteen minutes)
+reproduce: ## The experiments of a paper: PAPER=adaptive, hypercube, hybrid, rjoin or state (eight to fifteen minutes)
 	@$(RUN) python -m papers $(PAPER) $(ARGS)
 
 .PHONY: lint
@@ -70,6 +70,6 @@ format: ## Format the code and fix what can be fixed
 .PHONY: clean
 clean: ## Remove .venv, caches and generated data
 	rm -rf .venv .benchmarks .mypy_cache .pytest_cache .ruff_cache .hypothesis build dist bench/.data examples/out
-	rm -rf reproduce-adaptive reproduce-hypercube reproduce-hybrid
+	rm -rf reproduce-adaptive reproduce-hypercube reproduce-hybrid reproduce-rjoin reproduce-state
 	rm -rf spark-warehouse metastore_db derby.log artifacts
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -12,14 +12,17 @@ from rich.console import Console
 
 from bench.adaptive import adaptive
 from bench.balance import balance
+from bench.budget import memory
 from bench.cluster import cluster
 from bench.data import cache_dir
-from bench.jobs import BALANCE, ORDERS, PAGES, VERIFY, Job, Terms, run_jobs
+from bench.jobs import BALANCE, DRIVEN, FILLED, ORDERS, PAGES, VERIFY, Job, Terms, run_jobs
 from bench.many import many
 from bench.report import Finding, Results, markdown, print_findings, replace_section
 from bench.similar import similar
-from bench.suites import BAND, EQUALITY, GRAPH, SKEW, SUITES, TABLES, Suite
+from bench.suites import BAND, EQUALITY, GRAPH, NEXMARK, SCALE, SKEW, SUITES, TABLES, WINDOW, Suite
+from bench.timeline import timeline
 from bench.versions import versions
+from bench.wide import wide
 
 ROOT = Path(__file__).resolve().parent.parent
 DOCUMENT = ROOT / "docs" / "benchmarks.md"
@@ -33,6 +36,10 @@ console = Console(width=None if sys.stdout.isatty() else 150)
 Only = Annotated[list[str] | None, typer.Option(help="Only this part (a workload), repeatable.")]
 Competitors = Annotated[list[str] | None, typer.Option(help="Only this competitor, repeatable.")]
 Repeat = Annotated[int, typer.Option(min=1, help="Interleaved repetitions of each timed run.")]
+Size = Annotated[
+    int | None,
+    typer.Option(help="So many events, or rows of each input, instead of a workload's own, where it can."),
+]
 Quick = Annotated[bool, typer.Option("--quick", help="A tenth of the rows: minutes, proves nothing.")]
 Resume = Annotated[bool, typer.Option(help="Keep runs that the results directory already has.")]
 Patience = Annotated[int, typer.Option(help="Seconds to wait, before each timed run, for a quiet machine.")]
@@ -56,6 +63,7 @@ class Wanted:
     competitors: list[str] | None
     repeat: int
     quick: bool
+    size: int | None
     resume: bool
     label: str | None
     date: str | None
@@ -63,10 +71,13 @@ class Wanted:
 
 app.command()(adaptive)
 app.command()(many)
+app.command()(memory)
 app.command()(balance)
 app.command()(cluster)
 app.command()(similar)
+app.command()(timeline)
 app.command()(versions)
+app.command()(wide)
 
 
 def add_command(suite: Suite, about: str) -> None:
@@ -77,6 +88,7 @@ def add_command(suite: Suite, about: str) -> None:
         competitor: Competitors = None,
         repeat: Repeat = 1,
         quick: Quick = False,
+        size: Size = None,
         resume: Resume = False,
         patience: Patience = 0,
         retry_noisy: Retries = 0,
@@ -86,7 +98,7 @@ def add_command(suite: Suite, about: str) -> None:
         label: Label = None,
         date: Date = None,
     ) -> None:
-        wanted = Wanted(only, competitor, repeat, quick, resume, label, date)
+        wanted = Wanted(only, competitor, repeat, quick, size, resume, label, date)
         run_suite(suite, wanted, Terms(patience, retry_noisy, tuple(conf or ()), warm, configured))
 
     app.command(suite.name, help=f"{about}\n\n{_ABOUT_ALL}")(run)
@@ -120,26 +132,49 @@ add_command(
     "Joins of three to ten inputs: ours, a chain of our joins and a chain of Spark's. About an hour with --repeat 1.",
 )
 
+add_command(
+    NEXMARK,
+    "The joins of NEXMark's queries 3, 8, 9 and 20 on 5M generated events, or --size events: ours, ours with wm.files, "
+    "and Spark's own. About 25 minutes with --repeat 1.",
+)
+
+add_command(
+    WINDOW,
+    "Equality within a minute, watermarks on both sides: ours and Spark's own join with two state stores. About 10 "
+    "minutes with --repeat 1.",
+)
+
+add_command(
+    SCALE,
+    "Large states: 50M x 50M rows on Spark, as many as --size on the local driver, and a backlog of 100M rows in one "
+    "batch. It needs 20 GB of disk, and 80 for --only scale-local.",
+)
+
 
 def run_suite(suite: Suite, wanted: Wanted, terms: Terms) -> None:
     parts, who = set(wanted.only or suite.parts), set(wanted.competitors or suite.competitors)
     if unknown := (parts - set(suite.parts)) | (who - suite.competitors):
         raise typer.BadParameter(f"unknown: {', '.join(sorted(unknown))}")
     label = wanted.label or suite.name
-    home = cache_dir() / "results" / (f"{label}-quick" if wanted.quick else label)
+    if wanted.quick and wanted.size is not None:
+        raise typer.BadParameter("give --quick or --size")
+    suffix = "-quick" if wanted.quick else "" if wanted.size is None else f"@{wanted.size}"
+    home = cache_dir() / "results" / f"{label}{suffix}"
     home.mkdir(parents=True, exist_ok=True)
-    jobs = plan_jobs(suite, parts, who, wanted.repeat, wanted.quick)
+    jobs = plan_jobs(suite, parts, who, wanted.repeat, suffix)
     if not wanted.resume:
         forget(jobs, home)
     run_jobs(jobs, home, terms, console)
     conclude(suite, Results.load(home), None if wanted.quick else wanted.date)
 
 
-def plan_jobs(suite: Suite, only: set[str], competitors: set[str], repeat: int, is_quick: bool) -> list[Job]:
+def plan_jobs(
+    suite: Suite, only: set[str], competitors: set[str], repeat: int, suffix: str = ""
+) -> list[Job]:
     """Verification first, then A B C, A B C ...: noise of the machine falls on all alike."""
 
     def label(workload: str) -> str:
-        return f"{workload}-quick" if is_quick else workload
+        return f"{workload}{suffix}"
 
     def entrants(who: tuple[str, ...]) -> list[str]:
         return [c for c in who if c in competitors]
@@ -155,7 +190,13 @@ def plan_jobs(suite: Suite, only: set[str], competitors: set[str], repeat: int, 
     ]
     counted = [
         Job(label(w), c, kind=kind)
-        for kind, entries in ((BALANCE, suite.balanced), (PAGES, suite.paged), (ORDERS, suite.ordered))
+        for kind, entries in (
+            (BALANCE, suite.balanced),
+            (PAGES, suite.paged),
+            (ORDERS, suite.ordered),
+            (DRIVEN, suite.driven),
+            (FILLED, suite.filled),
+        )
         for w, who in entries.items()
         if w in only
         for c in entrants(who)

@@ -20,11 +20,10 @@ from statistics import median
 
 from bench.counted import AGREE, CLEAN, INGEST, JOIN, MERGE, NEW, PHASES, Usage
 from bench.simulate import BatchUse, Cluster, TaskUse
-from watersmeet.engine.spec import RETAIN_BATCHES
 from watersmeet.log.descriptors import Notice, patience_s
 from watersmeet.log.manifests import waits
 from watersmeet.log.remote import AT_ONCE
-from watersmeet.model.limits import DEFAULT_LIMITS
+from watersmeet.model.limits import DEFAULT_LIMITS, RETAIN_BATCHES
 
 SPARK, JVM = "Spark", "JVM"
 SEGMENTS = (SPARK, JVM, *PHASES)

@@ -10,7 +10,6 @@ import itertools
 import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
@@ -47,6 +46,8 @@ class GraphWorkload:
 
     # Keys of an input by Zipf's law are ranks, so a key that is frequent in one input is so in the others.
     reach: ClassVar[int] = 0
+    filters: ClassVar[dict[str, str]] = {}
+    window: ClassVar[None] = None
 
     @property
     def inputs(self) -> tuple[str, ...]:
@@ -247,11 +248,3 @@ def _plain(rows: DataFrame, name: str) -> DataFrame:
 def sided(on: str, left: Sequence[str]) -> str:
     """A condition over plain columns, with the input of each: those of `left` are of `l`, all others of `r`."""
     return re.sub(r"\b\w+_\w+\b", lambda name: f"{'l' if name[0] in left else 'r'}.{name[0]}", on)
-
-
-def input_files(
-    workload: GraphWorkload, home: Path, write: Callable[[pa.Table, Path, str, int], None]
-) -> None:
-    for number, name in enumerate(workload.inputs):
-        for batch, rows in enumerate(workload.batches_of(number)):
-            write(rows, home, name, batch)

@@ -20,9 +20,16 @@ from bench.workloads import FIRST_COUNTED, by_name
 
 ROOT = Path(__file__).resolve().parent.parent
 LOG_TAIL_LINES = 3
-# Kinds of jobs. The last three count without Spark, each in a module of its own.
+# Kinds of jobs. All but the first two have a module of their own.
 TIMED, VERIFY, BALANCE, PAGES, ORDERS = "timed", "verify", "balance", "pages", "orders"
-COUNTING = {BALANCE: "bench.work", PAGES: "bench.pages", ORDERS: "bench.orders"}
+DRIVEN, FILLED = "driven", "filled"
+COUNTING = {
+    BALANCE: "bench.work",
+    PAGES: "bench.pages",
+    ORDERS: "bench.orders",
+    DRIVEN: "bench.driven",
+    FILLED: "bench.backlog",
+}
 # A machine less busy than this is as quiet as a shared one gets.
 QUIET_SHARE = 0.1
 
@@ -102,7 +109,8 @@ def _noise(found: dict[str, Any]) -> float:
 
 def run_job(job: Job, out: Path, terms: Terms, progress: Progress, task: TaskID) -> dict[str, Any]:
     """Start one process, follow it, return what it measured; a failure is a result of its own."""
-    input_dir(by_name(job.workload))
+    if job.kind != DRIVEN:
+        input_dir(by_name(job.workload))
     log, draft = out.with_suffix(".log"), out.with_suffix(".draft")
     command = [*job.command, "--out", str(draft)]
     if job.kind not in COUNTING:
@@ -141,5 +149,9 @@ def _brief(found: dict[str, Any]) -> str:
         return f"{reads:,} pages read, {stray:,} without a key of the batch"
     if "orders" in found:
         return f"{len(found['orders'])} runs"
+    if "driven" in found:
+        return f"{sum(one['seconds'] for one in found['driven']):.1f} s"
+    if "filled" in found:
+        return f"{found['filled']['seconds']:.1f} s"
     seconds = [b["seconds"] for b in found["batches"][FIRST_COUNTED:]]
     return f"{sum(seconds) / len(seconds):.3f} s per batch, others took {_noise(found):.0%}"

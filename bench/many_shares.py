@@ -88,7 +88,7 @@ def run_shared(
                 with running_on(machine, recorder):
                     recorder.begin(AGREE, number)
                     recorder.races = False
-                    manifest = join.operator.settle(batch, task, told)
+                    manifest = join.operator.agree_and_merge(batch, task, told)
                     recorder.end()
                 machine = Executor(task)
                 with running_on(machine, recorder):

@@ -133,7 +133,7 @@ def measure(competitor: str, workload: TableWorkload, scratch: Path) -> dict[str
     return {"paging": found}
 
 
-def pages_needed(state: Path) -> list[dict[str, int]]:
+def pages_needed(state: Path) -> list[dict[str, int | bool]]:
     """What the status said after each batch of a run; nothing if it was no join with a table."""
     if not state.exists():
         return []
@@ -141,7 +141,13 @@ def pages_needed(state: Path) -> list[dict[str, int]]:
     files = open_files(str(query))
     plans = [read_manifest(files, name).plan.scheme for name in list_manifests(files)]
     return [
-        {"pages": p.pages_read, "bytes": p.bytes_read, "of": p.table.pages}
+        {
+            "pages": p.pages_read,
+            "bytes": p.bytes_read,
+            "of": p.table.pages,
+            # Of a table that was read in place when the query started.
+            "copied": p.decoding is not None and p.table.folder == p.decoding.copy_folder,
+        }
         for p in plans
         if isinstance(p, PagePlan)
     ]

@@ -19,11 +19,14 @@ from pyspark.sql import functions as F
 
 from bench.data import schema_of
 from bench.graphs import GraphWorkload, chained, sided
+from bench.nexmark import EventWorkload
 from bench.report import (
     ADAPTIVE,
     CACHED,
     CHAIN,
+    CHOSEN,
     FILES,
+    IN_PLACE,
     LOOKUPS,
     SHUFFLED,
     SOURCES,
@@ -31,7 +34,8 @@ from bench.report import (
     STATIC,
     STRATEGIES,
 )
-from bench.workloads import CORES, AnyWorkload, TableWorkload, Workload
+from bench.windows import WindowWorkload
+from bench.workloads import CORES, AnyWorkload, Drawn, TableWorkload, Workload
 
 STATE_PROVIDER = "spark.sql.streaming.stateStore.providerClass"
 STATE_PACKAGE = "org.apache.spark.sql.execution.streaming.state"
@@ -43,7 +47,7 @@ AS_SHIPPED = {"spark.sql.adaptive.streaming.stateless.enabled": "true"}
 JOIN = "j"
 
 
-W = TypeVar("W", Workload, TableWorkload, GraphWorkload)
+W = TypeVar("W", Workload, TableWorkload, GraphWorkload, EventWorkload, WindowWorkload)
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,11 +62,15 @@ class Inputs(Generic[W]):
     def stream(self, name: str) -> DataFrame:
         """One input as a stream of one file per micro-batch."""
         reader = self.spark.readStream.schema(schema_of(self.workload, name)).option("maxFilesPerTrigger", 1)
-        return reader.parquet(self.path(name))
+        return self._filtered(name, reader.parquet(self.path(name)))
 
     def whole(self, name: str) -> DataFrame:
         """All files of an input at once."""
-        return self.spark.read.parquet(self.path(name))
+        return self._filtered(name, self.spark.read.parquet(self.path(name)))
+
+    def _filtered(self, name: str, rows: DataFrame) -> DataFrame:
+        condition = self.workload.filters.get(name)
+        return rows if condition is None else rows.where(condition)
 
     def path(self, name: str) -> str:
         return str(self.files / name)
@@ -91,24 +99,35 @@ def watersmeet_files(given: Inputs[Any]) -> DataFrame:
     import watersmeet as wm
 
     inputs = {
-        name: wm.files(given.path(name), schema=schema_of(given.workload, name), max_files_per_batch=1)
+        name: wm.files(
+            given.path(name),
+            schema=schema_of(given.workload, name),
+            where=given.workload.filters.get(name),
+            max_files_per_batch=1,
+        )
         for name in given.workload.inputs
     }
     return _watersmeet(given, inputs, "auto")
 
 
-def watersmeet_lookup(given: Inputs[TableWorkload], strategy: str) -> DataFrame:
-    """Ours with a table, which is sorted into the state first."""
+def watersmeet_lookup(
+    given: Inputs[TableWorkload], strategy: str, in_place: bool | None = False
+) -> DataFrame:
+    """Ours with a table, which is sorted into the state first unless it is said otherwise."""
     import watersmeet as wm
 
     # In place would do for the small tables of quick runs: what is measured shall be the same at any size.
-    table = wm.table(given.path("p"), key=given.workload.key, in_place=False)
+    table = wm.table(given.path("p"), key=given.workload.key, in_place=in_place)
     return _watersmeet(given, {"s": given.stream("s"), "p": table}, strategy)
 
 
 def _watersmeet(given: Inputs[Any], inputs: dict[str, Any], strategy: str) -> DataFrame:
     import watersmeet as wm
 
+    window = given.workload.window
+    bounds: dict[str, Any] = {}
+    if window is not None:
+        bounds = {"within": window.within, "time": window.time, "lateness": window.lateness}
     return wm.join(
         inputs,
         on=given.workload.on,
@@ -117,12 +136,19 @@ def _watersmeet(given: Inputs[Any], inputs: dict[str, Any], strategy: str) -> Da
         name=JOIN,
         tasks=CORES,
         strategy=strategy,
+        **bounds,
     )
 
 
 def spark_join(given: Inputs[Workload]) -> DataFrame:
-    """Spark's own symmetric hash join; its state is in the query's checkpoint."""
-    return _join(given.workload, *(given.stream(name) for name in given.workload.inputs))
+    """Spark's own symmetric hash join; its state is in the query's checkpoint. A window has a watermark on both sides."""
+    window = given.workload.window
+    streams = {name: given.stream(name) for name in given.workload.inputs}
+    if window is not None:
+        streams = {
+            name: rows.withWatermark(window.time[name], window.lateness) for name, rows in streams.items()
+        }
+    return _join(given.workload, *streams.values())
 
 
 def spark_static(given: Inputs[TableWorkload]) -> DataFrame:
@@ -144,7 +170,17 @@ def spark_cached(given: Inputs[TableWorkload]) -> DataFrame:
 
 def _join(workload: AnyWorkload, one: DataFrame, other: DataFrame) -> DataFrame:
     first, second = workload.inputs
-    return one.alias(first).join(other.alias(second), F.expr(workload.on)).selectExpr(*workload.select)
+    return (
+        one.alias(first)
+        .join(other.alias(second), F.expr(condition_of(workload)))
+        .selectExpr(*workload.select)
+    )
+
+
+def condition_of(workload: AnyWorkload) -> str:
+    """The whole condition of a join, its window as a condition too: as Spark and DuckDB need it."""
+    window = workload.window
+    return workload.on if window is None or not window.bounds else f"{workload.on} AND {window.condition()}"
 
 
 def spark_buckets(given: Inputs[Workload]) -> DataFrame:
@@ -225,10 +261,10 @@ def sources(given: Inputs[GraphWorkload]) -> DataFrame:
 def batch_join(given: Inputs[Any]) -> DataFrame:
     """The truth for verification, over all files at once: Spark's batch join, or DuckDB's.
 
-    DuckDB's for joins of many inputs, since Spark is a competitor there, and for a band: Spark would compare all pairs.
+    DuckDB's where Spark is a competitor that has no other, and for a band: Spark would compare all pairs.
     """
-    if isinstance(given.workload, GraphWorkload):
-        return _by_duckdb(given, given.workload.on)
+    if isinstance(given.workload, Drawn):
+        return _by_duckdb(given, condition_of(given.workload))
     if isinstance(given.workload, Workload) and given.workload.reach:
         reach = given.workload.reach
         return _by_duckdb(given, f"l.k BETWEEN r.k - {reach} AND r.k + {reach}")
@@ -238,14 +274,19 @@ def batch_join(given: Inputs[Any]) -> DataFrame:
 def _by_duckdb(given: Inputs[Any], on: str) -> DataFrame:
     import duckdb
 
-    names = given.workload.inputs
+    names, filters = given.workload.inputs, given.workload.filters
+    results = given.state.with_name("duckdb.parquet")
     with duckdb.connect() as engine:
         engine.execute("SET memory_limit = '4GB'")
+        engine.execute(f"SET temp_directory = '{given.state.with_name('duckdb')}'")
         for name in names:
-            engine.execute(f"CREATE VIEW {name} AS FROM '{given.path(name)}/*.parquet'")
+            rows = f"FROM '{given.path(name)}/*.parquet' WHERE {filters.get(name, 'true')}"
+            engine.execute(f"CREATE VIEW {name} AS {rows}")
         columns = ", ".join(given.workload.select)
-        found = engine.sql(f"SELECT {columns} FROM {', '.join(names)} WHERE {on}").to_arrow_table()
-    return given.spark.createDataFrame(found)
+        query = f"SELECT {columns} FROM {', '.join(names)} WHERE {on}"
+        # In a file: the answers with all texts of the events take more than the memory that is left.
+        engine.execute(f"COPY ({query}) TO '{results}' (FORMAT parquet)")
+    return given.spark.read.parquet(str(results))
 
 
 COMPETITORS = {
@@ -277,6 +318,10 @@ COMPETITORS = {
         *(
             Competitor(name, functools.partial(watersmeet_lookup, strategy=strategy))
             for name, strategy in LOOKUPS.items()
+        ),
+        *(
+            Competitor(name, functools.partial(watersmeet_lookup, strategy="auto", in_place=in_place))
+            for name, in_place in ((CHOSEN, None), (IN_PLACE, True))
         ),
         *(
             Competitor(name, build, NO_BROADCAST)

@@ -12,6 +12,7 @@ from bench.workloads import BALANCE, BALANCE_TASKS, Workload, by_name
 # The same competitor has the same colour in every picture (Okabe and Ito: safe for colour-blind).
 COLOURS = {
     "watersmeet": "#0072b2",
+    "watersmeet-files": "#009e73",
     "spark-default": "#d55e00",
     "spark-rocksdb": "#cc79a7",
     "floor": "#999999",
@@ -46,7 +47,7 @@ def _draw_batches(results: Results, workload: str, path: Path) -> bool:
     curves = {name: curve for name, curve in curves.items() if curve}
     if not curves:
         return False
-    pyplot = _pyplot()
+    pyplot = matplot()
     from matplotlib.ticker import MaxNLocator
 
     figure, axes = pyplot.subplots(figsize=(8, 3.6), layout="constrained")
@@ -56,7 +57,7 @@ def _draw_batches(results: Results, workload: str, path: Path) -> bool:
     axes.xaxis.set_major_locator(MaxNLocator(integer=True))
     axes.set(xlabel="micro-batch", ylabel="seconds (log)", title=f"{workload}: seconds per micro-batch")
     axes.legend(frameon=False, loc="center left", bbox_to_anchor=(1, 0.5))
-    _save(figure, path)
+    save(figure, path)
     return True
 
 
@@ -68,7 +69,7 @@ def draw_skew(results: Results, workloads: Sequence[str], folder: Path, suite: s
     }
     for path, figure in drawn.items():
         if figure is not None:
-            _save(figure, path)
+            save(figure, path)
     return [path for path, figure in drawn.items() if figure is not None]
 
 
@@ -82,7 +83,7 @@ def _draw_balance(results: Results) -> Any | None:
     }
     if not found:
         return None
-    figure, panels = _pyplot().subplots(1, len(BALANCE_TASKS), figsize=(9, 3.4), layout="constrained")
+    figure, panels = matplot().subplots(1, len(BALANCE_TASKS), figsize=(9, 3.4), layout="constrained")
     for axes, tasks in zip(panels, BALANCE_TASKS, strict=True):
         for name in (HASH, BICLIQUE, CUBE):
             curve = [(a, b[str(tasks)]["run"]) for (a, who), b in sorted(found.items()) if who == name]
@@ -105,7 +106,7 @@ def _draw_times(results: Results, workloads: Sequence[str]) -> Any | None:
     shown = [w for w in workloads if any(results.timed(w, name) for name in entrants)]
     if not shown:
         return None
-    figure, axes = _pyplot().subplots(figsize=(9, 3.8), layout="constrained")
+    figure, axes = matplot().subplots(figsize=(9, 3.8), layout="constrained")
     width = 0.8 / len(entrants)
     for place, name in enumerate(entrants):
         found = [(at, results.seconds_per_batch(w, name)) for at, w in enumerate(shown)]
@@ -141,7 +142,7 @@ def draw_table(
     path: Path,
 ) -> None:
     """Busiest / mean as colours and figures: a line for each distribution, a block of columns for each scheme."""
-    pyplot = _pyplot()
+    pyplot = matplot()
     from matplotlib.colors import LogNorm
     from matplotlib.patches import Rectangle
 
@@ -187,7 +188,7 @@ def draw_table(
     axes.set_xlabel(
         f"busiest task / mean in the worst batch, with 2 to 200 tasks; framed: a scheme that auto takes, above {most:g}"
     )
-    _save(figure, path)
+    save(figure, path)
 
 
 # Segments of a batch, from what Spark takes to what we do; greys for Spark (Okabe and Ito for the rest).
@@ -200,7 +201,7 @@ def draw_stacks(
     bars: Mapping[str, Mapping[str, Mapping[str, float]]], segments: Sequence[str], path: Path
 ) -> None:
     """A panel for each storage; a bar for each case, cut by segment."""
-    figure, panels = _pyplot().subplots(
+    figure, panels = matplot().subplots(
         1,
         len(bars),
         figsize=(11, 0.32 * max(map(len, bars.values())) + 1.6),
@@ -222,10 +223,10 @@ def draw_stacks(
         axes.grid(alpha=0.3, axis="x")
     handles, labels = panels[0].get_legend_handles_labels()
     figure.legend(handles, labels, frameon=False, loc="outside lower center", ncols=len(labels))
-    _save(figure, path)
+    save(figure, path)
 
 
-def _pyplot() -> Any:
+def matplot() -> Any:
     import matplotlib
 
     matplotlib.use("Agg")
@@ -246,7 +247,7 @@ def _log_scale(axes: Any) -> None:
     axes.grid(alpha=0.3, which="both")
 
 
-def _save(figure: Any, path: Path) -> None:
+def save(figure: Any, path: Path) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     figure.savefig(path, metadata={"Date": None})
-    _pyplot().close(figure)
+    matplot().close(figure)

@@ -18,7 +18,7 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
-from bench.workloads import FIRST_COUNTED, SEED, by_name
+from bench.workloads import FIRST_COUNTED, SEED, base_name, by_name
 
 OURS, DEFAULT, ROCKSDB, FLOOR = "watersmeet", "spark-default", "spark-rocksdb", "floor"
 # Ours with `wm.files` instead of DataFrames as inputs.
@@ -28,9 +28,13 @@ HASH, CUBE, BICLIQUE = "watersmeet-hash", "watersmeet-hypercube", "watersmeet-bi
 # The strategies of an equality join, asked for by name.
 STRATEGIES = {HASH: "hash", CUBE: "hypercube", BICLIQUE: "biclique"}
 HYBRID, MESH, INDEX = "watersmeet-hybrid", "watersmeet-mesh", "watersmeet-index"
+# A table without any argument, and always read in place.
+CHOSEN, IN_PLACE = "watersmeet-table", "watersmeet-in-place"
 STATIC, ADAPTIVE = "spark-static", "spark-static-adaptive"
 SHUFFLED, CACHED = "spark-static-hash", "spark-static-cached"
 CHAIN, SPARK_CHAIN, SOURCES = "watersmeet-chained", "spark-chained", "sources"
+# What a backlog is compared with.
+DUCKDB = "duckdb"
 # The strategies of a join with a table.
 LOOKUPS = {HYBRID: "hybrid", MESH: "mesh", INDEX: "index"}
 MB = 1_000_000
@@ -107,9 +111,7 @@ class Results:
 
     def of(self, workload: str, competitor: str) -> list[Run]:
         return [
-            r
-            for r in self.runs
-            if r["workload"].removesuffix("-quick") == workload and r["competitor"] == competitor
+            r for r in self.runs if base_name(r["workload"]) == workload and r["competitor"] == competitor
         ]
 
 
@@ -151,6 +153,14 @@ def at_most(results: Results, workload: str, peer: str, times: float, us: str, n
     return _compared(results, workload, us, peer, demand, times, faster=False)
 
 
+def cpu_per_batch(results: Results, workload: str, competitor: str) -> float | None:
+    """CPU seconds of a batch, the median of the runs; None if a run did not record them."""
+    runs = results.timed(workload, competitor)
+    if not runs or any("cpu_s" not in batch for run in runs for batch in run["batches"]):
+        return None
+    return statistics.median(statistics.fmean(_counted(run, "cpu_s")) for run in runs)
+
+
 def _who(workload: str, us: str) -> str:
     return f"{workload}, wm.files" if us == FILES else workload
 
@@ -170,6 +180,10 @@ def _compared(
     cold = [results.seconds_per_batch(workload, c, COLD) for c in (us, peer)]
     if cold[0] is not None and cold[1] is not None:
         said.append(f"cold {cold[1] / cold[0] if faster else cold[0] / cold[1]:.2f}x")
+    cpu = [cpu_per_batch(results, workload, c) for c in (us, peer)]
+    if cpu[0] and cpu[1]:
+        # It hardly depends on the background load.
+        said.append(f"CPU time {cpu[1] / cpu[0] if faster else cpu[0] / cpu[1]:.2f}x")
     said += _noise_texts(results, workload, us, peer)
     return Finding(
         demand, target, f"{ratio:.2f}x ({'; '.join(said)})", ratio >= times if faster else ratio <= times
@@ -240,9 +254,7 @@ RUN_COLUMNS = (
 
 def run_rows(results: Results) -> list[list[str]]:
     """One row of figures per workload and competitor that ran."""
-    pairs = dict.fromkeys(
-        (r["workload"].removesuffix("-quick"), r["competitor"]) for r in results.runs if "batches" in r
-    )
+    pairs = dict.fromkeys((base_name(r["workload"]), r["competitor"]) for r in results.runs if "batches" in r)
     return [_run_row(results, workload, competitor) for workload, competitor in sorted(pairs)]
 
 

@@ -34,9 +34,10 @@ from pyspark.sql import functions as F
 from pyspark.sql.streaming.query import StreamingQuery
 
 import watersmeet as wm
-from bench.data import cache_dir, input_dir
+from bench.data import cache_dir, input_dir, stream_file
 from bench.graphs import GraphWorkload
 from bench.memory import Sampler
+from bench.nexmark import EventWorkload
 from bench.pages import pages_needed
 from bench.peers import COMPETITORS, JOIN, STATE_PACKAGE, Competitor, Inputs, batch_join
 from bench.stored import rows_by_batch, stored_by
@@ -115,7 +116,7 @@ def measure(given: Inputs[Any], competitor: Competitor, scratch: Path, *, warm: 
     if not warm:
         return _run_stream(given, competitor, scratch)
     first = _run_stream(replace(given, state=scratch / "first" / "state"), competitor, scratch / "first")
-    _forget_state()
+    forget_state()
     shutil.rmtree(scratch / "first")
     second = _run_stream(given, competitor, scratch, before=given.workload.batches)
     return warm_figures(first, second)
@@ -133,7 +134,7 @@ def warm_figures(first: dict, second: dict) -> dict:
     return second | {"usage": usage, "prepare_s": first["prepare_s"], "cold": first["batches"]}
 
 
-def _forget_state() -> None:
+def forget_state() -> None:
     """Spark keeps the ended query's state on the heap for a minute: the next one must not pay for it."""
     jvm = SparkContext._jvm
     assert jvm is not None
@@ -156,7 +157,7 @@ def _run_stream(given: Inputs[Any], competitor: Competitor, scratch: Path, befor
     if not competitor.counts_rows:
         arrived = rows_by_batch(given.state / JOIN)
         batches = [b | {"input_rows": rows} for b, rows in zip(batches, arrived, strict=True)]
-    _expect_all_rows(batches, workload)
+    _expect_all_rows(batches, given, competitor)
     state_bytes = sum(f.stat().st_size for f in scratch.rglob("*") if f.is_file())
     return {
         "prepare_s": prepare_s,
@@ -187,13 +188,30 @@ def _cpu_s(batch: dict[str, Any], sampler: Sampler) -> float:
     return sampler.cpu_between(start, start + batch["seconds"])
 
 
-def _expect_all_rows(batches: list[dict[str, Any]], workload: AnyWorkload) -> None:
+def _expect_all_rows(batches: list[dict[str, Any]], given: Inputs[Any], competitor: Competitor) -> None:
     """A run that batched the input otherwise than planned must not be compared with others."""
-    got = [b["input_rows"] for b in batches]
-    even = [len(workload.streams) * workload.batch_rows] * workload.batches
-    want = workload.new_rows if isinstance(workload, GraphWorkload) else even
+    workload, got = given.workload, [b["input_rows"] for b in batches]
+    want: list[int]
+    if workload.filters and not competitor.counts_rows:
+        # Manifests have the rows that the filters left.
+        want = rows_after_filters(workload, given.files)
+    elif isinstance(workload, GraphWorkload | EventWorkload):
+        want = workload.new_rows
+    else:
+        want = [len(workload.streams) * workload.batch_rows] * workload.batches
     if got != want:
         raise RuntimeError(f"{workload.name}: batches of {got} rows instead of {want}")
+
+
+def rows_after_filters(workload: AnyWorkload, files: Path) -> list[int]:
+    """For each batch the rows that the filters of its inputs leave."""
+    import duckdb
+
+    def count(name: str, batch: int) -> int:
+        rows = f"FROM '{stream_file(files, name, batch)}' WHERE {workload.filters.get(name, 'true')}"
+        return int(duckdb.execute(f"SELECT count(*) {rows}").fetchall()[0][0])
+
+    return [sum(count(name, batch) for name in workload.streams) for batch in range(workload.batches)]
 
 
 def verify(given: Inputs[Any], competitor: Competitor, scratch: Path) -> dict:

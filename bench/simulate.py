@@ -202,7 +202,7 @@ def _batch(
                 spec = join.operator.spec
                 files = files_of(executor, recorder, spec.settings.storage)
                 raced.fetch(files.under(spec.name, join.query))
-            manifest = join.operator.settle(batch, task, told)
+            manifest = join.operator.agree_and_merge(batch, task, told)
         planned = recorder.planned
         phases = recorder.end()
         if recorder.races:

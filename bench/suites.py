@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from bench import graph_demands, plot, skew, tables
+from bench import graph_demands, nexmark, nexmark_demands, plot, scale_demands, skew, tables
 from bench.graphs import (
     GRAPH_CHECKS,
     PATH_4,
@@ -24,13 +24,16 @@ from bench.report import (
     BUCKETS,
     CACHED,
     CHAIN,
+    CHOSEN,
     CUBE,
     DEFAULT,
+    DUCKDB,
     FILES,
     FLOOR,
     GRID,
     HASH,
     HYBRID,
+    IN_PLACE,
     INDEX,
     MB,
     MESH,
@@ -51,18 +54,23 @@ from bench.report import (
     times_faster,
 )
 from bench.tpch import Q5, Q5_CHECK
+from bench.windows import MINUTE, MINUTE_CHECK
 from bench.workloads import (
     BALANCE,
     BALANCE_ONE_KEY,
     BAND_2M,
+    BAND_200K,
     BAND_CHECK,
     CHECK,
     ONE_KEY,
+    SCALE_50M,
+    SCALE_LOCAL,
     SKEW_CHECK,
     SMALL,
     TABLE_4M,
     TABLE_4M_SORTED,
     TABLE_CHECK,
+    TABLE_GROUPS,
     TABLE_SMALL,
     UNIFORM_2M,
     UNIFORM_10M,
@@ -78,7 +86,7 @@ class Suite:
     """`checked` workloads are compared with an independent engine, `timed` ones measured; by competitor.
 
     Without Spark, tasks' work is counted on `balanced` workloads, pages read on `paged` ones, and the work of fixed orders
-    on `ordered` ones. Results of `ours` are
+    on `ordered` ones. `driven` ones run on the local driver, and of `filled` ones all files are taken in at once. Results of `ours` are
     also compared on timed workloads but for `unverified` ones. `rounds` are repetitions that a workload has at least.
     """
 
@@ -90,6 +98,8 @@ class Suite:
     balanced: dict[str, tuple[str, ...]] = field(default_factory=dict)
     paged: dict[str, tuple[str, ...]] = field(default_factory=dict)
     ordered: dict[str, tuple[str, ...]] = field(default_factory=dict)
+    driven: dict[str, tuple[str, ...]] = field(default_factory=dict)
+    filled: dict[str, tuple[str, ...]] = field(default_factory=dict)
     unverified: tuple[str, ...] = ()
     rounds: dict[str, int] = field(default_factory=dict)
     tables: Callable[[Results], Sequence[str]] = lambda results: ()
@@ -105,7 +115,7 @@ class Suite:
 
     @property
     def _entries(self) -> tuple[dict[str, tuple[str, ...]], ...]:
-        return self.checked, self.balanced, self.paged, self.ordered, self.timed
+        return self.checked, self.balanced, self.paged, self.ordered, self.driven, self.filled, self.timed
 
 
 def _equality_demands(results: Results) -> list[Finding]:
@@ -132,8 +142,9 @@ def _equality_demands(results: Results) -> list[Finding]:
 def _band_demands(results: Results) -> list[Finding]:
     return [
         check_equal(results),
-        times_faster(results, "band-2m", BUCKETS, 5.0),
+        *(times_faster(results, "band-2m", BUCKETS, 5.0, us) for us in (OURS, FILES)),
         times_faster(results, "band-2m", TUNED, 1.0),
+        *(times_faster(results, "band-200k", BUCKETS, 4.0, us) for us in (OURS, FILES)),
         growth(results, "band-2m", 1.4),
         memory(results, "band-2m", 600 * MB),
     ]
@@ -153,8 +164,11 @@ EQUALITY = Suite(
 
 BAND = Suite(
     "band",
-    {BAND_CHECK.name: (OURS, GRID, BUCKETS, TUNED)},
-    {BAND_2M.name: (OURS, GRID, BUCKETS, TUNED, FLOOR)},
+    {BAND_CHECK.name: (OURS, FILES, GRID, BUCKETS, TUNED)},
+    {
+        BAND_2M.name: (OURS, FILES, GRID, BUCKETS, TUNED, FLOOR),
+        BAND_200K.name: (OURS, FILES, BUCKETS, FLOOR),
+    },
     _band_demands,
 )
 
@@ -192,6 +206,7 @@ TABLES = Suite(
         TABLE_4M_SORTED.name: (HYBRID, MESH, STATIC),
         # By key each row reads its page again: 100,000 times in a batch of the others.
         TABLE_SMALL.name: (*LOOKUPS, STATIC),
+        TABLE_GROUPS.name: (CHOSEN, IN_PLACE, HYBRID, STATIC),
     },
     tables.demands,
     ours=HYBRID,
@@ -222,4 +237,45 @@ GRAPH = Suite(
     tables=graph_demands.tables,
 )
 
-SUITES = {suite.name: suite for suite in (EQUALITY, BAND, SKEW, TABLES, GRAPH)}
+NEXMARK = Suite(
+    "nexmark",
+    {workload.name: (OURS, FILES, DEFAULT) for workload in nexmark.CHECKS},
+    {workload.name: (OURS, FILES, DEFAULT) for workload in nexmark.QUERIED},
+    nexmark_demands.demands,
+    driven={nexmark.DISK.name: (OURS,)},
+    tables=nexmark_demands.rates,
+)
+
+
+def _window_demands(results: Results) -> list[Finding]:
+    return [
+        check_equal(results),
+        times_faster(results, MINUTE.name, DEFAULT, 6.0, FILES),
+        times_faster(results, MINUTE.name, ROCKSDB, 20.0, FILES),
+        times_faster(results, MINUTE.name, DEFAULT, 4.0),
+        times_faster(results, MINUTE.name, ROCKSDB, 12.0),
+        growth(results, MINUTE.name, 1.2),
+        memory(results, MINUTE.name, 600 * MB),
+    ]
+
+
+WINDOW = Suite(
+    "window",
+    {MINUTE_CHECK.name: (OURS, FILES, DEFAULT, ROCKSDB)},
+    {MINUTE.name: (OURS, FILES, DEFAULT, ROCKSDB)},
+    _window_demands,
+)
+
+SCALE = Suite(
+    "scale",
+    {},
+    {SCALE_50M.name: (OURS, FILES)},
+    scale_demands.demands,
+    # Its 100M results have been compared at smaller sizes, by the suite `equality`.
+    unverified=(SCALE_50M.name,),
+    driven={SCALE_LOCAL.name: (OURS,)},
+    filled={SCALE_50M.name: (FILES, DUCKDB)},
+    tables=scale_demands.tables,
+)
+
+SUITES = {suite.name: suite for suite in (EQUALITY, BAND, SKEW, TABLES, GRAPH, NEXMARK, WINDOW, SCALE)}

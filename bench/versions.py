@@ -122,6 +122,8 @@ def versions(
     only: Annotated[list[str] | None, typer.Option(help="Only this workload, repeatable.")] = None,
 ) -> None:
     """Compare two checkouts: nine interleaved pairs of four workloads on the local driver (20 minutes)."""
+    if unknown := set(only or ()) - set(WORKLOADS):
+        raise typer.BadParameter(f"unknown workload {', '.join(sorted(unknown))}: use {', '.join(WORKLOADS)}")
     console = Console(width=None if sys.stdout.isatty() else 120)
     shown = Table("workload", "before s", "after s", "ratio of CPU time", "95 % interval", "results")
     failed = []

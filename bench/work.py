@@ -25,7 +25,7 @@ import typer
 from bench.data import cache_dir, input_dir, stream_file
 from bench.graphs import GraphWorkload
 from bench.report import STRATEGIES
-from bench.workloads import BALANCE_TASKS, TableWorkload, Workload, by_name
+from bench.workloads import BALANCE_TASKS, Workload, by_name
 from watersmeet.local.join import LocalJoin
 
 
@@ -108,8 +108,8 @@ def main(
 ) -> None:
     """Count what each task does, and write how evenly it is spread as JSON."""
     work = by_name(workload)
-    if isinstance(work, TableWorkload):
-        raise typer.BadParameter(f"{workload} has a table")
+    if not isinstance(work, Workload | GraphWorkload):
+        raise typer.BadParameter(f"{workload} does not have the keys of one class")
     (cache_dir() / "scratch").mkdir(parents=True, exist_ok=True)
     scratch = Path(tempfile.mkdtemp(prefix=f"{competitor}-{workload}-", dir=cache_dir() / "scratch"))
     try:

@@ -12,7 +12,9 @@ from dataclasses import dataclass, replace
 from typing import ClassVar, TypeAlias
 
 from bench.graphs import GRAPHS, GraphWorkload
+from bench.nexmark import EVENT_WORKLOADS, EventWorkload
 from bench.tpch import Q5, Q5_CHECK
+from bench.windows import MINUTE, MINUTE_CHECK, Window, WindowWorkload
 from papers.shared.zipf import rank_shares
 
 SEED = 20_260_101
@@ -45,6 +47,8 @@ class Workload:
     select: ClassVar[tuple[str, ...]] = ("l.k", "l.id", "l.x", "r.id AS rid", "r.y")
     inputs: ClassVar[tuple[str, str]] = ("l", "r")
     streams: ClassVar[tuple[str, ...]] = inputs
+    filters: ClassVar[dict[str, str]] = {}
+    window: ClassVar[Window | None] = None
 
     @property
     def on(self) -> str:
@@ -85,9 +89,14 @@ class TableWorkload:
     seed: int = SEED
     alpha: float = 1.0
     by_id: bool = False
+    # Rows of a row group of the table (Spark closes one at 128 MB: about as many products), and columns of numbers beside the six that all tables have.
+    group_rows: int = 1_000_000
+    numbers: int = 0
 
     inputs: ClassVar[tuple[str, str]] = ("s", "p")
     streams: ClassVar[tuple[str, ...]] = ("s",)
+    filters: ClassVar[dict[str, str]] = {}
+    window: ClassVar[Window | None] = None
     key: ClassVar[str] = "id"
     on: ClassVar[str] = "s.product = p.id"
     select: ClassVar[tuple[str, ...]] = (
@@ -107,7 +116,9 @@ class TableWorkload:
         return self.rows // self.batches
 
 
-AnyWorkload: TypeAlias = Workload | TableWorkload | GraphWorkload
+# What makes its batches itself.
+Drawn: TypeAlias = GraphWorkload | EventWorkload | WindowWorkload
+AnyWorkload: TypeAlias = Workload | TableWorkload | Drawn
 
 
 def meeting_share(keys: int, alpha: float) -> float:
@@ -122,7 +133,14 @@ UNIFORM_10M = Workload("uniform-10m", 10_000_000, 5_000_000, 20, heap_gb=12)
 SMALL = Workload("small", 500 * 60, 15_000, 60, heap_gb=4)
 CHECK = Workload("check", 200_000, 50_000, 8, heap_gb=4)
 
+# A state of a hundred million rows, on Spark; and one of a thousand million or more, on the local driver: without files,
+# so it can be as large as the disk.
+SCALE_50M = Workload("scale-50m", 50_000_000, 25_000_000, 50, heap_gb=4)
+SCALE_LOCAL = Workload("scale-local", 500_000_000, 250_000_000, 200, heap_gb=0)
+
 BAND_2M = Workload("band-2m", 2_000_000, 42_000_000, 20, heap_gb=6, reach=10)
+# Most of such a batch is floor.
+BAND_200K = Workload("band-200k", 200_000, 4_200_000, 20, heap_gb=4, reach=10)
 BAND_CHECK = Workload("band-check", 200_000, 4_200_000, 8, heap_gb=4, reach=10)
 
 SKEWED_KEYS = 100_000
@@ -159,22 +177,26 @@ TABLE_4M = TableWorkload("table-4m", 2_000_000, 4_000_000, 20, heap_gb=6)
 TABLE_4M_SORTED = TableWorkload("table-4m-sorted", 2_000_000, 4_000_000, 20, heap_gb=6, by_id=True)
 # Batches of 500 rows: most pages hold no key of a batch.
 TABLE_SMALL = TableWorkload("table-small", 500 * 20, 4_000_000, 20, heap_gb=6)
+# Small row groups in order of the key: the table is read in place, until that has cost as much as a sorted copy.
+TABLE_GROUPS = TableWorkload("table-groups", 3_000_000, 4_000_000, 30, heap_gb=6, group_rows=4_096, numbers=8)
 TABLE_CHECK = TableWorkload("table-check", 200_000, 400_000, 8, heap_gb=4)
 
 _EVERY: tuple[AnyWorkload, ...] = (
-    *(UNIFORM_2M, UNIFORM_10M, SMALL, CHECK),
-    *(BAND_2M, BAND_CHECK),
+    *(UNIFORM_2M, UNIFORM_10M, SMALL, CHECK, SCALE_50M, SCALE_LOCAL),
+    *(BAND_2M, BAND_200K, BAND_CHECK),
     *(ZIPF_1, ZIPF_1_LARGE, ZIPF_15, ZIPF_2, SKEW_CHECK, ONE_KEY),
     *(*BALANCE.values(), BALANCE_ONE_KEY),
-    *(TABLE_4M, TABLE_4M_SORTED, TABLE_SMALL, TABLE_CHECK),
+    *(TABLE_4M, TABLE_4M_SORTED, TABLE_SMALL, TABLE_GROUPS, TABLE_CHECK),
     *(*GRAPHS, *Q5, Q5_CHECK),
+    *EVENT_WORKLOADS,
+    *(MINUTE, MINUTE_CHECK),
 )
 ALL = {workload.name: workload for workload in _EVERY}
 
 
 def quick(workload: AnyWorkload) -> AnyWorkload:
     """The same shape at a tenth of the rows: shows that the harness works, proves no demand."""
-    if isinstance(workload, GraphWorkload):
+    if isinstance(workload, Drawn):
         return workload.quick()
     if isinstance(workload, TableWorkload):
         return replace(
@@ -209,10 +231,27 @@ def quick(workload: AnyWorkload) -> AnyWorkload:
     )
 
 
+def sized(workload: AnyWorkload, size: int) -> AnyWorkload:
+    """The same shape over so many events, or so many rows of each input, in as many batches."""
+    if isinstance(workload, EventWorkload):
+        return workload.sized(size)
+    if isinstance(workload, Workload):
+        keys = max(1, workload.keys * size // workload.rows)
+        return replace(workload, name=f"{workload.name}@{size}", rows=size, keys=keys)
+    raise KeyError(f"{workload.name} has no other size")
+
+
+def base_name(name: str) -> str:
+    """The name of the workload that a small version, or one of another size, comes from."""
+    return name.removesuffix("-quick").split("@")[0]
+
+
 def by_name(name: str) -> AnyWorkload:
-    """Look a workload up; `NAME-quick` is the small version of NAME."""
-    base = name.removesuffix("-quick")
+    """Look a workload up; `NAME-quick` is the small version of NAME, `NAME@100000` one of that size."""
+    base = base_name(name)
     if base not in ALL:
         known = ", ".join(ALL)
         raise KeyError(f"no workload {name!r}; known: {known} (each also with -quick)")
+    if "@" in name:
+        return sized(ALL[base], int(name.split("@")[1]))
     return quick(ALL[base]) if name != base else ALL[base]

@@ -92,7 +92,8 @@ def test_pages_needed_are_found_in_the_state_afterwards(tmp_path):
     workload = table_workload(rows=400, table_rows=5_000)
     batches = page_through(workload, "hybrid", tmp_path / "state")
     assert pages_needed(tmp_path / "state" / "join") == [
-        {"pages": batch["needed"], "bytes": batch["needed_bytes"], "of": batch["pages"]} for batch in batches
+        {"pages": batch["needed"], "bytes": batch["needed_bytes"], "of": batch["pages"], "copied": False}
+        for batch in batches
     ]
     assert pages_needed(tmp_path / "no state") == []
 
