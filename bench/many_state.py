@@ -171,7 +171,7 @@ class Simulation:
         reader: Any = self.keys
         spec = self.join.operator.spec
         return engine._Kept(
-            self.join.run, files, seen, reader, Cleaner(files, seen), desk_for(spec, files, time.time)
+            self.join.run, files, seen, reader, Cleaner(files, seen), desk_for(spec, files, reader, time.time)
         )
 
     def manifest_path(self, number: int) -> str:

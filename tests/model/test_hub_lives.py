@@ -25,11 +25,11 @@ from tests.property.hub_helpers import (
     record_batch,
     rows_from,
 )
-from watersmeet.engine import hub_operator
+from watersmeet.engine import operator as engine
 from watersmeet.engine.spec import Settings
 from watersmeet.errors import StateMismatch, UsageError
 from watersmeet.hub.catalogue import ADD, REMOVE
-from watersmeet.local.hub import COMMANDS, LocalHub
+from watersmeet.local.hub import COMMAND_SCHEMA, LocalHub
 from watersmeet.log.manifests import list_manifests, read_manifest
 from watersmeet.log.status import read_status
 from watersmeet.model.facts import BatchId, Manifest
@@ -52,17 +52,17 @@ def at(batch: int) -> datetime.datetime:
 
 def commands(*rows: tuple[str, str, str | None]) -> pa.Table:
     columns = list(zip(*rows, strict=True)) or [()] * 3
-    return pa.table([pa.array(column, pa.string()) for column in columns], schema=COMMANDS)
+    return pa.table([pa.array(column, pa.string()) for column in columns], schema=COMMAND_SCHEMA)
 
 
 def restarted(hub: LocalHub, **changes) -> LocalHub:
     """The hub after a restart of its query, in another process."""
-    hub_operator._KEPT.clear()
+    engine._KEPT.clear()
     return replace(hub, run=f"{hub.run}x", **changes)
 
 
 def newest(hub: LocalHub) -> Manifest:
-    files = hub_operator._kept(hub.operator.spec, BatchId(hub.query, hub.run, 0)).files
+    files = engine._kept(hub.operator.spec, BatchId(hub.query, hub.run, 0), hub.clock).files
     return read_manifest(files, list_manifests(files)[-1])
 
 
@@ -198,7 +198,8 @@ def test_a_status_of_a_state_with_a_hub_counts_its_rows(tmp_path):
     hub = LocalHub({"R": R}, str(tmp_path), {"q": "SELECT R.x FROM R"})
     hub.batch(R=pa.table({"k": [1, 2], "x": [7, 8]}))
     (found,) = read_status(tmp_path).joins
-    assert (found.name, found.strategy, found.shown, found.damage) == ("hub", "hub", None, ())
+    assert (found.name, found.strategy, found.damage) == ("hub", "hub", ())
+    assert found.shown is not None and "many queries" in found.shown.summary
     assert {one.name: one.rows for one in found.inputs}["R"] == 2
 
 
@@ -212,7 +213,7 @@ def test_times_are_those_of_the_column_and_rows_without_one_are_dropped(tmp_path
     # Each row with itself, and the first two with each other, in both orders.
     assert spans == {0.0: 3, 4.0: 2}
     assert newest(hub).totals["R"].null_rows == 1
-    with pytest.raises(UsageError, match=r"R\.k is int64: a hub needs a timestamp"):
+    with pytest.raises(UsageError, match=r"R\.k is bigint: a hub needs a timestamp"):
         LocalHub({"R": schema}, str(tmp_path), time={"R": "k"})
 
 

@@ -7,6 +7,7 @@ from collections import Counter
 
 import pytest
 
+from watersmeet.engine.hub import HubOptions
 from watersmeet.errors import UsageError
 from watersmeet.spark.hub import hub_answers
 from watersmeet.testing import StreamScript
@@ -17,7 +18,7 @@ TEXT = "SELECT R.x, S.y FROM R, S WHERE R.k = S.k AND R.x > 1"
 
 def build(state, **changes):
     def answers(r, s, c):
-        return hub_answers({"R": r, "S": s}, commands=c, state=state, tasks=2, **changes)
+        return hub_answers({"R": r, "S": s}, c, HubOptions(state=state, tasks=2, **changes))
 
     return answers
 
@@ -81,6 +82,6 @@ def test_queries_come_and_go_as_rows_of_a_stream_over_restarts_and_replays(spark
 def test_what_is_no_stream_is_refused(spark, tmp_path):
     still = spark.createDataFrame([(1,)], "k long")
     with pytest.raises(UsageError, match="R is not streaming"):
-        hub_answers({"R": still}, state=str(tmp_path))
+        hub_answers({"R": still}, None, HubOptions(state=str(tmp_path)))
     with pytest.raises(UsageError, match="a hub needs streams by name"):
-        hub_answers({}, state=str(tmp_path))
+        hub_answers({}, None, HubOptions(state=str(tmp_path)))

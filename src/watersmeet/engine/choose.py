@@ -47,7 +47,8 @@ class Choice:
 
 def strategies() -> tuple[str, ...]:
     """The values of `strategy=` for a join of streams or batches."""
-    return (AUTO, *(name for name, scheme in SCHEMES.items() if Order.PAGE not in scheme.orders), SPARK)
+    joining = (name for name, scheme in SCHEMES.items() if scheme.orders and Order.PAGE not in scheme.orders)
+    return (AUTO, *joining, SPARK)
 
 
 def choose(

@@ -1,6 +1,7 @@
-"""The resources of a join besides its inputs: none, or a table.
+"""What the operator does in its own way for each kind of join: of streams, with a table, or of a hub.
 
-The operator treats both alike. A desk belongs to one state directory in one process. It is a cache: losing it costs
+It holds the resources besides the inputs, such as a table's pages or the catalogues of a hub (engine/hub_desk.py). The
+operator treats all desks alike. A desk belongs to one state directory in one process. It is a cache: losing it costs
 only time.
 """
 
@@ -8,12 +9,12 @@ from __future__ import annotations
 
 import contextlib
 import itertools
-from collections.abc import Callable, Iterator
-from typing import Any, Protocol
+from collections.abc import Callable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any, Protocol
 
 import pyarrow as pa
 
-from watersmeet.engine.ingest import Located
+from watersmeet.engine.ingest import Located, Partition, ingest_partition
 from watersmeet.engine.kept_table import KeptTable, TableSpec, used_tables
 from watersmeet.engine.lookup import lookup_share
 from watersmeet.engine.spec import JoinSpec
@@ -24,14 +25,18 @@ from watersmeet.log.files import open_files
 from watersmeet.log.parents import find_attempt
 from watersmeet.log.runs import RunReader
 from watersmeet.log.storage import Files
-from watersmeet.model.facts import BatchId, Manifest, Start
+from watersmeet.model.facts import BatchId, Descriptor, Manifest, Start
 from watersmeet.model.tally import Tally
 from watersmeet.plan.pushes import decision_of
+from watersmeet.schemes.hub import HubScheme
 from watersmeet.schemes.register import SCHEMES
 from watersmeet.schemes.scheme import Decision
 from watersmeet.schemes.table.facts import PagePlan, TableVersion
 from watersmeet.schemes.table.plan import TableFacts, checked_before, decisions_of, page_plan, table_before
 from watersmeet.tables.catalogue import drop_tables, reuse
+
+if TYPE_CHECKING:
+    from watersmeet.engine.hub_desk import HubDesk
 
 FindParent = Callable[[], Manifest | None]
 
@@ -39,19 +44,24 @@ FindParent = Callable[[], Manifest | None]
 class Desk(Protocol):
     # The clock of the operator that uses the desk now.
     clock: Callable[[], float]
-    for_table: bool
 
     @property
     def is_open(self) -> bool:
         """Whether it holds pages or connections."""
 
-    def locate(self, spec: JoinSpec, batch: BatchId, start: Start, parent: FindParent) -> Located | None:
-        """The page index for the keys of this batch. The batch before decided it, for all tasks."""
+    def store(self, spec: JoinSpec, part: Partition, start: Start, parent: FindParent) -> Descriptor:
+        """Store a partition of an input as runs, and return its descriptor."""
 
     def observe(
-        self, spec: JoinSpec, batch: BatchId, start: Start, parent: Manifest | None, task: int
+        self,
+        spec: JoinSpec,
+        batch: BatchId,
+        start: Start,
+        parent: Manifest | None,
+        task: int,
+        descriptors: Sequence[Descriptor],
     ) -> Any:
-        """The facts that the scheme needs to plan this batch."""
+        """The facts that the scheme needs to plan this batch, of which these rows have arrived."""
 
     def repeated(
         self, spec: JoinSpec, batch: BatchId, start: Start, parent: Manifest | None
@@ -77,17 +87,22 @@ class StreamDesk:
     """A join of streams, or of batches: everything that it needs is in the runs."""
 
     is_open = False
-    for_table = False
 
-    def __init__(self, files: Files, clock: Callable[[], float]) -> None:
+    def __init__(self, files: Files, reader: RunReader, clock: Callable[[], float]) -> None:
         self._files = files
         self.clock = clock
 
-    def locate(self, spec: JoinSpec, batch: BatchId, start: Start, parent: FindParent) -> Located | None:
-        return None
+    def store(self, spec: JoinSpec, part: Partition, start: Start, parent: FindParent) -> Descriptor:
+        return ingest_partition(self._files, spec, part)
 
     def observe(
-        self, spec: JoinSpec, batch: BatchId, start: Start, parent: Manifest | None, task: int
+        self,
+        spec: JoinSpec,
+        batch: BatchId,
+        start: Start,
+        parent: Manifest | None,
+        task: int,
+        descriptors: Sequence[Descriptor],
     ) -> Any:
         return None
 
@@ -120,9 +135,7 @@ class StreamDesk:
 class TableDesk:
     """A join with a table: its open versions and pages, and the version that locates the rows of a batch."""
 
-    for_table = True
-
-    def __init__(self, files: Files, clock: Callable[[], float]) -> None:
+    def __init__(self, files: Files, reader: RunReader, clock: Callable[[], float]) -> None:
         self._files = files
         self.clock = clock
         self._kept: KeptTable | None = None
@@ -133,12 +146,20 @@ class TableDesk:
     def is_open(self) -> bool:
         return self._kept is not None
 
-    def locate(self, spec: JoinSpec, batch: BatchId, start: Start, parent: FindParent) -> Located:
-        version, _ = self._version(spec, batch, start, parent)
-        return Located(self._table(spec, batch).at(version).table.index, version.version)
+    def store(self, spec: JoinSpec, part: Partition, start: Start, parent: FindParent) -> Descriptor:
+        # The batch before decided the version that locates these rows, for all tasks.
+        version, _ = self._version(spec, part.batch, start, parent)
+        index = self._table(spec, part.batch).at(version).table.index
+        return ingest_partition(self._files, spec, part, Located(index, version.version))
 
     def observe(
-        self, spec: JoinSpec, batch: BatchId, start: Start, parent: Manifest | None, task: int
+        self,
+        spec: JoinSpec,
+        batch: BatchId,
+        start: Start,
+        parent: Manifest | None,
+        task: int,
+        descriptors: Sequence[Descriptor],
     ) -> TableFacts:
         current, repeated = self._version(spec, batch, start, lambda: parent)
         if decisions_of(find_attempt(self._files, batch, start, parent)) != repeated:
@@ -225,8 +246,17 @@ class TableDesk:
         return self._located[1:]
 
 
-def desk_for(spec: JoinSpec, files: Files, clock: Callable[[], float]) -> Desk:
-    return StreamDesk(files, clock) if spec.table is None else TableDesk(files, clock)
+def desk_type(spec: JoinSpec) -> type[StreamDesk | TableDesk | HubDesk]:
+    if isinstance(spec.scheme, HubScheme):
+        # Here, because it loads the parser: it takes as long as all else that a task of a join needs.
+        from watersmeet.engine.hub_desk import HubDesk
+
+        return HubDesk
+    return StreamDesk if spec.table is None else TableDesk
+
+
+def desk_for(spec: JoinSpec, files: Files, reader: RunReader, clock: Callable[[], float]) -> Desk:
+    return desk_type(spec)(files, reader, clock)
 
 
 def _may_push(manifest: Manifest) -> bool:

@@ -22,6 +22,9 @@ from watersmeet.model.facts import Descriptor, Run
 from watersmeet.model.signature import LOCATOR
 from watersmeet.model.window import AT
 
+# The arriving column with the time of the batch. It is not stored.
+BATCH_TIME = "__wm_now"
+
 
 @dataclass(frozen=True, slots=True)
 class HubPartition:
@@ -75,10 +78,9 @@ def store_commands(files: Files, part: HubPartition, incoming: Iterable[pa.Recor
     seen = 0
     for held in incoming:
         first, seen = seen, seen + held.num_rows
-        if held.num_rows:
-            numbers = row_numbers(part.batch, part.number, first, held.num_rows)
-            label = f"p{part.number:05d}-{len(runs):04d}"
-            runs.append(write_run(files, COMMANDS, part.batch, label, Sorted(numbers, held)))
+        numbers = row_numbers(part.batch, part.number, first, held.num_rows)
+        label = f"p{part.number:05d}-{len(runs):04d}"
+        runs.append(write_run(files, COMMANDS, part.batch, label, Sorted(numbers, held)))
     return Descriptor(COMMANDS, part.number, tuple(runs), 0, table=part.in_force)
 
 

@@ -14,15 +14,14 @@ the nullability of a nested field. So runs of different starts of a query can be
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from watersmeet.engine.spec import Settings
+from watersmeet.engine.spec import JoinSpec
 from watersmeet.engine.window import Times, time_marks, window_times
 from watersmeet.errors import UsageError
 from watersmeet.kernel.bounds import coalesce, split
@@ -31,12 +30,12 @@ from watersmeet.kernel.pages import page_orders, pages_of
 from watersmeet.kernel.rows import Sections, Sorted, sorted_order, take_rows
 from watersmeet.log.runs import write_run
 from watersmeet.log.storage import Files
-from watersmeet.model.facts import Descriptor, Run
+from watersmeet.model.facts import BatchId, Descriptor, Run
 from watersmeet.model.pages import PageIndex
 from watersmeet.model.signature import LOCATOR, InputSpec, Layout, Order
 from watersmeet.model.types import canonical_arrow
 from watersmeet.model.window import AT
-from watersmeet.schemes.scheme import Indices, NewRun, Scheme
+from watersmeet.schemes.scheme import Indices, NewRun
 
 # A row's place in the stream: the batch in the high bits, the place in the partition in the low bits.
 _PLACE_BITS = 32
@@ -53,34 +52,42 @@ LEAST_CUT_BYTES = 1 << 20
 _MOST_BYTES = (1 << 31) - 1
 
 
+@dataclass(frozen=True, slots=True)
+class Partition:
+    """A partition of a batch of one input, as an ingest task gets it.
+
+    Rows with a time below the `watermark` are late: they are counted and not stored.
+    """
+
+    batch: BatchId
+    input: str
+    number: int
+    rows: Iterable[pa.RecordBatch]
+    watermark: int | None = None
+
+
 def ingest_partition(
-    files: Files,
-    arrangements: Sequence[InputSpec],
-    batch: int,
-    partition: int,
-    incoming: Iterable[pa.RecordBatch],
-    settings: Settings,
-    scheme: Scheme[Any],
-    watermark: int | None = None,
-    table: Located | None = None,
+    files: Files, spec: JoinSpec, part: Partition, table: Located | None = None
 ) -> Descriptor:
     """Store a partition as runs, once for each of the input's arrangements, and return its descriptor.
 
-    Rows with a time below the watermark are late: they are counted and not stored. With a table the rows are sorted by
-    its pages. Rows whose key is in no page are counted, and stored only if the join emits rows without a match.
+    With a table the rows are sorted by its pages. Rows whose key is in no page are counted, and stored only if the join
+    emits rows without a match.
     """
+    arrangements, scheme, settings = spec.arrangements(part.input), spec.scheme, spec.settings
+    batch, partition, watermark = part.batch.number, part.number, part.watermark
     runs: list[Run] = []
     layout = scheme.layout
     origin = mix(np.array([(batch << _PLACE_BITS) + partition], np.uint64))
     seen = null_rows = late_rows = absent_rows = 0
-    cut = split(incoming, max(settings.run_bytes, LEAST_CUT_BYTES))
+    cut = split(part.rows, max(settings.run_bytes, LEAST_CUT_BYTES))
     for held in coalesce(cut, settings.run_rows, settings.run_bytes):
         first = (batch << _PLACE_BITS) + seen
-        for place, spec in enumerate(arrangements):
+        for place, one in enumerate(arrangements):
             if table is not None:
-                arrived = sort_by_page(held, spec, table.index, first)
+                arrived = sort_by_page(held, one, table.index, first)
             else:
-                arrived = sort_rows(held, spec, first, watermark, arrangements[0])
+                arrived = sort_rows(held, one, first, watermark, arrangements[0])
             rows = arrived.rows
             if place == 0:
                 null_rows += held.num_rows - len(rows) - arrived.late_rows - arrived.absent_rows
@@ -95,17 +102,17 @@ def ingest_partition(
                 else cut_sections(rows, arrived.places + (origin + np.uint64(seen)), layout)
             )
             keys = rows.keys if layout is None else rows.keys[:0]
-            labels = functools.partial(_labels, arrived, spec)
+            labels = functools.partial(_labels, arrived, one)
             new = NewRun(keys, len(rows), labels, limits=settings.limits)
             stats = scheme.describe(new, settings.tasks)
             run = write_run(
-                files, spec.name, batch, label, content, marked=spec.order != Order.HASH, stats=stats
+                files, one.name, batch, label, content, marked=one.order != Order.HASH, stats=stats
             )
             runs.append(run if arrived.times is None else replace(run, times=time_marks([arrived.times])))
         seen += held.num_rows
     version = table.version if table else ""
     return Descriptor(
-        arrangements[0].input, partition, tuple(runs), null_rows, late_rows, watermark, absent_rows, version
+        part.input, partition, tuple(runs), null_rows, late_rows, watermark, absent_rows, version
     )
 
 

@@ -15,8 +15,8 @@ import pyarrow as pa
 
 from watersmeet import failpoints
 from watersmeet.engine.batch_join import RowDigest
-from watersmeet.engine.desk import Desk, desk_for
-from watersmeet.engine.ingest import ingest_partition
+from watersmeet.engine.desk import Desk, desk_for, desk_type
+from watersmeet.engine.ingest import Partition
 from watersmeet.engine.left_out import check_no_rows_wait
 from watersmeet.engine.merge import merge_assigned
 from watersmeet.engine.sample import fan_outs_in
@@ -101,19 +101,13 @@ def _kept(spec: JoinSpec, batch: BatchId, clock: Callable[[], float]) -> _Kept:
             _KEPT.pop(next(iter(_KEPT))).desk.close()
         for old in [kept for kept in _KEPT.values() if kept.desk.is_open][:-_KEPT_DESKS]:
             old.desk.close()
-        seen = Seen()
-        found = _Kept(
-            batch.run,
-            files,
-            seen,
-            RunReader(files, spec.settings.limits),
-            Cleaner(files, seen),
-            desk_for(spec, files, clock),
-        )
-    if found.desk.for_table != (spec.table is not None):
+        seen, reader = Seen(), RunReader(files, spec.settings.limits)
+        desk = desk_for(spec, files, reader, clock)
+        found = _Kept(batch.run, files, seen, reader, Cleaner(files, seen), desk)
+    if not isinstance(found.desk, desk_type(spec)):
         # The query was built anew, and a table came in or went, before it had any state.
         found.desk.close()
-        found.desk = desk_for(spec, found.files, clock)
+        found.desk = desk_for(spec, found.files, found.reader, clock)
     found.desk.clock = clock
     _KEPT[place] = found
     return found
@@ -136,17 +130,14 @@ class Operator:
         if partition == 0 and batch.query.startswith(BATCH_FOLDER):
             self._begin_batch_join(kept, batch.query)
         digest = RowDigest()
-        descriptor = ingest_partition(
-            kept.files,
-            self.spec.arrangements(input_name),
-            batch.number,
+        part = Partition(
+            batch,
+            input_name,
             partition,
             incoming if self.spec.streaming else digest.watch(incoming),
-            self.spec.settings,
-            self.spec.scheme,
             self._watermark(kept, batch),
-            kept.desk.locate(self.spec, batch, start, lambda: self._parent(kept, batch)),
         )
+        descriptor = kept.desk.store(self.spec, part, start, lambda: self._parent(kept, batch))
         if self.spec.streaming:
             descriptor = replace(descriptor, start=start)
         else:
@@ -241,13 +232,13 @@ class Operator:
             if self.spec.streaming:
                 check_current(kept.files, start)
                 check_not_overtaken(kept.files, batch, start, self.spec.built_ms)
-            descriptors = self._descriptors(kept, start, told)
+            descriptors = sorted(self._descriptors(kept, start, told), key=lambda d: (d.input, d.partition))
             receipts = pending_receipts(kept.files, parent)
             kept.reader.expect(lambda: _runs(parent, receipts, descriptors, self.spec.signature))
             return plan_batch(
                 batch,
                 parent,
-                sorted(descriptors, key=lambda d: (d.input, d.partition)),
+                descriptors,
                 receipts,
                 scheme=self.spec.scheme,
                 signature=self.spec.signature,
@@ -257,7 +248,7 @@ class Operator:
                 limits=self.spec.settings.limits,
                 now_ms=int(self.clock() * 1000),
                 keys_of=kept.reader.keys,
-                outside=kept.desk.observe(self.spec, batch, start, parent, task),
+                outside=kept.desk.observe(self.spec, batch, start, parent, task, descriptors),
                 tallies=self._tallies(kept, parent),
                 fan_outs_of=fan_outs_in(kept.reader, self.spec),
                 remote=kept.files.remote,

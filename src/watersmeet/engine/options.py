@@ -28,6 +28,14 @@ class How(ClosedSet):
     LEFT = "left"
 
 
+def check_folder(name: str) -> None:
+    """Refuse a `name=` that cannot be a folder of the state."""
+    if name == TABLES:
+        raise UsageError(f"name={name!r} is the folder of the tables in the state: take another name")
+    if not is_join_name(name):
+        raise UsageError(f"name={name!r} cannot be a folder name: use letters, digits, '-', '_' and '.'")
+
+
 # Arguments that only a join with a table has, and those that only a join of streams or batches has.
 _TABLE_ONLY = ("max_delay",)
 _STREAMS_ONLY = ("within", "time", "lateness", "cells", "mapping", "groups", "pay_within", "defer")
@@ -64,14 +72,8 @@ class JoinOptions:
                 f"on= is a {type(self.on).__name__}: give the predicate as text, such as "
                 '"abs(l.x - r.x) <= 5", or a function'
             )
-        if self.name == TABLES:
-            raise UsageError(
-                f"name={self.name!r} is the folder of the tables in the state: take another name"
-            )
-        if self.name is not None and not is_join_name(self.name):
-            raise UsageError(
-                f"name={self.name!r} cannot be a folder name: use letters, digits, '-', '_' and '.'"
-            )
+        if self.name is not None:
+            check_folder(self.name)
         if isinstance(self.select, str):
             raise UsageError(f'select must be a list of columns, such as ["{self.select}"], not one string')
         if self.tasks is not None:

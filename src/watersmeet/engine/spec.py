@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from watersmeet.engine.kept_table import TableSpec
 from watersmeet.kernel.band import BandJoin
@@ -22,6 +22,10 @@ from watersmeet.schemes.budget.policy import Pushing
 from watersmeet.schemes.grid.policy import GridPolicy
 from watersmeet.schemes.hash import Hash
 from watersmeet.schemes.scheme import Scheme
+
+if TYPE_CHECKING:
+    # It loads the parser, which the workers of a join do without.
+    from watersmeet.hub.streams import HubStreams
 
 # The kernels that join the rows a task reads.
 Join = EquiJoin | BandJoin | ThetaJoin | MultiJoin | WalkJoin
@@ -95,7 +99,7 @@ class JoinSpec:
     name: str
     instance: str
     signature: JoinSignature
-    join: Join | LookupJoin
+    join: Join | LookupJoin | HubStreams
     settings: Settings
     streaming: bool = True
     built_ms: int = 0

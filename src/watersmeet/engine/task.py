@@ -21,11 +21,10 @@ from dataclasses import dataclass
 import pyarrow as pa
 
 from watersmeet.engine.payment import pay
-from watersmeet.engine.spec import JoinSpec
+from watersmeet.engine.spec import Join, JoinSpec
 from watersmeet.engine.window import WindowReader, reader_for, tested_width
 from watersmeet.kernel.equal import EquiJoin
 from watersmeet.kernel.late import LateDeal
-from watersmeet.kernel.lookup import LookupJoin
 from watersmeet.kernel.multi import MultiJoin
 from watersmeet.kernel.pieces import Counted, Side
 from watersmeet.kernel.rows import Keyed
@@ -44,7 +43,7 @@ def join_share(
     reader: RunReader, manifest: Manifest, spec: JoinSpec, task: int, tally: Tally
 ) -> Iterator[pa.RecordBatch]:
     """Yield all results of this task, in bounded batches."""
-    assert not isinstance(spec.join, LookupJoin), "a table is joined by engine/lookup.py"
+    assert isinstance(spec.join, Join), "tables and hubs have desks of their own"
     groups = spec.scheme.groups_of(manifest.plan.scheme)
     generations = history_generations(manifest, groups)
     reached = reachable_history(manifest)

@@ -12,17 +12,22 @@ from typing import Final
 
 import pyarrow as pa
 
-from watersmeet.engine.hub_operator import HubOperator, HubSpec
-from watersmeet.engine.inputs import check_names
-from watersmeet.engine.spec import Settings
+from watersmeet.engine.hub import HubOptions, build_hub
+from watersmeet.engine.hub_ingest import BATCH_TIME
+from watersmeet.engine.kept_table import PAGE_MEMORY
+from watersmeet.engine.operator import Operator
+from watersmeet.engine.spec import SessionSettings, Settings, SqlSettings
 from watersmeet.errors import UsageError
 from watersmeet.hub.answers import ANSWERS
+from watersmeet.hub.stored import COMMANDS
 from watersmeet.local.stage import Rows, conform, record_batches
+from watersmeet.log.descriptors import Told
 from watersmeet.log.probe import probe
-from watersmeet.model.facts import BatchId, Descriptor
+from watersmeet.model.facts import BatchId
 from watersmeet.model.types import Schema, type_of_arrow
+from watersmeet.schemes.grid.policy import dynamic
 
-COMMANDS: Final = pa.schema([("op", pa.string()), ("id", pa.string()), ("sql", pa.string())])
+COMMAND_SCHEMA: Final = pa.schema([("op", pa.string()), ("id", pa.string()), ("sql", pa.string())])
 _MICROSECOND: Final = datetime.timedelta(microseconds=1)
 _EPOCH: Final = datetime.datetime(1970, 1, 1, tzinfo=datetime.timezone.utc)
 
@@ -59,34 +64,23 @@ class LocalHub:
     number: int = 0
 
     def __post_init__(self) -> None:
-        check_names(self.schemas)
-        self._check_times()
         settings = self.settings or Settings(state=self.state, tasks=self.tasks)
         probe(settings.storage)
         schemas: dict[str, Schema] = {
             name: {one.name: type_of_arrow(one.type) for one in schema}
             for name, schema in self.schemas.items()
         }
-        spec = HubSpec(
-            self.name,
-            self.run,
-            schemas,
-            settings,
-            dict(self.time),
-            tuple(self.queries.items()),
-            int(self.clock() * 1000),
+        session = SessionSettings(
+            sql=SqlSettings(),
+            has_place=True,
+            operator=lambda: settings,
+            memory=lambda: PAGE_MEMORY,
+            adapting=dynamic,
         )
-        self.operator = HubOperator(spec, self.clock)
-
-    def _check_times(self) -> None:
-        for name, column in self.time.items():
-            schema = self.schemas.get(name)
-            if schema is None or column not in schema.names:
-                raise UsageError(f"time names {name}.{column}, which is not a column of a stream")
-            if not pa.types.is_timestamp(schema.field(column).type):
-                raise UsageError(
-                    f"the time {name}.{column} is {schema.field(column).type}: a hub needs a timestamp"
-                )
+        options = HubOptions(self.queries, self.state, self.name, self.tasks, self.time)
+        self.operator = Operator(
+            build_hub(options, schemas, session, instance=self.run, clock=self.clock), self.clock
+        )
 
     def batch(
         self,
@@ -110,23 +104,23 @@ class LocalHub:
         streams: Mapping[str, Rows],
         commands: Rows | None = None,
         at: datetime.datetime | None = None,
-    ) -> list[Descriptor]:
+    ) -> list[Told]:
         """Store the rows and commands of a batch."""
         at_us = (at - _EPOCH) // _MICROSECOND if at is not None else int(self.clock() * 1_000_000)
-        told = []
+        told: list[Told] = []
         for name, rows in streams.items():
             if name not in self.schemas:
                 raise UsageError(f"there is no stream {name}; the streams are {', '.join(self.schemas)}")
-            parts = self._partitions([conform(name, one, self.schemas[name]) for one in record_batches(rows)])
-            told += [
-                self.operator.ingest(batch, name, number, part, at_us) for number, part in enumerate(parts)
-            ]
+            parts = self._partitions(
+                [_timed(conform(name, one, self.schemas[name]), at_us) for one in record_batches(rows)]
+            )
+            told += [self.operator.ingest(batch, name, number, part) for number, part in enumerate(parts)]
         if commands is not None:
-            given = [conform("commands", one, COMMANDS) for one in record_batches(commands)]
-            told.append(self.operator.command(batch, 0, given))
+            given = [conform("commands", one, COMMAND_SCHEMA) for one in record_batches(commands)]
+            told.append(self.operator.ingest(batch, COMMANDS, 0, given))
         return told
 
-    def join(self, batch: BatchId, task: int, told: Sequence[Descriptor]) -> Iterator[pa.RecordBatch]:
+    def join(self, batch: BatchId, task: int, told: Sequence[Told]) -> Iterator[pa.RecordBatch]:
         """Do one task of a batch: merge and clean up, then yield its share of the answers."""
         yield from self.operator.results(self.operator.agree_and_merge(batch, task, told), task)
 
@@ -136,3 +130,9 @@ class LocalHub:
         whole = pa.Table.from_batches(rows)
         cuts = [len(whole) * number // self.partitions for number in range(self.partitions + 1)]
         return [whole.slice(low, high - low).to_batches() for low, high in itertools.pairwise(cuts)]
+
+
+def _timed(rows: pa.RecordBatch, at_us: int) -> pa.RecordBatch:
+    """Rows as Spark hands them to ingest: with the time of the batch."""
+    at = pa.repeat(pa.scalar(at_us, pa.timestamp("us", "UTC")), rows.num_rows)
+    return rows.append_column(BATCH_TIME, at)

@@ -139,8 +139,7 @@ class JoinStatus:
     @property
     def shown(self) -> Shown | None:
         """The plan for display."""
-        # The plan of a hub shares no join.
-        if self.plan is None or self.strategy not in SCHEMES:
+        if self.plan is None or self.strategy is None:
             return None
         return SCHEMES[self.strategy].show(self.plan, [one.name for one in self.inputs])
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Protocol
 
@@ -76,8 +77,11 @@ def plan_batch(
     if parent is not None:
         history, pending, pushes = history_after(parent, receipts, signature)
         history, pending = evict(history, pending, window.floors, owing(pushes))
-        history = scheme.carried(parent, history, keys_of, outside)
+        carried = scheme.carried(parent, history, keys_of, outside)
+        if len(carried) < len(history):
+            history, pending = carried, _wholly_in(pending, carried)
     fresh = window.number(run for descriptor in descriptors for run in descriptor.runs)
+    fresh = (*fresh, *scheme.added(outside))
     totals = _totals(parent, descriptors, history, signature)
     window = advance_window(window, fresh, totals)
     stands = tuple(map(as_it_stands, history))
@@ -160,6 +164,12 @@ def history_after(
     return apply_finished(parent.live, merges, parent.pushes)
 
 
+def _wholly_in(merges: Sequence[Merge], runs: Sequence[Run]) -> tuple[Merge, ...]:
+    """The merges whose runs are all there. Of others nothing is needed any more, whatever of them is done."""
+    paths = {run.path for run in runs}
+    return tuple(merge for merge in merges if paths.issuperset(merge.runs))
+
+
 class Arrival(Protocol):
     """What an ingest task says of its partition: a descriptor, or what a join task is told of it."""
 
@@ -207,20 +217,32 @@ def _totals(
 ) -> dict[str, InputTotals]:
     """Update the totals. Under a window, rows that the history no longer has were evicted: merges keep all others."""
     before: Mapping[str, InputTotals] = parent.totals if parent else {}
+    windowed = parent is not None and signature.window is not None
+    had = _rows(parent.live) if parent and windowed else {}
+    has = _rows(history) if windowed else {}
+    stored = Counter[str]()
+    for run in (run for one in descriptors for run in one.runs):
+        stored[run.input] += run.rows
+    by_input: dict[str, list[Descriptor]] = {}
+    for one in descriptors:
+        by_input.setdefault(one.input, []).append(one)
     totals = {}
     for name in signature.names:
-        mine = [d for d in descriptors if d.input == name]
+        mine = by_input.get(name, ())
         old = before.get(name, InputTotals())
-        left = _rows(parent.live, name) - _rows(history, name) if parent and signature.window else 0
         totals[name] = InputTotals(
-            rows=old.rows + sum(run.rows for d in descriptors for run in d.runs if run.input == name),
+            rows=old.rows + stored[name],
             null_rows=old.null_rows + sum(d.null_rows for d in mine),
             late_rows=old.late_rows + sum(d.late_rows for d in mine),
-            evicted_rows=old.evicted_rows + left,
+            evicted_rows=old.evicted_rows + had.get(name, 0) - has.get(name, 0),
             absent_rows=old.absent_rows + sum(d.absent_rows for d in mine),
         )
     return totals
 
 
-def _rows(runs: Iterable[Run], name: str) -> int:
-    return sum(run.stored_rows for run in runs if run.input == name)
+def _rows(runs: Iterable[Run]) -> Mapping[str, int]:
+    """The rows in some runs, by input."""
+    rows = Counter[str]()
+    for run in runs:
+        rows[run.input] += run.stored_rows
+    return rows

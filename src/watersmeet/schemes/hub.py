@@ -1,15 +1,22 @@
-"""The plan of a hub's batch: which catalogue its queries are in, and which one its commands have made of it.
+"""Many queries over some streams: tasks divide the fresh rows of every stream, and each can read all rows.
 
-It is no way of sharing a join, so it is in no register of them. Every task walks a share of the fresh rows, and any
-task can read every row.
+The queries of a batch are in a catalogue, which the plan names, with the one that the batch's commands made of it. The
+engine reads and writes catalogues (engine/hub_desk.py) and hands over what follows from them: which runs are needed.
+
+Invariant: history is what the parent left live, without the runs that no live query needs. The catalogue in force is
+part of it, so that cleaning keeps it as it keeps any run.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
-from watersmeet.model.facts import SchemePlan
+from watersmeet.errors import StateInUse
+from watersmeet.model.facts import Descriptor, Manifest, Run, SchemePlan
+from watersmeet.model.signature import Order
+from watersmeet.schemes.scheme import BatchFacts, Deal, InputShare, KeysOf, Scheme, Share, Shown, Slice
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,3 +29,65 @@ class HubPlan(SchemePlan):
     kind: ClassVar[str] = "hub"
     in_force: str
     after: str
+
+
+@dataclass(frozen=True, slots=True)
+class HubFacts:
+    """The catalogues of a batch, as the engine has found or written them.
+
+    `known_as` is what ingest tasks call the catalogue in force, `written` are the runs of catalogues that this batch
+    brings, `needed` the first batch whose rows are needed of each stream and index. `place` is where the state is.
+    """
+
+    plan: HubPlan
+    known_as: str
+    written: tuple[Run, ...]
+    needed: Mapping[str, int]
+    place: str
+
+
+@dataclass(frozen=True, slots=True)
+class HubScheme(Scheme[HubPlan]):
+    """Deal the fresh rows of each stream to the tasks. No join chooses it: only a hub has its plans."""
+
+    name: ClassVar[str] = "hub"
+    plan_type = HubPlan
+    orders: ClassVar[tuple[Order, ...]] = ()
+    needs: ClassVar[str] = "a hub"
+
+    def check_located(self, descriptors: Sequence[Descriptor], outside: HubFacts) -> None:
+        if any(one.table != outside.known_as for one in descriptors):
+            raise StateInUse(
+                "another start of this query published the batch while this one stored its rows in "
+                f"{outside.place}: two drivers must not run on one checkpoint. Stop one, and start the other again"
+            )
+
+    def carried(
+        self, parent: Manifest, live: tuple[Run, ...], keys_of: KeysOf, outside: HubFacts
+    ) -> tuple[Run, ...]:
+        written = {run.path for run in outside.written}
+        return tuple(
+            run
+            for run in live
+            if (run.path == outside.plan.in_force and run.path not in written)
+            # A merged run has the batch of its merge, so it may stay longer than its rows are needed.
+            or (run.input in outside.needed and run.batch >= outside.needed[run.input])
+        )
+
+    def added(self, outside: HubFacts) -> tuple[Run, ...]:
+        return outside.written
+
+    def plan(self, facts: BatchFacts) -> HubPlan:
+        assert isinstance(facts.outside, HubFacts), "a hub needs the facts about its catalogues"
+        return facts.outside.plan
+
+    def shares(self, plan: HubPlan, inputs: Sequence[str], task: int, tasks: int) -> Iterator[Share]:
+        """Every task has one share: its hand of the fresh rows, and all stored ones."""
+        yield tuple(InputShare(name, Slice(deal=Deal(task, tasks)), Slice()) for name in inputs)
+
+    def check(self, plan: HubPlan, tasks: int) -> None:
+        assert plan.in_force and plan.after, "a plan of a hub names two catalogues"
+
+    @classmethod
+    def show(cls, plan: HubPlan, inputs: Sequence[str]) -> Shown:
+        return Shown("many queries: tasks divide the fresh rows of every stream")

@@ -8,21 +8,21 @@ from watersmeet.schemes.budget.scheme import Budget
 from watersmeet.schemes.delta.scheme import Delta
 from watersmeet.schemes.grid.scheme import Grid
 from watersmeet.schemes.hash import Hash
-from watersmeet.schemes.hub import HubPlan
+from watersmeet.schemes.hub import HubScheme
 from watersmeet.schemes.hypercube.scheme import Hypercube
 from watersmeet.schemes.range.plan import Range
 from watersmeet.schemes.scheme import Scheme
 from watersmeet.schemes.table.plan import TableScheme
 
 SCHEMES: dict[str, type[Scheme]] = {
-    scheme.name: scheme for scheme in (Hash, Hypercube, Biclique, Range, Grid, Delta, Budget, TableScheme)
+    scheme.name: scheme
+    for scheme in (Hash, Hypercube, Biclique, Range, Grid, Delta, Budget, TableScheme, HubScheme)
 }
 
 
 def plan_types() -> dict[str, type[SchemePlan]]:
     """The plan classes, by the `kind` that names them in JSON."""
-    plans: list[type[SchemePlan]] = [HubPlan, *(scheme.plan_type for scheme in SCHEMES.values())]
-    return {plan.kind: plan for plan in plans}
+    return {scheme.plan_type.kind: scheme.plan_type for scheme in SCHEMES.values()}
 
 
 def stats_types() -> dict[str, type[RunStats]]:

@@ -340,6 +340,10 @@ class Scheme(ABC, Generic[AnyPlan]):
         """The live runs that the batch after `parent` still needs."""
         return live
 
+    def added(self, outside: Any) -> tuple[Run, ...]:
+        """Runs of the batch besides those of its inputs."""
+        return ()
+
     @abstractmethod
     def plan(self, facts: BatchFacts) -> AnyPlan:
         """Decide who joins what in this batch. Pure."""

@@ -32,7 +32,11 @@ def ingested(frame: DataFrame | FileFrame, name: str, compiled: Compiled, spec: 
         if way.straight:
             return frame.descriptors(spec, way)
         frame = frame.rows(way.columns, spec.settings)
-    arriving = _arriving(frame, name, compiled)
+    return stored_rows(_arriving(frame, name, compiled), name, spec)
+
+
+def stored_rows(arriving: DataFrame, name: str, spec: JoinSpec) -> DataFrame:
+    """Store the rows of an input in a task for each partition: its descriptors."""
     columns = tuple(arriving.columns)
     if any("." in column or "`" in column for column in columns):
         # PySpark hands the columns to the function by their names, and would read such a name as a path into a struct.
@@ -49,12 +53,12 @@ def ingested_inputs(
     if not spec.streaming or not share_tasks(len(read), spec.settings.tasks):
         return [ingested(frame, name, compiled, spec) for name, frame in frames.items()]
     others = [ingested(frame, name, compiled, spec) for name, frame in frames.items() if name not in read]
-    return [ingested_together(read, compiled, spec), *others]
+    arriving = {name: _arriving(frame, name, compiled) for name, frame in read.items()}
+    return [stored_together(arriving, spec), *others]
 
 
-def ingested_together(frames: Mapping[str, DataFrame], compiled: Compiled, spec: JoinSpec) -> DataFrame:
-    """Ingest all inputs in as many tasks as the join has at most (engine/together.py): their descriptors."""
-    arriving = {name: _arriving(frame, name, compiled) for name, frame in frames.items()}
+def stored_together(arriving: Mapping[str, DataFrame], spec: JoinSpec) -> DataFrame:
+    """Store the rows of all inputs in as many tasks as the join has at most (engine/together.py): their descriptors."""
     slots = Slots.assign(
         {name: [(f.name, f.dataType) for f in frame.schema.fields] for name, frame in arriving.items()}
     )

@@ -4,166 +4,89 @@
     stream S ── columns, time of the batch ── mapInArrow(ingest) ─┼─ repartitionById ── mapInArrow(answer)
     commands ── op, id, sql ───────────────── mapInArrow(ingest) ─┘
 
-The time of a batch is Spark's own, which the offset log keeps: a replay finds the same one again.
+The tasks are those of a join. The time of a batch is Spark's own, which the offset log keeps: a replay finds the same
+one again.
 """
 
 from __future__ import annotations
 
 import functools
-import itertools
 import time
 import uuid
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping
 from typing import Final
 
-import pyarrow as pa
-import pyarrow.compute as pc
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from watersmeet.config import read_session, session_conf
-from watersmeet.engine.hub_operator import HubOperator, HubSpec
-from watersmeet.engine.inputs import check_names
+from watersmeet.engine.hub import HubOptions, build_hub
+from watersmeet.engine.hub_ingest import BATCH_TIME
+from watersmeet.engine.spec import JoinSpec
+from watersmeet.engine.together import share_tasks
 from watersmeet.errors import UsageError
-from watersmeet.hub.stored import COMMAND_COLUMNS
-from watersmeet.log.descriptors import decode_told
+from watersmeet.hub.stored import COMMAND_COLUMNS, COMMANDS
 from watersmeet.log.probe import probe
-from watersmeet.spark.frames import quoted, schema_of
-from watersmeet.spark.micro_batch import micro_batch
-from watersmeet.spark.tasks import DESCRIPTOR_SCHEMA, raise_refusal, task_context, to_all_tasks
-from watersmeet.spark.worker import acknowledge_at_once, keep_modules
+from watersmeet.spark.frames import quoted, schema_of, stored_rows, stored_together
+from watersmeet.spark.tasks import JoinTask
 
-# The arriving column with the time of the batch. It is not stored.
-_NOW: Final = "__wm_now"
 _OUT: Final = "query string, event string, batch bigint, oldest timestamp, newest timestamp, answer string, message string"
 
 
 def hub_answers(
-    streams: Mapping[str, DataFrame],
-    queries: Mapping[str, str] | None = None,
-    commands: DataFrame | None = None,
-    *,
-    state: str | None = None,
-    name: str = "hub",
-    tasks: int | None = None,
-    times: Mapping[str, str] | None = None,
-    options: Mapping[str, object] | None = None,
+    streams: Mapping[str, DataFrame], commands: DataFrame | None, options: HubOptions
 ) -> DataFrame:
-    """The answers of many queries over some streams, and what becomes of commands, as one streaming DataFrame.
-
-    `queries` are given at the start, by id. `commands` is a streaming DataFrame with the columns `op` (add, remove),
-    `id` and `sql`. `times` names the column with the publication time of a stream's rows. Without one it is the time
-    of their batch.
-    """
-    _check(streams, commands, times or {})
-    first = next(iter(streams.values()))
-    settings = read_session(session_conf(first.sparkSession), state=state, tasks=tasks, options=options)
-    operator = settings.operator()
-    probe(operator.storage)
-    spec = HubSpec(
-        name,
-        uuid.uuid4().hex,
-        {stream: schema_of(stream, frame) for stream, frame in streams.items()},
-        operator,
-        dict(times or {}),
-        tuple((queries or {}).items()),
-        int(time.time() * 1000),
-        settings.sql.ansi,
-        settings.sql.case_sensitive,
-    )
-    told = [_ingested(frame, stream, spec) for stream, frame in streams.items()]
+    """The answers of many queries over some streams, and what becomes of commands, as one streaming DataFrame."""
+    check_streams(streams, commands)
+    spec = plan_hub(streams, options)
+    probe(spec.settings.storage)
+    arriving = {name: _timed(frame) for name, frame in streams.items()}
     if commands is not None:
-        plain = commands.select(*(F.col(column).cast("string").alias(column) for column in COMMAND_COLUMNS))
-        told.append(plain.mapInArrow(CommandTask(spec), DESCRIPTOR_SCHEMA))
-    placed = functools.reduce(DataFrame.unionByName, told).repartitionById(operator.tasks, F.col("task"))
-    return placed.mapInArrow(AnswerTask(spec), _OUT)
+        arriving[COMMANDS] = commands.select(
+            *(F.col(column).cast("string").alias(column) for column in COMMAND_COLUMNS)
+        )
+    if share_tasks(len(arriving), spec.settings.tasks):
+        told = stored_together(arriving, spec)
+    else:
+        each = (stored_rows(frame, name, spec) for name, frame in arriving.items())
+        told = functools.reduce(DataFrame.unionByName, each)
+    placed = told.repartitionById(spec.settings.tasks, F.col("task"))
+    return placed.mapInArrow(JoinTask(spec), _OUT)
 
 
-def _check(streams: Mapping[str, DataFrame], commands: DataFrame | None, times: Mapping[str, str]) -> None:
-    if not streams:
-        raise UsageError('a hub needs streams by name, such as {"R": r, "S": s}')
-    check_names(streams)
-    for name, frame in [*streams.items(), *([("commands", commands)] if commands is not None else [])]:
+def plan_hub(streams: Mapping[str, DataFrame], options: HubOptions) -> JoinSpec:
+    """The hub as its tasks get it. Arguments that do not fit are refused."""
+    session = read_session(
+        session_conf(next(iter(streams.values())).sparkSession),
+        state=options.state,
+        tasks=options.tasks,
+        options=options.options,
+    )
+    schemas = {name: schema_of(name, frame) for name, frame in streams.items()}
+    return build_hub(options, schemas, session, instance=uuid.uuid4().hex, clock=time.time)
+
+
+def check_streams(streams: Mapping[str, DataFrame], commands: DataFrame | None) -> None:
+    """Refuse what is no streaming DataFrame, and commands without their columns."""
+    if not isinstance(streams, Mapping) or not streams:
+        raise UsageError(
+            'a hub needs streams by name: write for example wm.hub({"R": r, "S": s}, queries={...})'
+        )
+    given = dict(streams) if commands is None else {**streams, "commands": commands}
+    for name, frame in given.items():
         if not hasattr(frame, "mapInArrow"):
             raise UsageError(f"{name} is a {type(frame).__name__}, not a Spark DataFrame")
         if not frame.isStreaming:
-            raise UsageError(f"{name} is not streaming: a hub reads streams")
+            raise UsageError(f"{name} is not streaming: a hub reads streams. Read it with spark.readStream")
     if commands is not None:
         missing = [column for column in COMMAND_COLUMNS if column not in commands.columns]
         if missing:
-            raise UsageError(f"the commands have no column {missing[0]}: they need op, id and sql")
-    for name, column in times.items():
-        kinds = dict(streams[name].dtypes) if name in streams else {}
-        if column not in kinds:
-            raise UsageError(f"time names {name}.{column}, which is not a column of a stream")
-        if not kinds[column].startswith("timestamp"):
-            raise UsageError(f"the time {name}.{column} is {kinds[column]}: a hub needs a timestamp")
+            raise UsageError(
+                f"the commands have no column {missing[0]}: they need the columns {', '.join(COMMAND_COLUMNS)}"
+            )
 
 
-def _ingested(frame: DataFrame, stream: str, spec: HubSpec) -> DataFrame:
+def _timed(frame: DataFrame) -> DataFrame:
+    """The columns of a stream, and the time of the batch."""
     columns = [F.col(quoted(column)) for column in frame.columns]
-    timed = frame.select(*columns, F.current_timestamp().alias(_NOW))
-    return timed.mapInArrow(StreamTask(spec, stream), DESCRIPTOR_SCHEMA)
-
-
-@dataclass(frozen=True)
-class StreamTask:
-    """`mapInArrow` over one stream: stores the partition and sends its descriptor to every task."""
-
-    spec: HubSpec
-    stream: str
-
-    def __call__(self, incoming: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        keep_modules()
-        context = task_context()
-        raise_refusal(context)
-        batch = micro_batch(context.getLocalProperty)
-        first = next(incoming, None)
-        at_us, rows = 0, iter(())
-        if first is not None and first.num_rows:
-            at_us = first.column(_NOW)[0].cast(pa.timestamp("us", "UTC")).value
-            rows = (part.drop_columns([_NOW]) for part in itertools.chain([first], incoming))
-        operator = HubOperator(self.spec, time.time)
-        told = operator.ingest(batch, self.stream, context.partitionId(), rows, at_us)
-        yield to_all_tasks(self.spec.settings.tasks, told)
-
-
-@dataclass(frozen=True)
-class CommandTask:
-    """`mapInArrow` over the commands."""
-
-    spec: HubSpec
-
-    def __call__(self, incoming: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        keep_modules()
-        context = task_context()
-        raise_refusal(context)
-        operator, batch = HubOperator(self.spec, time.time), micro_batch(context.getLocalProperty)
-        told = operator.command(batch, context.partitionId(), incoming)
-        yield to_all_tasks(self.spec.settings.tasks, told)
-
-
-@dataclass(frozen=True)
-class AnswerTask:
-    """`mapInArrow` over the descriptors: yields this task's share of the answers."""
-
-    spec: HubSpec
-
-    def __call__(self, descriptors: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        keep_modules()
-        acknowledge_at_once()
-        context = task_context()
-        raise_refusal(context)
-        schema = pa.schema({"task": pa.int32(), "descriptor": pa.binary()})
-        received = pa.Table.from_batches(descriptors, schema)
-        operator, batch = HubOperator(self.spec, time.time), micro_batch(context.getLocalProperty)
-        named = sorted(set(received.column("task").to_pylist()))
-        # Spark may stop after any answer, so all tasks merge and clean up before the first.
-        agreed = []
-        for task in named or [context.partitionId() % self.spec.settings.tasks]:
-            mine = received.filter(pc.equal(received.column("task"), task))
-            told = [decode_told(row) for row in mine.column("descriptor").to_pylist()]
-            agreed.append((task, operator.agree_and_merge(batch, task, told)))
-        for task, manifest in agreed:
-            yield from operator.results(manifest, task)
+    return frame.select(*columns, F.current_timestamp().alias(BATCH_TIME))

@@ -1,0 +1,88 @@
+"""Turn the user's options for a hub into what its tasks run, for the API, job files and the local driver alike."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+
+from watersmeet.engine.inputs import check_names
+from watersmeet.engine.options import check_folder, check_tasks
+from watersmeet.engine.spec import JoinSpec, SessionSettings
+from watersmeet.errors import UsageError
+from watersmeet.hub.streams import HubStreams
+from watersmeet.model.types import Schema
+from watersmeet.schemes.hub import HubScheme
+
+# The folder of a hub in the state, if it is given no name.
+HUB = "hub"
+
+
+@dataclass(frozen=True, slots=True)
+class HubOptions:
+    """The arguments of `wm.hub`, checked as far as no stream is needed."""
+
+    queries: Mapping[str, str] = field(default_factory=dict)
+    state: str | None = None
+    name: str | None = None
+    tasks: int | None = None
+    time: Mapping[str, str] | None = None
+    options: Mapping[str, object] | None = None
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.queries, Mapping):
+            raise UsageError('queries are texts by id, such as {"q1": "SELECT ..."}')
+        for id_, text in self.queries.items():
+            if not isinstance(id_, str) or not isinstance(text, str):
+                raise UsageError(f"queries are texts by id, got {id_!r}: {text!r}")
+        if self.time is not None and not isinstance(self.time, Mapping):
+            raise UsageError(f'time names a column of each stream, such as {{"R": "at"}}, not {self.time!r}')
+        if self.name is not None:
+            check_folder(self.name)
+        if self.tasks is not None:
+            check_tasks(self.tasks)
+
+
+def build_hub(
+    options: HubOptions,
+    schemas: Mapping[str, Schema],
+    session: SessionSettings,
+    *,
+    instance: str,
+    clock: Callable[[], float],
+) -> JoinSpec:
+    """What the tasks of a hub run. `instance` tells two operators of one query apart."""
+    check_names(schemas)
+    times = dict(options.time or {})
+    _check_times(times, schemas)
+    streams = HubStreams(
+        dict(schemas),
+        times,
+        tuple(options.queries.items()),
+        session.sql.ansi,
+        session.sql.case_sensitive,
+    )
+    return JoinSpec(
+        options.name or HUB,
+        instance,
+        streams.signature,
+        streams,
+        session.operator(),
+        built_ms=int(clock() * 1000),
+        scheme=HubScheme(),
+    )
+
+
+def _check_times(times: Mapping[str, str], schemas: Mapping[str, Schema]) -> None:
+    for name, column in times.items():
+        if name not in schemas:
+            raise UsageError(
+                f"time names {name}, which is not a stream; the streams are {', '.join(schemas)}"
+            )
+        kind = schemas[name].get(column)
+        if kind is None:
+            raise UsageError(
+                f"time names {name}.{column}, which is not a column; the columns of {name} are "
+                f"{', '.join(schemas[name])}"
+            )
+        if kind.name not in ("timestamp", "timestamp_ntz"):
+            raise UsageError(f"the time {name}.{column} is {kind}: a hub needs a timestamp")

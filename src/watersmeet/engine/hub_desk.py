@@ -1,0 +1,316 @@
+"""What the operator does in its own way for a hub: catalogues of queries, indexes for them, and their answers.
+
+The queries of a batch are in the catalogue of its parent, so ingest reads the parent before it takes rows in. The first
+batch of a new hub has the queries that were given at the start.
+
+The manifest names the catalogue after the batch's commands. If an earlier start published the batch on the same parent,
+its catalogues are used: answers and events of that attempt may have reached the sink. Queries that are given at a
+restart act as commands before those of its first batch that was not published before.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+import pyarrow as pa
+
+from watersmeet.engine.hub_ingest import BATCH_TIME, HubPartition, store_commands, store_stream
+from watersmeet.engine.ingest import Partition
+from watersmeet.engine.spec import JoinSpec
+from watersmeet.hub.answers import answer_rows, event_rows
+from watersmeet.hub.catalogue import Changed, HubCatalogue, apply_commands, commands_of
+from watersmeet.hub.forest import Forest, build_forest
+from watersmeet.hub.language import Template
+from watersmeet.hub.rows import Rows, StreamRows, first_row
+from watersmeet.hub.steps import Way
+from watersmeet.hub.stored import (
+    CATALOGUE,
+    CATALOGUE_ROW,
+    COMMAND_COLUMNS,
+    COMMANDS,
+    from_row,
+    needed_runs,
+    to_row,
+)
+from watersmeet.hub.streams import HubStreams
+from watersmeet.hub.templates import TemplateReader
+from watersmeet.hub.walk import Walk
+from watersmeet.kernel.keys import Indices
+from watersmeet.kernel.rows import Sorted
+from watersmeet.log.codec import checksum
+from watersmeet.log.parents import find_attempt
+from watersmeet.log.runs import RunReader, write_run
+from watersmeet.log.storage import Files
+from watersmeet.model.facts import FULL_RANGE, BatchId, Descriptor, Manifest, Run, Start
+from watersmeet.model.signature import LOCATOR
+from watersmeet.model.tally import Tally
+from watersmeet.model.window import AT
+from watersmeet.schemes.hub import HubFacts, HubPlan
+from watersmeet.schemes.scheme import Decision
+
+FindParent = Callable[[], Manifest | None]
+
+# The catalogue in force, and the one after it.
+_KEPT_CATALOGUES = 4
+
+
+@dataclass(frozen=True, slots=True)
+class _InForce:
+    """A catalogue, its run, and the events of the commands that made it."""
+
+    run: Run | None
+    catalogue: HubCatalogue
+    events: pa.RecordBatch
+
+    @property
+    def identity(self) -> str:
+        """What tells the catalogues of two attempts of a batch apart. A run is named by its content."""
+        if self.run is not None:
+            return self.run.path
+        texts = (
+            *self.catalogue.queries.column("id").to_pylist(),
+            *self.catalogue.queries.column("sql").to_pylist(),
+        )
+        return checksum("\0".join(texts).encode())
+
+
+class HubDesk:
+    """A hub: parsed templates, the last catalogues and the last forest."""
+
+    is_open = False
+
+    def __init__(self, files: Files, reader: RunReader, clock: Callable[[], float]) -> None:
+        self._files, self._reader = files, reader
+        self.clock = clock
+        self._texts: TemplateReader | None = None
+        self._ways: dict[Template, tuple[Way, ...]] = {}
+        self._forest: tuple[str, Forest] | None = None
+        self._catalogues: dict[str, _InForce] = {}
+        self._known: tuple[BatchId, _InForce] | None = None
+
+    # --- ingest ---------------------------------------------------------------------------------------------------
+
+    def store(self, spec: JoinSpec, part: Partition, start: Start, parent: FindParent) -> Descriptor:
+        streams, settings = _streams_of(spec), spec.settings
+        in_force = self._in_force(spec, part.batch, start, parent)
+        mine = HubPartition(part.batch.number, part.number, (), in_force.identity, 0)
+        rows = (one for one in part.rows if one.num_rows)
+        if part.input == COMMANDS:
+            return store_commands(self._files, mine, rows)
+        first = next(rows, None)
+        if first is not None:
+            at_us = first.column(BATCH_TIME)[0].cast(pa.timestamp("us", "UTC")).value
+            mine = replace(mine, needed=needed_runs(in_force.catalogue, streams.attributes), at_us=at_us)
+            rows = (one.drop_columns([BATCH_TIME]) for one in itertools.chain([first], rows))
+        return store_stream(
+            self._files,
+            streams.attributes,
+            part.input,
+            streams.times.get(part.input),
+            mine,
+            rows,
+            settings.run_rows,
+            settings.run_bytes,
+        )
+
+    def _in_force(self, spec: JoinSpec, batch: BatchId, start: Start, parent: FindParent) -> _InForce:
+        """The catalogue in force in a batch, for its ingest."""
+        if self._known is None or self._known[0] != batch:
+            found = parent()
+            attempt = find_attempt(self._files, batch, start, found)
+            self._known = batch, self._before(spec, batch, start, found, attempt)
+        return self._known[1]
+
+    # --- plan -----------------------------------------------------------------------------------------------------
+
+    def observe(
+        self,
+        spec: JoinSpec,
+        batch: BatchId,
+        start: Start,
+        parent: Manifest | None,
+        task: int,
+        descriptors: Sequence[Descriptor],
+    ) -> HubFacts:
+        """The catalogue in force and the one after the batch's commands. What is new of them is written here."""
+        attempt = find_attempt(self._files, batch, start, parent)
+        in_force = self._before(spec, batch, start, parent, attempt)
+        known_as = in_force.identity
+        written: list[Run] = []
+        if attempt is not None:
+            plan = _plan_of(attempt)
+            written = [run for run in attempt.fresh if run.input == CATALOGUE]
+        else:
+            if in_force.run is None:
+                in_force = self._written(batch, "in-force", in_force.catalogue, in_force.events)
+                written.append(_run_of(in_force))
+            after = in_force
+            changed = self._changed(spec, batch, start, in_force, descriptors)
+            if changed is not None:
+                after = self._written(batch, "after", changed.catalogue, changed.events)
+                written.append(_run_of(after))
+            plan = HubPlan(_run_of(in_force).path, _run_of(after).path)
+        needed = needed_runs(in_force.catalogue, _streams_of(spec).attributes)
+        return HubFacts(plan, known_as, tuple(written), needed, self._files.place)
+
+    def repeated(
+        self, spec: JoinSpec, batch: BatchId, start: Start, parent: Manifest | None
+    ) -> Decision | None:
+        return None
+
+    def _changed(
+        self,
+        spec: JoinSpec,
+        batch: BatchId,
+        start: Start,
+        in_force: _InForce,
+        descriptors: Sequence[Descriptor],
+    ) -> Changed | None:
+        """The catalogue after the batch's commands; None if there were none."""
+        runs = [run for one in descriptors if one.input == COMMANDS for run in one.runs]
+        found = [self._reader.read(run, FULL_RANGE, COMMAND_COLUMNS)[0].rows for run in runs]
+        commands = [*commands_of(found)]
+        if in_force.catalogue.given_by != start.number:
+            commands = [*_streams_of(spec).commands, *commands]
+        if not commands:
+            return None
+        changed = apply_commands(in_force.catalogue, commands, batch.number, self._reads(spec))
+        return replace(changed, catalogue=replace(changed.catalogue, given_by=start.number))
+
+    def _written(
+        self, batch: BatchId, label: str, catalogue: HubCatalogue, events: pa.RecordBatch
+    ) -> _InForce:
+        row = Sorted(np.zeros(1, np.uint64), to_row(catalogue, events))
+        return _InForce(write_run(self._files, CATALOGUE, batch.number, label, row), catalogue, events)
+
+    def _before(
+        self,
+        spec: JoinSpec,
+        batch: BatchId,
+        start: Start,
+        parent: Manifest | None,
+        attempt: Manifest | None,
+    ) -> _InForce:
+        """The catalogue that the batch before left, or an earlier attempt of the first batch had."""
+        if parent is not None:
+            return self._read(parent, _plan_of(parent).after)
+        if attempt is not None:
+            return self._read(attempt, _plan_of(attempt).in_force)
+        given = _streams_of(spec).commands
+        changed = apply_commands(HubCatalogue(), given, batch.number - 1, self._reads(spec))
+        return _InForce(None, replace(changed.catalogue, given_by=start.number), changed.events)
+
+    def _read(self, manifest: Manifest, path: str) -> _InForce:
+        found = self._catalogues.pop(path, None)
+        if found is None:
+            run = next(run for run in manifest.live if run.path == path)
+            row = self._reader.read(run, FULL_RANGE, tuple(CATALOGUE_ROW.names))[0].rows
+            found = _InForce(run, *from_row(row))
+        while len(self._catalogues) >= _KEPT_CATALOGUES:
+            self._catalogues.pop(next(iter(self._catalogues)))
+        self._catalogues[path] = found
+        return found
+
+    def _reads(self, spec: JoinSpec) -> TemplateReader:
+        if self._texts is None:
+            self._texts = _streams_of(spec).reader()
+        return self._texts
+
+    # --- answers --------------------------------------------------------------------------------------------------
+
+    def results(
+        self, spec: JoinSpec, reader: RunReader, manifest: Manifest, task: int, tally: Tally
+    ) -> Iterator[pa.RecordBatch]:
+        """A task's share of the answers. The first task tells of the commands."""
+        plan, batch = _plan_of(manifest), manifest.batch.number
+        if task == 0:
+            yield from self._events(manifest, plan)
+        in_force = self._read(manifest, plan.in_force)
+        if not len(in_force.catalogue):
+            return
+        attributes = _streams_of(spec).attributes
+        if self._forest is None or self._forest[0] != plan.in_force:
+            self._forest = plan.in_force, build_forest(in_force.catalogue, attributes, self._ways)
+        forest = self._forest[1]
+        rows, fresh = self._rows(spec, manifest, task)
+        tally.probed_rows += sum(map(len, fresh.values()))
+        fresh_from = first_row(np.array([batch]))[0]
+        for found in Walk(forest, rows, fresh_from, AT).answers(fresh):
+            yield answer_rows(found, rows, forest.queries, batch)
+
+    def _events(self, manifest: Manifest, plan: HubPlan) -> Iterator[pa.RecordBatch]:
+        written = {run.path for run in manifest.fresh}
+        for path in dict.fromkeys((plan.in_force, plan.after)):
+            events = self._read(manifest, path).events if path in written else None
+            if events is not None and events.num_rows:
+                yield event_rows(events, manifest.batch.number)
+
+    def _rows(self, spec: JoinSpec, manifest: Manifest, task: int) -> tuple[Rows, dict[int, Indices]]:
+        """All rows and indexes of a batch, and the positions of a task's fresh rows of each stream."""
+        attributes = _streams_of(spec).attributes
+        ((shares),) = spec.scheme.shares(manifest.plan.scheme, attributes.streams, task, spec.settings.tasks)
+        history, arrived = _by_input(manifest.history), _by_input(manifest.fresh)
+        streams: dict[int, StreamRows] = {}
+        fresh: dict[int, Indices] = {}
+        for number, (name, share) in enumerate(zip(attributes.streams, shares, strict=True)):
+            old, new = history.get(name, []), arrived.get(name, [])
+            columns = spec.signature.columns(name)
+            streams[number] = StreamRows.of([self._whole(run, columns) for run in (*old, *new)])
+            assert share.fresh is not None and share.fresh.deal is not None
+            bases = itertools.accumulate((run.rows for run in new), initial=sum(run.rows for run in old))
+            fresh[number] = np.concatenate(
+                [
+                    np.zeros(0, np.int64),
+                    *(
+                        base + share.fresh.deal.positions(int(run.checksum or "0", 16), run.rows)
+                        for base, run in zip(bases, new, strict=False)
+                    ),
+                ]
+            )
+        indexes = {
+            attribute: [
+                self._whole(run, (LOCATOR,)) for run in (*history.get(name, ()), *arrived.get(name, ()))
+            ]
+            for attribute in range(len(attributes.columns))
+            for name in [attributes.index_of(attribute)]
+        }
+        return Rows(attributes, streams, indexes), fresh
+
+    def _whole(self, run: Run, columns: tuple[str, ...]) -> Sorted:
+        return self._reader.read(run, FULL_RANGE, columns)[0]
+
+    # --- nothing to prepare or to release -------------------------------------------------------------------------
+
+    def begin_batch_join(self, spec: JoinSpec) -> None:
+        raise AssertionError("a hub has streams only")
+
+    def clean(self, spec: JoinSpec) -> None:
+        pass
+
+    def close(self) -> None:
+        pass
+
+
+def _streams_of(spec: JoinSpec) -> HubStreams:
+    assert isinstance(spec.join, HubStreams), "HubDesk serves hubs"
+    return spec.join
+
+
+def _plan_of(manifest: Manifest) -> HubPlan:
+    assert isinstance(manifest.plan.scheme, HubPlan), "HubDesk serves hubs"
+    return manifest.plan.scheme
+
+
+def _run_of(in_force: _InForce) -> Run:
+    assert in_force.run is not None, "the catalogue of a manifest has a run"
+    return in_force.run
+
+
+def _by_input(runs: Sequence[Run]) -> dict[str, list[Run]]:
+    found: dict[str, list[Run]] = {}
+    for run in runs:
+        found.setdefault(run.input, []).append(run)
+    return found
