@@ -8,7 +8,9 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
+    from typing_extensions import Unpack
 
+    from watersmeet.engine.options import JoinArguments
     from watersmeet.file_inputs.spec import FileInput
     from watersmeet.kernel.theta import Condition
     from watersmeet.log.status import Status
@@ -203,30 +205,16 @@ def sql(
 def explain(
     inputs: Mapping[str, DataFrame | Table | FileInput],
     on: str | Condition,
-    *,
-    select: Sequence[str] | None = None,
-    state: str | None = None,
-    name: str | None = None,
-    tasks: int | None = None,
-    strategy: str = "auto",
-    cells: int | None = None,
-    mapping: tuple[int, int] | None = None,
-    groups: int | None = None,
-    within: Length | None = None,
-    time: Mapping[str, str] | None = None,
-    lateness: Length | None = None,
-    how: str = "inner",
-    max_delay: Span | None = None,
-    memory: int | str | None = None,
-    pay_within: Span | None = None,
-    defer: Span | None = None,
-    options: Mapping[str, object] | None = None,
+    **arguments: Unpack[JoinArguments],
 ) -> str:
     """Say in one line which strategy `wm.join` would take for the same arguments, and why.
 
     No row is read, and nothing is written. Arguments that `wm.join` would refuse are refused. With `wm.files` it also
     says how rows reach the join, with tables among three or more inputs which are looked up before the streams are
     joined, and which after. Of a table the columns are read.
+
+    Args:
+        inputs, on, arguments: as for `wm.join`.
 
     Example:
         >>> import watersmeet as wm
@@ -236,26 +224,7 @@ def explain(
     from watersmeet.engine.options import JoinOptions
     from watersmeet.spark.explain import explain_join
 
-    asked = JoinOptions(
-        on=on,
-        select=select,
-        state=state,
-        name=name,
-        tasks=tasks,
-        strategy=strategy,
-        cells=cells,
-        mapping=mapping,
-        groups=groups,
-        within=within,
-        time=time,
-        lateness=lateness,
-        how=how,
-        max_delay=max_delay,
-        memory=memory,
-        pay_within=pay_within,
-        defer=defer,
-        options=options,
-    )
+    asked = JoinOptions.of_call("explain", on, arguments)
     return explain_join(inputs, asked)
 
 
@@ -264,23 +233,7 @@ def owed(
     on: str | Condition,
     *,
     checkpoint: str,
-    select: Sequence[str] | None = None,
-    state: str | None = None,
-    name: str | None = None,
-    tasks: int | None = None,
-    strategy: str = "auto",
-    cells: int | None = None,
-    mapping: tuple[int, int] | None = None,
-    groups: int | None = None,
-    within: Length | None = None,
-    time: Mapping[str, str] | None = None,
-    lateness: Length | None = None,
-    how: str = "inner",
-    max_delay: Span | None = None,
-    memory: int | str | None = None,
-    pay_within: Span | None = None,
-    defer: Span | None = None,
-    options: Mapping[str, object] | None = None,
+    **arguments: Unpack[JoinArguments],
 ) -> DataFrame:
     """The results that a query with `memory=` has put off, after it has ended. Nothing is changed.
 
@@ -294,8 +247,7 @@ def owed(
     A damaged run takes no part. A warning names it, and everything else is owed all the same.
 
     Args:
-        inputs, on, and all others: the arguments of the `wm.join` of the query. The inputs are its streams, of which no
-            row is read.
+        inputs, on, arguments: those of the `wm.join` of the query. The inputs are its streams, of which no row is read.
         checkpoint: the checkpoint of the query, which says what Spark has committed.
 
     Returns:
@@ -312,26 +264,7 @@ def owed(
     from watersmeet.engine.options import JoinOptions
     from watersmeet.spark.owed import owed_frame
 
-    asked = JoinOptions(
-        on=on,
-        select=select,
-        state=state,
-        name=name,
-        tasks=tasks,
-        strategy=strategy,
-        cells=cells,
-        mapping=mapping,
-        groups=groups,
-        within=within,
-        time=time,
-        lateness=lateness,
-        how=how,
-        max_delay=max_delay,
-        memory=memory,
-        pay_within=pay_within,
-        defer=defer,
-        options=options,
-    )
+    asked = JoinOptions.of_call("owed", on, arguments)
     return owed_frame(inputs, asked, checkpoint)
 
 
@@ -343,23 +276,7 @@ def settle(
     to: str,
     format: str = "parquet",
     accept_loss: bool = False,
-    select: Sequence[str] | None = None,
-    state: str | None = None,
-    name: str | None = None,
-    tasks: int | None = None,
-    strategy: str = "auto",
-    cells: int | None = None,
-    mapping: tuple[int, int] | None = None,
-    groups: int | None = None,
-    within: Length | None = None,
-    time: Mapping[str, str] | None = None,
-    lateness: Length | None = None,
-    how: str = "inner",
-    max_delay: Span | None = None,
-    memory: int | str | None = None,
-    pay_within: Span | None = None,
-    defer: Span | None = None,
-    options: Mapping[str, object] | None = None,
+    **arguments: Unpack[JoinArguments],
 ) -> Settlement:
     """Write what a query owes to a folder, and mark its state as settled, after the query has ended.
 
@@ -369,7 +286,7 @@ def settle(
     It is refused if Spark has not committed the last batch of the state: start the query once more to finish that.
 
     Args:
-        inputs, on, and all others: the arguments of the `wm.join` of the query.
+        inputs, on, arguments: those of the `wm.join` of the query.
         checkpoint: the checkpoint of the query.
         to: a folder that does not exist yet. It appears when everything is written. It must not be that of a streaming
             file sink: Spark's readers would not see the files.
@@ -392,26 +309,7 @@ def settle(
     from watersmeet.spark.owed import plan_debtor
     from watersmeet.spark.settle import settle_query
 
-    asked = JoinOptions(
-        on=on,
-        select=select,
-        state=state,
-        name=name,
-        tasks=tasks,
-        strategy=strategy,
-        cells=cells,
-        mapping=mapping,
-        groups=groups,
-        within=within,
-        time=time,
-        lateness=lateness,
-        how=how,
-        max_delay=max_delay,
-        memory=memory,
-        pay_within=pay_within,
-        defer=defer,
-        options=options,
-    )
+    asked = JoinOptions.of_call("settle", on, arguments)
     debtor = plan_debtor(inputs, asked, checkpoint)
     return settle_query(debtor, to, format=format, accept_loss=accept_loss).settlement
 

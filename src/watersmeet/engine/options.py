@@ -7,7 +7,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
+from difflib import get_close_matches
+from typing import TypedDict
 
 from watersmeet.errors import UsageError
 from watersmeet.kernel.theta import Condition
@@ -41,6 +43,28 @@ _TABLE_ONLY = ("max_delay",)
 _STREAMS_ONLY = ("within", "time", "lateness", "cells", "mapping", "groups", "pay_within", "defer")
 # Arguments that a chain of joins with tables does not have: there memory= is for the tables.
 _BUDGET = ("pay_within", "defer")
+
+
+class JoinArguments(TypedDict, total=False):
+    """The keywords that a verb takes besides `on`, for type checkers: the fields of `JoinOptions`."""
+
+    select: Sequence[str] | None
+    state: str | None
+    name: str | None
+    tasks: int | None
+    strategy: str
+    cells: int | None
+    mapping: tuple[int, int] | None
+    groups: int | None
+    within: Length | None
+    time: Mapping[str, str] | None
+    lateness: Length | None
+    how: str
+    max_delay: Span | None
+    memory: int | str | None
+    pay_within: Span | None
+    defer: Span | None
+    options: Mapping[str, object] | None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -80,6 +104,17 @@ class JoinOptions:
             check_tasks(self.tasks)
         # Also where it will not matter: a mistake is told at once.
         _ = self.memory_bytes, self.pay_within_ms, self.defer_ms
+
+    @classmethod
+    def of_call(cls, verb: str, on: str | Condition, arguments: JoinArguments) -> JoinOptions:
+        """The request of a verb that takes the arguments of `wm.join` as `**arguments`."""
+        known = [field.name for field in fields(cls)]
+        for name in arguments:
+            if name not in known:
+                near = get_close_matches(name, known, n=1)
+                hint = f"; did you mean {near[0]}?" if near else ""
+                raise TypeError(f"{verb}() got an unexpected keyword argument {name!r}{hint}")
+        return cls(on=on, **arguments)
 
     @property
     def keeps_all(self) -> bool:

@@ -10,7 +10,8 @@ from __future__ import annotations
 import time
 import uuid
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
+from typing import Any
 
 import pyarrow as pa
 
@@ -142,24 +143,13 @@ class LocalJoin:
         return OpenedTable(table, source, version_of(source))
 
     def _options(self) -> JoinOptions:
-        return JoinOptions(
-            on=self.on,
-            select=self.select,
-            name=self.name,
-            tasks=self.tasks,
-            strategy=self.strategy,
-            cells=self.cells,
-            mapping=self.mapping,
-            groups=self.groups,
-            within=self.within,
-            time=self.time,
-            lateness=self.lateness,
-            how=self.how,
-            max_delay=self.max_delay,
-            memory=self.memory,
-            pay_within=self.pay_within,
-            defer=self.defer,
-        )
+        """The request: this class has a field for each argument but `options`, which it takes as `settings`."""
+        arguments: dict[str, Any] = {
+            argument.name: getattr(self, argument.name)
+            for argument in fields(JoinOptions)
+            if argument.name not in ("state", "options")
+        }
+        return JoinOptions(**arguments)
 
     def batch(self, **inputs: Rows) -> pa.Table:
         """Run one micro-batch and return its results. An omitted input has no new rows."""
