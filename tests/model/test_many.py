@@ -252,3 +252,15 @@ def test_columns_are_stored_once_and_further_keys_take_16_bytes_a_row(tmp_path, 
         # The order key, and the columns or where the row is. The rest of a file is a fixed number of bytes.
         assert runs[name].bytes < rows * 8 * (1 + (len(columns) or 1)) + 3000
     assert [found.rows for found in one.inputs] == [rows] * 3
+
+
+def test_every_arrangement_of_an_input_is_merged(tmp_path):
+    join = LocalJoin(dict.fromkeys("abc", SCHEMA), on="a.k = b.k AND b.x = c.x", state=str(tmp_path), tasks=2)
+    for batch in range(12):
+        join.batch(**{name: table([(batch, "", 20 * batch, 0)] * 5, 5 * batch) for name in "abc"})
+    last = newest(tmp_path)
+    found = Counter(run.input for run in last.live)
+    assert set(found) == {"a", "b", "b.1", "c"}
+    # Twelve runs each, of which the first eight are one by now.
+    assert max(found.values()) == 5
+    assert not last.merges
