@@ -28,7 +28,7 @@ from tests.property.hub_helpers import (
 from watersmeet.engine import operator as engine
 from watersmeet.engine.spec import Settings
 from watersmeet.errors import StateMismatch, UsageError
-from watersmeet.hub.catalogue import ADD, REMOVE
+from watersmeet.hubs.catalogue import ADD, REMOVE
 from watersmeet.local.hub import COMMAND_SCHEMA, LocalHub
 from watersmeet.log.manifests import list_manifests, read_manifest
 from watersmeet.log.status import read_status

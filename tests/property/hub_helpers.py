@@ -19,13 +19,13 @@ import numpy as np
 import pyarrow as pa
 from hypothesis import strategies as st
 
-from watersmeet.hub.answers import answer_rows
-from watersmeet.hub.catalogue import Command, HubCatalogue, apply_commands
-from watersmeet.hub.forest import build_forest
-from watersmeet.hub.rows import Rows, StreamRows, first_row, row_numbers
-from watersmeet.hub.steps import Attributes
-from watersmeet.hub.templates import TemplateReader
-from watersmeet.hub.walk import Walk
+from watersmeet.hubs.answers import answer_rows
+from watersmeet.hubs.catalogue import Command, HubCatalogue, apply_commands
+from watersmeet.hubs.forest import build_forest
+from watersmeet.hubs.rows import Rows, StreamRows, first_row, row_numbers
+from watersmeet.hubs.steps import Attributes
+from watersmeet.hubs.templates import TemplateReader
+from watersmeet.hubs.walk import Walk
 from watersmeet.kernel.keys import order_keys
 from watersmeet.kernel.rows import Sorted, sorted_order
 from watersmeet.model.signature import LOCATOR

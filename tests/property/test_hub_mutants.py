@@ -10,7 +10,7 @@ import pytest
 
 from tests.property import test_hub_walk
 from tests.property.test_mutants import Mutant, cases, is_noticed
-from watersmeet.hub import rows, steps
+from watersmeet.hubs import rows, steps
 
 KILLERS = (test_hub_walk.test_answers_are_those_of_duckdb_whatever_comes_and_goes,)
 
@@ -30,32 +30,32 @@ def with_steps(**changes: Any):
 MUTANTS = [
     Mutant(
         "every step takes fresh rows, so that two of them meet twice",
-        {"watersmeet.hub.forest.ways_of": with_steps(old=False)},
+        {"watersmeet.hubs.forest.ways_of": with_steps(old=False)},
         KILLERS,
     ),
     Mutant(
         "no step takes fresh rows, so that two of them never meet",
-        {"watersmeet.hub.forest.ways_of": with_steps(old=True)},
+        {"watersmeet.hubs.forest.ways_of": with_steps(old=True)},
         KILLERS,
     ),
     Mutant(
         "only the equality of the index is checked",
-        {"watersmeet.hub.forest.ways_of": with_steps(checks=())},
+        {"watersmeet.hubs.forest.ways_of": with_steps(checks=())},
         KILLERS,
     ),
     Mutant(
         "comparisons with constants always hold",
-        {"watersmeet.hub.walk.Walk.passing": lambda self, group, row: np.arange(len(group))},
+        {"watersmeet.hubs.walk.Walk.passing": lambda self, group, row: np.arange(len(group))},
         KILLERS,
     ),
     Mutant(
         "windows have no end",
-        {"watersmeet.hub.walk.within": lambda window, *_: np.ones(len(window), np.bool_)},
+        {"watersmeet.hubs.walk.within": lambda window, *_: np.ones(len(window), np.bool_)},
         KILLERS,
     ),
     Mutant(
         "a query counts the rows of its command's batch",
-        {"watersmeet.hub.forest.first_row": lambda batch: rows.first_row(batch - 1)},
+        {"watersmeet.hubs.forest.first_row": lambda batch: rows.first_row(batch - 1)},
         KILLERS,
     ),
 ]

@@ -9,7 +9,7 @@ from hypothesis import event, given, settings
 from hypothesis import strategies as st
 
 from tests.property.hub_helpers import Asked, MemoryHub, ask_duckdb, queries, rows_from
-from watersmeet.hub.catalogue import ADD, REMOVE, Command
+from watersmeet.hubs.catalogue import ADD, REMOVE, Command
 
 
 # Every example asks DuckDB once for each query.

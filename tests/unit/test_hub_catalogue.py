@@ -6,8 +6,8 @@ import time
 
 import pytest
 
-from watersmeet.hub.catalogue import ADD, REMOVE, Changed, Command, HubCatalogue, apply_commands
-from watersmeet.hub.templates import TemplateReader
+from watersmeet.hubs.catalogue import ADD, REMOVE, Changed, Command, HubCatalogue, apply_commands
+from watersmeet.hubs.templates import TemplateReader
 from watersmeet.model.types import INT
 
 READER = TemplateReader({"R": {"a": INT, "b": INT}, "S": {"a": INT}})

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from watersmeet.errors import PredicateError
-from watersmeet.hub.language import Comparison, Equality, HubQuery
-from watersmeet.hub.templates import TemplateReader
-from watersmeet.hub.window import HubWindow, WindowOf
+from watersmeet.hubs.language import Comparison, Equality, HubQuery
+from watersmeet.hubs.templates import TemplateReader
+from watersmeet.hubs.window import HubWindow, WindowOf
 from watersmeet.model.types import BIGINT, BOOLEAN, DATE, DOUBLE, INT, STRING, TIMESTAMP, VECTOR, decimal
 
 SCHEMAS = {

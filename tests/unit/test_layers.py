@@ -29,8 +29,8 @@ ALLOWED: dict[str, set[str]] = {
     "schemes": {"errors", "model"},
     "plan": {"errors", "model", "schemes"},
     "kernel": {"errors", "model"},
-    # Many queries as data. Its drivers are in `engine` and `local`.
-    "hub": {"errors", "model", "predicate", "kernel"},
+    # Many queries as data. Its drivers are in `engine` and `local`. Named so, because `watersmeet.hub` is the function.
+    "hubs": {"errors", "model", "predicate", "kernel"},
     # A run file holds a `Sorted` with its keys: the log writes and maps it. It asks the register
     # which classes plans and statistics are read as, and how a plan is shown.
     "log": {
@@ -49,13 +49,13 @@ ALLOWED: dict[str, set[str]] = {
         "schemes",
         "plan",
         "kernel",
-        "hub",
+        "hubs",
         "log",
         "tables",
         "file_inputs",
     },
     "config": {"errors", "model", "schemes", "plan", "log", "engine"},
-    "local": {"errors", "model", "predicate", "schemes", "plan", "kernel", "hub", "log", "tables", "engine"},
+    "local": {"errors", "model", "predicate", "schemes", "plan", "kernel", "hubs", "log", "tables", "engine"},
     "spark": {
         "errors",
         "model",
@@ -63,7 +63,7 @@ ALLOWED: dict[str, set[str]] = {
         "schemes",
         "plan",
         "kernel",
-        "hub",
+        "hubs",
         "log",
         "tables",
         "file_inputs",
@@ -107,7 +107,7 @@ ALLOWED: dict[str, set[str]] = {
 
 # The simulated clusters of the papers are pure too: a run follows from its seed.
 SIMULATIONS = ("papers.adaptive.sim", "papers.state.relocation")
-PURE = ("model", "predicate", "schemes", "plan", "kernel", "hub", *SIMULATIONS)
+PURE = ("model", "predicate", "schemes", "plan", "kernel", "hubs", *SIMULATIONS)
 
 # What each room of papers/ may import of the others: no paper needs another.
 ROOMS: dict[str, set[str]] = {

@@ -9,7 +9,7 @@ from watersmeet.engine.inputs import check_names
 from watersmeet.engine.options import check_folder, check_tasks
 from watersmeet.engine.spec import JoinSpec, SessionSettings
 from watersmeet.errors import UsageError
-from watersmeet.hub.streams import HubStreams
+from watersmeet.hubs.streams import HubStreams
 from watersmeet.model.types import Schema
 from watersmeet.schemes.hub import HubScheme
 

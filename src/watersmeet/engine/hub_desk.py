@@ -20,13 +20,13 @@ import pyarrow as pa
 from watersmeet.engine.hub_ingest import BATCH_TIME, HubPartition, store_commands, store_stream
 from watersmeet.engine.ingest import Partition
 from watersmeet.engine.spec import JoinSpec
-from watersmeet.hub.answers import answer_rows, event_rows
-from watersmeet.hub.catalogue import Changed, HubCatalogue, apply_commands, commands_of
-from watersmeet.hub.forest import Forest, build_forest
-from watersmeet.hub.language import Template
-from watersmeet.hub.rows import Rows, StreamRows, first_row
-from watersmeet.hub.steps import Way
-from watersmeet.hub.stored import (
+from watersmeet.hubs.answers import answer_rows, event_rows
+from watersmeet.hubs.catalogue import Changed, HubCatalogue, apply_commands, commands_of
+from watersmeet.hubs.forest import Forest, build_forest
+from watersmeet.hubs.language import Template
+from watersmeet.hubs.rows import Rows, StreamRows, first_row
+from watersmeet.hubs.steps import Way
+from watersmeet.hubs.stored import (
     CATALOGUE,
     CATALOGUE_ROW,
     COMMAND_COLUMNS,
@@ -35,9 +35,9 @@ from watersmeet.hub.stored import (
     needed_runs,
     to_row,
 )
-from watersmeet.hub.streams import HubStreams
-from watersmeet.hub.templates import TemplateReader
-from watersmeet.hub.walk import Walk
+from watersmeet.hubs.streams import HubStreams
+from watersmeet.hubs.templates import TemplateReader
+from watersmeet.hubs.walk import Walk
 from watersmeet.kernel.keys import Indices
 from watersmeet.kernel.rows import Sorted
 from watersmeet.log.codec import checksum

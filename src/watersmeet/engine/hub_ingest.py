@@ -10,9 +10,9 @@ import pyarrow as pa
 
 from watersmeet.engine.ingest import LEAST_CUT_BYTES, canonical_rows
 from watersmeet.engine.window import window_times
-from watersmeet.hub.rows import row_numbers
-from watersmeet.hub.steps import Attributes
-from watersmeet.hub.stored import COMMANDS
+from watersmeet.hubs.rows import row_numbers
+from watersmeet.hubs.steps import Attributes
+from watersmeet.hubs.stored import COMMANDS
 from watersmeet.kernel.bounds import coalesce, split
 from watersmeet.kernel.keys import Keys, order_keys
 from watersmeet.kernel.rows import Sorted, sorted_order

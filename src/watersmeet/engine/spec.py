@@ -25,7 +25,7 @@ from watersmeet.schemes.scheme import Scheme
 
 if TYPE_CHECKING:
     # It loads the parser, which the workers of a join do without.
-    from watersmeet.hub.streams import HubStreams
+    from watersmeet.hubs.streams import HubStreams
 
 # The kernels that join the rows a task reads.
 Join = EquiJoin | BandJoin | ThetaJoin | MultiJoin | WalkJoin

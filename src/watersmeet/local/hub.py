@@ -18,8 +18,8 @@ from watersmeet.engine.kept_table import PAGE_MEMORY
 from watersmeet.engine.operator import Operator
 from watersmeet.engine.spec import SessionSettings, Settings, SqlSettings
 from watersmeet.errors import UsageError
-from watersmeet.hub.answers import ANSWERS
-from watersmeet.hub.stored import COMMANDS
+from watersmeet.hubs.answers import ANSWERS
+from watersmeet.hubs.stored import COMMANDS
 from watersmeet.local.stage import Rows, conform, record_batches
 from watersmeet.log.descriptors import Told
 from watersmeet.log.probe import probe

@@ -64,7 +64,7 @@ def read_query(
 
 
 class QueryReader:
-    """Reads the clauses of one text, from left to right. A hub query has some of its own (hub/language.py)."""
+    """Reads the clauses of one text, from left to right. A hub query has some of its own (hubs/language.py)."""
 
     def __init__(
         self,

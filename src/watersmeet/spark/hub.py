@@ -25,7 +25,7 @@ from watersmeet.engine.hub_ingest import BATCH_TIME
 from watersmeet.engine.spec import JoinSpec
 from watersmeet.engine.together import share_tasks
 from watersmeet.errors import UsageError
-from watersmeet.hub.stored import COMMAND_COLUMNS, COMMANDS
+from watersmeet.hubs.stored import COMMAND_COLUMNS, COMMANDS
 from watersmeet.log.probe import probe
 from watersmeet.spark.frames import quoted, schema_of, stored_rows, stored_together
 from watersmeet.spark.tasks import JoinTask

@@ -25,9 +25,9 @@ import numpy as np
 import pyarrow as pa
 
 from watersmeet.errors import PredicateError
-from watersmeet.hub.language import Comparison, Equality, HubQuery, Item, Template
-from watersmeet.hub.templates import TemplateReader
-from watersmeet.hub.window import HubWindow, WindowOf
+from watersmeet.hubs.language import Comparison, Equality, HubQuery, Item, Template
+from watersmeet.hubs.templates import TemplateReader
+from watersmeet.hubs.window import HubWindow, WindowOf
 from watersmeet.predicate.literals import brief
 
 ADD: Final = "add"

@@ -17,9 +17,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from watersmeet.hub.forest import Queries
-from watersmeet.hub.rows import Rows
-from watersmeet.hub.walk import Found
+from watersmeet.hubs.forest import Queries
+from watersmeet.hubs.rows import Rows
+from watersmeet.hubs.walk import Found
 from watersmeet.kernel.rows import take_values
 from watersmeet.model.types import SqlType
 

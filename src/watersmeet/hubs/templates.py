@@ -14,9 +14,9 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from watersmeet.errors import PredicateError
-from watersmeet.hub.constants import Constant, Words, find_constants, to_text
-from watersmeet.hub.language import HubQuery, Template, read_template
-from watersmeet.hub.window import cut_window
+from watersmeet.hubs.constants import Constant, Words, find_constants, to_text
+from watersmeet.hubs.language import HubQuery, Template, read_template
+from watersmeet.hubs.window import cut_window
 from watersmeet.model.types import Schema
 from watersmeet.predicate.lex import Piece, pieces_of
 

@@ -6,10 +6,10 @@ import functools
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from watersmeet.hub.catalogue import ADD, Command
-from watersmeet.hub.steps import Attributes
-from watersmeet.hub.stored import hub_signature
-from watersmeet.hub.templates import TemplateReader
+from watersmeet.hubs.catalogue import ADD, Command
+from watersmeet.hubs.steps import Attributes
+from watersmeet.hubs.stored import hub_signature
+from watersmeet.hubs.templates import TemplateReader
 from watersmeet.model.signature import JoinSignature
 from watersmeet.model.types import Schema
 

@@ -27,11 +27,11 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from watersmeet.hub.constants import compared_type
-from watersmeet.hub.forest import OPS, WINDOWS, Forest, branch_keys, value_hashes
-from watersmeet.hub.lists import spread
-from watersmeet.hub.rows import LAST_ROW, Rows
-from watersmeet.hub.window import WindowOf
+from watersmeet.hubs.constants import compared_type
+from watersmeet.hubs.forest import OPS, WINDOWS, Forest, branch_keys, value_hashes
+from watersmeet.hubs.lists import spread
+from watersmeet.hubs.rows import LAST_ROW, Rows
+from watersmeet.hubs.window import WindowOf
 from watersmeet.kernel.evaluate import evaluate, same_value
 from watersmeet.kernel.gather import numbered
 from watersmeet.kernel.keys import Indices, Keys, Mask, order_keys

@@ -24,13 +24,13 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from watersmeet.hub.catalogue import HubCatalogue
-from watersmeet.hub.constants import read_column
-from watersmeet.hub.language import MOST_INPUTS, Template
-from watersmeet.hub.lists import Lists, numbered_pairs, spread
-from watersmeet.hub.rows import first_row
-from watersmeet.hub.steps import Attributes, HubStep, Way, filters_in_order, ways_of
-from watersmeet.hub.window import WindowOf
+from watersmeet.hubs.catalogue import HubCatalogue
+from watersmeet.hubs.constants import read_column
+from watersmeet.hubs.language import MOST_INPUTS, Template
+from watersmeet.hubs.lists import Lists, numbered_pairs, spread
+from watersmeet.hubs.rows import first_row
+from watersmeet.hubs.steps import Attributes, HubStep, Way, filters_in_order, ways_of
+from watersmeet.hubs.window import WindowOf
 from watersmeet.kernel.keys import Indices, Keys, Mask, mix, order_keys
 from watersmeet.kernel.rows import take_values
 from watersmeet.model.types import MAX_DECIMAL_DIGITS, SqlType

@@ -6,7 +6,7 @@ row in the order of FROM. That also holds where a stream appears several times, 
 
 From input i the others are reached along equalities. A *step* binds one more input: it looks a value of a bound row
 up in an index of the next stream. The other equalities with bound rows are checked, and then the input's comparisons
-with constants. A step does not name its template, so templates with the same steps share them (hub/forest.py).
+with constants. A step does not name its template, so templates with the same steps share them (hubs/forest.py).
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from watersmeet.hub.constants import comparable
-from watersmeet.hub.language import Comparison, Template
+from watersmeet.hubs.constants import comparable
+from watersmeet.hubs.language import Comparison, Template
 from watersmeet.model.types import Schema, SqlType
 
 # A column of a stream.
@@ -97,7 +97,7 @@ def filters_in_order(template: Template, input_: int) -> list[Comparison]:
 def ways_of(template: Template, attributes: Attributes) -> tuple[Way, ...]:
     """The steps of a template from each of its inputs.
 
-    >>> from watersmeet.hub.templates import TemplateReader
+    >>> from watersmeet.hubs.templates import TemplateReader
     >>> from watersmeet.model.types import INT
     >>> schemas = {"R": {"a": INT}, "S": {"a": INT, "b": INT}, "P": {"b": INT}}
     >>> text = "SELECT R.a FROM R, S, P WHERE R.a = S.a AND S.b = P.b"

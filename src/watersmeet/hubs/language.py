@@ -12,7 +12,7 @@ thousands of queries at once, without a loop over them, so it takes less of them
 
 Every constant of a text gets a number, in reading order, and is a column of the pseudo input `?` to the parser. So the
 conditions are parsed without its value, and texts that differ only in constants have the same *template*
-(hub/templates.py). Every refusal is a PredicateError with its place in the text.
+(hubs/templates.py). Every refusal is a PredicateError with its place in the text.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from watersmeet.errors import PredicateError
-from watersmeet.hub.constants import Constant, comparable, same_words
-from watersmeet.hub.window import HubWindow
+from watersmeet.hubs.constants import Constant, comparable, same_words
+from watersmeet.hubs.window import HubWindow
 from watersmeet.model.expression import Call, Column, Expression
 from watersmeet.model.types import Schema, SqlType
 from watersmeet.predicate import grammar
@@ -87,7 +87,7 @@ class Template:
 
 @dataclass(frozen=True, slots=True)
 class HubQuery:
-    """One query: its template, its constants as text (hub/constants.py), and its window."""
+    """One query: its template, its constants as text (hubs/constants.py), and its window."""
 
     template: Template
     constants: tuple[str, ...]

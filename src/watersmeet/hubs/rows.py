@@ -17,7 +17,7 @@ import numpy as np
 import pyarrow as pa
 
 from watersmeet.errors import UsageError
-from watersmeet.hub.steps import Attributes
+from watersmeet.hubs.steps import Attributes
 from watersmeet.kernel.keys import Indices, Keys
 from watersmeet.kernel.match import Matches, expand, matches_of
 from watersmeet.kernel.rows import Keyed, Sorted, take_values

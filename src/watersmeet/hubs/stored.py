@@ -18,8 +18,8 @@ from typing import Final
 import numpy as np
 import pyarrow as pa
 
-from watersmeet.hub.catalogue import EVENTS, QUERIES, TEMPLATES, HubCatalogue
-from watersmeet.hub.steps import Attributes, index_name, indexed_columns
+from watersmeet.hubs.catalogue import EVENTS, QUERIES, TEMPLATES, HubCatalogue
+from watersmeet.hubs.steps import Attributes, index_name, indexed_columns
 from watersmeet.model.signature import LOCATOR, Compared, InputSpec, JoinSignature, Order, StoredColumn
 from watersmeet.model.types import Schema
 from watersmeet.model.window import AT
