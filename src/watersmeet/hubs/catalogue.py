@@ -148,7 +148,8 @@ class _Change:
         id_ = command.id or ""
         problem = _problem_with(command)
         if problem is not None:
-            self.events.append((id_[:MOST_ID_CHARS], "refused", problem))
+            shown = id_[:MOST_ID_CHARS].encode("utf-8", "replace").decode()
+            self.events.append((shown, "refused", problem))
         elif command.op == ADD:
             self.add(id_, (command.sql or "").strip(), given=command.given)
         else:
@@ -237,6 +238,8 @@ def _problem_with(command: Command) -> str | None:
         return f"op is {brief(str(command.op))}: write {ADD} or {REMOVE}"
     if not command.id:
         return "a command needs the id of a query"
+    if any(char == "\0" or "\ud800" <= char <= "\udfff" for char in command.id):
+        return "the id has a character that no text can hold"
     if len(command.id) > MOST_ID_CHARS:
         return f"the id has {len(command.id)} characters, at most {MOST_ID_CHARS}"
     if command.op == ADD and not (command.sql or "").strip():

@@ -52,6 +52,7 @@ _WORDS: Final = ("TRUE", "FALSE")
 _BEFORE_NUMBER: Final = ("=", "==", "<", "<=", ">", ">=", "<>", "!=", "(", ",")
 _BEFORE_NUMBER_WORDS: Final = ("AND", "BETWEEN", "NOT", "WHERE", "ON")
 _EPOCH: Final = datetime.datetime(1970, 1, 1)
+_EPOCH_UTC: Final = _EPOCH.replace(tzinfo=datetime.timezone.utc)
 # Beyond these, not every integer is a value of the type; a float column may be compared with an integer in float.
 _EXACT_INTEGERS: Final = {"float": 1 << 24, "double": 1 << 53}
 
@@ -218,8 +219,9 @@ def _to_text(literal: Literal, column: SqlType) -> str | None:
     if isinstance(value, datetime.datetime):
         if (value.tzinfo is None) != (column == TIMESTAMP_NTZ):
             return None
-        plain = value.astimezone(datetime.timezone.utc).replace(tzinfo=None) if value.tzinfo else value
-        return str((plain - _EPOCH) // datetime.timedelta(microseconds=1))
+        # A difference, as the moment in UTC may lie outside of the years of Python.
+        since = value - (_EPOCH_UTC if value.tzinfo else _EPOCH)
+        return str(since // datetime.timedelta(microseconds=1))
     return value.isoformat() if isinstance(value, datetime.date) else None
 
 

@@ -17,6 +17,7 @@ conditions are parsed without its value, and texts that differ only in constants
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
@@ -194,7 +195,13 @@ class _HubReader(QueryReader):
             raise PredicateError("nested too deeply", self.text, pieces[0].start) from None
 
     def lexemes(self, pieces: list[Piece]) -> list[Lexeme]:
-        return [self.named(lexeme) for lexeme in lexemes_of(pieces, self.text)]
+        found = lexemes_of(pieces, self.text)
+        for lexeme, following in itertools.pairwise(found):
+            if following.text == "." and lexeme.start in self.slot_at:
+                raise PredicateError(
+                    "a constant has no fields", self.text, following.start, "write input.column"
+                )
+        return [self.named(lexeme) for lexeme in found]
 
     def named(self, lexeme: Lexeme) -> Lexeme:
         """A constant as a column of the pseudo input, so that the tree is the same for all its values."""

@@ -19,6 +19,7 @@ from watersmeet.hubs.language import HubQuery, Template, read_template
 from watersmeet.hubs.window import cut_window
 from watersmeet.model.types import Schema
 from watersmeet.predicate.lex import Piece, pieces_of
+from watersmeet.predicate.literals import brief
 
 # Templates that a process keeps, with those that were refused: a page of memory each.
 _MOST_KNOWN: Final = 50_000
@@ -42,7 +43,22 @@ class TemplateReader:
     _known: dict[tuple[str, ...], Template | _Refused] = field(default_factory=dict)
 
     def read(self, text: str) -> HubQuery:
-        """A query; PredicateError if it cannot be used."""
+        """A query; PredicateError if it cannot be used.
+
+        Whatever goes wrong with a text is a refusal of that text. Texts come in while the hub runs, and an error would
+        end the batch, and each replay of it, for all other queries too.
+        """
+        try:
+            return self._read(text)
+        except (PredicateError, MemoryError):
+            raise
+        except Exception as error:
+            raise PredicateError(
+                f"this text cannot be read ({type(error).__name__}: {brief(str(error))})",
+                hint="write the condition in another way",
+            ) from error
+
+    def _read(self, text: str) -> HubQuery:
         pieces, window = cut_window(text, pieces_of(text))
         found = find_constants(text, pieces)
         template = self._known.get(found.words)
