@@ -18,6 +18,7 @@ import pyarrow.compute as pc
 
 from tests.life import Row, ask_duckdb
 from watersmeet.schemes.budget.policy import Pushing
+from watersmeet.schemes.grid.policy import dynamic
 
 # `id` is unique, `n` counts the rows of an input in their order of arrival, `b` is the batch.
 SCHEMA = pa.schema(
@@ -30,6 +31,10 @@ TABLE_ROWS = 40
 DELAY_S = 5.0
 # Rows of a partition, by the number of inputs: the results of four grow with the fourth power.
 MOST_ROWS = {1: 8, 2: 8, 3: 6, 4: 4}
+# Partitions of a batch, and their most rows, where no partition shows that a key is hot.
+MANY_PARTS, FEW_ROWS = 12, 3
+# A row has 48 bytes: cells split in four at 10 of them, and again.
+GROWING = dynamic(capacity_bytes=1_000, max_cells=16)
 
 # A window over time: a batch moves on by up to STRIDE, a row lies up to SPREAD around it, and some are too late.
 WIDTH, LATENESS, STRIDE, SPREAD = 6, 3, 4, 4
@@ -44,6 +49,8 @@ def _unequal(l: pa.RecordBatch, r: pa.RecordBatch) -> pa.Array:
 class Case:
     """A join and its condition in DuckDB's words. `how` are arguments of `LocalJoin`; `inputs` are its streams.
 
+    A batch has up to `parts` partitions of each input.
+
     With several streams and a table, the condition in DuckDB's words is all that it joins.
     """
 
@@ -52,6 +59,7 @@ class Case:
     sql: str
     how: Mapping[str, Any] = field(default_factory=dict)
     inputs: str = "lr"
+    parts: int = 2
 
     @property
     def window(self) -> str | None:
@@ -80,9 +88,17 @@ class Case:
 _STRATEGIES = [
     Case("hash", "l.k = r.k", "l.k = r.k", {"strategy": "hash"}),
     Case("hypercube", "l.k = r.k AND l.x <= r.x", "l.k = r.k AND l.x <= r.x", {"strategy": "hypercube"}),
+    Case("hypercube-parts", "l.k = r.k", "l.k = r.k", {"strategy": "hypercube"}, parts=MANY_PARTS),
     Case("biclique", "l.k = r.k", "l.k = r.k", {"strategy": "biclique", "groups": 1}),
     Case("range", "abs(l.k - r.k) <= 1", "abs(l.k - r.k) <= 1", {"strategy": "range"}),
     Case("grid", "l.k < r.k OR l.x = r.x", "l.k < r.k OR l.x = r.x", {"strategy": "grid", "cells": 3}),
+    Case("grid-equality", "l.k = r.k", "l.k = r.k", {"strategy": "grid", "cells": 1, "policy": GROWING}),
+    Case(
+        "grid-band",
+        "abs(l.k - r.k) <= 1",
+        "abs(l.k - r.k) <= 1",
+        {"strategy": "grid", "cells": 1, "policy": GROWING},
+    ),
     Case("python", _unequal, "abs(l.k - r.k) > 1", {"cells": 2}),
 ]
 
@@ -175,7 +191,7 @@ def make_batches(case: Case, seed: int, count: int) -> list[Batch]:
     """The rows of a life; the last batches of rows that may wait bring nothing, so that all are answered."""
     rng = random.Random(seed)
     ids, numbers = itertools.count(), {side: itertools.count() for side in case.inputs}
-    most = MOST_ROWS[len(case.inputs)]
+    most = FEW_ROWS if case.parts == MANY_PARTS else MOST_ROWS[len(case.inputs)]
     moment = 0
     batches = []
     for number in range(count):
@@ -183,7 +199,7 @@ def make_batches(case: Case, seed: int, count: int) -> list[Batch]:
         idle = case.waits and number >= count - 3
         batch: Batch = {}
         for side in case.inputs:
-            partitions = 0 if idle or rng.random() < 0.1 else rng.randint(1, 2)
+            partitions = 0 if idle or rng.random() < 0.1 else rng.randint(1, case.parts)
             batch[side] = [
                 [
                     (
