@@ -17,7 +17,7 @@ from bench.cluster import cluster
 from bench.data import cache_dir
 from bench.jobs import BALANCE, DRIVEN, FILLED, ORDERS, PAGES, VERIFY, Job, Terms, run_jobs
 from bench.many import many
-from bench.report import Finding, Results, markdown, print_findings, replace_section
+from bench.report import DOCUMENT, Finding, Results, markdown, print_findings, replace_section
 from bench.similar import similar
 from bench.suites import BAND, EQUALITY, GRAPH, NEXMARK, SCALE, SKEW, SUITES, TABLES, WINDOW, Suite
 from bench.timeline import timeline
@@ -25,7 +25,6 @@ from bench.versions import versions
 from bench.wide import wide
 
 ROOT = Path(__file__).resolve().parent.parent
-DOCUMENT = ROOT / "docs" / "benchmarks.md"
 IMAGES = ROOT / "docs" / "img"
 
 app = typer.Typer(no_args_is_help=True, add_completion=False, help=__doc__)

@@ -29,7 +29,7 @@ from bench import mappings
 from bench.data import cache_dir
 from bench.mappings import MAPPINGS
 from bench.memory import Sampler
-from bench.report import NOISY_SHARE, Finding, replace_section
+from bench.report import DOCUMENT, NOISY_SHARE, Finding, replace_section
 from papers.adaptive.operators import DYNAMIC, STATICOPT
 from papers.adaptive.spark_run import Setting, SparkRun, run_on_spark
 from papers.adaptive.trials import SKEWED, UNIFORM, Size, Trial, batch_ends
@@ -39,7 +39,6 @@ from papers.shared.timed import CORES, SETTINGS
 from papers.shared.tpch import tables
 from watersmeet.jobs.session import spark_session
 
-DOCUMENT = Path(__file__).resolve().parent.parent / "docs" / "benchmarks.md"
 OPERATORS = (DYNAMIC, STATICOPT)
 # The demands: times of STATICOPT in time and in rows read; results a second of B_CI.
 TIMES_OPT, RESULTS_PER_S = 1.1, 5_000_000

@@ -37,11 +37,10 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from rich.table import Table
 
 from bench.data import cache_dir
-from bench.report import markdown_table, replace_section
+from bench.report import DOCUMENT, markdown_table, replace_section
 from bench.work import figures, run_tasks
 from papers.shared.zipf import rank_shares
 
-DOCUMENT = Path(__file__).resolve().parent.parent / "docs" / "benchmarks.md"
 PICTURE = "balance-table.svg"
 SEED = 20_260_101
 

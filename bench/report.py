@@ -38,6 +38,7 @@ DUCKDB = "duckdb"
 # The strategies of a join with a table.
 LOOKUPS = {HYBRID: "hybrid", MESH: "mesh", INDEX: "index"}
 MB = 1_000_000
+DOCUMENT = Path(__file__).resolve().parent.parent / "docs" / "benchmarks.md"
 # Above this share of the machine taken by other processes a run is marked: repeat it.
 NOISY_SHARE = 0.15
 # "Batches three to ten" and "the last ten" of the growth demand.

@@ -27,8 +27,7 @@ def test_searches_do_not_follow_the_sections_of_a_mapping(name, tmp_path):
     [
         pytest.param(50, 1.9, "equality", [True], id="reads less, takes less"),
         pytest.param(50, 2.1, "equality", [False], id="reads less, takes longer"),
-        pytest.param(50, 2.1, "any condition", [True], id="all pairs, within the noise"),
-        pytest.param(50, 2.3, "any condition", [False], id="all pairs, longer"),
+        pytest.param(50, 2.1, "any condition", [False], id="all pairs, takes longer"),
         pytest.param(99, 9.0, "equality", [], id="reads as much"),
     ],
 )
