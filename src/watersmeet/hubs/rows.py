@@ -23,29 +23,44 @@ from watersmeet.kernel.match import Matches, expand, matches_of
 from watersmeet.kernel.rows import Keyed, Sorted, take_values
 from watersmeet.model.signature import LOCATOR
 
-_BATCH_BITS, _PARTITION_BITS, _PLACE_BITS = 28, 12, 24
-MOST_BATCHES, MOST_PARTITIONS, MOST_ROWS = 1 << _BATCH_BITS, 1 << _PARTITION_BITS, 1 << _PLACE_BITS
+# Eight years of a batch every second.
+_BATCH_BITS = 28
+_IN_BATCH_BITS = 64 - _BATCH_BITS
+MOST_BATCHES = 1 << _BATCH_BITS
 LAST_ROW = np.uint64((1 << 64) - 1)
+
+
+@dataclass(frozen=True, slots=True)
+class _Partitions:
+    """Partitions of a batch, numbered from `first` on: how many there are, and how many rows each may have."""
+
+    first: int
+    count: int
+    rows: int
+
+
+# Spark numbers the partitions of all streams of a union together, so a batch may have thousands of them. A backlog may
+# come in a few large ones. The highest bit in a batch tells the two kinds apart.
+_FEW = _Partitions(0, 1 << 10, 1 << (_IN_BATCH_BITS - 1 - 10))
+_MANY = _Partitions(_FEW.count, 1 << 16, 1 << (_IN_BATCH_BITS - 1 - 16))
 
 
 def first_row(batch: Indices) -> Keys:
     """The number of the first row of each batch."""
-    return np.maximum(batch, 0).astype(np.uint64) << np.uint64(_PARTITION_BITS + _PLACE_BITS)
-
-
-def batch_of(rows: Keys) -> Indices:
-    """The batch of each row."""
-    return (rows >> np.uint64(_PARTITION_BITS + _PLACE_BITS)).astype(np.int64)
+    return np.maximum(batch, 0).astype(np.uint64) << np.uint64(_IN_BATCH_BITS)
 
 
 def row_numbers(batch: int, partition: int, first: int, rows: int) -> Keys:
     """The numbers of some rows of a partition, from place `first` on."""
-    if batch >= MOST_BATCHES or partition >= MOST_PARTITIONS or first + rows > MOST_ROWS:
+    kind = _FEW if partition < _FEW.count else _MANY
+    place = partition - kind.first
+    if batch >= MOST_BATCHES or place >= kind.count or first + rows > kind.rows:
         raise UsageError(
-            f"batch {batch}: a hub takes {MOST_PARTITIONS} partitions of {MOST_ROWS} rows of a stream in a batch, and "
+            f"batch {batch} has {first + rows} rows or more in partition {partition}: a hub numbers {_FEW.count} "
+            f"partitions of {_FEW.rows} rows and {_MANY.count} of {_MANY.rows} in a batch, over all of its streams, and "
             f"{MOST_BATCHES} batches. Read less in a batch (maxFilesPerTrigger, maxOffsetsPerTrigger), or coalesce"
         )
-    start = (batch << (_PARTITION_BITS + _PLACE_BITS)) + (partition << _PLACE_BITS) + first
+    start = (batch << _IN_BATCH_BITS) + kind.first * _FEW.rows + place * kind.rows + first
     return np.arange(rows, dtype=np.uint64) + np.uint64(start)
 
 
