@@ -10,13 +10,16 @@ from random import Random
 
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
+from hypothesis import event, given, settings
 from hypothesis import strategies as st
 
 from tests.life import LIVES, TINY, Crash, crash_at
 from tests.property.hub_helpers import (
+    AT,
+    SLIDING,
     STORED,
     STREAMS,
+    TUMBLING,
     Asked,
     all_rows,
     ask_duckdb,
@@ -129,6 +132,169 @@ def test_answers_are_those_of_duckdb_whatever_comes_goes_and_crashes(
     assert found == ask_duckdb([one for one in asked if one.end > one.start], tables)
 
 
+@settings(LIVES, max_examples=LIVES.max_examples // 2)
+@given(
+    st.lists(queries(3, [SLIDING, TUMBLING]), min_size=1, max_size=3),
+    st.sampled_from(["", SLIDING, SLIDING, TUMBLING]).flatmap(lambda window: queries(2, [window])),
+    st.lists(
+        st.tuples(st.integers(0, 7), st.none() | st.sampled_from(PLACES), st.integers(0, 3)),
+        min_size=4,
+        max_size=9,
+    ),
+    st.integers(0, 3),
+    st.integers(0, 5),
+    st.integers(0, 1 << 32).map(Random),
+)
+def test_answers_within_windows_are_those_of_duckdb_however_late_rows_come_and_whatever_left(
+    texts, last, script, lateness, disorder, random
+):
+    """Queries with windows live from the start; one more, perhaps without a window, comes and goes."""
+    timed = STORED.append(pa.field("t", pa.timestamp("us", "UTC")))
+    stored: dict[str, list[pa.RecordBatch]] = {name: [] for name in STREAMS}
+    given_ = {f"q{number}": text for number, text in enumerate(texts)}
+    asked = [Asked(id_, text, -1, len(script)) for id_, text in given_.items()]
+    since: int | None = None
+    found: Counter = Counter()
+    ids, evicted, late = 0, 0, 0
+    with tempfile.TemporaryDirectory() as state:
+        chosen = Settings(state=state, tasks=2, limits=TINY, retain_batches=2, grace_s=-1.0)
+        hub = LocalHub(
+            dict.fromkeys(STREAMS, timed),
+            state,
+            given_,
+            time=dict.fromkeys(STREAMS, "t"),
+            lateness=f"{lateness} seconds",
+            settings=chosen,
+        )
+        for number, (toggled, place, passed) in enumerate(script):
+            rows = {}
+            for name, part in rows_from(random).items():
+                if random.random() < 0.2:
+                    continue
+                times = [
+                    1_000_000 * max(0, 2 * number + random.randint(-disorder, 1)) + random.choice([0, 0, 1])
+                    for _ in part
+                ]
+                plain = record_batch(part, ids, times)
+                rows[name] = plain.append_column("t", plain.column(AT).cast(pa.timestamp("us", "UTC")))
+                ids += len(part)
+            for name in STREAMS:
+                stored[name].append(rows.get(name, pa.RecordBatch.from_pylist([], timed)))
+            told = []
+            if toggled < 3 and since is None:
+                told, since = [(ADD, "last", last)], number
+            elif toggled < 3:
+                told = [(REMOVE, "last", None)]
+                asked.append(Asked("last", last, since, number))
+                since = None
+            try:
+                with crash_at(place, passed):
+                    answers = hub.batch(commands(*told), at(number), **rows)
+            except Crash:
+                hub = restarted(hub)
+                answers = hub.batch(commands(*told), at(number), **rows)
+            found += read_answers(answers.to_batches())
+        totals = newest(hub).totals
+        evicted = sum(totals[name].evicted_rows for name in STREAMS)
+        late = sum(totals[name].late_rows for name in STREAMS)
+    if since is not None:
+        asked.append(Asked("last", last, since, len(script)))
+    event(f"evicted: {evicted > 0}, late: {late > 0}, answers: {found.total() > 0}")
+    tables = {name: all_rows(parts, lateness * 1_000_000) for name, parts in stored.items()}
+    assert found == ask_duckdb([one for one in asked if one.end > one.start], tables)
+
+
+@pytest.mark.parametrize("time", [{}, {"R": "t", "S": "t"}], ids=["of the batch", "of a column"])
+@pytest.mark.parametrize("window", ["1 SECOND", "TUMBLING 1 SECOND"])
+def test_state_stays_bounded_under_windows(tmp_path, time, window):
+    schema = pa.schema({"k": pa.int64(), "t": pa.timestamp("us", "UTC")})
+    text = f"SELECT R.k FROM R, S WHERE R.k = S.k WINDOW {window}"
+    hub = LocalHub({"R": schema, "S": schema}, str(tmp_path), {"q": text}, time=time)
+    for number in range(30):
+        rows = pa.table([[1] * 10, [at(30 * number)] * 10], schema=schema)
+        found = hub.batch(at=at(30 * number), R=rows, S=rows)
+        assert Counter(found.column("event").to_pylist())["answer"] == 100
+        live = Counter()
+        for run in newest(hub).live:
+            live[run.input] += run.rows
+        # The rows of this batch and of the one before: they are expired once this batch is known.
+        assert all(live[name] <= 20 for name in ("R", "S", "R.0", "S.0"))
+    assert newest(hub).totals["R"].evicted_rows == 280
+
+
+def test_a_stream_that_is_idle_holds_back_only_the_queries_that_read_it(tmp_path):
+    schema = pa.schema({"k": pa.int64(), "t": pa.timestamp("us", "UTC")})
+    texts = {
+        "rs": "SELECT R.k FROM R, S WHERE R.k = S.k WINDOW 1 SECOND",
+        "sp": "SELECT S.k FROM S, P WHERE S.k = P.k WINDOW 1 SECOND",
+        "r": "SELECT R.k FROM R",
+    }
+    streams = dict.fromkeys(["R", "S", "P"], schema)
+    hub = LocalHub(streams, str(tmp_path), texts, time=dict.fromkeys(streams, "t"))
+    for number in range(10):
+        rows = pa.table([[1], [at(30 * number)]], schema=schema)
+        hub.batch(R=rows, S=rows)
+    stored = Counter()
+    for run in newest(hub).live:
+        stored[run.input] += run.rows
+    # S waits for P, of which no row has come; R waits for S only.
+    assert (stored["R"], stored["S"]) == (2, 10)
+
+
+def test_late_rows_count_for_queries_without_a_window_only(tmp_path):
+    schema = pa.schema({"k": pa.int64(), "t": pa.timestamp("us", "UTC")})
+    plain = "SELECT a.k, b.t FROM R AS a, R AS b WHERE a.k = b.k"
+    hub = LocalHub({"R": schema}, str(tmp_path), {"windowed": f"{plain} WINDOW 1 HOUR"}, time={"R": "t"})
+
+    def batch(*times, **more):
+        rows = pa.table([[1] * len(times), [at(time) for time in times]], schema=schema)
+        found = hub.batch(R=rows, **more).to_pylist()
+        return Counter(row["query"] for row in found if row["event"] == "answer")
+
+    assert batch(5, 4) == {"windowed": 4}
+    assert batch(4, 5) == {"windowed": 4 + 4 + 1 - 4}
+    assert newest(hub).totals["R"].late_rows == 1
+    batch(5, commands=commands((ADD, "plain", plain)))
+    # A late row is stored for the query that counts it, and another query does not see it.
+    assert batch(1) == {"plain": 1}
+    assert newest(hub).totals["R"].late_rows == 1
+    assert batch(6) == {"plain": 3, "windowed": 2 * 4 + 1}
+
+
+def test_which_rows_are_late_does_not_depend_on_who_read_the_stream_before(tmp_path):
+    schema = pa.schema({"k": pa.int64(), "t": pa.timestamp("us", "UTC")})
+    hub = LocalHub({"R": schema}, str(tmp_path), time={"R": "t"})
+    hub.batch(
+        commands((ADD, "q", "SELECT R.k FROM R WINDOW 1 SECOND")), R=pa.table([[1], [at(9)]], schema=schema)
+    )
+    found = hub.batch(R=pa.table([[2, 3], [at(8), at(9)]], schema=schema)).column("answer").to_pylist()
+    assert found == ['{"k":3}']
+
+
+def test_no_row_is_late_and_time_stands_still_when_the_clock_goes_back(tmp_path):
+    text = "SELECT a.k FROM R AS a, R AS b WHERE a.k = b.k WINDOW 1 SECOND"
+    hub = LocalHub({"R": R}, str(tmp_path), {"q": text})
+    row = pa.table({"k": [1], "x": [7]})
+    # `at` counts in steps of two seconds. Rows of one time meet, and those of 1,001 steps do not meet the older ones.
+    for clock, answers, shown in (
+        (1000, 1, 1000),
+        (10, 3, 1000),
+        (10, 5, 1000),
+        (1001, 1, 1001),
+        (9, 3, 1001),
+    ):
+        rows = [one for one in hub.batch(at=at(clock), R=row).to_pylist() if one["event"] == "answer"]
+        assert (len(rows), {one["newest"] for one in rows}) == (answers, {at(shown)})
+    assert newest(hub).totals["R"].late_rows == 0
+
+
+def test_a_lateness_needs_a_time_column(tmp_path):
+    with pytest.raises(UsageError, match="lateness is of streams with a time column"):
+        LocalHub({"R": R}, str(tmp_path), lateness="1 minute")
+    with pytest.raises(UsageError, match="lateness='soon'"):
+        LocalHub({"R": R}, str(tmp_path), time={"R": "k"}, lateness="soon")
+
+
 def test_a_query_counts_rows_of_batches_after_its_command_and_none_after_its_removal(tmp_path):
     hub = LocalHub({"R": R, "S": S}, str(tmp_path))
     r, s = pa.table({"k": [1], "x": [7]}), pa.table({"k": [1]})
@@ -196,10 +362,11 @@ def test_a_catalogue_without_commands_is_written_once(tmp_path):
 
 def test_a_status_of_a_state_with_a_hub_counts_its_rows(tmp_path):
     hub = LocalHub({"R": R}, str(tmp_path), {"q": "SELECT R.x FROM R"})
-    hub.batch(R=pa.table({"k": [1, 2], "x": [7, 8]}))
+    hub.batch(at=at(3), R=pa.table({"k": [1, 2], "x": [7, 8]}))
     (found,) = read_status(tmp_path).joins
     assert (found.name, found.strategy, found.damage) == ("hub", "hub", ())
     assert found.shown is not None and "many queries" in found.shown.summary
+    assert found.shown.rows == (("R", "1970-01-01 00:00:06+00:00"),)
     assert {one.name: one.rows for one in found.inputs}["R"] == 2
 
 

@@ -100,8 +100,11 @@ def equalities(draw, one: str, other: str) -> str:
     return " = ".join(sides if draw(st.booleans()) else sides[::-1])
 
 
+SLIDING, TUMBLING = " WINDOW 3 SECONDS", " WINDOW TUMBLING 4 SECONDS"
+
+
 @st.composite
-def queries(draw, most: int = 4) -> str:
+def queries(draw, most: int = 4, windows: Sequence[str] = ("", "", SLIDING, TUMBLING)) -> str:
     """A query of one to four inputs, connected by a tree of equalities, some of them with more."""
     inputs = draw(st.integers(1, most))
     aliases = [f"t{number}" for number in range(inputs)]
@@ -121,7 +124,7 @@ def queries(draw, most: int = 4) -> str:
     items += [f"{draw(st.sampled_from(aliases))}.{column} AS {column}" for column in ("c", "d", "e")]
     source = ", ".join(f"{stream} AS {alias}" for stream, alias in zip(streams, aliases, strict=True))
     where = f" WHERE {' AND '.join(draw(st.permutations(parts)))}" if parts else ""
-    window = draw(st.sampled_from(["", "", " WINDOW 3 SECONDS", " WINDOW TUMBLING 4 SECONDS"]))
+    window = draw(st.sampled_from(windows))
     return f"SELECT {', '.join(items)} FROM {source}{where}{window}"
 
 
@@ -150,7 +153,10 @@ class Asked:
 
 
 def ask_duckdb(asked: Sequence[Asked], stored: Mapping[str, pa.Table]) -> Counter[Answer]:
-    """All answers of some queries over the rows of all batches; `stored` has the batch of each row as `batch`."""
+    """All answers of some queries over the rows of all batches.
+
+    `stored` has the batch of each row as `batch`, and as `late` whether it is late: queries with a window leave it out.
+    """
     found: Counter[Answer] = Counter()
     with duckdb.connect() as connection:
         for name, table in stored.items():
@@ -169,6 +175,8 @@ def ask_duckdb(asked: Sequence[Asked], stored: Mapping[str, pa.Table]) -> Counte
                 parts.append(f"floor({newest} / {width}) = floor({oldest} / {width})")
             elif window:
                 parts.append(f"{newest} - {oldest} <= {int(window.split()[0]) * 1_000_000}")
+            if window:
+                parts += [f"NOT {alias}.late" for alias in aliases]
             batch = f"greatest({', '.join(f'{a}.batch' for a in aliases)}) AS __batch"
             rows = connection.execute(f"SELECT {batch}, {items} FROM {source} WHERE {' AND '.join(parts)}")
             names = [column[0] for column in rows.description or ()][1:]
@@ -192,12 +200,23 @@ def record_batch(rows: Sequence[tuple], first: int, times: Sequence[int]) -> pa.
     return pa.RecordBatch.from_arrays([*arrays, ids, pa.array(times, pa.int64())], schema=STORED)
 
 
-def all_rows(parts: Sequence[pa.RecordBatch]) -> pa.Table:
-    """The rows of a stream, of one record batch for each batch, with the number of their batch."""
-    tables = [
-        pa.table(part).append_column("batch", pa.array([batch] * part.num_rows, pa.int64()))
-        for batch, part in enumerate(parts)
-    ]
+def all_rows(parts: Sequence[pa.RecordBatch], lateness: int | None = None) -> pa.Table:
+    """The rows of a stream, of one record batch for each batch, with the number of their batch.
+
+    A row is late if it is more than the lateness behind the newest row of earlier batches; without one, none is.
+    """
+    tables = []
+    newest: int | None = None
+    for batch, part in enumerate(parts):
+        times = part.column(AT).to_pylist()
+        bound: int | None = None if lateness is None or newest is None else newest - lateness
+        late = [bound is not None and time < bound for time in times]
+        newest = max([*times, *([] if newest is None else [newest])], default=None)
+        tables.append(
+            pa.table(part)
+            .append_column("batch", pa.array([batch] * part.num_rows, pa.int64()))
+            .append_column("late", pa.array(late, pa.bool_()))
+        )
     return pa.concat_tables(tables)
 
 

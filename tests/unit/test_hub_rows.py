@@ -13,7 +13,7 @@ from watersmeet.errors import UsageError
 from watersmeet.hubs.rows import first_row, row_numbers
 
 # The last place of a partition of either kind: none of them may reach into the next one.
-LAST = {0: (1 << 25) - 2, 1023: (1 << 25) - 2, 1024: (1 << 19) - 2, 66_559: (1 << 19) - 2}
+LAST = {0: (1 << 24) - 2, 1023: (1 << 24) - 2, 1024: (1 << 18) - 2, 66_559: (1 << 18) - 2}
 
 
 def test_a_number_is_never_given_twice_and_ascends_by_batch_partition_and_place():
@@ -36,7 +36,7 @@ def test_a_row_lies_between_the_first_rows_of_its_batch_and_the_next(batch, part
 
 @pytest.mark.parametrize(
     ("batch", "partition", "first"),
-    [(1 << 28, 0, 0), (0, 1024 + 65_536, 0), (0, 0, 1 << 25), (0, 1024, 1 << 19)],
+    [(1 << 28, 0, 0), (0, 1024 + 65_536, 0), (0, 0, 1 << 24), (0, 1024, 1 << 18)],
 )
 def test_more_than_can_be_numbered_is_refused(batch, partition, first):
     with pytest.raises(UsageError, match="Read less in a batch"):

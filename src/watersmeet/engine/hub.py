@@ -11,6 +11,7 @@ from watersmeet.engine.spec import JoinSpec, SessionSettings
 from watersmeet.errors import UsageError
 from watersmeet.hubs.streams import HubStreams
 from watersmeet.model.types import Schema
+from watersmeet.predicate.window import Length, parse_lateness
 from watersmeet.schemes.hub import HubScheme
 
 # The folder of a hub in the state, if it is given no name.
@@ -27,6 +28,7 @@ class HubOptions:
     tasks: int | None = None
     time: Mapping[str, str] | None = None
     options: Mapping[str, object] | None = None
+    lateness: Length | None = None
 
     def __post_init__(self) -> None:
         if not isinstance(self.queries, Mapping):
@@ -40,6 +42,13 @@ class HubOptions:
             check_folder(self.name)
         if self.tasks is not None:
             check_tasks(self.tasks)
+        if self.lateness is not None:
+            parse_lateness(self.lateness)
+            if not self.time:
+                raise UsageError(
+                    'lateness is of streams with a time column: add time=, such as {"R": "at"}. Other rows have the time '
+                    "of their batch, and none is late"
+                )
 
 
 def build_hub(
@@ -60,6 +69,7 @@ def build_hub(
         tuple(options.queries.items()),
         session.sql.ansi,
         session.sql.case_sensitive,
+        0 if options.lateness is None else parse_lateness(options.lateness),
     )
     return JoinSpec(
         options.name or HUB,

@@ -11,7 +11,7 @@ restart act as commands before those of its first batch that was not published b
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -24,6 +24,7 @@ from watersmeet.hubs.answers import answer_rows, event_rows
 from watersmeet.hubs.catalogue import Changed, HubCatalogue, apply_commands, commands_of
 from watersmeet.hubs.forest import Forest, build_forest
 from watersmeet.hubs.language import Template
+from watersmeet.hubs.needed import Needed, needed_of
 from watersmeet.hubs.rows import Rows, StreamRows, first_row
 from watersmeet.hubs.steps import Way
 from watersmeet.hubs.stored import (
@@ -32,12 +33,12 @@ from watersmeet.hubs.stored import (
     COMMAND_COLUMNS,
     COMMANDS,
     from_row,
-    needed_runs,
     to_row,
 )
 from watersmeet.hubs.streams import HubStreams
 from watersmeet.hubs.templates import TemplateReader
 from watersmeet.hubs.walk import Walk
+from watersmeet.hubs.watermarks import next_watermarks
 from watersmeet.kernel.keys import Indices
 from watersmeet.kernel.rows import Sorted
 from watersmeet.log.codec import checksum
@@ -49,7 +50,7 @@ from watersmeet.model.signature import LOCATOR
 from watersmeet.model.tally import Tally
 from watersmeet.model.window import AT
 from watersmeet.schemes.hub import HubFacts, HubPlan
-from watersmeet.schemes.scheme import Decision
+from watersmeet.schemes.scheme import Decision, OwnWindow
 
 FindParent = Callable[[], Manifest | None]
 
@@ -89,23 +90,27 @@ class HubDesk:
         self._ways: dict[Template, tuple[Way, ...]] = {}
         self._forest: tuple[str, Forest] | None = None
         self._catalogues: dict[str, _InForce] = {}
-        self._known: tuple[BatchId, _InForce] | None = None
+        self._known: tuple[BatchId, _InForce, Mapping[str, int]] | None = None
+        self._needed: tuple[HubCatalogue, Needed] | None = None
 
     # --- ingest ---------------------------------------------------------------------------------------------------
 
     def store(self, spec: JoinSpec, part: Partition, start: Start, parent: FindParent) -> Descriptor:
         streams, settings = _streams_of(spec), spec.settings
-        in_force = self._in_force(spec, part.batch, start, parent)
-        mine = HubPartition(part.batch.number, part.number, (), in_force.identity, 0)
+        in_force, watermarks = self._in_force(spec, part.batch, start, parent)
+        mine = HubPartition(part.batch.number, part.number, in_force.identity, watermarks.get(part.input))
         rows = (one for one in part.rows if one.num_rows)
         if part.input == COMMANDS:
             return store_commands(self._files, mine, rows)
         first = next(rows, None)
+        newest: dict[str, int] = {}
         if first is not None:
+            needed = self._needs(spec, in_force.catalogue)
             at_us = first.column(BATCH_TIME)[0].cast(pa.timestamp("us", "UTC")).value
-            mine = replace(mine, needed=needed_runs(in_force.catalogue, streams.attributes), at_us=at_us)
+            mine = replace(mine, needed=needed.first, counts_late=part.input in needed.late, at_us=at_us)
             rows = (one.drop_columns([BATCH_TIME]) for one in itertools.chain([first], rows))
-        return store_stream(
+            newest = dict.fromkeys((name for name in streams.schemas if name not in streams.times), at_us)
+        stored = store_stream(
             self._files,
             streams.attributes,
             part.input,
@@ -115,14 +120,23 @@ class HubDesk:
             settings.run_rows,
             settings.run_bytes,
         )
+        return replace(stored, newest=newest | stored.newest)
 
-    def _in_force(self, spec: JoinSpec, batch: BatchId, start: Start, parent: FindParent) -> _InForce:
-        """The catalogue in force in a batch, for its ingest."""
+    def _in_force(
+        self, spec: JoinSpec, batch: BatchId, start: Start, parent: FindParent
+    ) -> tuple[_InForce, Mapping[str, int]]:
+        """The catalogue in force in a batch, and the watermarks of its rows, for its ingest."""
         if self._known is None or self._known[0] != batch:
             found = parent()
             attempt = find_attempt(self._files, batch, start, found)
-            self._known = batch, self._before(spec, batch, start, found, attempt)
-        return self._known[1]
+            self._known = batch, self._before(spec, batch, start, found, attempt), _watermarks_of(found)
+        return self._known[1:]
+
+    def _needs(self, spec: JoinSpec, catalogue: HubCatalogue) -> Needed:
+        """What the queries of a catalogue need. Found out once: it takes a while for many templates."""
+        if self._needed is None or self._needed[0] is not catalogue:
+            self._needed = catalogue, needed_of(catalogue, _streams_of(spec).attributes)
+        return self._needed[1]
 
     # --- plan -----------------------------------------------------------------------------------------------------
 
@@ -153,8 +167,13 @@ class HubDesk:
                 after = self._written(batch, "after", changed.catalogue, changed.events)
                 written.append(_run_of(after))
             plan = HubPlan(_run_of(in_force).path, _run_of(after).path)
-        needed = needed_runs(in_force.catalogue, _streams_of(spec).attributes)
-        return HubFacts(plan, known_as, tuple(written), needed, self._files.place)
+        streams, watermarks = _streams_of(spec), _watermarks_of(parent)
+        newest = (one.newest for one in descriptors)
+        later = next_watermarks(watermarks, newest, streams.times, streams.lateness)
+        needed = self._needs(spec, in_force.catalogue)
+        window = OwnWindow(watermarks, needed.floors(watermarks), needed.floors(later))
+        plan = replace(plan, watermarks=later)
+        return HubFacts(plan, known_as, tuple(written), needed.first, window, self._files.place)
 
     def repeated(
         self, spec: JoinSpec, batch: BatchId, start: Start, parent: Manifest | None
@@ -297,6 +316,11 @@ class HubDesk:
 def _streams_of(spec: JoinSpec) -> HubStreams:
     assert isinstance(spec.join, HubStreams), "HubDesk serves hubs"
     return spec.join
+
+
+def _watermarks_of(parent: Manifest | None) -> Mapping[str, int]:
+    """Which rows of the next batch are late, by stream."""
+    return {} if parent is None else _plan_of(parent).watermarks
 
 
 def _plan_of(manifest: Manifest) -> HubPlan:

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import pyarrow as pa
 
 from watersmeet.engine.ingest import LEAST_CUT_BYTES, canonical_rows
-from watersmeet.engine.window import window_times
-from watersmeet.hubs.rows import row_numbers
+from watersmeet.engine.window import Times, time_marks, window_times
+from watersmeet.hubs.rows import as_late, row_numbers
 from watersmeet.hubs.steps import Attributes
 from watersmeet.hubs.stored import COMMANDS
 from watersmeet.kernel.bounds import coalesce, split
@@ -30,14 +30,29 @@ BATCH_TIME = "__wm_now"
 class HubPartition:
     """A partition of a batch. `needed` are the runs that live queries need, `in_force` is their catalogue.
 
-    `at_us` is the time of the batch, for a stream without a column of times.
+    `at_us` is the time of the batch, for a stream without a column of times. Rows with a time below the `watermark` are
+    late. They are stored only if a query `counts_late` ones.
     """
 
     batch: int
     number: int
-    needed: Collection[str]
     in_force: str
-    at_us: int
+    watermark: int | None = None
+    needed: Collection[str] = ()
+    counts_late: bool = False
+    at_us: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class _Arrived:
+    """The rows that are stored, with their numbers and times, how many were not, and the newest time of all."""
+
+    rows: pa.RecordBatch
+    numbers: Keys
+    times: Times
+    null_rows: int
+    late_rows: int
+    newest: int | None
 
 
 def store_stream(
@@ -50,25 +65,43 @@ def store_stream(
     run_rows: int,
     run_bytes: int,
 ) -> Descriptor:
-    """Store a partition of a stream, and return its descriptor. Rows that no live query reads are only counted."""
+    """Store a partition of a stream, and return its descriptor. Rows that no live query reads are only counted.
+
+    Their times count all the same: which rows are late must not depend on the queries.
+    """
     runs: list[Run] = []
-    seen = absent_rows = null_rows = 0
+    newest: dict[str, int] = {}
+    seen = absent_rows = null_rows = late_rows = 0
     cut = split(incoming, max(run_bytes, LEAST_CUT_BYTES))
     for held in coalesce(cut, run_rows, run_bytes):
         first, seen = seen, seen + held.num_rows
+        arrived = _arrived(held, time, part, first)
+        if arrived.newest is not None:
+            newest[stream] = max(arrived.newest, newest.get(stream, arrived.newest))
         if stream not in part.needed:
             absent_rows += held.num_rows
             continue
-        rows, numbers = _timed(held, time, part, first)
-        null_rows += held.num_rows - rows.num_rows
-        if not rows.num_rows:
+        null_rows += arrived.null_rows
+        late_rows += arrived.late_rows
+        if not arrived.rows.num_rows:
             continue
         label = f"p{part.number:05d}-{len(runs):04d}"
-        runs.append(write_run(files, stream, part.batch, label, Sorted(numbers, rows)))
-        for name, index in _indexes(rows, numbers, attributes, stream, part.needed):
-            runs.append(write_run(files, name, part.batch, label, index))
+        written = [write_run(files, stream, part.batch, label, Sorted(arrived.numbers, arrived.rows))]
+        for name, index in _indexes(arrived, attributes, stream, part.needed):
+            written.append(write_run(files, name, part.batch, label, index))
+        marks = time_marks([arrived.times])
+        # An index may lack rows with a null: its times are then a little too wide, which is safe.
+        runs += [replace(run, times=marks) for run in written]
     return Descriptor(
-        stream, part.number, tuple(runs), null_rows, absent_rows=absent_rows, table=part.in_force
+        stream,
+        part.number,
+        tuple(runs),
+        null_rows,
+        late_rows,
+        part.watermark,
+        absent_rows,
+        part.in_force,
+        newest=newest,
     )
 
 
@@ -84,34 +117,44 @@ def store_commands(files: Files, part: HubPartition, incoming: Iterable[pa.Recor
     return Descriptor(COMMANDS, part.number, tuple(runs), 0, table=part.in_force)
 
 
-def _timed(
-    held: pa.RecordBatch, time: str | None, part: HubPartition, first: int
-) -> tuple[pa.RecordBatch, Keys]:
-    """The rows that have a time, with it as a column, and their numbers."""
+def _arrived(held: pa.RecordBatch, time: str | None, part: HubPartition, first: int) -> _Arrived:
+    """The rows that have a time, and are not late or wanted all the same. Their times become a column."""
     rows = canonical_rows(held)
     numbers = row_numbers(part.batch, part.number, first, rows.num_rows)
     if time is None:
-        at = np.full(rows.num_rows, part.at_us, np.int64)
-        return rows.append_column(AT, pa.array(at)), numbers
+        # Never below the watermark, also if the clock went back.
+        at_us = part.at_us if part.watermark is None else max(part.at_us, part.watermark)
+        times = np.full(rows.num_rows, at_us, np.int64)
+        return _Arrived(rows.append_column(AT, pa.array(times)), numbers, times, 0, 0, at_us)
     times, taken = window_times(rows.column(time))
     rows = rows.append_column(AT, pa.array(times))
-    return (rows, numbers) if taken is None else (rows.filter(pa.array(taken)), numbers[taken])
+    if taken is not None:
+        rows, numbers, times = rows.filter(pa.array(taken)), numbers[taken], times[taken]
+    null_rows, newest = held.num_rows - len(times), int(times.max()) if len(times) else None
+    late = times < part.watermark if part.watermark is not None else np.zeros(len(times), np.bool_)
+    late_rows = int(np.count_nonzero(late))
+    if late_rows and part.counts_late:
+        return _Arrived(rows, as_late(numbers, late), times, null_rows, 0, newest)
+    if late_rows:
+        rows, numbers, times = rows.filter(pa.array(~late)), numbers[~late], times[~late]
+    return _Arrived(rows, numbers, times, null_rows, late_rows, newest)
 
 
 def _indexes(
-    rows: pa.RecordBatch, numbers: Keys, attributes: Attributes, stream: str, needed: Collection[str]
+    arrived: _Arrived, attributes: Attributes, stream: str, needed: Collection[str]
 ) -> Iterator[tuple[str, Sorted]]:
     for attribute, (owner, column) in enumerate(attributes.columns):
         name = attributes.index_of(attribute)
         if owner != stream or name not in needed:
             continue
-        values, mine = rows.column(column), numbers
+        values, numbers, times = arrived.rows.column(column), arrived.numbers, arrived.times
         if values.null_count:
             valid = values.is_valid()
-            values, mine = values.filter(valid), numbers[valid.to_numpy(zero_copy_only=False)]
-        if not len(mine):
+            mask = valid.to_numpy(zero_copy_only=False)
+            values, numbers, times = values.filter(valid), numbers[mask], times[mask]
+        if not len(numbers):
             continue
         keys = order_keys([values])
         order = sorted_order(keys)
-        located = pa.array(mine[order].view(np.int64))
-        yield name, Sorted(keys[order], pa.RecordBatch.from_arrays([located], [LOCATOR]))
+        located = [pa.array(numbers[order].view(np.int64)), pa.array(times[order])]
+        yield name, Sorted(keys[order], pa.RecordBatch.from_arrays(located, [LOCATOR, AT]))

@@ -22,6 +22,7 @@ from watersmeet.model.facts import Assignment, KeyRange, Manifest, Merge, Receip
 from watersmeet.model.limits import Limits
 from watersmeet.model.ranges import complement, subtracted
 from watersmeet.model.signature import Order
+from watersmeet.model.window import AT
 from watersmeet.schemes.scheme import NewRun
 
 _NO_KEYS = np.zeros(0, np.uint64)
@@ -81,7 +82,7 @@ def _merge_part(
     sources = _sources(manifest, merge, job)
     found = _stored(reader, merge, sources, part, columns)
     read_rows = _rows(found)
-    windowed = manifest.signature.window is not None
+    windowed = AT in columns
     if windowed:
         found = [_live(run, sections, merge) for run, sections in zip(sources, found, strict=True)]
     kept_rows = _rows(found)

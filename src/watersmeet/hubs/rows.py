@@ -3,7 +3,8 @@
 A row's *number* is its place in the history of its stream: the batch, the partition of the batch and the place in that
 partition, in one 64-bit number. It is known when the row arrives, is never given twice, and ascends with the batches:
 that a query counts rows of later batches only, or a step old rows only, is a comparison of numbers. An index holds the
-order key of a value and the row's number. Rows with a null have no entry, as null equals nothing.
+order key of a value and the row's number. Rows with a null have no entry, as null equals nothing. The lowest bit says
+that the row is late (hubs/watermarks.py).
 
 A *position* says where a row lies in the runs that are live in this batch. It is not stored.
 """
@@ -18,7 +19,7 @@ import pyarrow as pa
 
 from watersmeet.errors import UsageError
 from watersmeet.hubs.steps import Attributes
-from watersmeet.kernel.keys import Indices, Keys
+from watersmeet.kernel.keys import Indices, Keys, Mask
 from watersmeet.kernel.match import Matches, expand, matches_of
 from watersmeet.kernel.rows import Keyed, Sorted, take_values
 from watersmeet.model.signature import LOCATOR
@@ -41,8 +42,9 @@ class _Partitions:
 
 # Spark numbers the partitions of all streams of a union together, so a batch may have thousands of them. A backlog may
 # come in a few large ones. The highest bit in a batch tells the two kinds apart.
-_FEW = _Partitions(0, 1 << 10, 1 << (_IN_BATCH_BITS - 1 - 10))
-_MANY = _Partitions(_FEW.count, 1 << 16, 1 << (_IN_BATCH_BITS - 1 - 16))
+_FEW = _Partitions(0, 1 << 10, 1 << (_IN_BATCH_BITS - 2 - 10))
+_MANY = _Partitions(_FEW.count, 1 << 16, 1 << (_IN_BATCH_BITS - 2 - 16))
+_LATE = np.uint64(1)
 
 
 def first_row(batch: Indices) -> Keys:
@@ -60,8 +62,18 @@ def row_numbers(batch: int, partition: int, first: int, rows: int) -> Keys:
             f"partitions of {_FEW.rows} rows and {_MANY.count} of {_MANY.rows} in a batch, over all of its streams, and "
             f"{MOST_BATCHES} batches. Read less in a batch (maxFilesPerTrigger, maxOffsetsPerTrigger), or coalesce"
         )
-    start = (batch << _IN_BATCH_BITS) + kind.first * _FEW.rows + place * kind.rows + first
-    return np.arange(rows, dtype=np.uint64) + np.uint64(start)
+    start = (batch << (_IN_BATCH_BITS - 1)) + kind.first * _FEW.rows + place * kind.rows + first
+    return (np.arange(rows, dtype=np.uint64) + np.uint64(start)) << np.uint64(1)
+
+
+def as_late(rows: Keys, late: Mask) -> Keys:
+    """The numbers of some rows, of which these are late."""
+    return np.where(late, rows | _LATE, rows)
+
+
+def is_late(rows: Keys) -> Mask:
+    """Which rows are late, by their numbers."""
+    return (rows & _LATE).astype(np.bool_)
 
 
 @dataclass(frozen=True)

@@ -163,10 +163,10 @@ def _step(
     return HubStep(number, by.depth, by.left, by.right, input_ > start, tuple(checks), tests)
 
 
-def indexed_columns(template: Template) -> set[Attribute]:
-    """The columns by which rows may be looked up for a template, whatever its steps."""
-    return {
-        (template.streams[input_], column)
-        for one in template.equalities
-        for input_, column in ((one.left, one.left_column), (one.right, one.right_column))
-    }
+def indexed_columns(template: Template) -> list[set[str]]:
+    """The columns by which rows of each input may be looked up for a template, whatever its steps."""
+    found: list[set[str]] = [set() for _ in template.streams]
+    for one in template.equalities:
+        found[one.left].add(one.left_column)
+        found[one.right].add(one.right_column)
+    return found

@@ -1,13 +1,12 @@
-"""What a hub stores: the names of its runs, the catalogue as rows, and the rows and indexes that live queries need.
+"""What a hub stores: the names of its runs, their columns, and the catalogue as rows.
 
     R                 the rows of stream R, by row number, with the column of publication times
-    R.2               the index of the third column of R: order keys and row numbers
+    R.2               the index of the third column of R: order keys, row numbers and publication times
     ~catalogue        a catalogue, as one row
     ~commands         the commands of a batch, in their order
 
-A run is kept as long as it has a row that a live query counts: one of a later batch than the query's command. So
-nothing is stored of a stream that no query reads, an index begins with the first query that needs it, and both end
-with the last one.
+An index has the times too, so that its entries leave as their rows do. Which runs are stored, and when they leave, is
+said in hubs/needed.py.
 """
 
 from __future__ import annotations
@@ -15,11 +14,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
-import numpy as np
 import pyarrow as pa
 
 from watersmeet.hubs.catalogue import EVENTS, QUERIES, TEMPLATES, HubCatalogue
-from watersmeet.hubs.steps import Attributes, index_name, indexed_columns
+from watersmeet.hubs.steps import index_name
 from watersmeet.model.signature import LOCATOR, Compared, InputSpec, JoinSignature, Order, StoredColumn
 from watersmeet.model.types import Schema
 from watersmeet.model.window import AT
@@ -43,7 +41,7 @@ def hub_signature(schemas: Mapping[str, Schema], times: Mapping[str, str]) -> Jo
         stored = tuple(StoredColumn(name, str(kind)) for name, kind in schema.items())
         at = StoredColumn(AT, "bigint")
         inputs.append(InputSpec(stream, (*stored, at), (), order=Order.ARRIVAL, time=times.get(stream)))
-        located = (StoredColumn(LOCATOR, "bigint"),)
+        located = (StoredColumn(LOCATOR, "bigint"), at)
         inputs += [
             InputSpec(index_name(stream, place), located, (column,), of=stream, located=True)
             for place, column in enumerate(schema)
@@ -53,19 +51,6 @@ def hub_signature(schemas: Mapping[str, Schema], times: Mapping[str, str]) -> Jo
     rows = tuple(StoredColumn(name, "string") for name in CATALOGUE_ROW.names)
     inputs.append(InputSpec(CATALOGUE, rows, (), order=Order.ARRIVAL))
     return JoinSignature(tuple(inputs), "", (), Compared.WORD, SCHEME)
-
-
-def needed_runs(catalogue: HubCatalogue, attributes: Attributes) -> dict[str, int]:
-    """The first batch whose rows a live query counts, of each stream that is read and each index that is looked up."""
-    lowest = np.full(len(catalogue.parsed), np.iinfo(np.int64).max)
-    first = catalogue.queries.column("start").to_numpy() + 1
-    np.minimum.at(lowest, catalogue.queries.column("template").to_numpy(), first)
-    places = {one: attributes.index_of(number) for number, one in enumerate(attributes.columns)}
-    needed: dict[str, int] = {}
-    for template, low in zip(catalogue.parsed, lowest.tolist(), strict=True):
-        names = {*template.streams, *(places[column] for column in indexed_columns(template))}
-        needed |= {name: min(low, needed.get(name, low)) for name in names}
-    return needed
 
 
 def to_row(catalogue: HubCatalogue, events: pa.RecordBatch) -> pa.RecordBatch:

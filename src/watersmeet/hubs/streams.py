@@ -19,7 +19,8 @@ class HubStreams:
     """The streams of a hub with their columns. It stands where a join has its kernel.
 
     `times` names the column with the publication time of a stream's rows; the rows of other streams have the time of
-    their batch. `given` are the ids and texts of the queries at this start.
+    their batch. `lateness` says in microseconds how far rows may be behind the newest of their stream. `given` are the
+    ids and texts of the queries at this start.
     """
 
     schemas: Mapping[str, Schema]
@@ -27,6 +28,7 @@ class HubStreams:
     given: tuple[tuple[str, str], ...] = ()
     ansi: bool = True
     case_sensitive: bool = False
+    lateness: int = 0
 
     @property
     def signature(self) -> JoinSignature:

@@ -12,7 +12,7 @@ Bindings of complete groups are answers. Rounds go depth first, a piece at a tim
 the number of answers.
 
 Invariant: every combination of rows with a fresh one that satisfies a query is yielded once, if its rows are not older
-than the query. Idreos et al. (2008) keep rewritten queries at the nodes of an overlay and send them on; here a binding
+than the query, nor late if it has a window. Idreos et al. (2008) keep rewritten queries at the nodes of an overlay and send them on; here a binding
 is a rewritten query that lives as long as its batch, and the log takes the place of the network.
 """
 
@@ -30,7 +30,7 @@ import pyarrow.compute as pc
 from watersmeet.hubs.constants import compared_type
 from watersmeet.hubs.forest import OPS, WINDOWS, Forest, branch_keys, value_hashes
 from watersmeet.hubs.lists import spread
-from watersmeet.hubs.rows import LAST_ROW, Rows
+from watersmeet.hubs.rows import LAST_ROW, Rows, is_late
 from watersmeet.hubs.window import WindowOf
 from watersmeet.kernel.evaluate import evaluate, same_value
 from watersmeet.kernel.gather import numbered
@@ -291,7 +291,9 @@ class Walk:
                 times = stored.take(self.time, positions).to_numpy()
                 oldest[mine] = np.minimum(oldest[mine], times)
                 newest[mine] = np.maximum(newest[mine], times)
-                kept[mine] &= stored.numbers(positions) >= queries.first[query[mine]]
+                numbers, asked = stored.numbers(positions), query[mine]
+                kept[mine] &= numbers >= queries.first[asked]
+                kept[mine] &= ~(is_late(numbers) & (queries.window[asked] > 0))
         kept &= within(queries.window[query], queries.width[query], oldest, newest)
         here = np.flatnonzero(kept)
         return Found(query[here], rows[here], oldest[here], newest[here])

@@ -25,6 +25,7 @@ from watersmeet.log.descriptors import Told
 from watersmeet.log.probe import probe
 from watersmeet.model.facts import BatchId
 from watersmeet.model.types import Schema, type_of_arrow
+from watersmeet.predicate.window import Length
 from watersmeet.schemes.grid.policy import dynamic
 
 COMMAND_SCHEMA: Final = pa.schema([("op", pa.string()), ("id", pa.string()), ("sql", pa.string())])
@@ -37,7 +38,7 @@ class LocalHub:
     """Many continuous queries over some streams, in this process.
 
     `queries` are given at the start, by id. `time` names the column with the publication time of a stream's rows;
-    without one it is the time of the batch.
+    without one it is the time of the batch. Rows may be `lateness` behind the newest row of their stream.
 
     >>> import pyarrow as pa, tempfile
     >>> schemas = {"R": pa.schema({"k": pa.int64(), "x": pa.int64()}), "S": pa.schema({"k": pa.int64()})}
@@ -59,6 +60,7 @@ class LocalHub:
     clock: Callable[[], float] = time.time
     time: Mapping[str, str] = field(default_factory=dict)
     query: str = "local"
+    lateness: Length | None = None
     settings: Settings | None = None
     run: str = field(default_factory=lambda: uuid.uuid4().hex)
     number: int = 0
@@ -77,7 +79,9 @@ class LocalHub:
             memory=lambda: PAGE_MEMORY,
             adapting=dynamic,
         )
-        options = HubOptions(self.queries, self.state, self.name, self.tasks, self.time)
+        options = HubOptions(
+            self.queries, self.state, self.name, self.tasks, self.time, lateness=self.lateness
+        )
         self.operator = Operator(
             build_hub(options, schemas, session, instance=self.run, clock=self.clock), self.clock
         )

@@ -311,7 +311,7 @@ class Descriptor:
 
     `watermark` decided which rows are late, and `table` is the table version that located the keys. `start` tells the
     join tasks which start this is, so that they need not claim one. `digest` covers all rows that arrived, in a batch
-    join.
+    join. `newest` has the latest publication times that the task knows of, by stream, in a hub.
     """
 
     input: str
@@ -324,6 +324,7 @@ class Descriptor:
     table: str = ""
     start: Start | None = None
     digest: str = ""
+    newest: dict[str, int] = field(default_factory=dict)
 
     @property
     def arrived_rows(self) -> int:

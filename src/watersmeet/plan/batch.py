@@ -69,20 +69,24 @@ def plan_batch(
     if parent is not None:
         check_compatible(parent.signature, signature)
     window = WindowState.after(parent, signature)
-    check_watermarks(descriptors, window.watermark)
+    own = scheme.window(outside)
+    marks = own.watermarks if own else dict.fromkeys(signature.names, window.watermark)
+    check_watermarks(descriptors, marks)
     scheme.check_located(descriptors, outside)
     history: tuple[Run, ...] = ()
     pending: tuple[Merge, ...] = ()
     pushes: tuple[Push, ...] = ()
     if parent is not None:
         history, pending, pushes = history_after(parent, receipts, signature)
-        history, pending = evict(history, pending, window.floors, owing(pushes))
+        floors = own.floors if own else window.floors
+        history, pending = evict(history, pending, floors, owing(pushes))
         carried = scheme.carried(parent, history, keys_of, outside)
         if len(carried) < len(history):
             history, pending = carried, _wholly_in(pending, carried)
     fresh = window.number(run for descriptor in descriptors for run in descriptor.runs)
     fresh = (*fresh, *scheme.added(outside))
-    totals = _totals(parent, descriptors, history, signature)
+    evicts = own is not None or signature.window is not None
+    totals = _totals(parent, descriptors, history, signature, evicts=evicts)
     window = advance_window(window, fresh, totals)
     stands = tuple(map(as_it_stands, history))
     keys_of = held_keys(keys_of, history)
@@ -121,7 +125,14 @@ def plan_batch(
     if scheme.merges:
         # What this batch pushes is left alone from now on.
         planned = plan_merges(
-            history, pending, tasks, batch.number, window.floors, limits, holes, retained_batches
+            history,
+            pending,
+            tasks,
+            batch.number,
+            own.later if own else window.floors,
+            limits,
+            holes,
+            retained_batches,
         )
         merges = (*pending, *planned)
     assignments = plan_assignments(
@@ -214,12 +225,13 @@ def _totals(
     descriptors: Sequence[Descriptor],
     history: Sequence[Run],
     signature: JoinSignature,
+    *,
+    evicts: bool,
 ) -> dict[str, InputTotals]:
-    """Update the totals. Under a window, rows that the history no longer has were evicted: merges keep all others."""
+    """Update the totals. If rows are evicted, it is those that the history no longer has: merges keep all others."""
     before: Mapping[str, InputTotals] = parent.totals if parent else {}
-    windowed = parent is not None and signature.window is not None
-    had = _rows(parent.live) if parent and windowed else {}
-    has = _rows(history) if windowed else {}
+    had = _rows(parent.live) if parent and evicts else {}
+    has = _rows(history) if parent and evicts else {}
     stored = Counter[str]()
     for run in (run for one in descriptors for run in one.runs):
         stored[run.input] += run.rows

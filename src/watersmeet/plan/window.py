@@ -102,9 +102,10 @@ def next_watermark(
     return found if before is None else max(found, before)
 
 
-def check_watermarks(descriptors: Iterable[Descriptor], watermark: int | None) -> None:
-    """Raise if some rows were ingested under another watermark than the agreed parent implies."""
+def check_watermarks(descriptors: Iterable[Descriptor], watermarks: Mapping[str, int | None]) -> None:
+    """Raise if some rows were ingested under another watermark than the agreed parent implies for their input."""
     for descriptor in descriptors:
+        watermark = watermarks.get(descriptor.input)
         if descriptor.watermark != watermark:
             raise StateError(
                 f"partition {descriptor.partition} of input {descriptor.input} was ingested under the watermark "

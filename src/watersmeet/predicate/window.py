@@ -71,6 +71,11 @@ def parse_window(
     return Window(WindowKind.TIME, _length("within", within, of), late, of), columns
 
 
+def parse_lateness(lateness: Length) -> int:
+    """A lateness of streams with timestamps, in microseconds."""
+    return _length("lateness", lateness, TIMESTAMP)
+
+
 def _over_rows(
     rows: re.Match[str], within: object, time: object, lateness: object, streaming: bool
 ) -> Window:

@@ -3,46 +3,62 @@
 The queries of a batch are in a catalogue, which the plan names, with the one that the batch's commands made of it. The
 engine reads and writes catalogues (engine/hub_desk.py) and hands over what follows from them: which runs are needed.
 
-Invariant: history is what the parent left live, without the runs that no live query needs. The catalogue in force is
+Invariant: history is what the parent left live, without the runs that no live query needs and those whose rows are all
+expired. The catalogue in force is
 part of it, so that cleaning keeps it as it keeps any run.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import ClassVar
 
 from watersmeet.errors import StateInUse
 from watersmeet.model.facts import Descriptor, Manifest, Run, SchemePlan
 from watersmeet.model.signature import Order
-from watersmeet.schemes.scheme import BatchFacts, Deal, InputShare, KeysOf, Scheme, Share, Shown, Slice
+from watersmeet.model.window import TIMESTAMP, Window, WindowKind, time_text
+from watersmeet.schemes.scheme import (
+    BatchFacts,
+    Deal,
+    InputShare,
+    KeysOf,
+    OwnWindow,
+    Scheme,
+    Share,
+    Shown,
+    Slice,
+)
 
 
 @dataclass(frozen=True, slots=True)
 class HubPlan(SchemePlan):
     """The runs of two catalogues, by path: the queries `in_force` in the batch, and those `after` its commands.
 
-    They are the same run if there were no commands.
+    They are the same run if there were no commands. `watermarks` decide which rows of the next batch are late, by
+    stream, in microseconds.
     """
 
     kind: ClassVar[str] = "hub"
     in_force: str
     after: str
+    watermarks: dict[str, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
 class HubFacts:
-    """The catalogues of a batch, as the engine has found or written them.
+    """The catalogues of a batch, as the engine has found or written them, and what follows from them.
 
     `known_as` is what ingest tasks call the catalogue in force, `written` are the runs of catalogues that this batch
-    brings, `needed` the first batch whose rows are needed of each stream and index. `place` is where the state is.
+    brings, `needed` the first batch whose rows are needed of each stream and index, and `window` says which of them are
+    late or expired. `place` is where the state is.
     """
 
     plan: HubPlan
     known_as: str
     written: tuple[Run, ...]
     needed: Mapping[str, int]
+    window: OwnWindow
     place: str
 
 
@@ -74,6 +90,9 @@ class HubScheme(Scheme[HubPlan]):
             or (run.input in outside.needed and run.batch >= outside.needed[run.input])
         )
 
+    def window(self, outside: HubFacts) -> OwnWindow:
+        return outside.window
+
     def added(self, outside: HubFacts) -> tuple[Run, ...]:
         return outside.written
 
@@ -90,4 +109,11 @@ class HubScheme(Scheme[HubPlan]):
 
     @classmethod
     def show(cls, plan: HubPlan, inputs: Sequence[str]) -> Shown:
-        return Shown("many queries: tasks divide the fresh rows of every stream")
+        rows = tuple((name, _moment(mark)) for name, mark in sorted(plan.watermarks.items()))
+        return Shown(
+            "many queries: tasks divide the fresh rows of every stream", ("stream", "watermark"), rows
+        )
+
+
+def _moment(micros: int) -> str:
+    return time_text(Window(WindowKind.TIME, 1, of=TIMESTAMP), micros)

@@ -18,7 +18,7 @@ A new scheme is a new file here and a line in `schemes/register.py`.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Generic, Protocol, TypeVar
 
@@ -283,6 +283,19 @@ class Shown:
     events: tuple[tuple[str, str, str], ...] = ()
 
 
+@dataclass(frozen=True, slots=True)
+class OwnWindow:
+    """Which rows of a batch are late, and which are expired, by input (plan/window.py).
+
+    `watermarks` decided about the batch's rows. History below `floors` is expired, and `later` are those of the next
+    batch.
+    """
+
+    watermarks: Mapping[str, int]
+    floors: Mapping[str, int]
+    later: Mapping[str, int]
+
+
 def by_input(runs: Iterable[Run], inputs: Sequence[str]) -> dict[str, list[Run]]:
     found: dict[str, list[Run]] = {name: [] for name in inputs}
     for run in runs:
@@ -339,6 +352,10 @@ class Scheme(ABC, Generic[AnyPlan]):
     ) -> tuple[Run, ...]:
         """The live runs that the batch after `parent` still needs."""
         return live
+
+    def window(self, outside: Any) -> OwnWindow | None:
+        """The watermarks and floors of a batch, if they do not follow from the window of the signature."""
+        return None
 
     def added(self, outside: Any) -> tuple[Run, ...]:
         """Runs of the batch besides those of its inputs."""

@@ -1,0 +1,114 @@
+"""What of the streams live queries need: which runs, from which batch on, and down to which publication time.
+
+A query counts the rows of later batches than its command, so a run leaves with the last query that is older than it.
+Nothing is stored of a stream that no query reads. An index begins with the first query that looks it up, and ends with
+the last.
+
+A stored row is used again only by a fresh row of another input of the query. The slowest stream among those inputs says
+how old such a row may yet be: its watermark (hubs/watermarks.py). If all queries that use a run have windows, the run
+has a *floor*: the smallest, over those queries, of the slowest watermark minus the width. A row below it can be in no
+answer any more.
+
+    history of a batch          rows from the floor on, by the queries in force and the watermarks that its parent left
+    merges planned in it        drop rows below the floor by the same queries and the watermarks that the batch leaves
+
+A query that is added later does not count any of these rows, so merges may go by the queries in force. A floor may fall
+when a wider query comes: the rows in between are older than it.
+
+A window that tumbles counts as one that slides: at most one width more is kept. A query of one input needs no stored
+row at all. An input whose other streams have no watermark yet has no floor.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+
+from watersmeet.hubs.catalogue import HubCatalogue
+from watersmeet.hubs.steps import Attributes, indexed_columns
+from watersmeet.kernel.keys import Indices, Mask
+from watersmeet.model.window import FARTHEST
+
+# The floor of a run that no stored row is needed of, and the watermark of a stream that has none: beyond all times.
+_ALL: Final = 2 * FARTHEST
+_NONE: Final = -2 * FARTHEST
+
+
+@dataclass(frozen=True)
+class Needed:
+    """`first` has the first batch that a query counts, of each stream that is read and each index that is looked up.
+
+    The late rows of the streams in `late` are counted by a query without a window. Use number i of the others is of the
+    run `name[i]` by queries of at most `width[i]`, and fresh rows of the streams marked in `others[i]` end it. The runs
+    in `endless` are used by queries without a window.
+    """
+
+    streams: tuple[str, ...]
+    first: Mapping[str, int]
+    late: frozenset[str]
+    endless: frozenset[str]
+    names: tuple[str, ...]
+    name: Indices
+    others: Mask
+    width: Indices
+
+    def floors(self, watermarks: Mapping[str, int]) -> dict[str, int]:
+        """The publication time below which rows are needed no more, of each run that has one."""
+        if not self.names:
+            return {}
+        marks = np.array([watermarks.get(stream, _NONE) for stream in self.streams], np.int64)
+        reach = np.where(self.others, marks, _ALL).min(axis=1)
+        floor = np.where(np.isin(reach, (_NONE, _ALL)), reach, reach - self.width)
+        lowest = np.full(len(self.names), _ALL, np.int64)
+        np.minimum.at(lowest, self.name, floor)
+        return {
+            name: floor
+            for name, floor in zip(self.names, lowest.tolist(), strict=True)
+            if floor != _NONE and name not in self.endless
+        }
+
+
+def needed_of(catalogue: HubCatalogue, attributes: Attributes) -> Needed:
+    """What the queries of a catalogue need."""
+    templates, queries = catalogue.parsed, catalogue.queries
+    template = queries.column("template").to_numpy()
+    lowest = np.full(len(templates), np.iinfo(np.int64).max)
+    np.minimum.at(lowest, template, queries.column("start").to_numpy() + 1)
+    widest = np.zeros(len(templates), np.int64)
+    np.maximum.at(widest, template, queries.column("width").fill_null(0).to_numpy())
+    unbounded = np.zeros(len(templates), np.bool_)
+    unbounded[template[queries.column("window").is_null().to_numpy(zero_copy_only=False)]] = True
+    places = {one: attributes.index_of(number) for number, one in enumerate(attributes.columns)}
+    first: dict[str, int] = {}
+    late: set[str] = set()
+    endless: set[str] = set()
+    uses: dict[tuple[str, frozenset[str]], int] = {}
+    for one, low, width, is_unbounded in zip(
+        templates, lowest.tolist(), widest.tolist(), unbounded.tolist(), strict=True
+    ):
+        indexed = indexed_columns(one)
+        if is_unbounded:
+            late.update(one.streams)
+        for input_, stream in enumerate(one.streams):
+            others = frozenset((*one.streams[:input_], *one.streams[input_ + 1 :]))
+            for name in (stream, *(places[stream, column] for column in indexed[input_])):
+                first[name] = min(low, first.get(name, low))
+                if is_unbounded and others:
+                    endless.add(name)
+                else:
+                    uses[name, others] = max(width, uses.get((name, others), 0))
+    names = tuple(sorted({name for name, _ in uses}))
+    place = {name: at for at, name in enumerate(names)}
+    return Needed(
+        attributes.streams,
+        first,
+        frozenset(late),
+        frozenset(endless),
+        names,
+        np.array([place[name] for name, _ in uses], np.int64),
+        np.array([[stream in others for stream in attributes.streams] for _, others in uses], np.bool_),
+        np.array(list(uses.values()), np.int64),
+    )
