@@ -62,12 +62,49 @@ def test_a_live_query_stays_as_it_is_when_its_text_comes_again():
 
 
 def test_a_removed_id_stays_removed_for_given_queries_and_not_for_commands():
-    gone = changed(Command(REMOVE, "q"), before=changed(Command(ADD, "q", ONE)).catalogue, batch=4)
+    first = changed(Command(ADD, "q", ONE, given=True)).catalogue
+    gone = changed(Command(REMOVE, "q"), before=first, batch=4)
     assert (ids(gone), gone.catalogue.removed, gone.catalogue.templates.num_rows) == ([], ("q",), 0)
     assert ids(changed(Command(ADD, "q", ONE, given=True), before=gone.catalogue)) == []
     back = changed(Command(ADD, "q", ONE), before=gone.catalogue, batch=7)
     assert (ids(back), back.catalogue.removed) == (["q"], ())
     assert back.catalogue.queries.column("start").to_pylist() == [7]
+
+
+@pytest.mark.parametrize(
+    ("commands", "removed"),
+    [
+        ([Command(ADD, "q", ONE), Command(REMOVE, "q")], ()),
+        ([Command(ADD, "q", ONE, given=True), Command(REMOVE, "q")], ("q",)),
+        # The id was given, whatever became of that.
+        ([Command(ADD, "q", ONE), Command(ADD, "q", ONE, given=True), Command(REMOVE, "q")], ("q",)),
+        ([Command(ADD, "q", ONE), Command(ADD, "q", TWO, given=True), Command(REMOVE, "q")], ("q",)),
+        # A command brings it back, and another one removes it again.
+        (
+            [
+                Command(ADD, "q", ONE, given=True),
+                Command(REMOVE, "q"),
+                Command(ADD, "q", TWO),
+                Command(REMOVE, "q"),
+            ],
+            ("q",),
+        ),
+    ],
+)
+@pytest.mark.parametrize("together", [True, False])
+def test_a_removed_id_is_remembered_if_it_was_ever_given_at_a_start(commands, removed, together):
+    found = changed(*commands) if together else None
+    for command in () if together else commands:
+        found = changed(command, before=found.catalogue if found else None)
+    assert (found.catalogue.removed, len(found.catalogue)) == (removed, 0)
+
+
+def test_ids_that_come_and_go_with_commands_leave_nothing():
+    catalogue = changed(Command(ADD, "stays", ONE)).catalogue
+    for at in range(500):
+        catalogue = changed(Command(ADD, f"q{at}", OTHER), before=catalogue).catalogue
+        catalogue = changed(Command(REMOVE, f"q{at}"), before=catalogue).catalogue
+    assert catalogue == changed(Command(ADD, "stays", ONE)).catalogue
 
 
 def test_templates_are_shared_and_leave_with_their_last_query():

@@ -2,23 +2,27 @@
 
 The catalogue of a batch is a pure function of the catalogue before it and of the commands of the batch, in their
 order. So a replayed batch makes the same one. It is kept as Arrow columns: a query is a row with the number of its
-template, its constants, its window, and the batch that brought it. It counts rows of later batches only.
+template, its constants, its window, the batch that brought it, and whether its id was ever given at a start. It counts
+rows of later batches only.
 
     add, unknown id                         the query is added
     add, live id, same text                 nothing: it is the same query
     add, live id, other text                refused
-    add, removed id                         added anew; but a query given at the start stays removed
+    add, removed id                         added anew; but a query that was given at a start before stays removed
     remove, live id                         removed: no answer comes out of later batches
     remove, other id                        refused
 
 Commands of one batch take effect one after the other. A query that is added and removed in one batch was never live.
+
+A restart gives the same queries as the start before, and must not bring back what a command removed meanwhile. So the
+ids of queries that were given and then removed are remembered. Other ids are not: they come and go with commands.
 """
 
 from __future__ import annotations
 
 import functools
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 import numpy as np
@@ -61,6 +65,7 @@ QUERIES: Final = pa.schema(
         ("start", pa.int64()),
         ("window", pa.string()),
         ("width", pa.int64()),
+        ("given", pa.bool_()),
     ]
 )
 EVENTS: Final = pa.schema([("query", pa.string()), ("event", pa.string()), ("message", pa.string())])
@@ -78,7 +83,7 @@ class Command:
 
 @dataclass(frozen=True)
 class HubCatalogue:
-    """The live queries, their templates, and the ids that were removed.
+    """The live queries, their templates, and the ids that were given at a start and removed later.
 
     `given_by` is the number of the last start whose given queries are in.
     """
@@ -129,6 +134,7 @@ class _New:
     id: str
     sql: str
     query: HubQuery
+    given: bool
 
 
 class _Change:
@@ -141,6 +147,8 @@ class _Change:
         self.old = {id_: at for at, id_ in enumerate(before.queries.column("id").to_pylist())}
         self.new: dict[str, _New] = {}
         self.gone: list[int] = []
+        # Whether the id of an old query was ever given at a start.
+        self.given: list[bool] = before.queries.column("given").to_pylist()
         self.removed = dict.fromkeys(before.removed)
         self.events: list[tuple[str, str, str | None]] = []
 
@@ -160,6 +168,8 @@ class _Change:
         if live is None and id_ in self.old:
             live = self.old_sql[self.old[id_]]
         if live is not None:
+            if given:
+                self.mark(id_)
             if live != sql:
                 self.refuse(id_, f"query {brief(id_)} is live with another text: remove it first")
             return
@@ -170,19 +180,29 @@ class _Change:
         except PredicateError as error:
             self.refuse(id_, str(error))
             return
-        self.new[id_] = _New(id_, sql, query)
+        self.new[id_] = _New(id_, sql, query, given or id_ in self.removed)
         self.removed.pop(id_, None)
         self.events.append((id_, "added", None))
 
+    def mark(self, id_: str) -> None:
+        """Note that the id of a live query was given at a start."""
+        if id_ in self.new:
+            self.new[id_] = replace(self.new[id_], given=True)
+        else:
+            self.given[self.old[id_]] = True
+
     def remove(self, id_: str) -> None:
         if id_ in self.new:
-            del self.new[id_]
+            given = self.new.pop(id_).given
         elif id_ in self.old:
-            self.gone.append(self.old.pop(id_))
+            at = self.old.pop(id_)
+            given = self.given[at]
+            self.gone.append(at)
         else:
             self.refuse(id_, f"there is no query {brief(id_)} to remove")
             return
-        self.removed[id_] = None
+        if given:
+            self.removed[id_] = None
         self.events.append((id_, "removed", None))
 
     def refuse(self, id_: str, message: str) -> None:
@@ -190,6 +210,8 @@ class _Change:
 
     def result(self) -> Changed:
         queries, templates = self.before.queries, self.before.templates
+        place = QUERIES.get_field_index("given")
+        queries = queries.set_column(place, QUERIES.field(place), pa.array(self.given, pa.bool_()))
         if self.gone:
             keep = np.ones(queries.num_rows, np.bool_)
             keep[self.gone] = False
@@ -223,6 +245,7 @@ class _Change:
                 "start": self.batch,
                 "window": str(one.query.window.of) if one.query.window else None,
                 "width": one.query.window.width if one.query.window else None,
+                "given": one.given,
             }
             for one in self.new.values()
         ]
