@@ -71,7 +71,7 @@ def newest(hub: LocalHub) -> Manifest:
 
 @settings(LIVES, max_examples=LIVES.max_examples // 2)
 @given(
-    st.lists(queries(3), min_size=2, max_size=4),
+    st.lists(queries(3, distinct=[False, True]), min_size=2, max_size=4),
     st.lists(
         st.tuples(
             st.lists(st.integers(0, 3), max_size=2), st.none() | st.sampled_from(PLACES), st.integers(0, 3)
@@ -134,7 +134,7 @@ def test_answers_are_those_of_duckdb_whatever_comes_goes_and_crashes(
 
 @settings(LIVES, max_examples=LIVES.max_examples // 2)
 @given(
-    st.lists(queries(3, [SLIDING, TUMBLING]), min_size=1, max_size=3),
+    st.lists(queries(3, [SLIDING, TUMBLING], [False, True]), min_size=1, max_size=3),
     st.sampled_from(["", SLIDING, SLIDING, TUMBLING]).flatmap(lambda window: queries(2, [window])),
     st.lists(
         st.tuples(st.integers(0, 7), st.none() | st.sampled_from(PLACES), st.integers(0, 3)),
@@ -293,6 +293,56 @@ def test_a_lateness_needs_a_time_column(tmp_path):
         LocalHub({"R": R}, str(tmp_path), lateness="1 minute")
     with pytest.raises(UsageError, match="lateness='soon'"):
         LocalHub({"R": R}, str(tmp_path), time={"R": "k"}, lateness="soon")
+
+
+DISTINCT = "SELECT DISTINCT R.x FROM R, S WHERE R.k = S.k"
+
+
+def answers_in(table: pa.Table) -> list[str]:
+    return sorted(row["answer"] for row in table.to_pylist() if row["event"] == "answer")
+
+
+@pytest.mark.parametrize("tasks", [1, 3])
+def test_an_answer_comes_out_once_though_rows_differ_in_a_joined_column(tmp_path, tasks):
+    hub = LocalHub({"R": R, "S": S}, str(tmp_path), {"q": DISTINCT, "p": TEXT}, tasks=tasks, partitions=3)
+    r, s = pa.table({"k": [1, 2, 3], "x": [7, 7, 7]}), pa.table({"k": [1, 2, 3]})
+    assert answers_in(hub.batch(R=r, S=s)) == ['{"x":7}'] * 4
+    assert answers_in(hub.batch(R=r, S=s)) == ['{"x":7}'] * 9
+    # Removed and added anew, the query counts later rows only, and begins anew.
+    hub.batch(commands((REMOVE, "q", None), (REMOVE, "p", None), (ADD, "q", DISTINCT)), R=r, S=s)
+    assert answers_in(hub.batch(S=s)) == []
+    assert answers_in(hub.batch(R=r)) == ['{"x":7}']
+
+
+@pytest.mark.parametrize("done", [(), (0,), (1,)], ids=["no task", "the first task", "the last task"])
+def test_what_came_out_is_known_though_tasks_of_the_batch_were_never_run_to_their_end(tmp_path, done):
+    texts = {"q": DISTINCT, "other": DISTINCT.replace("R.x", "R.k"), "third": "SELECT DISTINCT S.k FROM S"}
+    hub = LocalHub({"R": R, "S": S}, str(tmp_path), texts)
+    r, s = pa.table({"k": [1], "x": [7]}), pa.table({"k": [1]})
+    batch = BatchId(hub.query, hub.run, 0)
+    told = hub.ingest(batch, {"R": r, "S": s})
+    for task in range(2):
+        manifest = hub.operator.agree_and_merge(batch, task, told)
+        if task in done:
+            _ = [*hub.operator.results(manifest, task)]
+    hub.number = 1
+    hub = restarted(hub) if not done else hub
+    assert answers_in(hub.batch(R=r, S=s)) == []
+    assert answers_in(hub.batch(S=pa.table({"k": [2]}))) == ['{"k":2}']
+
+
+def test_what_came_out_is_forgotten_when_no_later_answer_can_be_equal_to_it(tmp_path):
+    hub = LocalHub({"R": R, "S": S}, str(tmp_path), {"q": f"{DISTINCT} WINDOW 10 SECONDS"})
+    r, s = pa.table({"k": [1], "x": [7]}), pa.table({"k": [1]})
+    found = []
+    for number in range(12):
+        found.append(len(answers_in(hub.batch(at=at(2 * number), R=r, S=s))))
+        # Four seconds a batch: an answer is suppressed for ten seconds.
+        assert sum(run.rows for run in newest(hub).live if run.input == "~answered") <= 2
+    assert found == [1, 0, 0] * 4
+    hub.batch(commands((REMOVE, "q", None)))
+    hub.batch()
+    assert {run.input for run in newest(hub).live} == {"~catalogue"}
 
 
 def test_a_query_counts_rows_of_batches_after_its_command_and_none_after_its_removal(tmp_path):

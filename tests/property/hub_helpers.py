@@ -104,7 +104,12 @@ SLIDING, TUMBLING = " WINDOW 3 SECONDS", " WINDOW TUMBLING 4 SECONDS"
 
 
 @st.composite
-def queries(draw, most: int = 4, windows: Sequence[str] = ("", "", SLIDING, TUMBLING)) -> str:
+def queries(
+    draw,
+    most: int = 4,
+    windows: Sequence[str] = ("", "", SLIDING, TUMBLING),
+    distinct: Sequence[bool] = (False,),
+) -> str:
     """A query of one to four inputs, connected by a tree of equalities, some of them with more."""
     inputs = draw(st.integers(1, most))
     aliases = [f"t{number}" for number in range(inputs)]
@@ -125,6 +130,10 @@ def queries(draw, most: int = 4, windows: Sequence[str] = ("", "", SLIDING, TUMB
     source = ", ".join(f"{stream} AS {alias}" for stream, alias in zip(streams, aliases, strict=True))
     where = f" WHERE {' AND '.join(draw(st.permutations(parts)))}" if parts else ""
     window = draw(st.sampled_from(windows))
+    if draw(st.sampled_from(distinct)):
+        shown = draw(st.lists(st.sampled_from("abcdef"), min_size=1, max_size=2, unique=True))
+        items = [f"{draw(st.sampled_from(aliases))}.{column} AS {column}" for column in shown]
+        return f"SELECT DISTINCT {', '.join(items)} FROM {source}{where}{window}"
     return f"SELECT {', '.join(items)} FROM {source}{where}{window}"
 
 
@@ -132,10 +141,17 @@ def queries(draw, most: int = 4, windows: Sequence[str] = ("", "", SLIDING, TUMB
 Answer = tuple[str, int, str]
 
 
+def _read(answer: str) -> Any:
+    return {
+        name: value + 0.0 if isinstance(value, float) else value
+        for name, value in json.loads(answer, parse_int=float).items()
+    }
+
+
 def read_answers(rows: Iterable[pa.RecordBatch]) -> Counter[Answer]:
     """The answers among the rows of a hub's output."""
     return Counter(
-        (row["query"], row["batch"], json.dumps(json.loads(row["answer"], parse_int=float), sort_keys=True))
+        (row["query"], row["batch"], json.dumps(_read(row["answer"]), sort_keys=True))
         for part in rows
         for row in part.to_pylist()
         if row["event"] == "answer"
@@ -165,6 +181,7 @@ def ask_duckdb(asked: Sequence[Asked], stored: Mapping[str, pa.Table]) -> Counte
             sql, _, window = one.sql.partition(" WINDOW ")
             head, _, where = sql.partition(" WHERE ")
             items, _, source = head.removeprefix("SELECT ").partition(" FROM ")
+            is_distinct, items = items.startswith("DISTINCT "), items.removeprefix("DISTINCT ")
             aliases = [part.split(" AS ")[1] for part in source.split(", ")]
             parts = [where or "true", *(f"{a}.batch BETWEEN {one.start + 1} AND {one.end}" for a in aliases)]
             newest, oldest = (
@@ -178,18 +195,36 @@ def ask_duckdb(asked: Sequence[Asked], stored: Mapping[str, pa.Table]) -> Counte
             if window:
                 parts += [f"NOT {alias}.late" for alias in aliases]
             batch = f"greatest({', '.join(f'{a}.batch' for a in aliases)}) AS __batch"
-            rows = connection.execute(f"SELECT {batch}, {items} FROM {source} WHERE {' AND '.join(parts)}")
-            names = [column[0] for column in rows.description or ()][1:]
-            for number, *row in rows.fetchall():
+            asked_for = (
+                f"SELECT {batch}, {newest} AS __newest, {items} FROM {source} WHERE {' AND '.join(parts)}"
+            )
+            rows = connection.execute(f"{asked_for} ORDER BY __batch, __newest")
+            names = [column[0] for column in rows.description or ()][2:]
+            came_out: dict[str, list[int]] = {}
+            for number, time, *row in rows.fetchall():
                 plain = {name: _plain(value) for name, value in zip(names, row, strict=True)}
-                found[one.id, number, json.dumps(plain, sort_keys=True)] += 1
+                shown = json.dumps(plain, sort_keys=True)
+                if is_distinct:
+                    before = came_out.setdefault(shown, [])
+                    if any(_in_one_window(time, other, window) for other in before):
+                        continue
+                    before.append(time)
+                found[one.id, number, shown] += 1
     return found
+
+
+def _in_one_window(time: int, other: int, window: str) -> bool:
+    if window.startswith("TUMBLING"):
+        width = int(window.split()[1]) * 1_000_000
+        return time // width == other // width
+    return not window or abs(time - other) <= int(window.split()[0]) * 1_000_000
 
 
 def _plain(value: Any) -> Any:
     if isinstance(value, float) and not np.isfinite(value):
         return "NaN" if np.isnan(value) else "Infinity" if value > 0 else "-Infinity"
-    return value if value is None or isinstance(value, str) else float(value)
+    # DISTINCT does not tell -0.0 from 0.0.
+    return value if value is None or isinstance(value, str) else float(value) + 0.0
 
 
 def record_batch(rows: Sequence[tuple], first: int, times: Sequence[int]) -> pa.RecordBatch:

@@ -75,7 +75,6 @@ def test_comparisons_with_constants_are_rows(condition, filters, constants):
         ("SELECT R.a FROM R, S WHERE R.a = S.a AND R.d = S.b", "are not of one type", "R.d = S.b"),
         ("SELECT R.a + 1 AS x FROM R", "an output of a hub query is a column", "R.a + 1"),
         ("SELECT S.* FROM S", "S.v is array<float>, which an answer cannot hold", "S.*"),
-        ("SELECT DISTINCT R.a FROM R", "DISTINCT is not possible", "DISTINCT"),
         ("SELECT R.a, S.a FROM R, S WHERE R.a = S.a", "two columns are named a", "SELECT"),
         ("SELECT R.a FROM R WHERE R.a = 1 AND", "a value is missing", ""),
         ("SELECT R.a FROM R GROUP BY R.a", "GROUP is not possible", "GROUP"),
@@ -92,6 +91,11 @@ def test_other_texts_are_refused_at_their_place(text, problem, at):
         read(text)
     assert problem.lower() in str(refused.value).lower()
     assert refused.value.position == (text.rindex(at) if at else len(text))
+
+
+def test_distinct_is_part_of_the_template():
+    texts = ("SELECT DISTINCT R.a FROM R", "SELECT ALL R.a FROM R", "SELECT R.a FROM R")
+    assert [read(text).template.distinct for text in texts] == [True, False, False]
 
 
 def test_nine_inputs_are_refused():

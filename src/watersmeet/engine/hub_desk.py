@@ -17,17 +17,20 @@ from dataclasses import dataclass, replace
 import numpy as np
 import pyarrow as pa
 
+from watersmeet.engine.hub_distinct import Evaluated, announced_runs, write_answers
 from watersmeet.engine.hub_ingest import BATCH_TIME, HubPartition, store_commands, store_stream
 from watersmeet.engine.ingest import Partition
 from watersmeet.engine.spec import JoinSpec
-from watersmeet.hubs.answers import answer_rows, event_rows
+from watersmeet.hubs.answers import answer_rows, distinct_answers, distinct_rows, event_rows
 from watersmeet.hubs.catalogue import Changed, HubCatalogue, apply_commands, commands_of
+from watersmeet.hubs.distinct import Answers, distinct_part, distinct_parts, pieces_of, without_distinct
 from watersmeet.hubs.forest import Forest, build_forest
 from watersmeet.hubs.language import Template
 from watersmeet.hubs.needed import Needed, needed_of
 from watersmeet.hubs.rows import Rows, StreamRows, first_row
 from watersmeet.hubs.steps import Way
 from watersmeet.hubs.stored import (
+    ANSWERED,
     CATALOGUE,
     CATALOGUE_ROW,
     COMMAND_COLUMNS,
@@ -37,15 +40,15 @@ from watersmeet.hubs.stored import (
 )
 from watersmeet.hubs.streams import HubStreams
 from watersmeet.hubs.templates import TemplateReader
-from watersmeet.hubs.walk import Walk
+from watersmeet.hubs.walk import PIECE_ROWS, Walk
 from watersmeet.hubs.watermarks import next_watermarks
-from watersmeet.kernel.keys import Indices
+from watersmeet.kernel.keys import Indices, Keys
 from watersmeet.kernel.rows import Sorted
 from watersmeet.log.codec import checksum
 from watersmeet.log.parents import find_attempt
 from watersmeet.log.runs import RunReader, write_run
 from watersmeet.log.storage import Files
-from watersmeet.model.facts import FULL_RANGE, BatchId, Descriptor, Manifest, Run, Start
+from watersmeet.model.facts import FULL_RANGE, BatchId, Descriptor, Manifest, Receipt, Run, Start
 from watersmeet.model.signature import LOCATOR
 from watersmeet.model.tally import Tally
 from watersmeet.model.window import AT
@@ -88,7 +91,8 @@ class HubDesk:
         self.clock = clock
         self._texts: TemplateReader | None = None
         self._ways: dict[Template, tuple[Way, ...]] = {}
-        self._forest: tuple[str, Forest] | None = None
+        # By the run of the catalogue, and the part of its DISTINCT queries; None are all others.
+        self._forests: dict[tuple[str, int | None], Forest] = {}
         self._catalogues: dict[str, _InForce] = {}
         self._known: tuple[BatchId, _InForce, Mapping[str, int]] | None = None
         self._needed: tuple[HubCatalogue, Needed] | None = None
@@ -166,14 +170,25 @@ class HubDesk:
             if changed is not None:
                 after = self._written(batch, "after", changed.catalogue, changed.events)
                 written.append(_run_of(after))
-            plan = HubPlan(_run_of(in_force).path, _run_of(after).path)
+            plan = HubPlan(_run_of(in_force).path, _run_of(after).path, {})
         streams, watermarks = _streams_of(spec), _watermarks_of(parent)
         newest = (one.newest for one in descriptors)
         later = next_watermarks(watermarks, newest, streams.times, streams.lateness)
         needed = self._needs(spec, in_force.catalogue)
         window = OwnWindow(watermarks, needed.floors(watermarks), needed.floors(later))
-        plan = replace(plan, watermarks=later)
-        return HubFacts(plan, known_as, tuple(written), needed.first, window, self._files.place)
+        plan = replace(plan, watermarks=later, tasks=spec.settings.tasks)
+        answered = () if parent is None else self._answered(spec, parent, needed)
+        return HubFacts(plan, known_as, tuple(written), answered, needed.first, window, self._files.place)
+
+    def _answered(self, spec: JoinSpec, parent: Manifest, needed: Needed) -> tuple[Run, ...]:
+        """What came out of DISTINCT queries in the batch before, if some of them live."""
+        if ANSWERED not in needed.first:
+            return ()
+        plan = _plan_of(parent)
+        parts = distinct_parts(self._read(parent, plan.in_force).catalogue, plan.tasks)
+        return announced_runs(
+            self._files, parent, parts, lambda part: self._distinct(spec, parent, part, None)[1]
+        )
 
     def repeated(
         self, spec: JoinSpec, batch: BatchId, start: Start, parent: Manifest | None
@@ -243,25 +258,60 @@ class HubDesk:
     def results(
         self, spec: JoinSpec, reader: RunReader, manifest: Manifest, task: int, tally: Tally
     ) -> Iterator[pa.RecordBatch]:
-        """A task's share of the answers. The first task tells of the commands."""
+        """A task's share of the answers and events."""
         plan, batch = _plan_of(manifest), manifest.batch.number
-        if task == 0:
-            yield from self._events(manifest, plan)
-        in_force = self._read(manifest, plan.in_force)
-        if not len(in_force.catalogue):
+        catalogue = self._read(manifest, plan.in_force).catalogue
+        if not len(catalogue):
+            yield from self._events(manifest, plan, task)
             return
-        attributes = _streams_of(spec).attributes
-        if self._forest is None or self._forest[0] != plan.in_force:
-            self._forest = plan.in_force, build_forest(in_force.catalogue, attributes, self._ways)
-        forest = self._forest[1]
         rows, fresh = self._rows(spec, manifest, task)
         tally.probed_rows += sum(map(len, fresh.values()))
-        fresh_from = first_row(np.array([batch]))[0]
-        for found in Walk(forest, rows, fresh_from, AT).answers(fresh):
+        new = None
+        if task in distinct_parts(catalogue, plan.tasks):
+            new, _ = self._distinct(spec, manifest, task, rows)
+        # Spark may stop after any row: what the next batch needs is durable now.
+        yield from self._events(manifest, plan, task)
+        if new is not None:
+            ids = distinct_part(catalogue, task, plan.tasks).queries.column("id")
+            for piece in pieces_of(new, PIECE_ROWS):
+                yield distinct_rows(piece, ids, batch)
+        forest = self._forest(spec, plan.in_force, None, lambda: without_distinct(catalogue))
+        for found in Walk(forest, rows, _first_fresh(manifest), AT).answers(fresh):
             yield answer_rows(found, rows, forest.queries, batch)
 
-    def _events(self, manifest: Manifest, plan: HubPlan) -> Iterator[pa.RecordBatch]:
-        written = {run.path for run in manifest.fresh}
+    def _distinct(
+        self, spec: JoinSpec, manifest: Manifest, part: int, rows: Rows | None
+    ) -> tuple[Answers | None, Receipt]:
+        """The answers of one part of the DISTINCT queries that are new in a batch, made durable."""
+        plan = _plan_of(manifest)
+        whole = self._read(manifest, plan.in_force).catalogue
+        catalogue = distinct_part(whole, part, plan.tasks)
+        forest = self._forest(spec, plan.in_force, part, lambda: catalogue)
+        if rows is None:
+            rows, _ = self._rows(spec, manifest, 0)
+        every = _fresh_positions(manifest, _streams_of(spec).attributes.streams)
+        walk = Walk(forest, rows, _first_fresh(manifest), AT)
+        seen = [
+            self._whole(run, spec.signature.columns(ANSWERED))
+            for run in manifest.live
+            if run.input == ANSWERED
+        ]
+        parts = (distinct_answers(found, rows, forest.queries) for found in walk.answers(every))
+        start = catalogue.queries.column("start").to_numpy()
+        return write_answers(self._files, manifest, part, Evaluated(parts, seen, forest.queries, start))
+
+    def _forest(
+        self, spec: JoinSpec, path: str, part: int | None, catalogue: Callable[[], HubCatalogue]
+    ) -> Forest:
+        """The forest of a part of the queries in force, or of those that are not DISTINCT."""
+        if (path, part) not in self._forests:
+            self._forests = {key: forest for key, forest in self._forests.items() if key[0] == path}
+            self._forests[path, part] = build_forest(catalogue(), _streams_of(spec).attributes, self._ways)
+        return self._forests[path, part]
+
+    def _events(self, manifest: Manifest, plan: HubPlan, task: int) -> Iterator[pa.RecordBatch]:
+        """What became of the batch's commands: the first task tells."""
+        written = {run.path for run in manifest.fresh} if task == 0 else set()
         for path in dict.fromkeys((plan.in_force, plan.after)):
             events = self._read(manifest, path).events if path in written else None
             if events is not None and events.num_rows:
@@ -311,6 +361,18 @@ class HubDesk:
 
     def close(self) -> None:
         pass
+
+
+def _first_fresh(manifest: Manifest) -> Keys:
+    """The number of the first row of a batch, in any stream."""
+    return first_row(np.array([manifest.batch.number]))[0]
+
+
+def _fresh_positions(manifest: Manifest, streams: Sequence[str]) -> dict[int, Indices]:
+    """The positions of all fresh rows: behind those of the history."""
+    old = {name: sum(run.rows for run in manifest.history if run.input == name) for name in streams}
+    new = {name: sum(run.rows for run in manifest.fresh if run.input == name) for name in streams}
+    return {number: np.arange(old[name], old[name] + new[name]) for number, name in enumerate(streams)}
 
 
 def _streams_of(spec: JoinSpec) -> HubStreams:

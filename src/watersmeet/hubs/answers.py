@@ -17,6 +17,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from watersmeet.hubs.distinct import Answers
 from watersmeet.hubs.forest import Queries
 from watersmeet.hubs.rows import Rows
 from watersmeet.hubs.walk import Found
@@ -42,16 +43,27 @@ _CONTROLS: Final = {chr(code): f"\\u{code:04x}" for code in range(0x20)}
 
 def answer_rows(found: Found, rows: Rows, queries: Queries, batch: int) -> pa.RecordBatch:
     """Answers as rows of the hub's output."""
+    shown = Answers(found.query, found.oldest, found.newest, _json(found, rows, queries))
+    return distinct_rows(shown, queries.ids, batch)
+
+
+def distinct_answers(found: Found, rows: Rows, queries: Queries) -> Answers:
+    """Answers to DISTINCT queries, with their values as they are compared."""
+    return Answers(found.query, found.oldest, found.newest, _json(found, rows, queries, no_minus_zero=True))
+
+
+def distinct_rows(found: Answers, ids: pa.Array, batch: int) -> pa.RecordBatch:
+    """Answers with their values as rows of the hub's output. `ids` are those of the queries."""
     count = len(found)
     stamp = pa.timestamp("us", "UTC")
     return pa.RecordBatch.from_arrays(
         [
-            take_values(queries.ids, found.query),
+            take_values(ids, found.query),
             pa.repeat(pa.scalar(ANSWER), count),
             pa.repeat(pa.scalar(batch, pa.int64()), count),
             pa.array(found.oldest).cast(stamp),
             pa.array(found.newest).cast(stamp),
-            _json(found, rows, queries),
+            found.text,
             pa.nulls(count, pa.string()),
         ],
         schema=ANSWERS,
@@ -75,14 +87,17 @@ def event_rows(events: pa.RecordBatch, batch: int) -> pa.RecordBatch:
     )
 
 
-def _json(found: Found, rows: Rows, queries: Queries) -> pa.Array:
+def _json(found: Found, rows: Rows, queries: Queries, *, no_minus_zero: bool = False) -> pa.Array:
     owner, item = queries.items.members(queries.template[found.query])
     positions = found.rows[owner, queries.item_input[item]]
     attribute = queries.item_attribute[item]
     parts, places = [], []
     for one in np.unique(attribute).tolist():
         mine = np.flatnonzero(attribute == one)
-        parts.append(texts_of(rows.take(one, positions[mine]), rows.attributes.types[one]))
+        values, kind = rows.take(one, positions[mine]), rows.attributes.types[one]
+        if no_minus_zero and kind.floating:
+            values = pc.add(values, pa.scalar(0.0, values.type))
+        parts.append(texts_of(values, kind))
         places.append(mine)
     back = np.empty(len(item), np.int64)
     back[np.concatenate(places)] = np.arange(len(item))

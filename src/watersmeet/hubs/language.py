@@ -1,6 +1,6 @@
 """The text of a hub query: which streams, what must be equal, what is compared with constants, what comes out.
 
-    SELECT columns FROM stream [[AS] alias] {, stream ...} [WHERE condition {AND condition}]
+    SELECT [DISTINCT] columns FROM stream [[AS] alias] {, stream ...} [WHERE condition {AND condition}]
         [WINDOW n unit | WINDOW TUMBLING n unit]
 
 Clauses, names and types are read by the parser of `wm.sql` (predicate/query.py). A hub evaluates conditions for
@@ -148,11 +148,8 @@ class _HubReader(QueryReader):
         )
 
     def quantifier(self) -> None:
-        if self.peek().word == "DISTINCT":
-            raise self.refused(
-                "SELECT DISTINCT is not possible in a hub query yet", "drop duplicates of the answers"
-            )
-        if self.peek().word == "ALL":
+        if self.peek().word in ("DISTINCT", "ALL"):
+            self.distinct = self.peek().word == "DISTINCT"
             self.at += 1
 
     def using(self, named: str) -> None:

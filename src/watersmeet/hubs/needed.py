@@ -15,6 +15,9 @@ answer any more.
 A query that is added later does not count any of these rows, so merges may go by the queries in force. A floor may fall
 when a wider query comes: the rows in between are older than it.
 
+What came out of DISTINCT queries is kept in the same way: an answer is needed as long as a later one may lie in one
+window with it.
+
 A window that tumbles counts as one that slides: at most one width more is kept. A query of one input needs no stored
 row at all. An input whose other streams have no watermark yet has no floor.
 """
@@ -29,6 +32,7 @@ import numpy as np
 
 from watersmeet.hubs.catalogue import HubCatalogue
 from watersmeet.hubs.steps import Attributes, indexed_columns
+from watersmeet.hubs.stored import ANSWERED
 from watersmeet.kernel.keys import Indices, Mask
 from watersmeet.model.window import FARTHEST
 
@@ -92,14 +96,19 @@ def needed_of(catalogue: HubCatalogue, attributes: Attributes) -> Needed:
         indexed = indexed_columns(one)
         if is_unbounded:
             late.update(one.streams)
-        for input_, stream in enumerate(one.streams):
-            others = frozenset((*one.streams[:input_], *one.streams[input_ + 1 :]))
-            for name in (stream, *(places[stream, column] for column in indexed[input_])):
-                first[name] = min(low, first.get(name, low))
-                if is_unbounded and others:
-                    endless.add(name)
-                else:
-                    uses[name, others] = max(width, uses.get((name, others), 0))
+        used = [
+            (name, frozenset((*one.streams[:input_], *one.streams[input_ + 1 :])))
+            for input_, stream in enumerate(one.streams)
+            for name in (stream, *(places[stream, column] for column in indexed[input_]))
+        ]
+        if one.distinct:
+            used.append((ANSWERED, frozenset(one.streams)))
+        for name, others in used:
+            first[name] = min(low, first.get(name, low))
+            if is_unbounded and others:
+                endless.add(name)
+            else:
+                uses[name, others] = max(width, uses.get((name, others), 0))
     names = tuple(sorted({name for name, _ in uses}))
     place = {name: at for at, name in enumerate(names)}
     return Needed(

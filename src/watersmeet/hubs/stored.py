@@ -2,6 +2,7 @@
 
     R                 the rows of stream R, by row number, with the column of publication times
     R.2               the index of the third column of R: order keys, row numbers and publication times
+    ~answered         the answers of DISTINCT queries that came out, by a hash (hubs/distinct.py)
     ~catalogue        a catalogue, as one row
     ~commands         the commands of a batch, in their order
 
@@ -22,6 +23,7 @@ from watersmeet.model.signature import LOCATOR, Compared, InputSpec, JoinSignatu
 from watersmeet.model.types import Schema
 from watersmeet.model.window import AT
 
+ANSWERED: Final = "~answered"
 CATALOGUE: Final = "~catalogue"
 COMMANDS: Final = "~commands"
 SCHEME: Final = "hub"
@@ -48,6 +50,8 @@ def hub_signature(schemas: Mapping[str, Schema], times: Mapping[str, str]) -> Jo
         ]
     strings = tuple(StoredColumn(name, "string") for name in COMMAND_COLUMNS)
     inputs.append(InputSpec(COMMANDS, strings, (), order=Order.ARRIVAL))
+    answered = (("query", "string"), ("start", "bigint"), ("answer", "string"), (AT, "bigint"))
+    inputs.append(InputSpec(ANSWERED, tuple(StoredColumn(*one) for one in answered), ()))
     rows = tuple(StoredColumn(name, "string") for name in CATALOGUE_ROW.names)
     inputs.append(InputSpec(CATALOGUE, rows, (), order=Order.ARRIVAL))
     return JoinSignature(tuple(inputs), "", (), Compared.WORD, SCHEME)

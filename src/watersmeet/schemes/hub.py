@@ -36,13 +36,14 @@ class HubPlan(SchemePlan):
     """The runs of two catalogues, by path: the queries `in_force` in the batch, and those `after` its commands.
 
     They are the same run if there were no commands. `watermarks` decide which rows of the next batch are late, by
-    stream, in microseconds.
+    stream, in microseconds. `tasks` is among how many DISTINCT queries are divided.
     """
 
     kind: ClassVar[str] = "hub"
     in_force: str
     after: str
     watermarks: dict[str, int] = field(default_factory=dict)
+    tasks: int = 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,13 +51,14 @@ class HubFacts:
     """The catalogues of a batch, as the engine has found or written them, and what follows from them.
 
     `known_as` is what ingest tasks call the catalogue in force, `written` are the runs of catalogues that this batch
-    brings, `needed` the first batch whose rows are needed of each stream and index, and `window` says which of them are
+    brings, `answered` those of answers that came out in the batch before, `needed` the first batch whose rows are needed of each stream and index, and `window` says which of them are
     late or expired. `place` is where the state is.
     """
 
     plan: HubPlan
     known_as: str
     written: tuple[Run, ...]
+    answered: tuple[Run, ...]
     needed: Mapping[str, int]
     window: OwnWindow
     place: str
@@ -94,7 +96,7 @@ class HubScheme(Scheme[HubPlan]):
         return outside.window
 
     def added(self, outside: HubFacts) -> tuple[Run, ...]:
-        return outside.written
+        return (*outside.written, *outside.answered)
 
     def plan(self, facts: BatchFacts) -> HubPlan:
         assert isinstance(facts.outside, HubFacts), "a hub needs the facts about its catalogues"
