@@ -66,9 +66,13 @@ def test_comparisons_with_constants_are_rows(condition, filters, constants):
         ("SELECT R.a FROM R WHERE R.a = 'x'", "R.a is int, which does not hold string", "'x'"),
         (
             "SELECT R.a FROM R WHERE R.t > TIMESTAMP '2026-01-01 00:00:00'",
-            "does not hold timestamp",
+            "R.t is timestamp, which compares with moments with a time zone only",
             "TIMESTAMP",
         ),
+        ("SELECT R.k window FROM R", "an output of a hub query is a column", "R.k"),
+        ("SELECT DATE FROM R", "DATE has no input before it", "DATE"),
+        ("SELECT R.a FROM R WINDOW FIVE MINUTES", "this window cannot be read", "WINDOW"),
+        ("SELECT R.a FROM R AS since SINCE TIMESTAMP '2026-01-01'", "SINCE is not possible", "SINCE"),
         ("SELECT R.a FROM R WHERE R.e = 1.234", "R.e is decimal(9,2), which does not hold", "1.234"),
         ("SELECT R.a FROM R WHERE R.a = 1 OR R.a = 2", "not possible in a hub query", "R.a = 1 OR"),
         ("SELECT R.a FROM R WHERE R.a + 1 = 2", "not possible in a hub query", "R.a + 1"),
@@ -96,6 +100,39 @@ def test_other_texts_are_refused_at_their_place(text, problem, at):
 def test_distinct_is_part_of_the_template():
     texts = ("SELECT DISTINCT R.a FROM R", "SELECT ALL R.a FROM R", "SELECT R.a FROM R")
     assert [read(text).template.distinct for text in texts] == [True, False, False]
+
+
+@pytest.mark.parametrize(
+    ("text", "aliases", "shown", "width"),
+    [
+        ("SELECT R.a AS window FROM R", ("R",), "window", None),
+        ("SELECT R.a AS since FROM R WINDOW 5 SECONDS", ("R",), "since", 5),
+        ("SELECT window.a FROM R AS window", ("window",), "a", None),
+        ("SELECT window.a FROM R window", ("window",), "a", None),
+        ("SELECT window.a FROM R window WINDOW 5 SECONDS", ("window",), "a", 5),
+        ("SELECT window.a FROM R window WHERE window.a = 1 WINDOW 5 SECONDS", ("window",), "a", 5),
+        ("SELECT since.a FROM R since, S AS window WHERE since.a = window.a", ("since", "window"), "a", None),
+        ("SELECT R.a FROM R WHERE R.a IN (1, 2) WINDOW 5 SECONDS", ("R",), "a", 5),
+    ],
+)
+def test_window_and_since_are_names_where_no_clause_may_stand(text, aliases, shown, width):
+    query = read(text)
+    assert (query.template.aliases, query.template.items[0].name) == (aliases, shown)
+    assert (query.window and query.window.width) == (width and width * 1_000_000)
+
+
+@pytest.mark.parametrize("source", ["window w", "since AS s, window w", "since s JOIN window w ON s.a = w.a"])
+def test_streams_may_be_named_window_and_since(source):
+    text = f"SELECT w.a FROM {source}" + (" WHERE s.a = w.a" if "," in source else "") + " WINDOW 5 SECONDS"
+    query = TemplateReader({"window": {"a": INT}, "since": {"a": INT}}).read(text)
+    assert (query.template.streams[-1], query.window) == ("window", HubWindow(WindowOf.TIME, 5_000_000))
+
+
+def test_a_message_about_an_output_does_not_speak_of_constants():
+    for text in ("SELECT DATE FROM R", "SELECT nope FROM R WHERE R.a = 1"):
+        with pytest.raises(PredicateError) as refused:
+            read(text)
+        assert "?" not in str(refused.value)
 
 
 def test_nine_inputs_are_refused():

@@ -188,9 +188,12 @@ def to_text(constant: Constant, column: SqlType, name: str, text: str) -> str:
     """The constant as it is kept; PredicateError if the column's type does not hold it exactly."""
     found = _to_text(constant.literal, column)
     if found is None:
-        shown = brief(repr(constant.literal.value))
+        value = constant.literal.value
+        problem = f"does not hold {constant.literal.type} {brief(repr(value))} exactly"
+        if isinstance(value, datetime.datetime) and column in (TIMESTAMP, TIMESTAMP_NTZ):
+            problem = f"compares with moments {'with' if column == TIMESTAMP else 'without'} a time zone only"
         raise PredicateError(
-            f"{name} is {column}, which does not hold {constant.literal.type} {shown} exactly",
+            f"{name} is {column}, which {problem}",
             text,
             constant.start,
             _HINTS.get(column.name, "write a value of the column's type"),

@@ -135,6 +135,8 @@ class _HubReader(QueryReader):
         self.numbers = {name: number for number, name in enumerate(self.inputs)}
         scope = self.scope()
         equalities, filters = self.conditions_of(scope)
+        # Outputs have no constants, and messages about them should not speak of the pseudo input.
+        scope = self.scope(with_constants=False)
         shown = tuple(found for item in items for found in self.item(item, scope))
         self.check_names(shown)
         self.check_connected(equalities)
@@ -147,6 +149,10 @@ class _HubReader(QueryReader):
             self.distinct,
         )
 
+    def is_clause(self, place: int) -> bool:
+        """As in a join, but that the clause WINDOW is cut off already: what is left of the word are names."""
+        return self.pieces[place].word != "WINDOW" and super().is_clause(place)
+
     def quantifier(self) -> None:
         if self.peek().word in ("DISTINCT", "ALL"):
             self.distinct = self.peek().word == "DISTINCT"
@@ -157,12 +163,13 @@ class _HubReader(QueryReader):
             "USING is not possible in a hub query", f"write the equality: WHERE a.k = {named}.k"
         )
 
-    def scope(self) -> Scope:
+    def scope(self, *, with_constants: bool = True) -> Scope:
         """The inputs by alias, and the constants. One input is enough here."""
         schemas: dict[str, Schema] = {name: self.sources[source] for name, source in self.inputs.items()}
-        schemas[CONSTANTS] = {
-            f"{_NUMBERED}{slot}": constant.type for slot, constant in enumerate(self.constants)
-        }
+        if with_constants:
+            schemas[CONSTANTS] = {
+                f"{_NUMBERED}{slot}": constant.type for slot, constant in enumerate(self.constants)
+            }
         return Scope(schemas, self.ansi, self.case_sensitive)
 
     # --- conditions -----------------------------------------------------------------------------------------------

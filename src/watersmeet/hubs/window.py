@@ -17,7 +17,7 @@ from typing import Final
 from watersmeet.errors import PredicateError
 from watersmeet.model.closed import ClosedSet
 from watersmeet.model.window import FARTHEST
-from watersmeet.predicate.lex import Piece, PieceKind
+from watersmeet.predicate.lex import Piece, PieceKind, words
 from watersmeet.predicate.literals import LiteralError, interval_literal, is_day_time
 
 
@@ -38,16 +38,33 @@ _HINT: Final = "write WINDOW 10 MINUTES or WINDOW TUMBLING 1 HOUR"
 
 
 def cut_window(text: str, pieces: Sequence[Piece]) -> tuple[list[Piece], HubWindow | None]:
-    """Cut WINDOW off the end of a text."""
+    """Cut WINDOW off the end of a text. Elsewhere the word is the name of an input or of a column."""
+    depth, sources = 0, False
     for at, piece in enumerate(pieces):
-        beside = [other.text for other in (*pieces[max(0, at - 1) : at], *pieces[at + 1 : at + 2])]
-        if piece.word in ("WINDOW", "SINCE") and "." not in beside:
+        depth += {"(": 1, ")": -1}.get(piece.text, 0)
+        sources |= piece.word == "FROM" and depth == 0
+        if sources and depth == 0 and piece.word in ("WINDOW", "SINCE") and _is_clause(pieces, at):
             if piece.word == "SINCE":
                 raise PredicateError(
                     "SINCE is not possible in a hub query yet", text, piece.start, "leave it out"
                 )
             return list(pieces[:at]), _read(text, piece, pieces[at + 1 :])
     return list(pieces), None
+
+
+# A name stands behind these, or before these; an alias may also end the text.
+_BEFORE_NAMES: Final = words("FROM JOIN AS WHERE ON AND OR NOT BETWEEN LIKE IN")
+_AFTER_NAMES: Final = words(
+    "WINDOW SINCE WHERE JOIN INNER ON USING AND OR NOT IS IN BETWEEN LIKE GROUP HAVING ORDER LIMIT"
+)
+
+
+def _is_clause(pieces: Sequence[Piece], at: int) -> bool:
+    """Whether a word behind FROM begins a clause, and is no name."""
+    before, after = pieces[at - 1], pieces[at + 1] if at + 1 < len(pieces) else None
+    if before.word in _BEFORE_NAMES or (before.kind is PieceKind.SYMBOL and before.text != ")"):
+        return False
+    return after is not None and after.word not in _AFTER_NAMES and after.kind is not PieceKind.SYMBOL
 
 
 def _read(text: str, first: Piece, rest: Sequence[Piece]) -> HubWindow:
