@@ -72,6 +72,7 @@ class Tests:
 class Forest:
     """`branches` lists those of each group, and `branch_node` their nodes. `roots` are the branches of fresh rows, by
     stream. `group_key` ascends: it has the hash of a group's branch and constants, and `group_of` the group.
+    `group_branch` is the branch of each group.
 
     `low` is the first row that any query of a group counts, and of a branch. `entries` lists for each group the queries
     that are complete there: `query` is the place in the catalogue, and `placed` which input each row belongs to.
@@ -85,6 +86,7 @@ class Forest:
     roots: Mapping[int, Indices]
     group_key: Keys
     group_of: Indices
+    group_branch: Indices
     low: Keys
     tests: Tests
     entries: Lists
@@ -272,6 +274,7 @@ class _Builder:
             },
             group_key=key[order],
             group_of=order,
+            group_branch=branch,
             low=low,
             tests=tests,
             entries=Lists.of_owners(end_group[by_group], groups),

@@ -214,6 +214,9 @@ class Walk:
         for low, high in _cut(count, self.piece_rows):
             owner, place = spread(first[low:high], count[low:high])
             at, group = known[low:high][owner], forest.group_of[place]
+            # Two branches may have equal hashes. Those of constants are compared with the constants themselves below.
+            mine = np.flatnonzero(forest.group_branch[group] == branch[at])
+            at, group = at[mine], group[mine]
             kept = self.passing(group, row[at])
             at, group = at[kept], group[kept]
             yield Bindings(group, (*(column[at] for column in rows), row[at]))
