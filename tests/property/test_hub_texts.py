@@ -160,6 +160,18 @@ def test_an_empty_memory_is_no_refusal(monkeypatch):
         TemplateReader(SCHEMAS).read(GOOD)
 
 
+def test_refused_texts_do_not_fill_the_memory(monkeypatch):
+    monkeypatch.setattr(templates, "_MOST_KNOWN_BYTES", 5_000)
+    reader = TemplateReader(SCHEMAS)
+    for number in range(100):
+        with pytest.raises(PredicateError):
+            reader.read(f"SELECT R.nope{number} FROM R")
+        assert len(reader._known) <= 20
+    with pytest.raises(PredicateError):
+        reader.read("SELECT " + "R." * 200)
+    assert len(reader._known) <= 1
+
+
 @pytest.mark.parametrize("id_", ["\ud800", "a\x00b"])
 def test_an_id_that_no_text_can_hold_is_refused(id_):
     changed = apply_commands(HubCatalogue(), [Command(ADD, id_, GOOD)], 3, READER)

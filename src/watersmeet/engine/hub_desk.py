@@ -306,6 +306,9 @@ class HubDesk:
         """The forest of a part of the queries in force, or of those that are not DISTINCT."""
         if (path, part) not in self._forests:
             self._forests = {key: forest for key, forest in self._forests.items() if key[0] == path}
+            # Of templates that left nothing is kept: they may come in any number.
+            live = set(catalogue().parsed)
+            self._ways = {one: way for one, way in self._ways.items() if one in live}
             self._forests[path, part] = build_forest(catalogue(), _streams_of(spec).attributes, self._ways)
         return self._forests[path, part]
 

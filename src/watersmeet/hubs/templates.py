@@ -21,8 +21,10 @@ from watersmeet.model.types import Schema
 from watersmeet.predicate.lex import Piece, pieces_of
 from watersmeet.predicate.literals import brief
 
-# Templates that a process keeps, with those that were refused: a page of memory each.
-_MOST_KNOWN: Final = 50_000
+# Bytes of templates that a process keeps, with those that were refused: 50,000 of forty words. A word costs its object
+# and its place, as much as a few letters.
+_MOST_KNOWN_BYTES: Final = 128 << 20
+_WORD_BYTES: Final = 64
 
 
 @dataclass
@@ -41,6 +43,7 @@ class TemplateReader:
     ansi: bool = True
     case_sensitive: bool = False
     _known: dict[tuple[str, ...], Template | _Refused] = field(default_factory=dict)
+    _known_bytes: int = 0
 
     def read(self, text: str) -> HubQuery:
         """A query; PredicateError if it cannot be used.
@@ -63,8 +66,10 @@ class TemplateReader:
         found = find_constants(text, pieces)
         template = self._known.get(found.words)
         if template is None:
-            if len(self._known) >= _MOST_KNOWN:
+            self._known_bytes += sum(_WORD_BYTES + len(word) for word in found.words)
+            if self._known_bytes > _MOST_KNOWN_BYTES:
                 self._known.clear()
+                self._known_bytes = 0
             template = self._known[found.words] = self._parsed(text, pieces, found)
         if isinstance(template, _Refused):
             raise template.at(text, found)
