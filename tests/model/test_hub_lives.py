@@ -30,7 +30,7 @@ from tests.property.hub_helpers import (
 )
 from watersmeet.engine import operator as engine
 from watersmeet.engine.spec import Settings
-from watersmeet.errors import StateMismatch, UsageError
+from watersmeet.errors import PredicateError, StateMismatch, UsageError
 from watersmeet.hubs.catalogue import ADD, REMOVE
 from watersmeet.local.hub import COMMAND_SCHEMA, LocalHub
 from watersmeet.log.manifests import list_manifests, read_manifest
@@ -432,6 +432,32 @@ def test_times_are_those_of_the_column_and_rows_without_one_are_dropped(tmp_path
     assert newest(hub).totals["R"].null_rows == 1
     with pytest.raises(UsageError, match=r"R\.k is bigint: a hub needs a timestamp"):
         LocalHub({"R": schema}, str(tmp_path), time={"R": "k"})
+
+
+def test_reserved_and_ambiguous_names_are_refused(tmp_path):
+    with pytest.raises(PredicateError, match="__wm_now is reserved"):
+        LocalHub({"R": R.append(pa.field("__wm_now", pa.int64()))}, str(tmp_path))
+    with pytest.raises(UsageError, match="streams R and r differ only in case"):
+        LocalHub({"R": R, "r": R}, str(tmp_path))
+
+
+def test_another_time_of_a_stream_is_refused_as_that(tmp_path):
+    schema = pa.schema({"k": pa.int64(), "t": pa.timestamp("us", "UTC")})
+    hub = LocalHub({"R": schema}, str(tmp_path), {"q": "SELECT R.k FROM R"})
+    row = pa.table([[1], [at(1)]], schema=schema)
+    hub.batch(R=row)
+    with pytest.raises(StateMismatch, match="the time of stream R was that of its batches, now it is t"):
+        restarted(hub, time={"R": "t"}).batch(R=row)
+
+
+def test_a_process_keeps_the_ways_of_live_templates_only(tmp_path):
+    hub = LocalHub({"R": R}, str(tmp_path), {"q": "SELECT R.x FROM R"})
+    for number in range(5):
+        hub.batch(
+            commands((ADD, f"q{number}", f"SELECT R.x AS x{number} FROM R"), (REMOVE, f"q{number - 1}", None))
+        )
+    desk = engine._kept(hub.operator.spec, BatchId(hub.query, hub.run, 0), hub.clock).desk
+    assert len(desk._ways) == 2
 
 
 def test_a_stream_with_other_columns_is_refused(tmp_path):

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 
+from watersmeet.engine.compile import check_names as check_columns
 from watersmeet.engine.inputs import check_names
 from watersmeet.engine.options import check_folder, check_tasks
 from watersmeet.engine.spec import JoinSpec, SessionSettings
@@ -61,6 +62,8 @@ def build_hub(
 ) -> JoinSpec:
     """What the tasks of a hub run. `instance` tells two operators of one query apart."""
     check_names(schemas)
+    check_columns(dict(schemas))
+    _check_spelling(schemas, session.sql.case_sensitive)
     times = dict(options.time or {})
     _check_times(times, schemas)
     streams = HubStreams(
@@ -80,6 +83,18 @@ def build_hub(
         built_ms=int(clock() * 1000),
         scheme=HubScheme(),
     )
+
+
+def _check_spelling(names: Iterable[str], case_sensitive: bool) -> None:
+    """Refuse streams whose names differ in case only, where queries cannot tell them apart."""
+    seen: dict[str, str] = {}
+    for name in names:
+        other = seen.setdefault(name if case_sensitive else name.lower(), name)
+        if other != name:
+            raise UsageError(
+                f"streams {other} and {name} differ only in case, which queries of this session ignore: give one of "
+                "them another name"
+            )
 
 
 def _check_times(times: Mapping[str, str], schemas: Mapping[str, Schema]) -> None:

@@ -49,10 +49,16 @@ def _check_hub(old: JoinSignature, new: JoinSignature) -> None:
     before = {one.name: one for one in old.inputs if not one.of}
     after = {one.name: one for one in new.inputs if not one.of}
     for name in [*before, *after]:
-        if before.get(name) != after.get(name):
+        was, now = before.get(name), after.get(name)
+        if was and now and was.time != now.time and _columns_of(was) == _columns_of(now):
+            raise StateMismatch(
+                f"the time of stream {name} was {was.time or 'that of its batches'}, now it is "
+                f"{now.time or 'that of its batches'}: rows of two meanings would meet in windows. {_ADVICE}"
+            )
+        if was != now:
             raise StateMismatch(
                 f"stream {name} has not the columns that the state was written with "
-                f"({_columns_of(before.get(name))}; now {_columns_of(after.get(name))}): start with a new checkpoint"
+                f"({_columns_of(was)}; now {_columns_of(now)}): start with a new checkpoint"
             )
 
 
