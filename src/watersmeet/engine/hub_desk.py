@@ -307,9 +307,10 @@ class HubDesk:
         if (path, part) not in self._forests:
             self._forests = {key: forest for key, forest in self._forests.items() if key[0] == path}
             # Of templates that left nothing is kept: they may come in any number.
-            live = set(catalogue().parsed)
+            chosen = catalogue()
+            live = set(chosen.parsed)
             self._ways = {one: way for one, way in self._ways.items() if one in live}
-            self._forests[path, part] = build_forest(catalogue(), _streams_of(spec).attributes, self._ways)
+            self._forests[path, part] = build_forest(chosen, _streams_of(spec).attributes, self._ways)
         return self._forests[path, part]
 
     def _events(self, manifest: Manifest, plan: HubPlan, task: int) -> Iterator[pa.RecordBatch]:
