@@ -29,10 +29,10 @@ from rich.console import Console
 from rich.table import Table
 
 from bench.report import Finding, markdown_table
-from papers.adaptive.operators import DYNAMIC, STATICMID, STATICOPT
+from papers.adaptive.operators import DYNAMIC, STATICMID, STATICOPT, static_mid, static_opt
 from papers.adaptive.tasks import GridTasks, run_batch
 from watersmeet.local.join import LocalJoin
-from watersmeet.schemes.grid.policy import GridPolicy, dynamic, static_mid, static_opt
+from watersmeet.schemes.grid.policy import GridPolicy, dynamic
 
 MAPPINGS = "mappings"
 OPERATORS = (STATICMID, STATICOPT, DYNAMIC)

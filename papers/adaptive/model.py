@@ -19,7 +19,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from papers.adaptive import paper
-from papers.adaptive.operators import DYNAMIC, SHJ, STATICMID
+from papers.adaptive.operators import DYNAMIC, SHJ, STATICMID, static_mid, static_opt
 from papers.adaptive.sim.arrivals import Arrivals, KeyedArrivals
 from papers.adaptive.sim.costs import CostModel
 from papers.adaptive.sim.grid import run_grid
@@ -28,7 +28,7 @@ from papers.adaptive.sim.progress import Progress
 from papers.shared.arrival import Point, cut, steady
 from papers.shared.queries import SEED
 from papers.shared.zipf import draw_keys
-from watersmeet.schemes.grid.policy import GridPolicy, dynamic, static_mid, static_opt
+from watersmeet.schemes.grid.policy import GridPolicy, dynamic
 
 MB, GB = 1e6, 1e9
 CHUNKS = 100

@@ -22,8 +22,8 @@ import numpy as np
 import pyarrow as pa
 
 from papers.shared.reproduction import Stopped, Watch
+from papers.state.clean_up import pay_all
 from papers.state.stream import Stream, Values, count_results
-from watersmeet.engine.payment import pay_all
 from watersmeet.errors import WatersmeetError
 from watersmeet.kernel.equal import EquiJoin
 from watersmeet.kernel.multi import MultiJoin

@@ -36,9 +36,9 @@ from watersmeet.kernel.rows import Keyed
 from watersmeet.log.runs import RunReader
 from watersmeet.model.cells import Block, RunRows, blocks_of, owed_cells
 from watersmeet.model.facts import Cells, KeyRange, Manifest, Push, Run
-from watersmeet.model.generations import NOT_HELD, Generations, generations_of, paid_generations
+from watersmeet.model.generations import NOT_HELD, Generations, paid_generations
 from watersmeet.model.limits import Limits
-from watersmeet.model.ranges import Ranges, joined
+from watersmeet.model.ranges import Ranges
 from watersmeet.model.signature import JoinSignature
 from watersmeet.model.slices import Weighed, slices_of
 from watersmeet.model.tally import Tally
@@ -70,36 +70,6 @@ def pay(
         if payment.cells is None:
             # Keys whose last cells come out in this batch too owe less.
             yield from debts.pay_range(payment.range, list(cells.values()))
-
-
-def pay_all(
-    reader: RunReader, manifest: Manifest, join: Join, range_: KeyRange, tally: Tally, limits: Limits
-) -> Iterator[pa.RecordBatch]:
-    """Yield all that keys in a range owe after a batch, its own rows included. Nothing is changed.
-
-    Ranges that cover all keys and do not overlap give every owed result once.
-    """
-    generations = generations_of(
-        manifest.live, manifest.pushes, [range_, *(cells.range for cells in manifest.paying)]
-    )
-    debts = Debts(reader, manifest.signature, generations, manifest.pushes, join, tally, limits)
-    owing = joined(one for push in manifest.pushes for one in push.ranges)
-    mine = [found for one in owing if (found := _both(one, range_)) is not None]
-    debts.expect(mine)
-    left = [
-        Cells(cells.range, cells.border, cells.block_rows, cells.end, cells.of, cells.of)
-        for cells in manifest.paying
-        if cells.range.low in range_
-    ]
-    for cells in left:
-        yield from debts.pay_cells(cells)
-    for one in mine:
-        yield from debts.pay_range(one, left)
-
-
-def _both(one: KeyRange, other: KeyRange) -> KeyRange | None:
-    low, high = max(one.low, other.low), min(one.high, other.high)
-    return KeyRange(low, high) if low < high else None
 
 
 @dataclass(frozen=True, slots=True)
