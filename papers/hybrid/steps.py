@@ -12,9 +12,9 @@ import pyarrow as pa
 from watersmeet.errors import UsageError
 from watersmeet.kernel.keys import Indices
 from watersmeet.kernel.lookup import LookupJoin, Page, open_page
-from watersmeet.kernel.pages import homes, needed_pages, page_orders, pages_of
+from watersmeet.kernel.pages import homes, needed_pages, page_orders
 from watersmeet.kernel.rows import Sorted, take_rows
-from watersmeet.model.pages import PageIndex
+from watersmeet.model.pages import PageIndex, pages_of
 from watersmeet.schemes.table.buffer import PageBuffer
 
 

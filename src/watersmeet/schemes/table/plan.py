@@ -22,7 +22,7 @@ import numpy.typing as npt
 from watersmeet.errors import StateError
 from watersmeet.model.facts import Descriptor, Manifest, Run
 from watersmeet.model.figures import count, size
-from watersmeet.model.pages import PAGE_SHIFT
+from watersmeet.model.pages import page_bounds, pages_of
 from watersmeet.model.signature import Order
 from watersmeet.schemes.scheme import (
     BatchFacts,
@@ -124,7 +124,7 @@ class TableScheme(Scheme[PagePlan]):
         counts = count_pages(
             (pages[before[pages] < run.batch], arrivals.get(run.batch, 0))
             for run in live
-            for pages in [_page_numbers(facts.keys_of(run))]
+            for pages in [pages_of(facts.keys_of(run))]
         )
         changes = table.newest != table.version
         costs = self._costs(facts, parent)
@@ -329,11 +329,7 @@ def _arrivals(facts: BatchFacts, parent: PagePlan | None, repeated: PagePlan | N
 
 def waiting_rows(keys: Keys, before: Numbers, batch: int) -> npt.NDArray[np.bool_]:
     """Which rows of a run of this batch, by their order keys, wait on a page that has not been read since."""
-    return before[_page_numbers(keys)] < batch
-
-
-def _page_numbers(keys: Keys) -> Numbers:
-    return (keys >> np.uint64(PAGE_SHIFT)).view(np.int64)
+    return before[pages_of(keys)] < batch
 
 
 def _row_bytes(runs: Sequence[Run]) -> int:
@@ -351,11 +347,11 @@ def _before(parent: PagePlan | None, batch: int | None, table: TableVersion) -> 
 
 def _orders_of(runs: Sequence[Run], before: Numbers, keys_of: KeysOf) -> OrdersOf:
     def orders(page: int) -> Keys:
-        bounds = np.array([page << PAGE_SHIFT, ((page + 1) << PAGE_SHIFT) - 1], np.uint64)
+        first, last = page_bounds(np.array([page]))
         found = []
         for run in runs:
             keys = keys_of(run)
-            low, high = np.searchsorted(keys, bounds[0]), np.searchsorted(keys, bounds[1], side="right")
+            low, high = np.searchsorted(keys, first[0]), np.searchsorted(keys, last[0], side="right")
             here = keys[low:high]
             found.append(here[waiting_rows(here, before, run.batch)])
         return np.sort(np.concatenate(found))
