@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -64,6 +64,27 @@ class Picked(NamedTuple):
 Candidates = dict[str, Picked]
 # Two columns, as (input, name), that must have equal values.
 Equality = tuple[tuple[str, str], tuple[str, str]]
+
+
+def columns_read(
+    name: str,
+    output: Iterable[OutputColumn],
+    keys: Iterable[str],
+    conditions: Iterable[Expression],
+    within: int | None,
+) -> list[str]:
+    """The columns of an input that a join of several inputs needs: those that come out, its keys, and what is tested."""
+    tested = (column for condition in conditions for column in columns_of(condition))
+    return list(
+        dict.fromkeys(
+            [
+                *(c.column for c in output if c.input == name),
+                *keys,
+                *(c.name for c in tested if c.input == name),
+                *([AT] if within is not None else ()),
+            ]
+        )
+    )
 
 
 @dataclass(frozen=True, slots=True)

@@ -39,6 +39,7 @@ from watersmeet.kernel.emit import (
     OutputColumn,
     Picked,
     close_to,
+    columns_read,
     cross,
     picked_at,
     rows_crossed,
@@ -59,9 +60,8 @@ from watersmeet.kernel.gather import (
 from watersmeet.kernel.keys import Indices, Keys, Mask
 from watersmeet.kernel.match import expand
 from watersmeet.kernel.pieces import Counted, Side
-from watersmeet.model.expression import Expression, columns_of, conjunction, conjuncts_of, inputs_of
+from watersmeet.model.expression import Expression, conjunction, conjuncts_of, inputs_of
 from watersmeet.model.limits import DEFAULT_LIMITS, Limits
-from watersmeet.model.window import AT
 
 # Stands for all inputs but one where their combinations are a side of a cross product. No input has this name.
 _OTHERS = "*"
@@ -101,17 +101,9 @@ class MultiJoin:
 
     def _read(self, name: str, place: int, within: int | None) -> list[str]:
         """The columns that are needed of an input."""
-        residual = columns_of(self.residual) if self.residual is not None else ()
-        return list(
-            dict.fromkeys(
-                [
-                    *(c.column for c in self.output if c.input == name),
-                    *(line[place] for line in self.verify),
-                    *(c.name for c in residual if c.input == name),
-                    *([AT] if within is not None else ()),
-                ]
-            )
-        )
+        keys = (line[place] for line in self.verify)
+        tested = () if self.residual is None else (self.residual,)
+        return columns_read(name, self.output, keys, tested, within)
 
     def _expanded(
         self, parts: Sequence[Part], keys: dict[str, tuple[str, ...]], within: int | None, limits: Limits

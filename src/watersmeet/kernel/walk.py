@@ -47,6 +47,7 @@ from watersmeet.kernel.emit import (
     OutputColumn,
     Picked,
     close_to,
+    columns_read,
     kept,
     picked_at,
     rows_together,
@@ -58,11 +59,10 @@ from watersmeet.kernel.match import expand
 from watersmeet.kernel.pieces import Side, pieces
 from watersmeet.kernel.seek import Seeker, Sought, fewest_rows
 from watersmeet.kernel.sought_rows import SoughtRows
-from watersmeet.model.expression import Expression, columns_of, conjunction, inputs_of
+from watersmeet.model.expression import Expression, conjunction, inputs_of
 from watersmeet.model.limits import DEFAULT_LIMITS, Limits
 from watersmeet.model.tally import Work
 from watersmeet.model.walks import Arc, KeyCut, WalkGraph
-from watersmeet.model.window import AT
 
 # Numbers combinations while they are tested. No input has this name.
 _NUMBER = "#"
@@ -135,16 +135,8 @@ class WalkJoin:
 
     def read(self, name: str, within: int | None) -> list[str]:
         """The columns that are needed of an input."""
-        return list(
-            dict.fromkeys(
-                [
-                    *(c.column for c in self.output if c.input == name),
-                    *(key for edge in self.edges if name in edge.inputs for key in edge.of(name)),
-                    *(c.name for part in self.conjuncts for c in columns_of(part) if c.input == name),
-                    *([AT] if within is not None else ()),
-                ]
-            )
-        )
+        keys = (key for edge in self.edges if name in edge.inputs for key in edge.of(name))
+        return columns_read(name, self.output, keys, self.conjuncts, within)
 
     def conditions(self, bound: Sequence[str], name: str, last: bool) -> tuple[Expression, ...]:
         """The conjuncts that can be tested now that `name` is bound too, and could not before."""
