@@ -25,6 +25,7 @@ from typing import Any, ClassVar, Generic, Protocol, TypeVar
 import numpy as np
 import numpy.typing as npt
 
+from watersmeet.model.closed import ClosedSet
 from watersmeet.model.facts import (
     FULL_RANGE,
     KEY_SPACE,
@@ -41,7 +42,7 @@ from watersmeet.model.facts import (
 )
 from watersmeet.model.limits import Limits
 from watersmeet.model.ranges import Ranges, intersected, joined
-from watersmeet.model.signature import Layout, Order
+from watersmeet.model.signature import JoinSignature, Layout, Order
 from watersmeet.model.tally import TaskTally
 from watersmeet.model.walks import FanOut, KeyCut, WalkGraph
 from watersmeet.schemes.balance import even_ranges
@@ -290,6 +291,14 @@ def by_input(runs: Iterable[Run], inputs: Sequence[str]) -> dict[str, list[Run]]
     return found
 
 
+class Serves(ClosedSet):
+    """What the operator of a scheme serves: streams (or batches), a stream and a table, or many queries."""
+
+    STREAMS = "streams"
+    TABLE = "table"
+    HUB = "hub"
+
+
 class Scheme(ABC, Generic[AnyPlan]):
     """One way of sharing a join. Instances are frozen, small and picklable, and hold the user's choices."""
 
@@ -314,6 +323,10 @@ class Scheme(ABC, Generic[AnyPlan]):
     weighs_tallies: ClassVar[bool] = False
     # Whether its batches may push rows aside: decisions that a replay repeats.
     pushes: ClassVar[bool] = False
+    # What its operator serves.
+    serves: ClassVar[Serves] = Serves.STREAMS
+    # Whether it joins one input after the other, each by its own keys.
+    walks: ClassVar[bool] = False
     # Whether runs are merged. False if no row stays for long.
     merges: ClassVar[bool] = True
 
@@ -381,6 +394,13 @@ class Scheme(ABC, Generic[AnyPlan]):
     def show(cls, plan: AnyPlan, inputs: Sequence[str]) -> Shown:
         """The plan as `watersmeet status` and the live displays show it."""
         return Shown(f"strategy {cls.name}")
+
+    @classmethod
+    def check_continues(
+        cls, old: JoinSignature, new: JoinSignature, as_joins: Callable[[JoinSignature, JoinSignature], None]
+    ) -> None:
+        """Raise StateMismatch if a state cannot be continued. `as_joins` compares predicates, keys and columns."""
+        as_joins(old, new)
 
     @classmethod
     def words_for_layout(cls, layout: Layout | None) -> str:

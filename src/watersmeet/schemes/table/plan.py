@@ -29,6 +29,7 @@ from watersmeet.schemes.scheme import (
     Keys,
     KeysOf,
     Scheme,
+    Serves,
     Share,
     Shown,
     Slice,
@@ -88,6 +89,7 @@ class TableScheme(Scheme[PagePlan]):
 
     name: ClassVar[str] = "table"
     plan_type = PagePlan
+    serves = Serves.TABLE
     merges: ClassVar[bool] = False
     # What tasks decoded of files that are read in place.
     weighs_tallies: ClassVar[bool] = True
