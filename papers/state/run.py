@@ -25,8 +25,6 @@ from papers.shared.reproduction import Stopped, Watch
 from papers.state.clean_up import pay_all
 from papers.state.stream import Stream, Values, count_results
 from watersmeet.errors import WatersmeetError
-from watersmeet.kernel.equal import EquiJoin
-from watersmeet.kernel.multi import MultiJoin
 from watersmeet.local.join import LocalJoin
 from watersmeet.log.files import LocalFiles
 from watersmeet.log.runs import RunReader
@@ -209,7 +207,6 @@ def _batch(
 def _clean_up(join: LocalJoin, folder: Path, manifest: Manifest) -> tuple[tuple[int, ...], tuple[float, ...]]:
     """What the groups of each task owe, and the seconds that it takes to give that out."""
     spec, plan = join.operator.spec, _plan_of(manifest)
-    assert isinstance(spec.join, EquiJoin | MultiJoin)
     owed, seconds = [], []
     for task in range(join.tasks):
         # A reader of its own: no task profits from what another one has opened.
@@ -217,7 +214,7 @@ def _clean_up(join: LocalJoin, folder: Path, manifest: Manifest) -> tuple[tuple[
         began_s = time.process_time()
         owed.append(
             sum(
-                _count(pay_all(reader, manifest, spec.join, range_, Tally(), spec.settings.limits))
+                _count(pay_all(reader, manifest, spec.kernel, range_, Tally(), spec.settings.limits))
                 for range_ in stretches(plan.groups, plan.owners, task)
             )
         )

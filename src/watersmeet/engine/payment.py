@@ -29,8 +29,6 @@ import numpy as np
 import pyarrow as pa
 
 from watersmeet.engine.spec import Join
-from watersmeet.kernel.equal import EquiJoin
-from watersmeet.kernel.multi import MultiJoin
 from watersmeet.kernel.pieces import Side
 from watersmeet.kernel.rows import Keyed
 from watersmeet.log.runs import RunReader
@@ -165,7 +163,7 @@ class Debts:
         self.tally.touched[f"{run.path} {cells.range.low} {block.start}"] = size
 
     def _results(self, term: Sequence[Slices]) -> Iterator[pa.RecordBatch]:
-        assert isinstance(self.join, EquiJoin | MultiJoin), "only joins on one shared key owe results"
+        assert self.join.on_one_key, "only joins on one shared key owe results"
         window = self.signature.window
         within = window.width if window is not None and over_time(window) else None
         first, *others = (Side(name, [], rows) for name, rows in zip(self.signature.names, term, strict=True))

@@ -28,7 +28,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import ClassVar, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -59,9 +59,10 @@ from watersmeet.kernel.gather import (
 )
 from watersmeet.kernel.keys import Indices, Keys, Mask
 from watersmeet.kernel.match import expand
-from watersmeet.kernel.pieces import Counted, Side
+from watersmeet.kernel.pieces import Side, look_up_fresh
 from watersmeet.model.expression import Expression, conjunction, conjuncts_of, inputs_of
 from watersmeet.model.limits import DEFAULT_LIMITS, Limits
+from watersmeet.model.tally import Tally
 
 # Stands for all inputs but one where their combinations are a side of a cross product. No input has this name.
 _OTHERS = "*"
@@ -79,24 +80,26 @@ class MultiJoin:
     residual: Expression | None
     output: tuple[OutputColumn, ...]
     ansi: bool = True
+    on_one_key: ClassVar[bool] = True
 
     def results(
         self,
         sides: tuple[Side, ...],
         within: int | None,
         limits: Limits = DEFAULT_LIMITS,
-        counted: Counted | None = None,
+        tally: Tally | None = None,
     ) -> Iterator[pa.RecordBatch]:
         """All results that the fresh rows of the sides owe, in bounded batches.
 
-        With `within`, only combinations whose window times are all at most that far apart come out. `counted` is told
-        the combinations of each key before they are tested.
+        With `within`, only combinations whose window times are all at most that far apart come out. `tally` is told
+        what is done: the fresh rows, and, if it counts results, the combinations of each key before they are tested.
         """
+        look_up_fresh(sides, tally)
         read = {side.name: self._read(side.name, place, within) for place, side in enumerate(sides)}
         keys = {side.name: tuple(line[place] for line in self.verify) for place, side in enumerate(sides)}
         for owed, parts in owed_parts(sides, read, limits):
-            if counted is not None:
-                counted(owed, np.prod([part.count.astype(np.float64) for part in parts], axis=0))
+            if tally is not None and tally.counts:
+                tally.count(owed, np.prod([part.count.astype(np.float64) for part in parts], axis=0))
             yield from self._expanded(parts, keys, within, limits)
 
     def _read(self, name: str, place: int, within: int | None) -> list[str]:

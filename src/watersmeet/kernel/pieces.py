@@ -14,12 +14,10 @@ History is only viewed.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
 from watersmeet.kernel.bounds import bundled
@@ -28,10 +26,8 @@ from watersmeet.kernel.keys import Indices, Keys
 from watersmeet.kernel.late import LateDeal
 from watersmeet.kernel.rows import Keyed, Merged, Places, merge_order, take_rows
 from watersmeet.model.limits import Limits
+from watersmeet.model.tally import Tally
 from watersmeet.model.walks import KeyCut
-
-# Is told ascending keys, and how many combinations of rows of each are found.
-Counted = Callable[[Keys, npt.NDArray[Any]], None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,6 +66,12 @@ class KeyedRows:
         if self.order is None:
             return rows.slice(start, stop - start)
         return take_rows(rows, self.order[start:stop].astype(np.int64, copy=False))
+
+
+def look_up_fresh(sides: Sequence[Side], tally: Tally | None) -> None:
+    """Tell the tally of all fresh rows."""
+    if tally is not None:
+        tally.look_up(sum(len(rows) for side in sides for rows in side.fresh))
 
 
 def keyed_rows(name: str, slice_: Keyed) -> KeyedRows:

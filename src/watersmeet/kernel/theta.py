@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import pyarrow as pa
@@ -32,11 +32,12 @@ from watersmeet.kernel.emit import (
 )
 from watersmeet.kernel.keys import Indices, Mask
 from watersmeet.kernel.match import expand
-from watersmeet.kernel.pieces import KeyedRows, Side, owed_pieces
+from watersmeet.kernel.pieces import KeyedRows, Side, look_up_fresh, owed_pieces
 from watersmeet.kernel.rows import take_rows
 from watersmeet.kernel.truth import PairTest, pair_test, prepare, true_pairs
 from watersmeet.model.expression import Expression, Literal
 from watersmeet.model.limits import DEFAULT_LIMITS, Limits
+from watersmeet.model.tally import Tally
 
 # (left rows, right rows), aligned -> one truth for each pair, as an Arrow or a numpy array.
 Condition = Callable[[pa.RecordBatch, pa.RecordBatch], Any]
@@ -55,12 +56,18 @@ class ThetaJoin:
     ansi: bool = True
     condition: Condition | None = None
     columns: tuple[tuple[str, ...], tuple[str, ...]] = ((), ())
+    on_one_key: ClassVar[bool] = False
 
     def results(
-        self, sides: tuple[Side, ...], within: int | None, limits: Limits = DEFAULT_LIMITS
+        self,
+        sides: tuple[Side, ...],
+        within: int | None,
+        limits: Limits = DEFAULT_LIMITS,
+        tally: Tally | None = None,
     ) -> Iterator[pa.RecordBatch]:
         """As `EquiJoin.results`."""
         left, right = sides
+        look_up_fresh(sides, tally)
         residual = self.residual
         if isinstance(residual, Literal):
             if residual.value is not True:

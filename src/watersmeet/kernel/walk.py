@@ -35,6 +35,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import ClassVar
 
 import numpy as np
 import pyarrow as pa
@@ -61,7 +62,7 @@ from watersmeet.kernel.seek import Seeker, Sought, fewest_rows
 from watersmeet.kernel.sought_rows import SoughtRows
 from watersmeet.model.expression import Expression, conjunction, inputs_of
 from watersmeet.model.limits import DEFAULT_LIMITS, Limits
-from watersmeet.model.tally import Work
+from watersmeet.model.tally import Tally, Work
 from watersmeet.model.walks import Arc, KeyCut, WalkGraph
 
 # Numbers combinations while they are tested. No input has this name.
@@ -78,18 +79,19 @@ class WalkJoin:
     conjuncts: tuple[Expression, ...]
     output: tuple[OutputColumn, ...]
     ansi: bool = True
+    on_one_key: ClassVar[bool] = False
 
     def results(
         self,
         sides: tuple[Side, ...],
         within: int | None,
         limits: Limits = DEFAULT_LIMITS,
-        work: Work | None = None,
+        tally: Tally | None = None,
     ) -> Iterator[pa.RecordBatch]:
         """All results of one share: the fresh rows of the first side with all rows of the other sides.
 
-        With `within`, only combinations whose window times are all at most that far apart come out. `work` counts what
-        is done.
+        With `within`, only combinations whose window times are all at most that far apart come out. `tally` is told
+        what is done.
         """
         start, *others = sides
         slices = {side.name: [s for s in (*side.history, *side.fresh) if len(s)] for side in others}
@@ -97,7 +99,8 @@ class WalkJoin:
         ranked = sorted((side for side in others if side.rank is not None), key=lambda side: side.rank or 0)
         order = tuple(dict.fromkeys(self.input_of(side.name) for side in ranked))
         slices_of = {name: slices[one.stored] for name, one in met.items()}
-        seeker = Seeker(self.edges, slices_of, work or Work())
+        work = Work()
+        seeker = Seeker(self.edges, slices_of, work)
         walk = _Walk(self, met, seeker, within, limits, order, start.cuts)
         origin = self.input_of(start.name)
         read = self.read(origin, within)
@@ -105,6 +108,9 @@ class WalkJoin:
             rows, at = piece.picked(np.arange(len(piece.keys)))
             found = {origin: Picked(rows.select(read), at)}
             yield from walk.go_on(found, origin, {}, late=start.late)
+        if tally is not None:
+            # The other inputs of a term are looked up in.
+            tally.add_walk(origin, sum(map(len, start.fresh)), work)
 
     @property
     def arrangements(self) -> tuple[tuple[str, tuple[str, ...]], ...]:
