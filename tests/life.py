@@ -24,7 +24,7 @@ from watersmeet import failpoints
 from watersmeet.engine import operator as engine
 from watersmeet.engine.spec import Settings
 from watersmeet.errors import StateInUse
-from watersmeet.local.join import LocalJoin, Rows
+from watersmeet.local.join import GivenRows, LocalJoin
 from watersmeet.log.descriptors import Told
 from watersmeet.log.files import LocalFiles
 from watersmeet.log.manifests import list_manifests, read_manifest
@@ -34,7 +34,7 @@ from watersmeet.model.limits import Limits
 from watersmeet.tables.spec import Table
 
 Row = tuple[Any, ...]
-Parts = Mapping[str, Sequence[Rows]]
+Parts = Mapping[str, Sequence[GivenRows]]
 
 # So that a few dozen rows go through several runs a partition, merges in several parts, clean-up and many result batches.
 TINY = Limits(
@@ -117,7 +117,7 @@ def batch_of(join: LocalJoin) -> BatchId:
     return BatchId(join.query, join.run, join.number)
 
 
-def ingest(join: LocalJoin, batch: BatchId, name: str, rows: Rows, partition: int = 0) -> Told:
+def ingest(join: LocalJoin, batch: BatchId, name: str, rows: GivenRows, partition: int = 0) -> Told:
     """Store one partition of an input, as an ingest task does."""
     return join.operator.ingest(batch, name, partition, join.arriving(name, rows))
 
@@ -138,7 +138,9 @@ def task_rows(join: LocalJoin, batch: BatchId, task: int, descriptors: Sequence[
 def run_batch(join: LocalJoin, parts: Parts) -> Counter[Row]:
     """Run the next batch in all tasks, of all stages if the join has several."""
     if len(join.stages) > 1:
-        found = multiset(join.batch(**{name: cast("Rows", list(given)) for name, given in parts.items()}))
+        found = multiset(
+            join.batch(**{name: cast("GivenRows", list(given)) for name, given in parts.items()})
+        )
         check_plan(join)
         return found
     batch = batch_of(join)

@@ -61,9 +61,9 @@ class Picked(NamedTuple):
 
 
 # The rows of each input that make up candidates, aligned: the first of each input is the first candidate, and so on.
-Candidates = dict[str, Picked]
+PickedRows = dict[str, Picked]
 # Two columns, as (input, name), that must have equal values.
-Equality = tuple[tuple[str, str], tuple[str, str]]
+EqualColumns = tuple[tuple[str, str], tuple[str, str]]
 
 
 def columns_read(
@@ -98,7 +98,7 @@ class Emission:
     output: tuple[OutputColumn, ...]
     residual: Expression | None = None
     ansi: bool = True
-    verify: tuple[Equality, ...] = ()
+    verify: tuple[EqualColumns, ...] = ()
     within: int | None = None
     limits: Limits = field(kw_only=True)
     read: dict[str, list[str]] = field(init=False, repr=False, compare=False)
@@ -121,7 +121,7 @@ class Emission:
         """Whether rows with equal keys may still fail."""
         return self.residual is not None or self.within is not None
 
-    def results(self, found: Candidates) -> Iterator[pa.RecordBatch]:
+    def results(self, found: PickedRows) -> Iterator[pa.RecordBatch]:
         """The candidates that pass, in bounded batches that are not empty."""
         if self.within is not None:
             found = _close(found, self.within)
@@ -130,7 +130,7 @@ class Emission:
             if batch.num_rows:
                 yield batch
 
-    def passing(self, found: Candidates) -> Candidates:
+    def passing(self, found: PickedRows) -> PickedRows:
         """The candidates that pass all tests but that of the window."""
         for (one, key), (other, also) in self.verify:
             same = same_value(found[one].values(key), found[other].values(also))
@@ -145,7 +145,7 @@ class Emission:
             found = kept(found, surviving(self.residual, read, rows, ansi=self.ansi))
         return found
 
-    def _gathered(self, found: Candidates) -> pa.RecordBatch:
+    def _gathered(self, found: PickedRows) -> pa.RecordBatch:
         found = self.passing(found)
         arrays = [found[c.input].values(c.column) for c in self.output]
         return pa.RecordBatch.from_arrays(arrays, names=[c.name for c in self.output])
@@ -156,7 +156,7 @@ def rows_together(limits: Limits, *sides: pa.RecordBatch) -> int:
     return max(1, min(limits.output_rows, limits.output_bytes // sum(map(mean_row_bytes, sides))))
 
 
-def bounded(found: Candidates, read: Mapping[str, Sequence[str]], most_bytes: int) -> Iterator[Candidates]:
+def bounded(found: PickedRows, read: Mapping[str, Sequence[str]], most_bytes: int) -> Iterator[PickedRows]:
     """Cut candidates so that the columns to be read stay within `most_bytes`, whatever single values weigh."""
     weighed = (
         row_bytes([rows.column(column) for column in read.get(name, ())], at)
@@ -170,28 +170,28 @@ def bounded(found: Candidates, read: Mapping[str, Sequence[str]], most_bytes: in
         yield {name: Picked(rows, at[here]) for name, (rows, at) in found.items()}
 
 
-def _rows(found: Candidates) -> int:
+def _rows(found: PickedRows) -> int:
     return len(next(iter(found.values())).at)
 
 
-def kept(found: Candidates, keep: Indices) -> Candidates:
+def kept(found: PickedRows, keep: Indices) -> PickedRows:
     """The candidates at some ascending places."""
     # By position: where about half of the candidates pass, a mask takes several times as long.
     return found if len(keep) == _rows(found) else picked_at(found, keep)
 
 
-def picked_at(found: Candidates, at: Indices) -> Candidates:
+def picked_at(found: PickedRows, at: Indices) -> PickedRows:
     """The candidates at some places, in this order and as often as they are named."""
     return {name: Picked(rows, before.take(at)) for name, (rows, before) in found.items()}
 
 
-def _close(found: Candidates, width: int) -> Candidates:
+def _close(found: PickedRows, width: int) -> PickedRows:
     for name in list(found)[1:]:
         found = close_to(found, name, width)
     return found
 
 
-def close_to(found: Candidates, name: str, width: int) -> Candidates:
+def close_to(found: PickedRows, name: str, width: int) -> PickedRows:
     """The candidates whose row of one input is within the window of the rows of the inputs before it."""
     for other in itertools.takewhile(lambda other: other != name, found):
         times, others = (found[one].rows.column(AT).to_numpy().take(found[one].at) for one in (other, name))

@@ -34,10 +34,10 @@ import numpy as np
 import pyarrow as pa
 
 from watersmeet.kernel.emit import (
-    Candidates,
     Emission,
     OutputColumn,
     Picked,
+    PickedRows,
     close_to,
     columns_read,
     cross,
@@ -192,7 +192,7 @@ class Binding(NamedTuple):
 
 
 def _bind(
-    parts: Sequence[Part], steps: Sequence[Binding], keys: Indices, bound: Candidates, limit: int
+    parts: Sequence[Part], steps: Sequence[Binding], keys: Indices, bound: PickedRows, limit: int
 ) -> Iterator[pa.RecordBatch]:
     """Bind the rows of the first part to combinations of those before it, then go on with the other parts.
 

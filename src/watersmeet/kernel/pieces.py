@@ -21,10 +21,10 @@ import numpy as np
 import pyarrow as pa
 
 from watersmeet.kernel.bounds import bundled
-from watersmeet.kernel.emit import Candidates, Picked
+from watersmeet.kernel.emit import Picked, PickedRows
 from watersmeet.kernel.keys import Indices, Keys
 from watersmeet.kernel.late import LateDeal
-from watersmeet.kernel.rows import Keyed, Merged, Places, merge_order, take_rows
+from watersmeet.kernel.rows import Keyed, Merged, RowPlaces, merge_order, take_rows
 from watersmeet.model.limits import Limits
 from watersmeet.model.tally import Tally
 from watersmeet.model.walks import KeyCut
@@ -54,7 +54,7 @@ class KeyedRows:
     input: str
     keys: Keys
     rows: pa.RecordBatch
-    order: Indices | Places | None = None
+    order: Indices | RowPlaces | None = None
 
     def picked(self, at: Indices) -> Picked:
         """The rows at some places of the keys."""
@@ -151,6 +151,6 @@ def fit_a_piece(slices: Sequence[Keyed], limits: Limits) -> bool:
     return rows <= limits.piece_rows and size <= limits.piece_bytes
 
 
-def candidates(one: KeyedRows, one_at: Indices, other: KeyedRows, other_at: Indices) -> Candidates:
+def candidates(one: KeyedRows, one_at: Indices, other: KeyedRows, other_at: Indices) -> PickedRows:
     """Pairs of rows to test, by their places in the keys of two pieces."""
     return {one.input: one.picked(one_at), other.input: other.picked(other_at)}

@@ -28,7 +28,7 @@ from watersmeet.kernel.keys import Indices, Keys
 from watersmeet.model.facts import KEY_SPACE, KeyRange
 
 # Places of rows in a run: 32 bits, because they are kept in memory for as long as the run is read.
-Places = npt.NDArray[np.int32]
+RowPlaces = npt.NDArray[np.int32]
 Same = TypeVar("Same", bound="Keyed")
 # The first column of every run file: the order key.
 ORDER = "__wm_order"
@@ -101,7 +101,7 @@ class Sorted(Keyed):
 class Merged(Keyed):
     """The row of a key is where `order` says. `rows` may also hold rows that have no key here."""
 
-    order: Places
+    order: RowPlaces
 
     @property
     def nbytes(self) -> int:
@@ -169,7 +169,7 @@ class MergedKeys:
     """
 
     keys: Keys
-    order: Places
+    order: RowPlaces
     first: int
     end: int
 

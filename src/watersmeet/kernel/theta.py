@@ -20,10 +20,10 @@ import pyarrow.compute as pc
 
 from watersmeet.errors import ConditionError
 from watersmeet.kernel.emit import (
-    Candidates,
     Emission,
     OutputColumn,
     Picked,
+    PickedRows,
     bounded,
     cross,
     needed,
@@ -150,7 +150,7 @@ def _together(held: list[tuple[Indices, Indices]]) -> tuple[Indices, Indices]:
     return np.concatenate([one for one, _ in held]), np.concatenate([other for _, other in held])
 
 
-def _asked(condition: Condition, found: Candidates, read: dict[str, tuple[str, ...]]) -> Candidates:
+def _asked(condition: Condition, found: PickedRows, read: dict[str, tuple[str, ...]]) -> PickedRows:
     """The pairs for which a condition in Python is true. `read` names its arguments' inputs, in their order."""
     left, right = (
         take_rows(found[name].rows.select(list(columns)), found[name].at) for name, columns in read.items()

@@ -42,11 +42,11 @@ import pyarrow as pa
 
 from watersmeet.kernel.edges import Arranged, Edge
 from watersmeet.kernel.emit import (
-    Candidates,
     Emission,
-    Equality,
+    EqualColumns,
     OutputColumn,
     Picked,
+    PickedRows,
     close_to,
     columns_read,
     kept,
@@ -156,7 +156,9 @@ class WalkJoin:
             if (last or due(part, (*bound, name))) and not (bound and due(part, bound))
         )
 
-    def equalities(self, bound: Sequence[str], name: str, found_by: Iterable[int]) -> tuple[Equality, ...]:
+    def equalities(
+        self, bound: Sequence[str], name: str, found_by: Iterable[int]
+    ) -> tuple[EqualColumns, ...]:
         """The key columns to compare now that `name` is bound too, and was found by some edges."""
         return tuple(
             ((other, one), (name, also))
@@ -195,7 +197,7 @@ class _Walk:
 
     def go_on(
         self,
-        found: Candidates,
+        found: PickedRows,
         newest: str,
         sought: dict[str, Sought],
         by: frozenset[int] = frozenset(),
@@ -241,8 +243,8 @@ class _Walk:
             yield from self._expanded(kept(found, keep), mine, rest)
 
     def _of_cuts(
-        self, found: Candidates, newest: str, bound: Sequence[str], sought: dict[str, Sought]
-    ) -> tuple[Candidates, dict[str, Sought]]:
+        self, found: PickedRows, newest: str, bound: Sequence[str], sought: dict[str, Sought]
+    ) -> tuple[PickedRows, dict[str, Sought]]:
         """The combinations whose keys are those of the cuts, with what was looked up for them.
 
         Only the edges of which `newest` is the first input are tested.
@@ -257,7 +259,7 @@ class _Walk:
             found, sought = kept(found, keep), {name: one.at(keep) for name, one in sought.items()}
         return found, sought
 
-    def _close(self, found: Candidates, newest: str, bands: Iterable[tuple[Edge, str]]) -> Candidates:
+    def _close(self, found: PickedRows, newest: str, bands: Iterable[tuple[Edge, str]]) -> PickedRows:
         """The combinations whose row of the input `newest` is within the window, and within these bands."""
         if self.within is not None:
             found = close_to(found, newest, self.within)
@@ -268,12 +270,12 @@ class _Walk:
 
     def _tested(
         self,
-        found: Candidates,
+        found: PickedRows,
         newest: str,
         sought: dict[str, Sought],
         bands: Iterable[tuple[Edge, str]],
         emission: Emission,
-    ) -> tuple[Candidates, dict[str, Sought]]:
+    ) -> tuple[PickedRows, dict[str, Sought]]:
         """The combinations that pass, with what was looked up for them."""
         passing = found | {_NUMBER: Picked(_NO_ROWS, np.arange(len(found[newest].at)))}
         passing = emission.passing(self._close(passing, newest, bands))
@@ -281,7 +283,7 @@ class _Walk:
         return passing, {name: one.at(keep) for name, one in sought.items()}
 
     def _expanded(
-        self, found: Candidates, sought: dict[str, Sought], late: LateDeal | None
+        self, found: PickedRows, sought: dict[str, Sought], late: LateDeal | None
     ) -> Iterator[pa.RecordBatch]:
         """Bind the next input: as ordered, or else the one with the fewest rows to bind.
 
@@ -307,7 +309,7 @@ class _Walk:
 
     def _bound(
         self,
-        found: Candidates,
+        found: PickedRows,
         rest: dict[str, Sought],
         one: Sought,
         late: LateDeal | None = None,

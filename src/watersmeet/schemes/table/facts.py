@@ -17,7 +17,7 @@ import numpy.typing as npt
 from watersmeet.model.closed import ClosedSet
 from watersmeet.model.facts import KeyRange, SchemePlan
 
-Batches = npt.NDArray[np.int64]
+BatchNumbers = npt.NDArray[np.int64]
 
 # In place of the last batch that read a page, if none did.
 NEVER = -1
@@ -130,7 +130,7 @@ class PagePlan(SchemePlan):
     decoding: Decoding | None = None
 
 
-def stretches_of(batches: Batches) -> tuple[Stretch, ...]:
+def stretches_of(batches: BatchNumbers) -> tuple[Stretch, ...]:
     """
     >>> stretches_of(np.array([4, 4, -1]))
     (Stretch(pages=2, batch=4), Stretch(pages=1, batch=-1))
@@ -142,7 +142,7 @@ def stretches_of(batches: Batches) -> tuple[Stretch, ...]:
     )
 
 
-def batches_of(stretches: Iterable[Stretch]) -> Batches:
+def batches_of(stretches: Iterable[Stretch]) -> BatchNumbers:
     """The inverse of `stretches_of`."""
     listed = list(stretches)
     batches = np.array([one.batch for one in listed], np.int64)
