@@ -24,7 +24,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 import watersmeet as wm
 from tests import life
-from tests.waiting import rows_that_wait
+from tests.delayed_pages import rows_that_wait
 from watersmeet.file_inputs.spec import FileInput
 from watersmeet.log.files import LocalFiles
 from watersmeet.log.manifests import list_manifests

@@ -16,6 +16,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 import watersmeet as wm
+from tests.delayed_pages import rows_that_wait
 from tests.spark.shop import (
     COLUMNS,
     PICKED,
@@ -34,7 +35,7 @@ from tests.spark.shop import (
 )
 from tests.spark.state_helpers import failure, newest, renew_workers
 from tests.unit.database_helpers import open_postgresql, open_sqlite, server  # noqa: F401
-from tests.waiting import rows_that_wait, wait_until
+from tests.waiting import wait_until
 from watersmeet.schemes.table.facts import PagePlan
 from watersmeet.testing import StreamScript, assert_same_rows
 
