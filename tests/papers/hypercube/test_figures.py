@@ -33,7 +33,7 @@ from papers.hypercube.measure import CaseRun
 from papers.hypercube.operators import JB, JB1, JB6, JBS, PHJ, READINGS, SHC, TASKS, THREE
 from papers.shared.arrival import cut, steady
 from papers.shared.queries import Inputs
-from papers.shared.reproduction import Stopped
+from papers.shared.reproduction import Session, Stopped
 from watersmeet.errors import WatersmeetError
 
 # Figure 3
@@ -359,5 +359,5 @@ def test_figure_3_needs_neither_spark_nor_data():
             pass
 
     reproduction, watch = Hypercube(QUICK), Watch()
-    reproduction.run(["fig3"], Path("none"), Path("none"), watch=watch, stop=Event(), arm=lambda: None)
+    reproduction.run(["fig3"], Session(Path("none"), Path("none"), watch, Event(), lambda: None))
     assert watch.steps == reproduction.count_steps(["fig3"]) == 1
