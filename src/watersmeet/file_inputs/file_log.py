@@ -27,7 +27,7 @@ from watersmeet.log.codec import decode_checked, encode_checked
 from watersmeet.log.names import FILE_LOGS, INTAKES, SEEN_NAMES, intake_number, intake_path, seen_path
 from watersmeet.log.storage import Files
 
-# A start reads at most so many small files. Writing all names then costs a hundredth of the listings between.
+# A start reads at most this number of small files. Writing all names then costs a hundredth of the listings between.
 SEEN_EVERY = 100
 
 # As long as Spark's file source remembers a name: its default of maxFileAge, a week.

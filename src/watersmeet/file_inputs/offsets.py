@@ -21,7 +21,7 @@ from typing import Any
 
 from watersmeet.errors import StateError
 
-# The files of a task have at least so many bytes, if there are that many. To read, sort and store a million bytes of
+# The files of a task have at least this many bytes, if the batch has them. To read, sort and store a million bytes of
 # Parquet takes about 7 ms of CPU. One more task takes 11, and its run another 4 when it is looked up and merged.
 LEAST_TASK_BYTES = 4 << 20
 

@@ -47,7 +47,7 @@ _TEXTS: Final = ("STRING", "ENUM", "JSON")
 _REFUSED: Final = ("INTERVAL", "UUID", "FLOAT16", "GEOMETRY", "GEOGRAPHY", "VARIANT", "TIME")
 _UTC: Final = pa.timestamp("us", "UTC")
 
-# Whether one of so many row groups belongs to the part of the file that a task reads.
+# (row group, number of row groups) -> whether the row group belongs to the part of the file that a task reads.
 Takes = Callable[[int, int], bool]
 
 

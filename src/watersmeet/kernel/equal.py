@@ -59,8 +59,8 @@ class EquiJoin:
     ) -> Iterator[pa.RecordBatch]:
         """All results that the fresh rows of two sides owe, in bounded batches.
 
-        With `within`, only pairs whose window times are at most that far apart come out. `tally` is told what is done:
-        the fresh rows, and, if it counts results, the pairs of each key before they are tested.
+        With `within`, only pairs whose window times are at most that far apart come out. `tally` counts the
+        fresh rows, and, if it counts results, the pairs of each key before they are tested.
         """
         first, second = sides
         look_up_fresh(sides, tally)

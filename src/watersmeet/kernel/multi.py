@@ -91,8 +91,8 @@ class MultiJoin:
     ) -> Iterator[pa.RecordBatch]:
         """All results that the fresh rows of the sides owe, in bounded batches.
 
-        With `within`, only combinations whose window times are all at most that far apart come out. `tally` is told
-        what is done: the fresh rows, and, if it counts results, the combinations of each key before they are tested.
+        With `within`, only combinations whose window times are all at most that far apart come out. `tally` counts
+        the fresh rows, and, if it counts results, the combinations of each key before they are tested.
         """
         look_up_fresh(sides, tally)
         read = {side.name: self._read(side.name, place, within) for place, side in enumerate(sides)}

@@ -69,7 +69,7 @@ class KeyedRows:
 
 
 def look_up_fresh(sides: Sequence[Side], tally: Tally | None) -> None:
-    """Tell the tally of all fresh rows."""
+    """Count the fresh rows of all sides."""
     if tally is not None:
         tally.look_up(sum(len(rows) for side in sides for rows in side.fresh))
 

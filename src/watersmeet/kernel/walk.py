@@ -90,8 +90,8 @@ class WalkJoin:
     ) -> Iterator[pa.RecordBatch]:
         """All results of one share: the fresh rows of the first side with all rows of the other sides.
 
-        With `within`, only combinations whose window times are all at most that far apart come out. `tally` is told
-        what is done.
+        With `within`, only combinations whose window times are all at most that far apart come out. `tally` counts
+        the work.
         """
         start, *others = sides
         slices = {side.name: [s for s in (*side.history, *side.fresh) if len(s)] for side in others}

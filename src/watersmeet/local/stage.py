@@ -148,7 +148,7 @@ def record_batches(rows: GivenRows) -> Iterable[pa.RecordBatch]:
 
 
 def conform(name: str, rows: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
-    """Rows of an input with just the columns of its schema, in their types."""
+    """Rows of an input with only the columns of its schema, in their types."""
     missing = [column for column in schema.names if column not in rows.schema.names]
     if missing:
         raise UsageError(

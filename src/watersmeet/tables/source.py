@@ -136,7 +136,7 @@ class OpenTable(ABC):
 
     @abstractmethod
     def read(self, page: int, columns: Sequence[str]) -> pa.RecordBatch:
-        """The rows of a page with just these columns, in any order, possibly with null keys.
+        """The rows of a page with only the named columns, in any order, possibly with null keys.
 
         Where they are sorted by the hash of their key (`kernel/pages.key_hashes`), that hash is the first column, named
         as in runs (`kernel/rows.ORDER`), and no key is null.

@@ -114,7 +114,7 @@ def with_unequal_cells(lots: Sequence[Lot], runs: Sequence[Stored], keys_of: Key
 
 
 def _unevenness(lot: Lot, off_rows: Sequence[float]) -> float:
-    """The most that cells may differ by, as a share of their rows, if a part of each input is off by so many."""
+    """The most that cells may differ by, as a share of their rows, if a part of each input is off by `off_rows`."""
     return sum(
         [
             off * of / max(1, rows)
