@@ -10,8 +10,6 @@ from __future__ import annotations
 
 import itertools
 import json
-import shutil
-import tempfile
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -22,8 +20,8 @@ import pyarrow as pa
 import typer
 
 import watersmeet as wm
-from bench.data import cache_dir
 from bench.graphs import SwapWorkload
+from bench.measured import write_measured
 from bench.report import OURS, Finding, Results
 from bench.workloads import by_name
 from watersmeet.engine.operator import Operator
@@ -127,14 +125,7 @@ def main(
     work = by_name(workload)
     if not isinstance(work, SwapWorkload):
         raise typer.BadParameter(f"the fan-outs of {workload} do not change")
-    (cache_dir() / "scratch").mkdir(parents=True, exist_ok=True)
-    scratch = Path(tempfile.mkdtemp(prefix=f"{workload}-", dir=cache_dir() / "scratch"))
-    try:
-        found = measure(work, scratch)
-    finally:
-        shutil.rmtree(scratch, ignore_errors=True)
-    out.parent.mkdir(parents=True, exist_ok=True)
-    out.write_text(json.dumps({"competitor": competitor, "workload": workload} | found, indent=1))
+    write_measured(out, competitor, workload, lambda scratch: measure(work, scratch))
 
 
 if __name__ == "__main__":
