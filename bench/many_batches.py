@@ -38,7 +38,7 @@ MOST_GROWTH = 1.25
 
 # Rows of the sequences that a million rows are merged into, one row at a time: tiers of 524,288, 65,536 and 8,192 rows.
 MILLION = (524_288, *[65_536] * 7, *[8_192] * 2, 576)
-# Batches of a round: merges and clean-ups come again after so many. Calls are counted over one round.
+# Batches of a round: merges and clean-ups come again after this many. Calls are counted over one round.
 ROUND = 448
 ROUNDS = 5
 # Batches before anything is measured: a young state has fewer files than it will ever have again.

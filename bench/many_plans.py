@@ -18,7 +18,7 @@ from watersmeet.schemes.hypercube.plan import plan_cube
 MOST_CUBE_MS = 3.0
 
 PLANNED_TASKS, PLANNED_ROWS = 48, 200_000
-# Batches that are not timed, and those that are. All runs of an input become one every so many batches.
+# Batches that are not timed, and those that are. All runs of an input become one after each such number of batches.
 WARM_UP, TIMED, MERGE_EVERY = 3, 15, 5
 
 

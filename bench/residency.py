@@ -1,4 +1,4 @@
-"""Keep at most so many bytes of some files in memory: a limit for a process, where no control group can be made.
+"""Keep at most a number of bytes of some files in memory: a limit for a process, where no control group can be made.
 
 After a batch the pages of the files that are in memory are counted (mincore). If they are more than the limit, stretches of
 four megabytes are dropped in random order until they are not: from the process's own mappings (madvise, MADV_DONTNEED) and from

@@ -55,13 +55,13 @@ ROW_S = paper.TABLE2["EQ5"][0.0][1] / (20e3 + 60e6 / paper.TABLE2_MACHINES)
 RESULT_S = 0.4e-6
 DISK_FACTOR = float(paper.OUT_OF_CORE_TIMES)
 
-# SHJ needs the key of every row: one row in so many is drawn and stands for the others.
+# SHJ needs the key of every row: one row of each such number is drawn and stands for the others.
 _STANDS_FOR = 50
 
 
 @dataclass(frozen=True, slots=True)
 class Cluster:
-    """So many joiners, each with so much memory for its state."""
+    """The number of joiners, and the memory that each has for its state."""
 
     cells: int
     memory_bytes: float = math.inf
@@ -112,7 +112,7 @@ def simulate(operator: str, query: str, gigabytes: float, cluster: Cluster, z: f
 
 
 def simulate_rows(operator: str, left: int, right: int, results: float, cluster: Cluster) -> Outcome:
-    """A grid over so many rows; a chunk makes results with itself and with all before it."""
+    """A grid over these numbers of rows; a chunk makes results with itself and with all before it."""
     ends = cut(steady(left, right), CHUNKS)
     done = (np.arange(CHUNKS + 1) / CHUNKS) ** 2
     policy = _policy(operator, left, right)

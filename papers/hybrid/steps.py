@@ -63,7 +63,7 @@ class Counters:
     last: Indices = field(default_factory=lambda: np.empty(0, np.int64))
 
     def answer(self, positions: Indices, taken: int | None = None) -> None:
-        """Rows at some positions are answered, when so many rows were taken: by default all that were."""
+        """Rows at some positions are answered, when `taken` rows were taken: by default all that were."""
         self.answered += len(positions)
         self.waited += int((self.taken if taken is None else taken) * len(positions) - positions.sum())
         self.last = positions

@@ -14,7 +14,7 @@ from papers.shared.timed import CORES
 
 # A difference below this counts as none. Runs of the same join differ by more at times: what is near it proves nothing.
 NOISE = 0.05
-# "Clearly outperforms": at the far end of the figure at least so many times as fast.
+# "Clearly outperforms": at the far end of the figure at least this many times as fast.
 CLEARLY = 1.2
 
 

@@ -47,7 +47,7 @@ MINUTE_MS = 60_000
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """A run: a stream of so many minutes in batches, machines, and how each keeps to `memory_rows` of state.
+    """A run: a stream of some minutes in batches, machines, and how each keeps to `memory_rows` of state.
 
     `strategy` is "hash" for the same join without partition groups.
     """
@@ -119,7 +119,7 @@ class CaseRun:
         return int(self.results[np.searchsorted(self.minutes, minute + 1e-9, side="right") - 1])
 
     def first_over(self, rows: int) -> float | None:
-        """The minute at which a task had more than so many rows of active state."""
+        """The minute at which a task had more than `rows` rows of active state."""
         over = np.flatnonzero(self.active_rows.max(axis=1) > rows)
         return float(self.minutes[over[0]]) if len(over) else None
 

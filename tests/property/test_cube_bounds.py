@@ -144,7 +144,7 @@ CUT, CUT_AT_THE_END = 1.25, 2.0
 
 
 def best_cell(cells: int, left: int, right: int) -> tuple[float, bool]:
-    """The least that a cell must read of a key in any grid of so many cells, and whether a side is one part there."""
+    """The least that a cell must read of a key in any grid of `cells` cells, and whether a side is one part there."""
     side = math.sqrt(left * cells / right)
     held = min(max(side, 1.0), float(cells))
     return left / held + right * held / cells, side != held

@@ -56,7 +56,7 @@ MANY = settings(max_examples=max(150, settings().max_examples))
 
 @dataclass(frozen=True)
 class Batch:
-    """Rows of a few hot keys in each input, and so many others. `merge`: all earlier runs become one before it."""
+    """Rows of a few hot keys in each input, and a number of others. `merge`: all earlier runs become one before it."""
 
     hot: dict[int, tuple[int, ...]]
     light: tuple[int, ...]

@@ -162,7 +162,7 @@ def test_with_tuple_sizes_the_bound_holds_in_bytes(cells, script, left_bytes, ri
 
 
 def ideal(cells: int, left: int, right: int) -> float:
-    """What a cell must hold at least in any grid of so many cells, even one with sides that are no integers."""
+    """What a cell must hold at least in any grid of `cells` cells, even one with sides that are no integers."""
     side = min(max(math.sqrt(left * cells / max(right, 1e-9)), 1), cells)
     return left / side + right * side / cells
 

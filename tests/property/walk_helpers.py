@@ -94,7 +94,7 @@ def arranged_by(one, edges, batch):
 def results(names, edges, conjuncts, drawn, within, bounds, arranged=None, order=(), late=None, cells=((),)):
     """Run every term of the delta rule, as the scheme would hand them out to one task, all in this order, if given.
 
-    With `late` the rows of each term are dealt on the way to so many tasks, which may bind so many rows alike. Of each
+    With `late` the rows of each term are dealt on the way to some tasks, which may bind a number of rows alike. Of each
     of the `cells` there is a task, which has all rows but joins only the keys of its cuts.
     """
     arranged = arranged or arrangements(edges)

@@ -41,7 +41,7 @@ from watersmeet.testing import StreamScript, assert_same_rows
 
 SMALL = {"page_rows": 20, "in_place": False}
 STREAMED = {
-    # Said in so many words: without it the table may be copied in the background once that pays.
+    # Said explicitly: without it the table may be copied in the background once that pays.
     "in-place": Case("sorted", "s.k = p.id AND s.x < p.y + 3", of={"in_place": True}),
     "left": Case(
         "sorted", "p.id = s.k AND s.x > 20 AND p.y < 70 AND s.c = p.c", how="left", first="p", of=SMALL

@@ -87,7 +87,7 @@ def _tiers_below(group: Sequence[Run], mean_rows: float, fan_in: int) -> int:
 def oldest_that_fit(groups: Sequence[list[Run]], room_bytes: float, limits: Limits) -> list[list[Run]]:
     """Of a full tier the sequences to merge: all, or at least `fan_in` of the oldest ones, or none.
 
-    So many sequences that look-ups would suffer are merged in any case.
+    Sequences are merged in any case if look-ups would suffer from their number.
     """
     if sum(map(size_of, groups)) <= room_bytes or len(groups) >= limits.most_tier_sequences:
         return list(groups)

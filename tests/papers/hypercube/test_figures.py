@@ -123,7 +123,7 @@ def test_every_lineitem_has_one_supplier_and_the_heaviest_has_the_share_of_zipf(
     ("results", "rows", "part"),
     [
         pytest.param(10**9, 10**9, 1.0, id="all of them"),
-        pytest.param(10_000, 10**9, 0.1, id="as many as have so many results"),
+        pytest.param(10_000, 10**9, 0.1, id="as many as have that many results"),
         pytest.param(10**9, 500, 0.25, id="no more rows than that"),
     ],
 )
@@ -204,7 +204,7 @@ def test_tasks_give_all_results_and_leave_nothing(operator, tmp_path):
 
 
 def test_the_same_join_can_run_again_where_the_first_one_was(tmp_path):
-    """With so many keys that statistics are in files of their own, which go with the first run."""
+    """With many keys, so that statistics are in files of their own, which go with the first run."""
     inputs = zipf_inputs(90_000, 1.0)
     for _ in range(2):
         run = run_tasks(PHJ, 2, inputs, cut(steady(*inputs.rows), 4), tmp_path / "run")
