@@ -50,8 +50,6 @@ from watersmeet.model.types import INT, Schema, SqlType
 from watersmeet.predicate import check_reads_every_input, key_reads_zone, reads_zone
 from watersmeet.schemes.scheme import Partners
 
-# Sides that must be equal: of two inputs, or of all.
-
 # Prefix of the columns that we add. Inputs must not use it.
 RESERVED_PREFIX = "__wm_"
 HASHED = f"{RESERVED_PREFIX}hash"
