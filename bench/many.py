@@ -77,9 +77,10 @@ def measure(part: str, quick: bool, say: Callable[[str], None]) -> list[Finding]
         case "cleaning":
             return cleaning(10_000 // small, 100 // small, say)
         case "batches":
-            return one_row_batches(20_000 // small, say)
-        case _:
-            return key_shares(16, 1_000 // small, 5, say)
+            return one_row_batches(200, say, 16, 2) if quick else one_row_batches(20_000, say)
+        case "shares":
+            return key_shares(8, 100, 3, say) if quick else key_shares(16, 1_000, 5, say)
+    raise ValueError(f"part must be one of {', '.join(PARTS)}, got {part!r}")
 
 
 def section(home: Path, date: str) -> str:

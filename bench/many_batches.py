@@ -103,9 +103,11 @@ class OneRow:
         return len(read_manifest(self.files, list_manifests(self.files)[-1]).live)
 
 
-def one_row_batches(count: int, say: Callable[[str], None]) -> list[Finding]:
+def one_row_batches(
+    count: int, say: Callable[[str], None], size: int = ROUND, rounds: int = ROUNDS
+) -> list[Finding]:
     """Real batches of one row of each input on the local driver: on a young state, after `count`, after a million."""
-    warm, size = min(WARM, count), min(ROUND, count)
+    warm = min(WARM, count)
     with scratch() as folder:
         states = {
             "young": OneRow(folder / "young"),
@@ -114,7 +116,7 @@ def one_row_batches(count: int, say: Callable[[str], None]) -> list[Finding]:
         }
         for name, batches in (("young", warm), ("old", count), ("million", warm)):
             states[name].run(batches)
-        spent = in_turn({name: state.timed for name, state in states.items()}, size, ROUNDS)
+        spent = in_turn({name: state.timed for name, state in states.items()}, size, rounds)
         calls = {name: state.calls(size) for name, state in states.items()}
         old = states["old"]
         left = {
@@ -123,7 +125,7 @@ def one_row_batches(count: int, say: Callable[[str], None]) -> list[Finding]:
         }
         runs = {name: state.live_runs for name, state in states.items()}
     say(
-        f"one row of each input in a batch, two tasks, {ROUNDS} rounds of {size} batches in turn: after {warm:,} batches "
+        f"one row of each input in a batch, two tasks, {rounds} rounds of {size} batches in turn: after {warm:,} batches "
         f"{runs['young']} live runs and {calls['young']:,.0f} calls, after {count:,} {runs['old']} and "
         f"{calls['old']:,.0f}, on a million rows {runs['million']} and {calls['million']:,.0f}. Files left of "
         f"{count:,}: {', '.join(f'{name} {number}' for name, number in left.items())}"

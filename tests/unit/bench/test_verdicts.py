@@ -159,15 +159,33 @@ def test_every_job_of_a_suite_can_be_started(suite, suffix):
         assert callable(module.main)
 
 
-@pytest.mark.parametrize("part", ["plan", "tasks", "runs", "cleaning"])
-def test_the_suite_of_many_tasks_runs_and_meets_what_does_not_depend_on_the_machine(part):
+@pytest.mark.parametrize(
+    ("part", "about"),
+    {
+        "plan": "hypercube: ",
+        "tasks": "20 tasks x 20 partitions, ",
+        "runs": "1,000 live runs: ",
+        "cleaning": "cleaning: ",
+        "batches": "one-row batches: ",
+        "shares": ": fetched by the busiest of 8 tasks",
+    }.items(),
+)
+def test_the_suite_of_many_tasks_runs_and_meets_what_does_not_depend_on_the_machine(part, about):
     from bench.many import measure
 
     said: list[str] = []
-    findings = measure({part}, True, said.append)
+    findings = measure(part, True, said.append)
     assert said and findings
     for one in findings:
+        assert about in one.demand
         assert one.met or " ms" in one.measured, one
+
+
+def test_a_part_of_the_suite_of_many_tasks_that_there_is_not_is_refused():
+    from bench.many import measure
+
+    with pytest.raises(ValueError, match="part must be one of plan, .*, got 'all'"):
+        measure("all", True, print)
 
 
 def test_a_count_of_requests_tells_reads_from_writes(tmp_path):
