@@ -47,12 +47,15 @@ EARLY, LATE_COUNT = slice(2, 10), 10
 # The keys of a run under which its batches are: those that count, and those of the first time in the JVM.
 BATCHES, COLD = "batches", "cold"
 
+# The target of a figure that stands beside the demands.
+NO_TARGET = "no target"
+
 Run = dict[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One demand: what was asked, what was measured; `met` is None when it was not measured."""
+    """One demand: what was asked, what was measured; `met` is None when it was not measured, or if there is no target."""
 
     demand: str
     target: str
@@ -61,6 +64,8 @@ class Finding:
 
     @property
     def verdict(self) -> str:
+        if self.target == NO_TARGET:
+            return NO_TARGET
         return {True: "met", False: "NOT MET", None: "not measured"}[self.met]
 
 

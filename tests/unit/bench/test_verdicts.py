@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
+
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -180,6 +182,39 @@ def test_the_suite_of_many_tasks_runs_and_meets_what_does_not_depend_on_the_mach
         assert about in one.demand
         # Runs are fetched in proportion to the rows: above the limit at any size.
         assert one.met or " ms" in one.measured or "runs that the planner fetches" in one.demand, one
+
+
+def test_plans_are_timed_where_they_make_the_first_effort_too(monkeypatch):
+    """The first batches, and every batch of a window: those are the figures beside the one that is judged."""
+    from bench.many_plans import FIRST_BATCHES, WINDOW, Plans
+    from watersmeet.schemes.hypercube import plan, suspects
+
+    efforts: list[str] = []
+
+    def choose(*of):
+        effort = suspects.choose_effort(*of)
+        efforts.append("first" if effort is suspects.FIRST else "next")
+        return effort
+
+    monkeypatch.setattr(plan, "choose_effort", choose)
+    plans = Plans(4, 2, 2_000, 1.0)
+    assert len(plans.timed(FIRST_BATCHES + 6)[0]) == len(efforts) == FIRST_BATCHES + 6
+    assert efforts == ["first"] * FIRST_BATCHES + ["next"] * 6
+    efforts.clear()
+    plans.timed(WINDOW + 6, WINDOW)
+    assert efforts[WINDOW:] == ["first"] * 6
+
+
+def test_a_figure_without_a_target_misses_no_demand(tmp_path):
+    import json
+
+    from bench.many import section
+    from bench.report import NO_TARGET, Finding
+
+    figure = Finding("a plan", NO_TARGET, "5.0 ms", None)
+    assert [figure.verdict, Finding("a plan", "under 3 ms", "-", None).verdict] == [NO_TARGET, "not measured"]
+    (tmp_path / "plan.json").write_text(json.dumps({"notes": [], "findings": [asdict(figure)]}))
+    assert "| a plan | no target | 5.0 ms | no target |" in section(tmp_path, "2026-11-19")
 
 
 def test_a_part_of_the_suite_of_many_tasks_that_there_is_not_is_refused():
