@@ -22,7 +22,7 @@ from bench.many_plans import PLANNED_ROWS, cube_plans
 from bench.many_runs import cleaning, live_runs
 from bench.many_shares import key_shares
 from bench.many_tasks import ALPHAS, BATCHES, ROWS, RUNS_FETCHED, traffic, whole_plan
-from bench.report import DOCUMENT, NO_TARGET, Finding, markdown_table, replace_section
+from bench.report import DOCUMENT, NO_TARGET, Finding, markdown_table, replace_section, without_results
 
 PARTS = ("plan", "tasks", "runs", "cleaning", "batches", "shares")
 
@@ -40,6 +40,10 @@ def many(
     console = Console(width=None if sys.stdout.isatty() else 150)
     home = cache_dir() / "results" / ("many-quick" if quick else "many")
     home.mkdir(parents=True, exist_ok=True)
+    if date and (
+        missing := [p for p in PARTS if p not in (only or PARTS) and not (home / f"{p}.json").exists()]
+    ):
+        raise typer.BadParameter(without_results(missing))
     findings: list[Finding] = []
     for part in PARTS:
         if part in set(only or PARTS):
@@ -84,8 +88,8 @@ def measure(part: str, quick: bool, say: Callable[[str], None]) -> list[Finding]
 
 
 def section(home: Path, date: str) -> str:
-    """The section of docs/benchmarks.md: the demands of all parts that were measured, and what was counted."""
-    parts = [json.loads(path.read_text()) for part in PARTS if (path := home / f"{part}.json").exists()]
+    """The section of docs/benchmarks.md: the demands of all parts, and what was counted."""
+    parts = [json.loads((home / f"{part}.json").read_text()) for part in PARTS]
     findings = [Finding(**one) for part in parts for one in part["findings"]]
     rows = [(one.demand, one.target, one.measured, one.verdict) for one in findings]
     notes = "\n".join(f"- {note}" for part in parts for note in part["notes"])

@@ -354,6 +354,12 @@ def markdown_table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
     return "\n".join(f"| {' | '.join(line)} |" for line in lines)
 
 
+def without_results(missing: Sequence[str]) -> str:
+    """Why `--date` writes nothing: a section without some of its lines would read as if there were no more."""
+    some = "; ".join(missing[:5]) + (f" and {len(missing) - 5} more" if len(missing) > 5 else "")
+    return f"--date writes the whole section, and these have no results yet: {some}. Measure them first"
+
+
 def replace_section(document: str, name: str, body: str) -> str:
     """Put `body` between the markers of section `name`; what stands around them is left alone."""
     start, end = f"<!-- bench:{name} -->", f"<!-- /bench:{name} -->"

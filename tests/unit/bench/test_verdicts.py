@@ -208,13 +208,36 @@ def test_plans_are_timed_where_they_make_the_first_effort_too(monkeypatch):
 def test_a_figure_without_a_target_misses_no_demand(tmp_path):
     import json
 
-    from bench.many import section
+    from bench.many import PARTS, section
     from bench.report import NO_TARGET, Finding
 
     figure = Finding("a plan", NO_TARGET, "5.0 ms", None)
     assert [figure.verdict, Finding("a plan", "under 3 ms", "-", None).verdict] == [NO_TARGET, "not measured"]
-    (tmp_path / "plan.json").write_text(json.dumps({"notes": [], "findings": [asdict(figure)]}))
+    for part in PARTS:
+        (tmp_path / f"{part}.json").write_text(json.dumps({"notes": [], "findings": [asdict(figure)]}))
     assert "| a plan | no target | 5.0 ms | no target |" in section(tmp_path, "2026-11-19")
+
+
+def test_a_section_without_some_of_its_parts_is_not_written(tmp_path, monkeypatch):
+    from typer.testing import CliRunner
+
+    from bench import many
+    from bench.__main__ import app
+
+    document = tmp_path / "page.md"
+    document.write_text("as it was")
+    monkeypatch.setattr(many, "DOCUMENT", document)
+    monkeypatch.setattr(many, "measure", lambda *_: [])
+    done = CliRunner().invoke(app, ["many", "--only", "plan", "--only", "runs", "--date", "2026-01-01"])
+    assert done.exit_code == 2
+    assert "no results yet: tasks; cleaning; batches; shares." in " ".join(
+        done.output.replace("│", " ").split()
+    )
+    assert document.read_text() == "as it was"
+    done = CliRunner().invoke(app, ["many", "--date", "2026-01-01"])
+    assert done.exit_code == 0 and "Measured 2026-01-01" in document.read_text()
+    done = CliRunner().invoke(app, ["many", "--only", "plan", "--date", "2026-01-02"])
+    assert done.exit_code == 0 and "Measured 2026-01-02" in document.read_text(), "the others are kept"
 
 
 def test_a_part_of_the_suite_of_many_tasks_that_there_is_not_is_refused():
