@@ -25,7 +25,7 @@ from papers.hypercube.cases import (
     supplier_inputs,
     zipf_inputs,
 )
-from papers.hypercube.curves import fig4, fig6
+from papers.hypercube.curves import fig4, fig6, fig7
 from papers.hypercube.example import fig3, plan_step
 from papers.hypercube.figures import FULL, QUICK, Hypercube
 from papers.hypercube.many import TaskRun, fastest, handing_cost, run_tasks
@@ -307,6 +307,28 @@ def test_a_figure_says_how_long_phj_takes():
     cases = cases_for("fig4", FULL)
     measured = dict.fromkeys(cases, EVEN) | {cases[-1]: case_run(2.5, (1,) * 6, 1)}
     assert "1.00 to 2.50 s" in fig4(measured, FULL).how
+
+
+def test_points_at_which_phj_takes_less_than_a_second_are_named():
+    cases = cases_for("fig7", FULL)
+    measured = dict.fromkeys(cases, EVEN) | {cases[1]: case_run(0.86, (1,) * 6, 1)}
+    assert "(0.86 to 1.00 s; less than a second: 0.86 at r = 0.02)" in fig7(measured, FULL).how
+    assert "less than a second" not in fig7(dict.fromkeys(cases, EVEN), FULL).how
+
+
+def test_a_setting_of_jb_is_the_best_only_where_all_of_them_ran():
+    def words(figure, run):
+        exhibit = figure(dict.fromkeys([*cases_for("fig4", FULL), *cases_for("fig6", FULL)], run), FULL)
+        verdicts = [v for v in exhibit.verdicts if "many-to-many" not in v.paper]
+        told = [text for v in verdicts for text in (v.paper, v.ours, *(c.who for c in v.controls))]
+        return " ".join(
+            [*told, *exhibit.tables[0].columns, *(s.name for c in exhibit.charts for s in c.series)]
+        )
+
+    three = EVEN.tasks.keys() - {o for o in JBS if o.groups not in (24, 6, 2)}
+    some = replace(EVEN, tasks={o: run for o, run in EVEN.tasks.items() if o in three})
+    assert "best" not in words(fig6, some) and "the fastest of 3 y" in words(fig6, some)
+    assert "JB with its best y" in words(fig4, EVEN) and "fastest of" not in words(fig4, EVEN)
 
 
 def test_the_reason_speaks_of_the_points_where_the_paper_is_not_confirmed():
