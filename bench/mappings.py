@@ -1,8 +1,8 @@
 """What a task of the grid reads, searches and takes, under three mappings: a part of `python -m bench adaptive`.
 
 STATICMID has a square mapping, STATICOPT the best one for the sizes, DYNAMIC finds it. The load of a task is the rows
-that it reads (Elseidy et al. 2014, 3.3), so a mapping that reads less must take less time. Where all pairs are compared
-the work is the area of a cell, which is the same for every mapping: there it must take no longer.
+that it reads (Elseidy et al. 2014, 3.3), so a mapping that reads less must take less time. That is judged everywhere, also
+where all pairs are compared: there the work is the area of a cell, which is the same for every mapping, and times are level.
 
 No Spark: the tasks run one after the other in this process, by the same code over the same files. Each has a reader of
 its own, as in a cluster with a process for each task, so what tasks would do at the same time is not done once for all.
