@@ -303,6 +303,14 @@ def test_batches_that_take_longer_and_longer_are_found_whatever_one_round_says(l
     assert _growth("x", [1.0, 1.0, 1.0], late, "ms").met is met
 
 
+def test_calls_on_many_rows_may_grow_with_the_logarithm_and_no_more():
+    from bench.many_batches import MILLION, MOST_CALLS_GROWTH, WARM, _growth
+
+    assert np.log(sum(MILLION)) / np.log(WARM) == pytest.approx(MOST_CALLS_GROWTH, rel=0.01)
+    assert _growth("x", [1.0], [1.9], "calls", MOST_CALLS_GROWTH).met
+    assert not _growth("x", [1.0], [2.1], "calls", MOST_CALLS_GROWTH).met
+
+
 def test_the_table_workload_of_two_versions_runs_all_of_its_batches(capsys):
     import json
 
