@@ -1,6 +1,6 @@
 """`python -m bench many`: many tasks, many partitions, many runs, many batches. No Spark, a few minutes.
 
-`many_state.py` says what is real and what is not. Each part prints every demand with its verdict.
+README.md says what is real and what is not. Each part prints every demand with its verdict.
 """
 
 from __future__ import annotations

@@ -247,6 +247,15 @@ def test_a_part_of_the_suite_of_many_tasks_that_there_is_not_is_refused():
         measure("all", True, print)
 
 
+def test_the_table_of_files_names_every_file():
+    from bench.report import DOCUMENT
+
+    folder = DOCUMENT.parent.parent / "bench"
+    table = (folder / "README.md").read_text().split("## Files")[1]
+    files = {path.name for path in folder.glob("*.py")} - {"__init__.py"}
+    assert not [name for name in sorted(files) if f"`{name}`" not in table]
+
+
 def test_a_count_of_requests_tells_reads_from_writes(tmp_path):
     from bench.many_state import Count, CountedFiles
     from watersmeet.log.files import LocalFiles
