@@ -228,6 +228,20 @@ def test_no_task_has_much_more_to_do_than_the_mean(data, tasks, batches, partiti
     assert work.max() <= TRUE * work.mean() + spared + WHOLE_RESULTS
 
 
+@pytest.mark.parametrize("keys", [150, 224, 300])
+@pytest.mark.parametrize("seed", range(4))
+def test_where_every_row_is_drawn_rows_without_partners_do_not_blur_the_keys_with_partners(keys, seed):
+    """Half of the rows have no partner. If all rare keys had the mean results, tasks would be up to 1.4 times the mean."""
+    rng = np.random.default_rng(seed)
+    left, right = (rng.permutation(np.arange(3_000) % keys) for _ in "lr")
+    left = rng.permutation(np.concatenate([left, rng.integers(10**6, 10**9, 3_000)]))
+    stream = Stream(16)
+    for batch in range(2):
+        stream.add(order(left[batch::2]), order(right[batch::2]))
+        work = stream.work()
+        assert work.max() <= TRUE_OF_MUCH * work.mean()
+
+
 @pytest.mark.parametrize("tasks", [2, 16, 48, 200])
 @pytest.mark.parametrize("alpha", [0.0, 0.5, 0.75, 1.0, 1.5, 2.0])
 def test_zipf_is_balanced_as_planned_and_in_truth(tasks, alpha):

@@ -175,7 +175,9 @@ def sample_work(
     # Whether a draw, or the end, begins with another key than the draw before.
     begins = np.ones(len(keys) + 1, np.bool_)
     np.not_equal(keys[1:], keys[:-1], out=begins[1:-1])
-    few = np.count_nonzero(begins) - 1 <= few_keys * tasks
+    # If all rows are drawn, nothing is to be estimated: the mean of rare keys would blur those with few rows.
+    complete = all(weight <= 1 for _, weight in drawn)
+    few = complete or np.count_nonzero(begins) - 1 <= few_keys * tasks
     alone = np.zeros(len(keys), np.bool_) if few else begins[1:] & begins[:-1]
     inputs = len(stored)
     once = (alone & (source < inputs)).nonzero()[0]
@@ -194,7 +196,7 @@ def sample_work(
         hits.sum(axis=0),
         (estimated.new, estimated.old),
         (weights[:inputs], weights[inputs:]),
-        all(weight <= 1 for _, weight in drawn),
+        complete,
         probed,
         emitted,
         probed + emitted,
