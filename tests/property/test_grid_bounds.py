@@ -12,7 +12,7 @@ from fractions import Fraction
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from watersmeet.schemes.grid.cells import share_of
@@ -64,6 +64,7 @@ def within(plan: GridPlan, cells: int) -> bool:
 
 
 @MANY
+@example(8, [("l", 0.0, 3), ("r", 0.0, 3), ("l", 0.0, 4)])
 @given(powers, batches)
 def test_theorem_4_1_the_load_is_at_most_a_quarter_above_the_optimum(cells, script):
     policy = dynamic()
