@@ -6,8 +6,9 @@ import pytest
 
 from watersmeet.errors import CorruptFile, FileError, StateError, StateMissing
 from watersmeet.file_inputs.file_log import SEEN_EVERY, FileLog
-from watersmeet.file_inputs.offsets import BEGINNING, FileOffset, IntakeLimit, ListedFile
+from watersmeet.file_inputs.offsets import BEGINNING, FileOffset, IntakeLimit, ListedFile, TakenNames
 from watersmeet.file_inputs.stream import FileStream
+from watersmeet.log.codec import close_checked
 from watersmeet.log.files import LocalFiles
 from watersmeet.log.status import read_status
 
@@ -31,14 +32,14 @@ def test_an_intake_is_what_was_written_first(log):
 def test_a_start_finds_intakes_after_the_offset(log):
     for number in (1, 2, 3):
         log.publish(number, [file(number)])
-    assert log.load(1) == ({file(n).name: n for n in (1, 2, 3)}, 3)
+    assert log.load(1) == (TakenNames({file(n).name for n in (1, 2, 3)}), 3)
 
 
 def test_a_start_reads_the_end_of_a_long_log(log, tmp_path, monkeypatch):
-    taken = {}
+    taken = TakenNames(absent={file(1).name: 17})
     for number in range(1, 3 * SEEN_EVERY + 5):
         log.publish(number, [file(number)])
-        taken[file(number).name] = number
+        taken.names.add(file(number).name)
         if number % SEEN_EVERY == 0:
             log.keep_names(number, taken, needed_from=number - 20)
     kept = [path.name for path in (tmp_path / "~files" / "one" / "intakes").iterdir()]
@@ -50,10 +51,10 @@ def test_a_start_reads_the_end_of_a_long_log(log, tmp_path, monkeypatch):
 
 
 def test_intakes_that_may_be_replayed_are_kept(log):
-    taken = {}
+    taken = TakenNames()
     for number in range(1, 2 * SEEN_EVERY + 1):
         log.publish(number, [file(number)])
-        taken[file(number).name] = number
+        taken.names.add(file(number).name)
         if number % SEEN_EVERY == 0:
             log.keep_names(number, taken, needed_from=40)
     assert log.read(39) is None
@@ -84,6 +85,16 @@ def test_a_damaged_intake_is_an_error(log, tmp_path):
         log.read(1)
 
 
+def test_names_with_their_times_of_change_are_still_read(log, tmp_path):
+    """As they were written before it was kept since when a name is gone."""
+    log.publish(1, [file(1)])
+    seen = tmp_path / "~files" / "one" / "seen"
+    seen.mkdir()
+    names = {"intake": 1, "names": [file(1).name], "modified_ns": [1]}
+    (seen / "000000000001.json").write_bytes(close_checked(names))
+    assert log.load(1) == (TakenNames({file(1).name}), 1)
+
+
 def test_offsets_of_another_source_are_refused():
     with pytest.raises(StateError, match="not one of a wm.files input"):
         FileOffset.from_json({"logOffset": 4})
@@ -92,7 +103,7 @@ def test_offsets_of_another_source_are_refused():
 
 
 def test_offsets_of_two_logs_are_refused(tmp_path):
-    stream = FileStream(None, LocalFiles(tmp_path))
+    stream = FileStream(None, LocalFiles(tmp_path), lambda: 0)
     with pytest.raises(FileError, match="two file logs"):
         stream.between(FileOffset("one", 1), FileOffset("two", 2))
     assert stream.between(BEGINNING, BEGINNING) == ()

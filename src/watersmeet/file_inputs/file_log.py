@@ -11,18 +11,18 @@ Every `SEEN_EVERY` intakes the names taken so far are written as one file. A sta
 intakes after it, however long the query has run. The file is derived from intakes, so losing one costs only time until
 the intakes that it stands for are removed; those that Spark may still replay are kept.
 
-Names that are gone from the directory for `KEEP_NAMES_NS` are dropped there (`file_inputs/offsets.py` says why not at
-once).
+Names that have been gone from the directory for `KEEP_NAMES_NS` are dropped there. The file has the time since when a
+name is gone, so a start does not begin to count anew (`file_inputs/offsets.py` says why names are not dropped at once).
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from watersmeet import failpoints
 from watersmeet.errors import CorruptFile, StateMissing
-from watersmeet.file_inputs.offsets import ListedFile
+from watersmeet.file_inputs.offsets import ListedFile, TakenNames
 from watersmeet.log.codec import decode_checked, encode_checked
 from watersmeet.log.names import FILE_LOGS, INTAKES, SEEN_NAMES, intake_number, intake_path, seen_path
 from watersmeet.log.storage import Files
@@ -30,7 +30,7 @@ from watersmeet.log.storage import Files
 # A start reads at most this number of small files. Writing all names then costs a hundredth of the listings between.
 SEEN_EVERY = 100
 
-# As long as Spark's file source remembers a name: its default of maxFileAge, a week.
+# How long a name that is gone from the directory is remembered: Spark's default of maxFileAge, a week.
 KEEP_NAMES_NS = 7 * 24 * 3600 * 10**9
 
 _ADVICE = "Restore the file from a copy, or start with a new checkpoint"
@@ -45,11 +45,15 @@ class Intake:
 
 @dataclass(frozen=True, slots=True)
 class SeenNames:
-    """The names of all intakes up to `intake`, and the time of change of each."""
+    """The names of all intakes up to `intake`, and since when some of them are gone from the directory.
+
+    `modified_ns` was there before `absent_since_ns` was, and is not used any more.
+    """
 
     intake: int
     names: tuple[str, ...]
-    modified_ns: tuple[int, ...]
+    modified_ns: tuple[int, ...] = ()
+    absent_since_ns: dict[str, int] = field(default_factory=dict)
 
 
 class FileLog:
@@ -90,31 +94,30 @@ class FileLog:
                 raise self._missing(number)
         return tuple(file for files in found for file in files or ())
 
-    def load(self, offset: int) -> tuple[dict[str, int], int]:
-        """The names taken with their times of change, and the number of the last intake that is written.
+    def load(self, offset: int) -> tuple[TakenNames, int]:
+        """The names taken, and the number of the last intake that is written.
 
         It may be after `offset`, the last one that Spark's checkpoint names.
         """
         seen = self._last_seen()
-        taken = dict(zip(seen.names, seen.modified_ns, strict=True))
+        taken = TakenNames(set(seen.names), dict(seen.absent_since_ns))
         last = max([seen.intake, *self._numbers(INTAKES)])
         if last < offset:
             raise self._missing(offset)
-        for file in self.between(seen.intake, last):
-            taken[file.name] = file.modified_ns
+        taken.names.update(file.name for file in self.between(seen.intake, last))
         # The listing may be late.
         while (files := self.read(last + 1)) is not None:
-            taken |= {file.name: file.modified_ns for file in files}
+            taken.names.update(file.name for file in files)
             last += 1
         return taken, last
 
-    def keep_names(self, number: int, taken: dict[str, int], *, needed_from: int) -> None:
+    def keep_names(self, number: int, taken: TakenNames, *, needed_from: int) -> None:
         """Write the names taken by intakes up to `number`. Remove the intakes that neither a start nor a replay needs.
 
         `needed_from` is the first intake that Spark may still ask for.
         """
         before = self._numbers(SEEN_NAMES)
-        seen = SeenNames(number, tuple(taken), tuple(taken.values()))
+        seen = SeenNames(number, tuple(taken.names), absent_since_ns=taken.absent)
         self._files.publish(seen_path(number), encode_checked(seen))
         failpoints.reach("seen-written")
         # The one before stays, with the intakes after it: a damaged file can then be removed by hand.

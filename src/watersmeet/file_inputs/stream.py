@@ -29,6 +29,7 @@ from watersmeet.file_inputs.offsets import (
     FileOffset,
     IntakeLimit,
     ListedFile,
+    TakenNames,
     count_taken,
     fills,
     forget_absent,
@@ -59,7 +60,8 @@ class StreamSpec:
 
     def open(self) -> FileStream:
         directory = Directory(self.address, time.time)
-        return FileStream(directory, open_files(self.storage), by_time=self.by_time, retain=self.retain)
+        state = open_files(self.storage)
+        return FileStream(directory, state, time.time, by_time=self.by_time, retain=self.retain)
 
 
 def _new_id() -> str:
@@ -68,27 +70,37 @@ def _new_id() -> str:
 
 @dataclass
 class _Opened:
-    """A file log, and what is known of it. `taken` has names and times of change, `last` is the last intake."""
+    """A file log, and what is known of it. `last` is the last intake."""
 
     log: FileLog
-    taken: dict[str, int]
+    taken: TakenNames
     last: int
 
 
 class FileStream:
-    """The stream of one input."""
+    """The stream of one input.
+
+    `clock` gives the seconds since 1970. Every `seen_every` intakes the names taken are written as one file, and those
+    that have been gone for `keep_names_ns` are forgotten.
+    """
 
     def __init__(
         self,
         directory: Directory,
         state: Files,
+        clock: Callable[[], float],
         *,
         by_time: bool = False,
         retain: int = 100,
         new_id: Callable[[], str] = _new_id,
+        seen_every: int = SEEN_EVERY,
+        keep_names_ns: int = KEEP_NAMES_NS,
     ):
         self._directory = directory
         self._state = state
+        self._clock = clock
+        self._seen_every = seen_every
+        self._keep_names_ns = keep_names_ns
         self._by_time = by_time
         self._retain = retain
         self._new_id = new_id
@@ -135,7 +147,7 @@ class FileStream:
         if opened is not None and start.log in (None, opened.log.id) and start.intake <= opened.last:
             return opened
         if start == BEGINNING:
-            opened = _Opened(FileLog(self._state, self._new_id()), {}, 0)
+            opened = _Opened(FileLog(self._state, self._new_id()), TakenNames(), 0)
         else:
             assert start.log is not None, "an intake is in a log"
             log = FileLog(self._state, start.log)
@@ -152,13 +164,15 @@ class FileStream:
         """List the directory, unless the files that are known are all that the next intake can have."""
         if fills(self._pending, limit) or self._closed:
             return
-        found = self._directory.new_files(opened.taken)
+        found = self._directory.new_files(opened.taken.names)
         if found is None:
             return
+        for name in opened.taken.absent.keys() & self._directory.present:
+            del opened.taken.absent[name]
         if self._held is not None:
             found = [file for file in found if file.name in self._held]
             self._closed = True
-        self._pending = pending_files(found, opened.taken, by_time=self._by_time)
+        self._pending = pending_files(found, opened.taken.names, by_time=self._by_time)
 
     def _take(self, opened: _Opened, limit: IntakeLimit) -> None:
         """Log the next intake, if there are files for it."""
@@ -172,12 +186,11 @@ class FileStream:
         number = opened.last + 1
         logged = opened.log.publish(number, files)
         opened.last = number
-        for file in logged:
-            opened.taken[file.name] = file.modified_ns
+        opened.taken.names.update(file.name for file in logged)
         if logged != files:
             # Another driver was first, with other files.
             self._list_anew()
-        if number % SEEN_EVERY == 0:
-            newest_ns = max(opened.taken.values())
-            opened.taken = forget_absent(opened.taken, self._directory.present, newest_ns, KEEP_NAMES_NS)
+        if number % self._seen_every == 0:
+            now_ns = int(self._clock() * 1e9)
+            opened.taken = forget_absent(opened.taken, self._directory.present, now_ns, self._keep_names_ns)
             opened.log.keep_names(number, opened.taken, needed_from=self._done - self._retain)
