@@ -83,13 +83,14 @@ class Decoding:
 
     `copy_folder` is the folder for the sorted copy of this version of the table. `decoded_bytes` are the parts of files
     that tasks have decoded, and `limit_bytes` is how much of them costs as much as making the copy. `chosen_in` is the
-    batch that decided to make it.
+    batch that decided to make it. With `is_given_up` it could not be made: workers were stopped before it was ready.
     """
 
     copy_folder: str
     decoded_bytes: int
     limit_bytes: int
     chosen_in: int = NEVER
+    is_given_up: bool = False
 
     @property
     def is_chosen(self) -> bool:

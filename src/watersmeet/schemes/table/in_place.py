@@ -60,7 +60,14 @@ def show_decoding(decoding: Decoding, version_folder: str) -> str:
     'files read in place: 1.0 MB decoded so far, a sorted copy pays from 4.0 MB on'
     >>> show_decoding(Decoding("c", 5 << 20, 4 << 20, 7), "t")
     'files read in place until their sorted copy is ready: decided in batch 7, after 5.0 MB were decoded and 4.0 MB cost as much as a copy'
+    >>> show_decoding(Decoding("c", 5 << 20, 4 << 20, 7, True), "t")
+    'files read in place: a sorted copy would pay since batch 7, but workers were stopped before it was ready; in_place=False makes it before the first batch'
     """
+    if decoding.is_given_up and version_folder != decoding.copy_folder:
+        return (
+            f"files read in place: a sorted copy would pay since batch {decoding.chosen_in}, but workers were stopped "
+            "before it was ready; in_place=False makes it before the first batch"
+        )
     if not decoding.is_chosen:
         return (
             f"files read in place: {size(decoding.decoded_bytes)} decoded so far, a sorted copy pays from "

@@ -13,7 +13,7 @@ Measured costs depend on the clock too, so each plan stores those in force, and 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import ClassVar
 
 import numpy as np
@@ -68,7 +68,8 @@ class TableFacts:
     `newest` is the version for the next batch, found at `checked_ms`. With `reads_all` every page is read in every
     batch. `repeated` has the decisions of an earlier attempt at this batch. `measured` is what the process that plans
     has measured of the table; nothing, if it has not joined any rows yet. `copy_folder` is where the sorted copy of
-    files that are read in place belongs; empty if there is to be none.
+    files that are read in place belongs; empty if there is to be none. With `copy_given_up` it was chosen and cannot be
+    made.
     """
 
     version: TableVersion
@@ -81,6 +82,7 @@ class TableFacts:
     repeated: PagePlan | None = None
     measured: Measured = field(default_factory=Measured)
     copy_folder: str = ""
+    copy_given_up: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -256,7 +258,7 @@ def _decoding(facts: BatchFacts, parent: PagePlan | None) -> Decoding | None:
         return before
     if not table.copy_folder:
         return None
-    return count_decoding(
+    counted = count_decoding(
         before,
         facts.tallies,
         copy_folder=table.copy_folder,
@@ -264,6 +266,7 @@ def _decoding(facts: BatchFacts, parent: PagePlan | None) -> Decoding | None:
         tasks=facts.tasks,
         batch=facts.batch,
     )
+    return replace(counted, is_given_up=counted.is_given_up or table.copy_given_up)
 
 
 def _shown(costs: PageCosts | None) -> str:
