@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import shutil
@@ -12,6 +13,7 @@ from pyarrow import fs
 
 from watersmeet.errors import FileError
 from watersmeet.file_inputs.listing import LOOK_AGAIN_S, TICK_S, Directory
+from watersmeet.file_inputs.offsets import ListedFile
 from watersmeet.tables.spec import Address
 
 
@@ -154,6 +156,37 @@ def test_of_a_sinks_output_only_committed_files_are_seen(folder, clock):
     # A start reads from the last compact batch on.
     (folder / "_spark_metadata" / "0").unlink()
     assert names(Directory(Address(str(folder)), clock)) == ["a b", "b", "c", "d"]
+
+
+def test_a_batch_that_a_sink_commits_while_we_look_is_seen_later(folder, clock, monkeypatch):
+    """The next look sees it, whether it was committed after the first listing of all or after a later one."""
+    (folder / "_spark_metadata").mkdir()
+    (folder / "a").write_text("x")
+    sink_batch(folder, "0", "a")
+    scan, commits = os.scandir, iter(("b", "c"))
+
+    def commit_after(place):
+        entries = scan(place)
+        seen = list(entries)
+        for number, name in enumerate(commits, len(os.listdir(folder / "_spark_metadata"))):
+            (folder / name).write_text("x")
+            sink_batch(folder, str(number), name)
+            break
+        return contextlib.nullcontext(seen)
+
+    monkeypatch.setattr(os, "scandir", commit_after)
+    directory = Directory(Address(str(folder)), clock)
+    found = [names(directory) for _ in range(3)]
+    assert found == [["a", "b"], ["a", "b", "c"], ["a", "b", "c"]]
+
+
+def test_a_link_round_in_a_circle_is_passed_over(folder, clock):
+    (folder / "a").write_text("x")
+    (folder / "loop").symlink_to(folder / "loop")
+    (folder / "nowhere").symlink_to(folder / "missing")
+    directory = Directory(Address(str(folder)), clock)
+    assert names(directory) == ["a"]
+    assert directory.as_now([ListedFile("loop", 1, 1)]) == []
 
 
 def test_a_committed_file_that_is_missing_is_an_error(folder, clock):

@@ -3,8 +3,9 @@
 Names are treated as Spark's file source treats them: files and folders that begin with `_` or `.` or end with
 `._COPYING_` are not seen, so a file can be written under such a name and renamed when it is complete. Files in folders
 below the directory are not read. A folder such as `day=1` would be a partition, whose column is in no file: it is
-refused. Where Spark's file sink writes, its log says which files count (`file_inputs/sink_log.py`). One thing
-differs: an empty file is passed over until it has content. Spark takes it at once, and misses what is written to it
+refused. Where Spark's file sink writes, its log says which files count (`file_inputs/sink_log.py`). The log is read
+first, then the directory: a batch that is committed in between is seen by the next look. A link that leads nowhere, or
+round in a circle, is passed over. One thing differs: an empty file is passed over until it has content. Spark takes it at once, and misses what is written to it
 later.
 
 A local directory is not listed while it is unchanged. Its time of change moves when a name appears, so a look at that
@@ -18,11 +19,13 @@ An object store has no such time: it is listed whenever new files are asked for,
 
 from __future__ import annotations
 
+import errno
 import os
-from collections.abc import Callable, Container, Iterable, Iterator, Sequence
+from collections.abc import Callable, Container, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TypeVar
 
 import pyarrow as pa
 from pyarrow import fs
@@ -39,6 +42,8 @@ TICK_S = 2.0
 LOOK_AGAIN_S = 60.0
 
 _COPYING = "._COPYING_"
+
+Entry = TypeVar("Entry")
 
 
 def is_hidden(name: str) -> bool:
@@ -62,6 +67,18 @@ class _Glance:
         return stamps == self.stamps and settled and 0 <= now_s - self.at_s < LOOK_AGAIN_S
 
 
+@contextmanager
+def _may_be_gone() -> Iterator[None]:
+    """Pass over an entry that was removed or renamed since the listing, and a link that leads round in a circle."""
+    try:
+        yield
+    except FileNotFoundError:
+        return
+    except OSError as error:
+        if error.errno != errno.ELOOP:
+            raise
+
+
 class Directory:
     """The directory of a file input. `clock` gives the seconds since 1970."""
 
@@ -71,6 +88,7 @@ class Directory:
         with self._explained():
             self.filesystem, self.base = place_of(address)
         self._sink = SinkLog(self.filesystem, self.base)
+        self._has_sink = False
         self._last: _Glance | None = None
         # The names of the last listing, to tell which of the taken files are gone.
         self.present: set[str] = set()
@@ -100,7 +118,7 @@ class Directory:
             return list(files)
         found = []
         for file in files:
-            with self._explained(), suppress(FileNotFoundError):
+            with self._explained(), _may_be_gone():
                 facts = Path(self.base, file.name).stat()
                 if facts.st_size:
                     found.append(ListedFile(file.name, facts.st_size, facts.st_mtime_ns))
@@ -125,32 +143,30 @@ class Directory:
 
     def _local_files(self, taken: Container[str]) -> list[ListedFile]:
         names, found = set(), []
-        with os.scandir(self.base) as entries:
-            seen = list(entries)
-        counted = self._counted(entry.name for entry in seen)
+        counted, seen = self._counted(self._scan, lambda entry: entry.name)
         for entry in seen:
             if is_hidden(entry.name):
                 continue
-            if entry.is_dir():
-                self._check_folder(entry.name)
-                continue
-            names.add(entry.name)
-            if entry.name in taken or (counted is not None and entry.name not in counted):
-                continue
-            try:
+            with _may_be_gone():
+                if entry.is_dir():
+                    self._check_folder(entry.name)
+                    continue
+                names.add(entry.name)
+                if entry.name in taken or (counted is not None and entry.name not in counted):
+                    continue
                 facts = entry.stat()
-            except FileNotFoundError:
-                # It was removed or renamed since the listing.
-                continue
-            if facts.st_size:
-                found.append(ListedFile(entry.name, facts.st_size, facts.st_mtime_ns))
+                if facts.st_size:
+                    found.append(ListedFile(entry.name, facts.st_size, facts.st_mtime_ns))
         self._check_sink(counted, taken, names)
         self.present = names
         return found
 
+    def _scan(self) -> list[os.DirEntry[str]]:
+        with os.scandir(self.base) as entries:
+            return list(entries)
+
     def _remote_files(self, taken: Container[str]) -> list[ListedFile]:
-        listed = self.filesystem.get_file_info(fs.FileSelector(self.base))
-        counted = self._counted(info.base_name for info in listed)
+        counted, listed = self._counted(self._list, lambda info: info.base_name)
         visible = [info for info in listed if not is_hidden(info.base_name)]
         for info in visible:
             if info.type == fs.FileType.Directory:
@@ -164,9 +180,20 @@ class Directory:
             if info.size and info.base_name not in taken and (counted is None or info.base_name in counted)
         ]
 
-    def _counted(self, names: Iterable[str]) -> set[str] | None:
-        """The names that count, if a sink of Spark's writes here."""
-        return self._sink.names() if any(name == SINK_LOG for name in names) else None
+    def _list(self) -> list[fs.FileInfo]:
+        found: list[fs.FileInfo] = self.filesystem.get_file_info(fs.FileSelector(self.base))
+        return found
+
+    def _counted(
+        self, look: Callable[[], list[Entry]], name_of: Callable[[Entry], str]
+    ) -> tuple[set[str] | None, list[Entry]]:
+        """The names that count if a sink of Spark's writes here, and a listing that is younger than they are."""
+        counted = self._sink.names() if self._has_sink else None
+        seen = look()
+        had_sink, self._has_sink = self._has_sink, any(name_of(entry) == SINK_LOG for entry in seen)
+        if self._has_sink and not had_sink:
+            counted, seen = self._sink.names(), look()
+        return (counted if self._has_sink else None), seen
 
     def _check_folder(self, name: str) -> None:
         if "=" in name:
