@@ -145,7 +145,7 @@ class View:
         there = self.names()
         return [file for file in files if file.name in there]
 
-    def new_files(self, taken: Container[str]) -> list[ListedFile] | None:
+    def new_files(self, taken: Container[str], *, begun: bool) -> list[ListedFile] | None:
         if self.shown == self.shelf.changes:
             return None
         self.listings += 1

@@ -209,6 +209,26 @@ def test_a_bucket_is_listed_like_a_directory(bucket, clock):
     assert directory.names() >= {"a", "b", "_SUCCESS"}
 
 
+def test_a_prefix_that_becomes_empty_has_no_files(bucket, clock):
+    filesystem, base = fs.FileSystem.from_uri(f"{bucket}/in")
+    directory = Directory(Address(f"{bucket}/in"), clock)
+    with pytest.raises(FileError, match="does not exist"):
+        directory.new_files(set())
+    with filesystem.open_output_stream(f"{base}/a") as sink:
+        sink.write(b"x")
+    assert names(directory) == ["a"]
+    # Not `delete_file`, which leaves an object for the directory.
+    filesystem.delete_dir(base)
+    assert directory.new_files({"a"}, begun=True) == []
+    assert directory.present == set() == directory.names()
+    with pytest.raises(FileError, match="does not exist"):
+        directory.new_files(set())
+    bucket_name = base.partition("/")[0]
+    gone = Directory(Address(f"{bucket}/in".replace(bucket_name, "no-such-bucket")), clock)
+    with pytest.raises(FileError, match="does not exist|cannot be listed"):
+        gone.new_files({"a"}, begun=True)
+
+
 def test_an_unreachable_bucket_is_a_clear_error_without_its_key(bucket, clock, s3_endpoint):
     server = s3_endpoint.removeprefix("http://")
     address = Address(f"s3://key:sesame@no-such-bucket/in?endpoint_override={server}&scheme=http&region=x")

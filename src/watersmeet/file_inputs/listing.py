@@ -14,7 +14,8 @@ if it was `TICK_S` old when the directory was listed. And once in `LOOK_AGAIN_S`
 empty files and for file servers that are slow to show a change. A listing asks for the size and time of new files
 only; the others cost a look-up of their name.
 
-An object store has no such time: it is listed whenever new files are asked for, a request for each 1,000 files.
+An object store has no such time: it is listed whenever new files are asked for, a request for each 1,000 files. Nor
+has it directories: a prefix whose last object is removed is gone. That is an error only before the first file.
 """
 
 from __future__ import annotations
@@ -93,16 +94,17 @@ class Directory:
         # The names of the last listing, to tell which of the taken files are gone.
         self.present: set[str] = set()
 
-    def new_files(self, taken: Container[str]) -> list[ListedFile] | None:
+    def new_files(self, taken: Container[str], *, begun: bool = False) -> list[ListedFile] | None:
         """The files with names that are not taken; None if nothing has appeared since the last call.
 
-        If it returned files that were not taken meanwhile, they are not returned again while nothing appears.
+        If it returned files that were not taken meanwhile, they are not returned again while nothing appears. With
+        `begun` there were files before: a prefix of an object store then is gone because it is empty.
         """
         local = isinstance(self.filesystem, fs.LocalFileSystem)
         now_s = self._clock()
         with self._explained():
             if not local:
-                return self._remote_files(taken)
+                return self._remote_files(taken, begun=begun)
             stamps = self._stamps()
             if self._last is not None and self._last.still_holds(stamps, now_s):
                 return None
@@ -129,7 +131,9 @@ class Directory:
         with self._explained():
             if isinstance(self.filesystem, fs.LocalFileSystem):
                 return {path.name for path in Path(self.base).iterdir()}
-            return {info.base_name for info in self.filesystem.get_file_info(fs.FileSelector(self.base))}
+            # Whether a prefix may be gone, because it is empty, is decided when new files are asked for.
+            chosen = fs.FileSelector(self.base, allow_not_found=True)
+            return {info.base_name for info in self.filesystem.get_file_info(chosen)}
 
     def look_again(self) -> None:
         """List at the next call, whatever the directory's time says."""
@@ -165,8 +169,14 @@ class Directory:
         with os.scandir(self.base) as entries:
             return list(entries)
 
-    def _remote_files(self, taken: Container[str]) -> list[ListedFile]:
-        counted, listed = self._counted(self._list, lambda info: info.base_name)
+    def _remote_files(self, taken: Container[str], *, begun: bool) -> list[ListedFile]:
+        try:
+            counted, listed = self._counted(self._list, lambda info: info.base_name)
+        except FileNotFoundError:
+            if not begun or not self._has_bucket():
+                raise
+            self.present = set()
+            return []
         visible = [info for info in listed if not is_hidden(info.base_name)]
         for info in visible:
             if info.type == fs.FileType.Directory:
@@ -179,6 +189,10 @@ class Directory:
             for info in files
             if info.size and info.base_name not in taken and (counted is None or info.base_name in counted)
         ]
+
+    def _has_bucket(self) -> bool:
+        bucket: fs.FileInfo = self.filesystem.get_file_info(self.base.partition("/")[0])
+        return bucket.type == fs.FileType.Directory
 
     def _list(self) -> list[fs.FileInfo]:
         found: list[fs.FileInfo] = self.filesystem.get_file_info(fs.FileSelector(self.base))

@@ -164,7 +164,7 @@ class FileStream:
         """List the directory, unless the files that are known are all that the next intake can have."""
         if fills(self._pending, limit) or self._closed:
             return
-        found = self._directory.new_files(opened.taken.names)
+        found = self._directory.new_files(opened.taken.names, begun=opened.last > 0)
         if found is None:
             return
         for name in opened.taken.absent.keys() & self._directory.present:
