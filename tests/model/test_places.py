@@ -142,7 +142,7 @@ def _forget_batch_joins(place: Path) -> None:
 def _take_files(place: Path) -> None:
     (place / "in").mkdir(parents=True)
     stream = FileStream(
-        Directory(Address(str(place / "in")), time.time), LocalFiles(place / "state"), retain=0
+        Directory(Address(str(place / "in")), time.time), LocalFiles(place / "state"), time.time, retain=0
     )
     offset = BEGINNING
     for number in range(2 * SEEN_EVERY):

@@ -129,6 +129,8 @@ class Shelf:
 class View:
     """What one driver sees of a shelf."""
 
+    name = "/shelf"
+
     def __init__(self, shelf: Shelf) -> None:
         self.shelf = shelf
         self.shown = -1

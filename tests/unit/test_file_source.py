@@ -62,9 +62,8 @@ def reader_for(
     rows = to_arrow_schema(from_arrow_schema(SCHEMA.empty_table().select(columns).schema), timezone="UTC")
     task = FileTask(given, SCHEMA, columns, condition, "UTC", rows)
     limit = IntakeLimit(given.max_files_per_batch, given.max_bytes_per_batch)
-    stream = StreamSpec(
-        given.address, Storage(state or str(folder.parent / "state")), limit, False, 4, True, 10
-    )
+    storage = Storage(state or str(folder.parent / "state"))
+    stream = StreamSpec(given.address, storage, limit, False, 4, True, 10, given.moved_from)
     return FileSource(options_of(task.encode(), stream, None)).streamReader(None)  # type: ignore[arg-type]
 
 
@@ -172,6 +171,28 @@ def test_files_in_a_bucket_are_read_and_watched(bucket, tmp_path):
     put("a", *range(50))
     with pytest.raises(FileError, match="in/a had .* now it has"):
         read_all(reader, start, end)
+
+
+def test_another_directory_is_refused_unless_it_was_moved(folder):
+    reader = reader_for(folder, max_files_per_batch=2)
+    start = reader.initialOffset()
+    first = reader.latestOffset(start, ReadMaxFiles(2))
+    moved = folder.rename(folder.parent / "new")
+    reader = reader_for(moved)
+    with pytest.raises(FileError, match=rf'moved with its files, pass moved_from="{folder}"'):
+        reader.latestOffset(first, ReadAllAvailable())
+    with pytest.raises(FileError, match=rf"has taken files from {folder}, and its input now is {moved}"):
+        reader.partitions(start, first)
+    for told in (folder, f"{folder}/"):
+        reader = reader_for(moved, moved_from=told)
+        assert read_all(reader, start, first) == [0, 10, 1, 11]
+        second = reader.latestOffset(first, ReadAllAvailable())
+        assert read_all(reader, first, second) == [2, 12]
+    # What comes after the move has the new name. Written otherwise, it is the same directory.
+    write(moved / "3.parquet", 7)
+    third = reader.latestOffset(second, ReadAllAvailable())
+    reader = reader_for(f"file://{moved}/", state=str(folder.parent / "state"))
+    assert read_all(reader, second, third) == [7]
 
 
 def test_a_link_and_a_copy_are_files_of_their_own(folder):

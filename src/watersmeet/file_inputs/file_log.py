@@ -1,6 +1,6 @@
 """The file log: which files each intake has, in the state of the query.
 
-    ~files/ID/intakes/000000000007.json      the files of intake 7: name, bytes, time of change
+    ~files/ID/intakes/000000000007.json      the directory and the files of intake 7: name, bytes, time of change
     ~files/ID/seen/000000000100.json         the names taken by intakes 1 to 100
 
 An intake is written once, by put-if-absent, before Spark writes the offset that names it. So its files are fixed before
@@ -17,7 +17,6 @@ name is gone, so a start does not begin to count anew (`file_inputs/offsets.py` 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from watersmeet import failpoints
@@ -38,9 +37,22 @@ _ADVICE = "Restore the file from a copy, or start with a new checkpoint"
 
 @dataclass(frozen=True, slots=True)
 class Intake:
-    """The files of one intake, in the order in which they were taken."""
+    """The files of one intake, in the order in which they were taken, and the directory (`Directory.name`).
+
+    Intakes did not always have the directory.
+    """
 
     files: tuple[ListedFile, ...]
+    directory: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Loaded:
+    """What a start reads of a log: the names taken, the last intake that is written, and the newest intakes."""
+
+    taken: TakenNames
+    last: int
+    newest: tuple[Intake, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,49 +79,49 @@ class FileLog:
     def place(self) -> str:
         return self._files.place
 
-    def publish(self, number: int, files: Sequence[ListedFile]) -> tuple[ListedFile, ...]:
-        """Write an intake unless there is one with this number. Return the files that it has."""
-        mine = self._files.publish(intake_path(number), encode_checked(Intake(tuple(files))))
+    def publish(self, number: int, intake: Intake) -> Intake:
+        """Write an intake unless there is one with this number. Return the one that is there."""
+        mine = self._files.publish(intake_path(number), encode_checked(intake))
         failpoints.reach("intake-written")
         if mine:
-            return tuple(files)
+            return intake
         found = self.read(number)
         assert found is not None, "the intake exists, or it would have been written"
         return found
 
-    def read(self, number: int) -> tuple[ListedFile, ...] | None:
-        """The files of an intake; None if it is not written."""
+    def read(self, number: int) -> Intake | None:
+        """An intake; None if it is not written."""
         path = intake_path(number)
         try:
             content = self._files.read(path)
         except FileNotFoundError:
             return None
-        return decode_checked(Intake, content, f"{self.place}/{path}", _ADVICE).files
+        return decode_checked(Intake, content, f"{self.place}/{path}", _ADVICE)
 
-    def between(self, after: int, last: int) -> tuple[ListedFile, ...]:
-        """The files of the intakes after one and up to another, all of which must exist."""
-        found = self._files.each(self.read, range(after + 1, last + 1))
-        for number, files in enumerate(found, after + 1):
-            if files is None:
+    def between(self, after: int, last: int) -> tuple[Intake, ...]:
+        """The intakes after one and up to another, all of which must exist."""
+        found = []
+        for number, intake in enumerate(self._files.each(self.read, range(after + 1, last + 1)), after + 1):
+            if intake is None:
                 raise self._missing(number)
-        return tuple(file for files in found for file in files or ())
+            found.append(intake)
+        return tuple(found)
 
-    def load(self, offset: int) -> tuple[TakenNames, int]:
-        """The names taken, and the number of the last intake that is written.
-
-        It may be after `offset`, the last one that Spark's checkpoint names.
-        """
+    def load(self, offset: int) -> Loaded:
+        """What a start needs. The last intake may be after `offset`, the last one that Spark's checkpoint names."""
         seen = self._last_seen()
         taken = TakenNames(set(seen.names), dict(seen.absent_since_ns))
         last = max([seen.intake, *self._numbers(INTAKES)])
         if last < offset:
             raise self._missing(offset)
-        taken.names.update(file.name for file in self.between(seen.intake, last))
+        # At least the last one.
+        newest = [*self.between(max(min(seen.intake, last - 1), 0), last)]
         # The listing may be late.
-        while (files := self.read(last + 1)) is not None:
-            taken.names.update(file.name for file in files)
+        while (intake := self.read(last + 1)) is not None:
+            newest.append(intake)
             last += 1
-        return taken, last
+        taken.names.update(file.name for intake in newest for file in intake.files)
+        return Loaded(taken, last, tuple(newest))
 
     def keep_names(self, number: int, taken: TakenNames, *, needed_from: int) -> None:
         """Write the names taken by intakes up to `number`. Remove the intakes that neither a start nor a replay needs.

@@ -33,6 +33,7 @@ from pyarrow import fs
 
 from watersmeet.errors import FileError
 from watersmeet.file_inputs.offsets import ListedFile
+from watersmeet.file_inputs.place import name_of
 from watersmeet.file_inputs.sink_log import SINK_LOG, SinkLog
 from watersmeet.tables.places import place_of
 from watersmeet.tables.spec import Address
@@ -81,13 +82,14 @@ def _may_be_gone() -> Iterator[None]:
 
 
 class Directory:
-    """The directory of a file input. `clock` gives the seconds since 1970."""
+    """The directory of a file input. `clock` gives the seconds since 1970. `name` says where it is."""
 
     def __init__(self, address: Address, clock: Callable[[], float]):
         self._address = address
         self._clock = clock
         with self._explained():
             self.filesystem, self.base = place_of(address)
+        self.name = name_of(self.filesystem, self.base)
         self._sink = SinkLog(self.filesystem, self.base)
         self._has_sink = False
         self._last: _Glance | None = None

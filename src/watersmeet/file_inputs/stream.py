@@ -10,6 +10,9 @@ source.
 here, from names that no intake has. A driver that died after it wrote an intake left no offset for it, or left one: the
 next driver finds it in the log in both cases.
 
+*Another directory* is refused under the same checkpoint: files with names that were taken in the old one would be
+passed over in silence. An intake has its directory, and `moved_from` accepts one that was moved as it is.
+
 One process serves an input while its query runs. The names that are taken are in its memory: some 150 bytes a file, a
 tenth of what Spark's own source needs. A listing is kept while its files fill intakes, so a backlog is listed once.
 """
@@ -18,11 +21,11 @@ from __future__ import annotations
 
 import time
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from watersmeet.errors import FileError
-from watersmeet.file_inputs.file_log import KEEP_NAMES_NS, SEEN_EVERY, FileLog
+from watersmeet.file_inputs.file_log import KEEP_NAMES_NS, SEEN_EVERY, FileLog, Intake
 from watersmeet.file_inputs.listing import Directory
 from watersmeet.file_inputs.offsets import (
     BEGINNING,
@@ -47,7 +50,8 @@ class StreamSpec:
     """What the driver's process needs to serve an input. It can be pickled.
 
     `storage` is the state that holds the file log, `tasks` how many tasks share a batch, `splits` whether a file can be
-    read in parts, `retain` how many intakes Spark may ask for again after they are done.
+    read in parts, `retain` how many intakes Spark may ask for again after they are done. `moved_from` is where the
+    directory was.
     """
 
     address: Address
@@ -57,15 +61,27 @@ class StreamSpec:
     tasks: int
     splits: bool
     retain: int
+    moved_from: str | None = None
 
     def open(self) -> FileStream:
         directory = Directory(self.address, time.time)
         state = open_files(self.storage)
-        return FileStream(directory, state, time.time, by_time=self.by_time, retain=self.retain)
+        return FileStream(
+            directory,
+            state,
+            time.time,
+            by_time=self.by_time,
+            retain=self.retain,
+            moved_from=self.moved_from,
+        )
 
 
 def _new_id() -> str:
     return uuid.uuid4().hex
+
+
+def _without_slash(directory: str) -> str:
+    return directory.rstrip("/") or "/"
 
 
 @dataclass
@@ -92,6 +108,7 @@ class FileStream:
         *,
         by_time: bool = False,
         retain: int = 100,
+        moved_from: str | None = None,
         new_id: Callable[[], str] = _new_id,
         seen_every: int = SEEN_EVERY,
         keep_names_ns: int = KEEP_NAMES_NS,
@@ -99,6 +116,8 @@ class FileStream:
         self._directory = directory
         self._state = state
         self._clock = clock
+        # Logs of before did not say where their files are.
+        self._known = (None, directory.name, moved_from and _without_slash(moved_from))
         self._seen_every = seen_every
         self._keep_names_ns = keep_names_ns
         self._by_time = by_time
@@ -131,7 +150,9 @@ class FileStream:
                 f"the checkpoint has offsets of two file logs, {start.log} and {end.log}: it was put together from two "
                 "queries. Start with a new checkpoint"
             )
-        return FileLog(self._state, end.log).between(start.intake, end.intake)
+        intakes = FileLog(self._state, end.log).between(start.intake, end.intake)
+        self._check_directory(intakes)
+        return tuple(file for intake in intakes for file in intake.files)
 
     def hold(self) -> None:
         """Take no file that is not there now. What is taken already is not known yet, so only names are read."""
@@ -151,10 +172,22 @@ class FileStream:
         else:
             assert start.log is not None, "an intake is in a log"
             log = FileLog(self._state, start.log)
-            opened = _Opened(log, *log.load(start.intake))
+            found = log.load(start.intake)
+            self._check_directory(found.newest)
+            opened = _Opened(log, found.taken, found.last)
         self._opened = opened
         self._list_anew()
         return opened
+
+    def _check_directory(self, intakes: Sequence[Intake]) -> None:
+        for intake in intakes:
+            if intake.directory not in self._known:
+                raise FileError(
+                    f"this query has taken files from {intake.directory}, and its input now is {self._directory.name}: "
+                    "files with the same names would be left out. If the directory was moved with its files, pass "
+                    f'moved_from="{intake.directory}" to wm.files. Otherwise change the address back, or start with a '
+                    "new checkpoint"
+                )
 
     def _list_anew(self) -> None:
         self._pending, self._closed = [], False
@@ -184,10 +217,11 @@ class FileStream:
         if not files:
             return
         number = opened.last + 1
-        logged = opened.log.publish(number, files)
+        logged = opened.log.publish(number, Intake(files, self._directory.name))
+        self._check_directory([logged])
         opened.last = number
-        opened.taken.names.update(file.name for file in logged)
-        if logged != files:
+        opened.taken.names.update(file.name for file in logged.files)
+        if logged.files != files:
             # Another driver was first, with other files.
             self._list_anew()
         if number % self._seen_every == 0:
