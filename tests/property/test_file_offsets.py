@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import tempfile
 from collections import Counter
-from collections.abc import Container, Sequence
+from collections.abc import Container, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -147,7 +147,9 @@ class View:
         there = self.names()
         return [file for file in files if file.name in there]
 
-    def new_files(self, taken: Container[str], *, begun: bool) -> list[ListedFile] | None:
+    def new_files(
+        self, taken: Container[str], *, begun: bool, watched: Mapping[str, int]
+    ) -> list[ListedFile] | None:
         if self.shown == self.shelf.changes:
             return None
         self.listings += 1

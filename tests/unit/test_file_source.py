@@ -147,6 +147,46 @@ def test_a_file_that_grows_while_it_is_read_is_an_error(folder):
         next(rows)
 
 
+def test_a_file_that_grows_after_its_batch_stops_the_query(folder):
+    """At the next listing of this process, and of the next one."""
+    reader = reader_for(folder)
+    start = reader.initialOffset()
+    end = reader.latestOffset(start, ReadAllAvailable())
+    assert len(read_all(reader, start, end)) == 6
+    whole = (folder / "1.parquet").read_bytes()
+    with (folder / "1.parquet").open("ab") as growing:
+        growing.write(b"more")
+    write(folder / "3.parquet", 3)
+    for again in (reader, reader, reader_for(folder)):
+        with pytest.raises(
+            FileError, match=r"1\.parquet had .* are in no result.* into a new file, remove this"
+        ):
+            again.latestOffset(end, ReadAllAvailable())
+    # What the message says helps: put it back (at another time), or remove it.
+    (folder / "1.parquet").write_bytes(whole)
+    reader = reader_for(folder)
+    later = reader.latestOffset(end, ReadAllAvailable())
+    assert read_all(reader, end, later) == [3]
+    write(folder / "1.parquet", *range(50))
+    (folder / "0.parquet").write_bytes(b"")
+    (folder / "1.parquet").unlink()
+    write(folder / "4.parquet", 4)
+    assert read_all(reader, later, reader.latestOffset(later, ReadAllAvailable())) == [4]
+
+
+def test_files_of_the_last_intakes_are_watched(folder, monkeypatch):
+    monkeypatch.setattr("watersmeet.file_inputs.stream.WATCHED_FILES", 2)
+    reader = reader_for(folder)
+    end = reader.latestOffset(reader.initialOffset(), ReadAllAvailable())
+    write(folder / "0.parquet", *range(50))
+    write(folder / "3.parquet", 3)
+    end = reader.latestOffset(end, ReadAllAvailable())
+    write(folder / "2.parquet", *range(50))
+    write(folder / "4.parquet", 3)
+    with pytest.raises(FileError, match=r"2\.parquet had"):
+        reader.latestOffset(end, ReadAllAvailable())
+
+
 def test_files_in_a_bucket_are_read_and_watched(bucket, tmp_path):
     filesystem, base = fs.FileSystem.from_uri(f"{bucket}/in")
 

@@ -14,6 +14,13 @@ if it was `TICK_S` old when the directory was listed. And once in `LOOK_AGAIN_S`
 empty files and for file servers that are slow to show a change. A listing asks for the size and time of new files
 only; the others cost a look-up of their name.
 
+*Files that grow after they were taken.* A text file that was visible while it was written may be taken in half, and the
+rest is in no result. So a listing compares the sizes of the files that were taken last, and one with another size is
+an error, not a warning: rows are missing from results, a line in a log is read by nobody, and nothing is lost by
+stopping, since the batches before are whole. A time of change alone says nothing (`touch`, a copy, restored backups),
+and a file that was emptied or removed has no rows to miss. A file that is replaced by one of the same size, that
+changes while nothing new appears and the query then ends, or that was taken long ago, is not noticed.
+
 An object store has no such time: it is listed whenever new files are asked for, a request for each 1,000 files. Nor
 has it directories: a prefix whose last object is removed is gone. That is an error only before the first file.
 """
@@ -22,10 +29,11 @@ from __future__ import annotations
 
 import errno
 import os
-from collections.abc import Callable, Container, Iterator, Sequence
+from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
+from types import MappingProxyType
 from typing import TypeVar
 
 import pyarrow as pa
@@ -44,6 +52,8 @@ TICK_S = 2.0
 LOOK_AGAIN_S = 60.0
 
 _COPYING = "._COPYING_"
+
+NO_FILES: Mapping[str, int] = MappingProxyType({})
 
 Entry = TypeVar("Entry")
 
@@ -96,22 +106,27 @@ class Directory:
         # The names of the last listing, to tell which of the taken files are gone.
         self.present: set[str] = set()
 
-    def new_files(self, taken: Container[str], *, begun: bool = False) -> list[ListedFile] | None:
+    def new_files(
+        self, taken: Container[str], *, begun: bool = False, watched: Mapping[str, int] = NO_FILES
+    ) -> list[ListedFile] | None:
         """The files with names that are not taken; None if nothing has appeared since the last call.
 
         If it returned files that were not taken meanwhile, they are not returned again while nothing appears. With
-        `begun` there were files before: a prefix of an object store then is gone because it is empty.
+        `begun` there were files before: a prefix of an object store then is gone because it is empty. `watched` are
+        taken files with their sizes: FileError if one has another.
         """
         local = isinstance(self.filesystem, fs.LocalFileSystem)
         now_s = self._clock()
         with self._explained():
             if not local:
-                return self._remote_files(taken, begun=begun)
+                return self._remote_files(taken, watched, begun=begun)
             stamps = self._stamps()
             if self._last is not None and self._last.still_holds(stamps, now_s):
                 return None
+            found = self._local_files(taken, watched)
+            # Not before: what was an error is looked at again.
             self._last = _Glance(now_s, stamps)
-            return self._local_files(taken)
+            return found
 
     def as_now(self, files: Sequence[ListedFile]) -> list[ListedFile]:
         """Files of an earlier listing with their present size and time, without those that are gone.
@@ -147,7 +162,7 @@ class Directory:
             stamps.append(Path(self.base, SINK_LOG).stat().st_mtime_ns)
         return tuple(stamps)
 
-    def _local_files(self, taken: Container[str]) -> list[ListedFile]:
+    def _local_files(self, taken: Container[str], watched: Mapping[str, int]) -> list[ListedFile]:
         names, found = set(), []
         counted, seen = self._counted(self._scan, lambda entry: entry.name)
         for entry in seen:
@@ -158,6 +173,8 @@ class Directory:
                     self._check_folder(entry.name)
                     continue
                 names.add(entry.name)
+                if entry.name in watched:
+                    self._check_size(entry.name, watched[entry.name], entry.stat().st_size)
                 if entry.name in taken or (counted is not None and entry.name not in counted):
                     continue
                 facts = entry.stat()
@@ -171,7 +188,9 @@ class Directory:
         with os.scandir(self.base) as entries:
             return list(entries)
 
-    def _remote_files(self, taken: Container[str], *, begun: bool) -> list[ListedFile]:
+    def _remote_files(
+        self, taken: Container[str], watched: Mapping[str, int], *, begun: bool
+    ) -> list[ListedFile]:
         try:
             counted, listed = self._counted(self._list, lambda info: info.base_name)
         except FileNotFoundError:
@@ -186,6 +205,9 @@ class Directory:
         files = [info for info in visible if info.is_file]
         self.present = {info.base_name for info in files}
         self._check_sink(counted, taken, self.present)
+        for info in files:
+            if info.base_name in watched:
+                self._check_size(info.base_name, watched[info.base_name], info.size)
         return [
             ListedFile(info.base_name, info.size, info.mtime_ns)
             for info in files
@@ -217,6 +239,16 @@ class Directory:
                 f"{self._address!r} has the folder {name}: wm.files does not read the columns of partitions. Give the "
                 f"folder itself, {self._address!r}/{name}, or read the directory as a DataFrame"
             )
+
+    def _check_size(self, name: str, taken_bytes: int, now_bytes: int) -> None:
+        if now_bytes in (0, taken_bytes):
+            return
+        raise FileError(
+            f"{self._address!r}/{name} had {taken_bytes} bytes when it was taken into a batch, and now it has "
+            f"{now_bytes}: it was written to later, and these rows are in no result. Write the rows that are missing "
+            "into a new file, remove this one or put it back as it was, and start the query again. Write files under a "
+            "name that begins with '_' or '.', or elsewhere, and rename them when they are complete"
+        )
 
     def _check_sink(self, counted: set[str] | None, taken: Container[str], present: set[str]) -> None:
         missing = [name for name in counted or () if name not in present and name not in taken]
