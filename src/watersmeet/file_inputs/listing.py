@@ -79,16 +79,17 @@ class _Glance:
         return stamps == self.stamps and settled and 0 <= now_s - self.at_s < LOOK_AGAIN_S
 
 
-@contextmanager
-def _may_be_gone() -> Iterator[None]:
-    """Pass over an entry that was removed or renamed since the listing, and a link that leads round in a circle."""
+def _leads_nowhere(link: os.DirEntry[str]) -> bool:
+    """Whether what a link points to is missing, or is the link itself."""
     try:
-        yield
+        link.stat()
     except FileNotFoundError:
-        return
+        return True
     except OSError as error:
         if error.errno != errno.ELOOP:
             raise
+        return True
+    return False
 
 
 class Directory:
@@ -137,7 +138,7 @@ class Directory:
             return list(files)
         found = []
         for file in files:
-            with self._explained(), _may_be_gone():
+            with self._explained(), suppress(FileNotFoundError):
                 facts = Path(self.base, file.name).stat()
                 if facts.st_size:
                     found.append(ListedFile(file.name, facts.st_size, facts.st_mtime_ns))
@@ -168,18 +169,25 @@ class Directory:
         for entry in seen:
             if is_hidden(entry.name):
                 continue
-            with _may_be_gone():
-                if entry.is_dir():
-                    self._check_folder(entry.name)
-                    continue
-                names.add(entry.name)
-                if entry.name in watched:
-                    self._check_size(entry.name, watched[entry.name], entry.stat().st_size)
-                if entry.name in taken or (counted is not None and entry.name not in counted):
-                    continue
+            if entry.is_symlink() and _leads_nowhere(entry):
+                continue
+            if entry.is_dir():
+                self._check_folder(entry.name)
+                continue
+            names.add(entry.name)
+            is_watched = entry.name in watched
+            passed = entry.name in taken or (counted is not None and entry.name not in counted)
+            if passed and not is_watched:
+                continue
+            try:
                 facts = entry.stat()
-                if facts.st_size:
-                    found.append(ListedFile(entry.name, facts.st_size, facts.st_mtime_ns))
+            except FileNotFoundError:
+                # It was removed or renamed since the listing.
+                continue
+            if is_watched:
+                self._check_size(entry.name, watched[entry.name], facts.st_size)
+            if facts.st_size and not passed:
+                found.append(ListedFile(entry.name, facts.st_size, facts.st_mtime_ns))
         self._check_sink(counted, taken, names)
         self.present = names
         return found
