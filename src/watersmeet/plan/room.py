@@ -16,7 +16,7 @@ larger than its older ones may exceed the bound.
 
 Not guaranteed: evicted rows and runs of a rolled-back start are not counted, and neither is what is younger than the
 grace period but no longer retained. Where batches come in many partitions, tiers fill up to the number of sequences that
-is merged in any case: eight of them take 2.7 times the live runs at worst.
+is merged in any case: eight of them take up to three times the live runs.
 """
 
 from __future__ import annotations
