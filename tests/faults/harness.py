@@ -155,6 +155,7 @@ POINTS = [
 FILE_POINTS = [
     Point("intake-half-written", "the files of a batch half logged"),
     Point("intake-written", "the files of a batch logged, the offset not written"),
+    Point("files-unread", "the offset written, no file read"),
     *(
         point
         for point in POINTS
