@@ -160,7 +160,7 @@ class View:
 class Life:
     """A query over a shelf: Spark's offsets and commits, and drivers that come and go."""
 
-    def __init__(self, state: Path, limit: IntakeLimit, by_time: bool, **names: int) -> None:
+    def __init__(self, state: Path, limit: IntakeLimit, by_time: bool, **names: Any) -> None:
         self.state, self.limit, self.by_time, self.names = LocalFiles(state), limit, by_time, names
         self.now_s = 1_000.0
         self.shelf = Shelf()

@@ -9,19 +9,21 @@ from __future__ import annotations
 
 import os
 import shutil
+import sys
 import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-try:
+# Windows has no such locks, and no forked workers.
+if sys.platform != "win32":
     import fcntl
-except ImportError:  # Windows has no such locks, and no forked workers.
-    fcntl = None  # type: ignore[assignment]
 
 _PREFIX = "watersmeet-sort-"
 _LOCK = "lock"
+# One that was made this moment may not be locked yet.
+_LOCKED_S = 60.0
 # A folder without a lock is about to get one, or was left by an older version.
 _UNLOCKED_S = 24 * 3600.0
 
@@ -31,8 +33,9 @@ def scratch_folder() -> Iterator[str]:
     """An empty folder in the temporary directory. Removes those of killed processes first."""
     remove_stale()
     with tempfile.TemporaryDirectory(prefix=_PREFIX) as folder, Path(folder, _LOCK).open("wb") as lock:
-        if fcntl is not None:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        if sys.platform != "win32":
+            # Another sort may hold it for a moment, to see whether it can.
+            fcntl.flock(lock, fcntl.LOCK_EX)
         spill = Path(folder, "spill")
         spill.mkdir()
         yield str(spill)
@@ -40,7 +43,7 @@ def scratch_folder() -> Iterator[str]:
 
 def remove_stale() -> None:
     """Remove the folders of processes that are gone."""
-    if fcntl is None:
+    if sys.platform == "win32":
         return
     for folder in Path(tempfile.gettempdir()).glob(f"{_PREFIX}*"):
         # It may be another user's, or be removed by another process just now.
@@ -58,10 +61,11 @@ def _remove_unless_held(folder: Path, modified_s: float) -> None:
             shutil.rmtree(folder, ignore_errors=True)
         return
     with lock:
+        if sys.platform == "win32":
+            return
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             return
-        # One that was made this moment is not locked yet.
-        if time.time() - modified_s > 1.0:
+        if time.time() - modified_s > _LOCKED_S:
             shutil.rmtree(folder, ignore_errors=True)
