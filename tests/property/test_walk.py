@@ -167,7 +167,7 @@ def test_conditions_over_any_inputs_are_tested(graph, bounds, data):
     names, edges = graph
     drawn = data.draw(inputs_for(names))
     name = st.sampled_from(names)
-    # Some are sums, which may overflow: they wait for the last input.
+    # Some are sums, which may overflow: they are tested early and, exactly, at the last input.
     drawn_parts = data.draw(
         st.lists(st.tuples(name, st.none() | st.integers(-2, 2), name), min_size=1, max_size=3)
     )

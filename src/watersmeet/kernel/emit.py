@@ -25,7 +25,8 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from watersmeet.kernel.evaluate import same_value, surviving, take
+from watersmeet.kernel.early import possible
+from watersmeet.kernel.evaluate import Read, same_value, surviving, take
 from watersmeet.kernel.keys import Indices, Mask
 from watersmeet.kernel.rows import take_rows, take_values
 from watersmeet.kernel.sizes import (
@@ -92,7 +93,8 @@ class Emission:
     """What becomes of a candidate: it is tested, then the columns of `output` come out.
 
     The tests, in this order: window times are at most `within` apart, the columns of `verify` are equal, `residual`
-    is true. `read` names the columns of each input that are copied for a candidate; vectors are read in place.
+    is true, none of `early` is certainly not (early.py). `read` names the columns of each input that are copied for a
+    candidate; vectors are read in place.
     """
 
     output: tuple[OutputColumn, ...]
@@ -100,6 +102,7 @@ class Emission:
     ansi: bool = True
     verify: tuple[EqualColumns, ...] = ()
     within: int | None = None
+    early: tuple[Expression, ...] = ()
     limits: Limits = field(kw_only=True)
     read: dict[str, list[str]] = field(init=False, repr=False, compare=False)
 
@@ -135,20 +138,24 @@ class Emission:
         for (one, key), (other, also) in self.verify:
             same = same_value(found[one].values(key), found[other].values(also))
             found = kept(found, np.flatnonzero(pc.fill_null(same, False)))
-        rows = _rows(found)
-        if self.residual is not None and rows:
-
-            def read(column: Column, alive: Indices) -> pa.Array | Vectors:
-                picked = found[column.input]
-                return take(picked.rows.column(column.name), picked.at[alive])
-
-            found = kept(found, surviving(self.residual, read, rows, ansi=self.ansi))
+        if self.residual is not None and _rows(found):
+            found = kept(found, surviving(self.residual, _reading(found), _rows(found), ansi=self.ansi))
+        if self.early:
+            found = kept(found, possible(self.early, _reading(found), _rows(found), ansi=self.ansi))
         return found
 
     def _gathered(self, found: PickedRows) -> pa.RecordBatch:
         found = self.passing(found)
         arrays = [found[c.input].values(c.column) for c in self.output]
         return pa.RecordBatch.from_arrays(arrays, names=[c.name for c in self.output])
+
+
+def _reading(found: Candidates) -> Read:
+    def read(column: Column, alive: Indices) -> pa.Array | Vectors:
+        picked = found[column.input]
+        return take(picked.rows.column(column.name), picked.at[alive])
+
+    return read
 
 
 def rows_together(limits: Limits, *sides: pa.RecordBatch) -> int:

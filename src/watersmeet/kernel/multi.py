@@ -14,7 +14,8 @@ Two steps keep the cost of a batch to its fresh rows and its results:
    the fewest rows first, and a key that some input lacks is dropped at once: it costs a binary search and no product.
 2. *Expand.* The rows of the keys that are left are gathered once for all terms, old before fresh, and bound input by
    input as positions, depth first in bounded pieces: memory does not follow the fan-out. A test is made as soon as all
-   inputs that it reads are bound; one that may raise waits for the last, as another may guard it.
+   inputs that it reads are bound. One that may raise waits for the last, as another may guard it, and until then drops
+   only what it certainly rejects (early.py).
 
 Where a key has many combinations and nothing is left to test, the last input is crossed with the combinations of the
 others as a block (`emit.cross`).
@@ -141,11 +142,13 @@ class MultiJoin:
             verify = tuple(
                 ((first, one), (name, other)) for one, other in zip(keys[first], keys[name], strict=True)
             )
+            early = () if last else [part for part in left if name in inputs_of(part) <= bound]
             emission = Emission(
                 self.output if last else (),
                 conjunction(now),
                 self.ansi,
                 verify if place else (),
+                early=tuple(early),
                 limits=limits,
             )
             steps.append(Binding(emission, within if place else None))

@@ -18,7 +18,7 @@ other:
    clique of four or more inputs the third key is only compared. Bands that lead to the same value of an input narrow
    its interval in the same way, each as soon as its other input is bound.
 3. Its rows are gathered (sought_rows.py), bound as positions, and tested by all conditions whose inputs are bound;
-   those that may raise wait for the last input.
+   those that may raise wait for the last input, and until then drop only what they certainly reject (early.py).
 
 No intermediate result is stored. Combinations are expanded depth first in bounded pieces, so memory follows the number
 of inputs and not the fan-out.
@@ -156,6 +156,12 @@ class WalkJoin:
             if (last or due(part, (*bound, name))) and not (bound and due(part, bound))
         )
 
+    def early(self, bound: Sequence[str], name: str) -> tuple[Expression, ...]:
+        """The conjuncts that wait for the last input, and whose inputs are all bound now that `name` is."""
+        return tuple(
+            part for part in self.conjuncts if may_raise(part) and name in inputs_of(part) <= {*bound, name}
+        )
+
     def equalities(
         self, bound: Sequence[str], name: str, found_by: Iterable[int]
     ) -> tuple[EqualColumns, ...]:
@@ -217,6 +223,7 @@ class _Walk:
             conjunction(join.conditions(bound, newest, last)),
             join.ansi,
             join.equalities(bound, newest, by),
+            early=() if last else join.early(bound, newest),
             limits=self.limits,
         )
         bands = join.bands(bound, newest, by)
