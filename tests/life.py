@@ -79,6 +79,10 @@ class Clock:
         return self.now
 
 
+# An arrangement may have so many times the sorted sequences of the first one of its input, and so many more.
+MOST_AS_MANY, MOST_MORE = 2, 2
+
+
 # --- starts -------------------------------------------------------------------------------------------------------------
 
 
@@ -152,13 +156,45 @@ def run_batch(join: LocalJoin, parts: Parts) -> Counter[Row]:
 
 
 def check_plan(join: LocalJoin) -> None:
-    """Raise if the plan of the batch that was just run misses a pair or joins it twice."""
+    """Raise if the plan of the batch that was just run misses a pair or joins it twice, or overlooks a merge."""
     for stage in join.stages:
         spec = stage.operator.spec
-        manifest = engine._kept(spec, batch_of(join), join.clock).last
+        kept = engine._kept(spec, batch_of(join), join.clock)
+        manifest = kept.last
         assert manifest is not None
         assert manifest.batch == replace(batch_of(join), number=join.number - 1)
         spec.scheme.check(manifest.plan.scheme, spec.settings.tasks)
+        check_merges(kept.files.place, manifest)
+        check_arrangements(manifest)
+
+
+def check_merges(place: str, manifest: Manifest) -> None:
+    """Raise if a part that the batch before merged is not in place: all its tasks were done."""
+    parent, merged = _MERGED.get(place, (None, frozenset()))
+    pending = {
+        (merge.id, number)
+        for merge in manifest.merges
+        for number, part in enumerate(merge.parts)
+        if part.output is None
+    }
+    if manifest.parent == parent:
+        assert not pending & merged, f"merged in {parent} and not seen since: {pending & merged}"
+    _MERGED[place] = manifest.batch, frozenset((one.merge, one.part) for one in manifest.plan.assignments)
+
+
+# What the last batch of each state has merged, as merges and parts.
+_MERGED: dict[str, tuple[BatchId | None, frozenset[tuple[str, int]]]] = {}
+
+
+def check_arrangements(manifest: Manifest) -> None:
+    """Raise if an arrangement has many more runs than the first one of its input: with the same rows they merge alike."""
+    sequences = Counter(name for name, _ in {(run.input, run.group) for run in manifest.live})
+    for one in manifest.signature.inputs:
+        if one.of:
+            most = MOST_AS_MANY * sequences[one.of] + MOST_MORE
+            assert sequences[one.name] <= most, (
+                f"{one.name} has {sequences[one.name]} runs, {one.of} {sequences[one.of]}"
+            )
 
 
 # --- crashes ------------------------------------------------------------------------------------------------------------
@@ -184,7 +220,12 @@ def crash_at(place: str | None, passed: int = 0) -> Iterator[None]:
 
     points = {place: ("crash", None)} if place else {}
     with mock.patch.multiple(failpoints, _POINTS=points, _is_due=is_due, act=act):
-        yield
+        try:
+            yield
+        except Crash:
+            # A clean-up may have removed receipts already that the batch needs again when it is replayed.
+            _MERGED.clear()
+            raise
 
 
 def run_through(
