@@ -254,6 +254,20 @@ def check_shapes(stream: Stream, known: Known, was: CubePlan | None) -> None:
             assert wanted * lower - 1e-6 <= side <= wanted * upper + 1e-6
 
 
+@given(
+    st.lists(st.integers(1, 10**6), min_size=2, max_size=4),
+    st.floats(1, 1e6),
+    st.integers(1, 4096),
+)
+def test_a_grid_of_any_number_of_sides_has_the_sides_that_the_rule_says(rows, others, workers):
+    """`rows_i * (p / OUT)^(1/m)`; a side below one becomes one, and the others are solved again."""
+    output = math.prod(rows) * others
+    sides = attainable(desired_sides(rows, output, workers))
+    cells = workers / others
+    assert sides == pytest.approx(best_sides(rows, cells), rel=1e-6)
+    assert math.prod(sides) == pytest.approx(max(1.0, cells), rel=1e-6)
+
+
 def first_limits(wanted: float) -> tuple[float, float]:
     """How far the first shape may be off: the nearest power of two, from four on the next above, or one a tenth below."""
     return (math.sqrt(0.5), math.sqrt(2)) if wanted < 4 - 1e-6 else (2**-0.15 - 1e-6, 2.0)
