@@ -182,6 +182,11 @@ def check_merges(place: str, manifest: Manifest) -> None:
     _MERGED[place] = manifest.batch, frozenset((one.merge, one.part) for one in manifest.plan.assignments)
 
 
+def forget_merges() -> None:
+    """Expect nothing of merges so far: their receipts may be damaged, removed, or listed late."""
+    _MERGED.clear()
+
+
 # What the last batch of each state has merged, as merges and parts.
 _MERGED: dict[str, tuple[BatchId | None, frozenset[tuple[str, int]]]] = {}
 
@@ -224,7 +229,7 @@ def crash_at(place: str | None, passed: int = 0) -> Iterator[None]:
             yield
         except Crash:
             # A clean-up may have removed receipts already that the batch needs again when it is replayed.
-            _MERGED.clear()
+            forget_merges()
             raise
 
 
