@@ -150,7 +150,7 @@ class Emission:
         return pa.RecordBatch.from_arrays(arrays, names=[c.name for c in self.output])
 
 
-def _reading(found: Candidates) -> Read:
+def _reading(found: PickedRows) -> Read:
     def read(column: Column, alive: Indices) -> pa.Array | Vectors:
         picked = found[column.input]
         return take(picked.rows.column(column.name), picked.at[alive])
