@@ -3,7 +3,7 @@
     R                 the rows of stream R, by row number, with the column of publication times
     R.2               the index of the third column of R: order keys and row numbers
     ~catalogue        a catalogue, as one row
-    ~commands         the commands of a batch, in their order
+    ~commands         the commands of a batch, in the order of their arrival
 
 A run is kept as long as it has a row that a live query counts: one of a later batch than the query's command. So
 nothing is stored of a stream that no query reads, an index begins with the first query that needs it, and both end
@@ -27,7 +27,9 @@ from watersmeet.model.window import AT
 CATALOGUE: Final = "~catalogue"
 COMMANDS: Final = "~commands"
 SCHEME: Final = "hub"
-COMMAND_COLUMNS: Final = ("op", "id", "sql")
+# `at` orders the commands of a batch: nanoseconds since 1970, or any other number.
+COMMAND_TYPES: Final = {"op": "string", "id": "string", "sql": "string", "at": "bigint"}
+COMMAND_COLUMNS: Final = tuple(COMMAND_TYPES)
 
 _LISTED: Final = {"queries": QUERIES, "templates": TEMPLATES, "events": EVENTS}
 CATALOGUE_ROW: Final = pa.schema(
@@ -48,8 +50,8 @@ def hub_signature(schemas: Mapping[str, Schema], times: Mapping[str, str]) -> Jo
             InputSpec(index_name(stream, place), located, (column,), of=stream, located=True)
             for place, column in enumerate(schema)
         ]
-    strings = tuple(StoredColumn(name, "string") for name in COMMAND_COLUMNS)
-    inputs.append(InputSpec(COMMANDS, strings, (), order=Order.ARRIVAL))
+    told = tuple(StoredColumn(name, kind) for name, kind in COMMAND_TYPES.items())
+    inputs.append(InputSpec(COMMANDS, told, (), order=Order.ARRIVAL))
     rows = tuple(StoredColumn(name, "string") for name in CATALOGUE_ROW.names)
     inputs.append(InputSpec(CATALOGUE, rows, (), order=Order.ARRIVAL))
     return JoinSignature(tuple(inputs), "", (), Compared.WORD, SCHEME)

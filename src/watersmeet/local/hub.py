@@ -27,7 +27,9 @@ from watersmeet.model.facts import BatchId
 from watersmeet.model.types import Schema, type_of_arrow
 from watersmeet.schemes.grid.policy import dynamic
 
-COMMAND_SCHEMA: Final = pa.schema([("op", pa.string()), ("id", pa.string()), ("sql", pa.string())])
+COMMAND_SCHEMA: Final = pa.schema(
+    [("op", pa.string()), ("id", pa.string()), ("sql", pa.string()), ("at", pa.int64())]
+)
 _MICROSECOND: Final = datetime.timedelta(microseconds=1)
 _EPOCH: Final = datetime.datetime(1970, 1, 1, tzinfo=datetime.timezone.utc)
 
@@ -90,6 +92,8 @@ class LocalHub:
     ) -> pa.Table:
         """Run one micro-batch and return its answers and events. `commands` has the columns op, id and sql.
 
+        It may have a column `at`, an integer: the order in which the commands of the batch take effect.
+
         `at` is the time of the batch. Who replays a batch gives the same time again.
         """
         batch = BatchId(self.query, self.run, self.number)
@@ -116,7 +120,7 @@ class LocalHub:
             )
             told += [self.operator.ingest(batch, name, number, part) for number, part in enumerate(parts)]
         if commands is not None:
-            given = [conform("commands", one, COMMAND_SCHEMA) for one in record_batches(commands)]
+            given = [conform("commands", _ordered(one), COMMAND_SCHEMA) for one in record_batches(commands)]
             told.append(self.operator.ingest(batch, COMMANDS, 0, given))
         return told
 
@@ -130,6 +134,13 @@ class LocalHub:
         whole = pa.Table.from_batches(rows)
         cuts = [len(whole) * number // self.partitions for number in range(self.partitions + 1)]
         return [whole.slice(low, high - low).to_batches() for low, high in itertools.pairwise(cuts)]
+
+
+def _ordered(rows: pa.RecordBatch) -> pa.RecordBatch:
+    """Commands with a column `at`, null if they came without one."""
+    if "at" in rows.schema.names:
+        return rows
+    return rows.append_column("at", pa.nulls(rows.num_rows, pa.int64()))
 
 
 def _timed(rows: pa.RecordBatch, at_us: int) -> pa.RecordBatch:

@@ -2,7 +2,7 @@
 
     stream R ── columns, time of the batch ── mapInArrow(ingest) ─┐
     stream S ── columns, time of the batch ── mapInArrow(ingest) ─┼─ repartitionById ── mapInArrow(answer)
-    commands ── op, id, sql ───────────────── mapInArrow(ingest) ─┘
+    commands ── op, id, sql, at ───────────── mapInArrow(ingest) ─┘
 
 The tasks are those of a join. The time of a batch is Spark's own, which the offset log keeps: a replay finds the same
 one again.
@@ -16,7 +16,7 @@ import uuid
 from collections.abc import Mapping
 from typing import Final
 
-from pyspark.sql import DataFrame
+from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from watersmeet.config import read_session, session_conf
@@ -25,13 +25,15 @@ from watersmeet.engine.hub_ingest import BATCH_TIME
 from watersmeet.engine.spec import JoinSpec
 from watersmeet.engine.together import share_tasks
 from watersmeet.errors import UsageError
-from watersmeet.hubs.stored import COMMAND_COLUMNS, COMMANDS
+from watersmeet.hubs.stored import COMMANDS
 from watersmeet.log.probe import probe
 from watersmeet.predicate.write import quoted
 from watersmeet.spark.frames import schema_of, stored_rows, stored_together
 from watersmeet.spark.tasks import JoinTask
 
 _OUT: Final = "query string, event string, batch bigint, oldest timestamp, newest timestamp, answer string, message string"
+# The columns that commands must have.
+_NEEDED: Final = ("op", "id", "sql")
 
 
 def hub_answers(
@@ -43,9 +45,7 @@ def hub_answers(
     probe(spec.settings.storage)
     arriving = {name: _timed(frame) for name, frame in streams.items()}
     if commands is not None:
-        arriving[COMMANDS] = commands.select(
-            *(F.col(column).cast("string").alias(column) for column in COMMAND_COLUMNS)
-        )
+        arriving[COMMANDS] = _told(commands)
     if share_tasks(len(arriving), spec.settings.tasks):
         told = stored_together(arriving, spec)
     else:
@@ -80,11 +80,33 @@ def check_streams(streams: Mapping[str, DataFrame], commands: DataFrame | None) 
         if not frame.isStreaming:
             raise UsageError(f"{name} is not streaming: a hub reads streams. Read it with spark.readStream")
     if commands is not None:
-        missing = [column for column in COMMAND_COLUMNS if column not in commands.columns]
+        missing = [column for column in _NEEDED if column not in commands.columns]
         if missing:
             raise UsageError(
-                f"the commands have no column {missing[0]}: they need the columns {', '.join(COMMAND_COLUMNS)}"
+                f"the commands have no column {missing[0]}: they need the columns {', '.join(_NEEDED)}, and may have at"
             )
+        _at(commands)
+
+
+def _told(commands: DataFrame) -> DataFrame:
+    """The commands with their columns as they are stored."""
+    texts = (F.col(column).cast("string").alias(column) for column in _NEEDED)
+    return commands.select(*texts, _at(commands).alias("at"))
+
+
+def _at(commands: DataFrame) -> Column:
+    """What orders the commands of a batch: Spark reads the files of a batch by size, not by age."""
+    kind = commands.schema["at"].dataType.simpleString() if "at" in commands.columns else None
+    if kind is None:
+        return F.lit(None).cast("bigint")
+    if kind == "timestamp":
+        # Null for a moment that 64 bits of nanoseconds do not reach: an error would end the batch, and each replay.
+        return F.try_multiply(F.unix_micros(F.col("at")), F.lit(1000))
+    if kind in ("tinyint", "smallint", "int", "bigint"):
+        return F.col("at").cast("bigint")
+    raise UsageError(
+        f"the column at of the commands is {kind}: it orders the commands, so it is a timestamp or an integer"
+    )
 
 
 def _timed(frame: DataFrame) -> DataFrame:
