@@ -18,6 +18,7 @@ import numpy as np
 import pyarrow as pa
 
 from watersmeet.engine.hub_ingest import BATCH_TIME, HubPartition, store_commands, store_stream
+from watersmeet.engine.hub_tally import top_queries
 from watersmeet.engine.ingest import Partition
 from watersmeet.engine.spec import JoinSpec
 from watersmeet.hubs.answers import answer_rows, event_rows
@@ -238,8 +239,13 @@ class HubDesk:
         rows, fresh = self._rows(spec, manifest, task)
         tally.probed_rows += sum(map(len, fresh.values()))
         fresh_from = first_row(np.array([batch]))[0]
-        for found in Walk(forest, rows, fresh_from, AT).answers(fresh):
+        looked = np.zeros(len(forest.branch_node), np.int64)
+        answered = np.zeros(len(in_force.catalogue), np.int64)
+        for found in Walk(forest, rows, fresh_from, AT, looked=looked).answers(fresh):
+            np.add.at(answered, found.query, 1)
             yield answer_rows(found, rows, forest.queries, batch)
+        tally.answers, tally.looked_rows = int(answered.sum()), int(looked.sum())
+        tally.queries = top_queries(forest.queries.ids, answered, forest.costs(looked))
 
     def _events(self, manifest: Manifest, plan: HubPlan) -> Iterator[pa.RecordBatch]:
         written = {run.path for run in manifest.fresh}

@@ -41,10 +41,13 @@ from watersmeet.model.found import found_by
 from watersmeet.model.tally import TaskTally
 from watersmeet.model.window import lateness_text, over_time, time_text, width_text
 from watersmeet.schemes.register import SCHEMES
-from watersmeet.schemes.scheme import Shown
+from watersmeet.schemes.scheme import Serves, Shown
 
 _FOLDERS = frozenset({MANIFESTS, RUNS, RECEIPTS})
 _SMALL_FILES = (MANIFESTS, BASES, STATISTICS, DESCRIPTORS, RECEIPTS, STARTS, TALLIES)
+
+# How the names of the inputs begin that a hub stores for itself (hubs/stored.py).
+OWN = "~"
 
 # Folder names shown if the directory is not a state.
 _SHOWN_FOLDERS = 5
@@ -319,8 +322,11 @@ def _lost_statistics(files: Files, manifest: Manifest | None) -> list[str]:
 
 def _inputs(manifest: Manifest) -> tuple[InputStatus, ...]:
     described = []
+    # A hub may index any column, and does where a live query needs it.
+    is_hub = SCHEMES[manifest.signature.scheme].serves == Serves.HUB
     for spec in manifest.signature.inputs:
-        if spec.of:
+        # What a hub stores for itself is none of its streams.
+        if spec.of or spec.name.startswith(OWN):
             continue
         stored = [one.name for one in manifest.signature.inputs if one.input == spec.name]
         live = [run for run in manifest.live if run.input in stored]
@@ -331,8 +337,8 @@ def _inputs(manifest: Manifest) -> tuple[InputStatus, ...]:
                 rows=sum(run.stored_rows for run in live if run.input == spec.name),
                 bytes=sum(run.bytes for run in live),
                 totals=manifest.totals.get(spec.name, InputTotals()),
-                arrangements=len(stored),
-                found_by=found_by(manifest.signature, spec.name),
+                arrangements=len({spec.name} | {run.input for run in live}) if is_hub else len(stored),
+                found_by=() if is_hub else found_by(manifest.signature, spec.name),
             )
         )
     return tuple(described)
