@@ -4,6 +4,10 @@
     stream S ── columns, time of the batch ── mapInArrow(ingest) ─┼─ repartitionById ── mapInArrow(answer)
     commands ── op, id, sql, at ───────────── mapInArrow(ingest) ─┘
 
+Commands are a stream like the others, or a folder of JSON lines (engine/hub_commands.py). Spark can neither add nor drop
+a source of an existing checkpoint, so a hub without commands has a folder of its own from the beginning if its state is
+in a directory.
+
 The tasks are those of a join. The time of a batch is Spark's own, which the offset log keeps: a replay finds the same
 one again.
 """
@@ -11,29 +15,139 @@ one again.
 from __future__ import annotations
 
 import functools
+import os
 import time
 import uuid
 from collections.abc import Mapping
-from typing import Final
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final, cast
 
-from pyspark.sql import Column, DataFrame
+from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from watersmeet.config import read_session, session_conf
-from watersmeet.engine.hub import HubOptions, build_hub
+from watersmeet.engine.hub import HUB, HubOptions, build_hub
+from watersmeet.engine.hub_commands import COMMAND_FIELDS, default_folder, make_folder
 from watersmeet.engine.hub_ingest import BATCH_TIME
+from watersmeet.engine.hub_status import HubState, HubStatus, hub_status, open_hub
 from watersmeet.engine.spec import JoinSpec
 from watersmeet.engine.together import share_tasks
 from watersmeet.errors import UsageError
 from watersmeet.hubs.stored import COMMANDS
 from watersmeet.log.probe import probe
+from watersmeet.log.storage import SCHEME, Storage
 from watersmeet.predicate.write import quoted
+from watersmeet.spark.foreach_batch import ForeachBatch, wrap
 from watersmeet.spark.frames import schema_of, stored_rows, stored_together
+from watersmeet.spark.hub_delivery import HubDelivery, read_answers
 from watersmeet.spark.tasks import JoinTask
 
 _OUT: Final = "query string, event string, batch bigint, oldest timestamp, newest timestamp, answer string, message string"
 # The columns that commands must have.
 _NEEDED: Final = ("op", "id", "sql")
+
+
+@dataclass(frozen=True)
+class Hub:
+    """Many continuous queries over the same streams: what `wm.hub` returns.
+
+    `commands` is the stream of commands, and `folder` where they are read from if it is a folder.
+    """
+
+    streams: Mapping[str, DataFrame]
+    commands: DataFrame | None
+    folder: str | None
+    options: HubOptions
+    storage: Storage
+
+    def answers(self) -> DataFrame:
+        """The answers of all queries, and what becomes of commands, as one streaming DataFrame.
+
+        Columns: `query` (its id), `event` (answer, added, removed or refused), `batch`, `oldest` and `newest` (the
+        publication times of the answer's rows), `answer` (JSON with the query's own columns) and `message` (why a command
+        was refused). Start one Spark query on it: two would each run the hub, with a state of its own.
+        """
+        return self._answers
+
+    @functools.cached_property
+    def _answers(self) -> DataFrame:
+        return hub_answers(self.streams, self.commands, self.options)
+
+    def deliver(self, place: str | os.PathLike[str], format: str = "parquet") -> ForeachBatch:
+        """A function for `foreachBatch` that writes the answers of each query into a folder of its own.
+
+        Answers go to `place/answers/query=ID/batch=N`, what becomes of commands to `place/events/batch=N`. A batch that
+        Spark repeats replaces what it wrote before, so every answer is there once. It works on Spark Connect too.
+
+        Example:
+            >>> writer = hub.answers().writeStream.foreachBatch(hub.deliver("/data/out"))   # doctest: +SKIP
+        """
+        return wrap(HubDelivery(os.fspath(place), format), None)
+
+    def read(
+        self, query: str, place: str | os.PathLike[str], sql: str | None = None, format: str = "parquet"
+    ) -> DataFrame:
+        """The answers of one query that were delivered to a place, as a batch DataFrame with the query's own columns.
+
+        Before these stand `batch`, `oldest` and `newest`, with an underscore in front if the query has such a column. If an
+        id was added again with another text, only the answers of the live one are read.
+
+        Args:
+            query: the id of a live query; or of a removed one, with its text.
+            place, format: as given to `deliver`.
+            sql: the text of a query that was removed or replaced.
+        """
+        return read_answers(self._state(), self._session, query, os.fspath(place), sql, format)
+
+    def status(self) -> HubStatus:
+        """The queries, streams and indexes of the hub, refused commands, and what answers and costs most.
+
+        StateError before the first batch. It only reads the state, and needs no running query.
+        """
+        return hub_status(self._state())
+
+    def _state(self) -> HubState:
+        return open_hub(self.storage, self.options.name or HUB)
+
+    @property
+    def _session(self) -> SparkSession:
+        return next(iter(self.streams.values())).sparkSession
+
+
+def make_hub(
+    streams: Mapping[str, DataFrame], commands: DataFrame | str | os.PathLike[str] | None, options: HubOptions
+) -> Hub:
+    """A hub over some streams, checked as far as no row is needed. A folder of commands is made if it is missing."""
+    given = commands if isinstance(commands, str | os.PathLike) else None
+    frame = None if given is not None else cast("DataFrame | None", commands)
+    check_streams(streams, frame)
+    storage = plan_hub(streams, options).settings.storage
+    probe(storage)
+    place: str | None = None
+    if given is not None:
+        place = os.fspath(given)
+        if not SCHEME.match(place):
+            place = str(Path(place).absolute())
+            make_folder(Path(place))
+    elif frame is None:
+        own = default_folder(storage, options.name or HUB)
+        if own is not None:
+            make_folder(own, storage)
+            place = str(own)
+    if place is not None:
+        frame = _from_folder(next(iter(streams.values())).sparkSession, place)
+    hub = Hub(dict(streams), frame, place, options, storage)
+    # What does not fit is refused here, and not where the answers are asked for.
+    hub.answers()
+    return hub
+
+
+def _from_folder(spark: SparkSession, place: str) -> DataFrame:
+    """Commands as JSON lines. Without a time of its own a command has that of its file."""
+    rows = spark.readStream.schema(COMMAND_FIELDS).json(place)
+    written = F.unix_micros(F.col("_metadata.file_modification_time")) * 1000
+    return rows.select(*_NEEDED, F.coalesce(F.col("at"), written).alias("at"))
 
 
 def hub_answers(
