@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime
 import json
+import os
 from decimal import Decimal
 
 import pytest
@@ -107,6 +108,26 @@ def test_commands_in_the_folder_of_the_state_take_effect_while_it_runs(spark, tm
         with pytest.raises(UsageError, match="there is no query 'q' in the hub hub"):
             script.hub.read("q", script.place)
         assert [row[-2:] for row in script.read("q", sql=PAIR)] == [(5, "a")]
+
+
+def test_files_of_commands_without_times_take_effect_in_the_order_of_the_files(spark, tmp_path):
+    script = Script(spark, tmp_path, queries={"q": "SELECT S.y FROM S"})
+    with script.start():
+        script.batch(r=[(0, 0)])
+        script.stop()
+        folder = tmp_path / "state" / "~commands" / "hub"
+        long = {"op": "add", "id": "q", "sql": f"SELECT R.x FROM R WHERE R.x <> {'0' * 2000}"}
+        for name, (command, written_s) in {
+            "a": (long, 2_000_000_000),
+            "b": ({"op": "remove", "id": "q"}, 1_900_000_000),
+        }.items():
+            (folder / f"{name}.json").write_text(json.dumps(command))
+            os.utime(folder / f"{name}.json", (written_s, written_s))
+        script.start().process()
+        assert [(query, event) for _, query, event in script.events()][1:] == [
+            ("q", "added"),
+            ("q", "removed"),
+        ]
 
 
 def test_a_query_that_was_added_again_has_only_the_answers_of_its_own_text(spark, tmp_path):

@@ -17,6 +17,7 @@ from watersmeet.config import (
     read_sql_settings,
 )
 from watersmeet.jobs.file import parse_job
+from watersmeet.jobs.hub_file import parse_hub_job
 from watersmeet.schemes.register import SCHEMES
 
 ROOT = Path(__file__).parents[2]
@@ -46,7 +47,8 @@ def test_python_examples_compile(where, code):
 
 @pytest.mark.parametrize("where, text", [pytest.param(*block, id=block[0]) for block in blocks("toml")])
 def test_job_files_are_accepted(where, text):
-    assert parse_job(text, ROOT / "job.toml", env={}).inputs
+    parse = parse_hub_job if "[deliver]" in text else parse_job
+    assert parse(text, ROOT / "job.toml", env={}).inputs
 
 
 def test_the_readme_has_the_extras_that_texts_and_messages_name():

@@ -97,7 +97,7 @@ ALLOWED: dict[str, set[str]] = {
         "credentials",
         "model",
         "schemes",
-        "engine.options",
+        *("engine.options", "engine.hub_commands", "engine.hub_status"),
         "log",
         "tables",
         "jobs",
@@ -448,6 +448,9 @@ assert done.exit_code == 0 and "Usage" in done.output, done.output
         ["--help"],
         ["demo", "--help"],
         ["run", "--help"],
+        ["hub", "--help"],
+        ["hub", "add", "--help"],
+        ["hub", "run", "--help"],
         ["status", "--help"],
     ],
 )

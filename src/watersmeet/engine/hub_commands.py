@@ -35,6 +35,22 @@ def default_folder(state: Storage | str | os.PathLike[str], name: str) -> Path |
     return files.root / COMMAND_FOLDERS / name if isinstance(files, LocalFiles) else None
 
 
+def command_folder(state: Storage | str | os.PathLike[str], name: str | None) -> Path:
+    """The command folder of a hub that has been started in a local state; ConfigError if there is none, or several."""
+    files = open_files(state)
+    if not isinstance(files, LocalFiles):
+        raise ConfigError(f"{files.place} is on an object store: name the command folder with --commands")
+    folders = files.root / COMMAND_FOLDERS
+    found = sorted(folder.name for folder in folders.iterdir()) if folders.is_dir() else []
+    if name is not None or len(found) == 1:
+        return folders / (name or found[0])
+    if not found:
+        raise ConfigError(
+            f"there is no command folder in {files.place}: start the hub once, or name its folder with --commands"
+        )
+    raise ConfigError(f"{files.place} holds the hubs {', '.join(found)}: name one with --name")
+
+
 def make_folder(folder: Path, state: Storage | None = None) -> None:
     """Make a command folder if it is missing. The state around it gets its own mode."""
     if state is not None:

@@ -13,8 +13,8 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
 from watersmeet.engine.hub_tally import TOP_QUERIES
-from watersmeet.errors import StateError
-from watersmeet.hubs.catalogue import HubCatalogue
+from watersmeet.errors import StateError, UsageError
+from watersmeet.hubs.catalogue import ADD, Command, HubCatalogue, problem_with
 from watersmeet.hubs.steps import index_name
 from watersmeet.hubs.stored import CATALOGUE_ROW, from_row
 from watersmeet.hubs.templates import TemplateReader
@@ -110,7 +110,20 @@ class HubState:
     files: Files = field(repr=False)
     manifest: Manifest
     catalogue: HubCatalogue
-    refused: tuple[Refusal, ...]
+    # What became of the last commands: query, event, message.
+    events: tuple[tuple[str, str, str | None], ...]
+
+    @property
+    def refused(self) -> tuple[Refusal, ...]:
+        return tuple(
+            Refusal(query, message or "") for query, event, message in self.events if event == "refused"
+        )
+
+    @property
+    def version(self) -> str:
+        """What changes with each batch that had commands."""
+        assert isinstance(self.manifest.plan.scheme, HubPlan), "a hub's plan"
+        return self.manifest.plan.scheme.after
 
     @property
     def schemas(self) -> dict[str, Schema]:
@@ -130,32 +143,52 @@ class HubState:
         )
         return tuple(map(LiveQuery, *columns))
 
+    def check(self, id_: str, sql: str) -> None:
+        """Raise PredicateError or UsageError for a command that the hub would refuse for its id or its text."""
+        problem = problem_with(Command(ADD, id_, sql))
+        if problem is not None:
+            raise UsageError(problem)
+        self.reader().read(sql)
+
     def find(self, id_: str) -> LiveQuery | None:
         """A live query by its id."""
         return next((one for one in self.queries() if one.id == id_), None)
 
 
-def open_hub(state: Storage | str | os.PathLike[str], name: str | None = None) -> HubState:
-    """The hub in a state directory; StateError if there is none, or several and no name."""
-    files = open_files(state)
-    found = {one.name: one for one in hubs_in(files, name)}
-    if not found:
+def open_hub(
+    state: Storage | str | os.PathLike[str], name: str | None = None, query: str | None = None
+) -> HubState:
+    """The hub in a state directory, of its newest query if none is named.
+
+    StateError if there is none, or several and no name.
+    """
+    found = find_hub(state, name, query)
+    if found is None:
         which = "no hub" if name is None else f"no hub named {name}"
-        raise StateError(f"there is {which} in {files.place}, or it has not run a batch yet")
+        raise StateError(f"there is {which} in {open_files(state).place}, or it has not run a batch yet")
+    return found
+
+
+def find_hub(
+    state: Storage | str | os.PathLike[str], name: str | None = None, query: str | None = None
+) -> HubState | None:
+    """The hub in a state directory; None before its first batch. StateError if there are several and no name."""
+    files = open_files(state)
+    found = {one.name: one for one in hubs_in(files, name, query)}
     if len(found) > 1:
         raise StateError(f"{files.place} holds the hubs {', '.join(sorted(found))}: name one of them")
-    return next(iter(found.values()))
+    return next(iter(found.values()), None)
 
 
-def hubs_in(files: Files, name: str | None = None) -> Iterator[HubState]:
-    """The hubs in a state directory, each as its newest query left it."""
+def hubs_in(files: Files, name: str | None = None, query: str | None = None) -> Iterator[HubState]:
+    """The hubs in a state directory, each as its newest query left it, or as this one did."""
     for folder in files.folders():
         if not is_join_folder(folder) or name not in (None, folder):
             continue
         newest: tuple[Files, Manifest] | None = None
-        for query in files.under(folder).folders():
-            mine = files.under(folder, query)
-            manifest = _newest(mine) if is_join_folder(query) else None
+        for one in files.under(folder).folders():
+            mine = files.under(folder, one)
+            manifest = _newest(mine) if is_join_folder(one) and query in (None, one) else None
             if manifest is not None and (newest is None or manifest.written_ms > newest[1].written_ms):
                 newest = mine, manifest
         if newest is not None:
@@ -171,14 +204,21 @@ def _newest(files: Files) -> Manifest | None:
 
 def _read(name: str, files: Files, manifest: Manifest) -> HubState:
     assert isinstance(manifest.plan.scheme, HubPlan), "a hub's plan"
-    path = manifest.plan.scheme.after
+    plan = manifest.plan.scheme
+    catalogue, events = _catalogue(files, manifest, plan.after)
+    if plan.in_force != plan.after and any(run.path == plan.in_force for run in manifest.fresh):
+        # The first batch of a hub has two: the queries that were given, and the commands.
+        events = [*_catalogue(files, manifest, plan.in_force)[1], *events]
+    return HubState(name, files, manifest, catalogue, tuple(events))
+
+
+def _catalogue(
+    files: Files, manifest: Manifest, path: str
+) -> tuple[HubCatalogue, list[tuple[str, str, str | None]]]:
     run = next(run for run in manifest.live if run.path == path)
     (row,) = RunReader(files).read(run, FULL_RANGE, tuple(CATALOGUE_ROW.names)).values()
     catalogue, events = from_row(row.rows)
-    refused = tuple(
-        Refusal(one["query"], one["message"] or "") for one in events.to_pylist() if one["event"] == "refused"
-    )
-    return HubState(name, files, manifest, catalogue, refused)
+    return catalogue, [(one["query"], one["event"], one["message"]) for one in events.to_pylist()]
 
 
 def hub_status(found: HubState, clock: Callable[[], float] = time.time) -> HubStatus:

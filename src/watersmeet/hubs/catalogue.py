@@ -149,7 +149,7 @@ class _Change:
 
     def apply(self, command: Command) -> None:
         id_ = command.id or ""
-        problem = _problem_with(command)
+        problem = problem_with(command)
         if problem is not None:
             shown = id_[:_SHOWN_ID_CHARS].encode("utf-8", "replace").decode()
             self.events.append((shown, "refused", problem))
@@ -236,7 +236,10 @@ class _Change:
         )
 
 
-def _problem_with(command: Command) -> str | None:
+def problem_with(command: Command) -> str | None:
+    """Why a command is refused, whatever the catalogue and the text say."""
+    if command.op is None and command.id is None:
+        return 'this is no command: write {"op": "add", "id": "q1", "sql": "SELECT ..."}'
     if command.op not in (ADD, REMOVE):
         return f"op is {brief(str(command.op))}: write {ADD} or {REMOVE}"
     if not command.id:

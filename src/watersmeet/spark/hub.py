@@ -31,12 +31,12 @@ from watersmeet.engine.hub import HUB, HubOptions, build_hub
 from watersmeet.engine.hub_commands import COMMAND_FIELDS, default_folder, make_folder
 from watersmeet.engine.hub_ingest import BATCH_TIME
 from watersmeet.engine.hub_status import HubState, HubStatus, hub_status, open_hub
-from watersmeet.engine.spec import JoinSpec
+from watersmeet.engine.spec import JoinSpec, Settings
 from watersmeet.engine.together import share_tasks
 from watersmeet.errors import UsageError
 from watersmeet.hubs.stored import COMMANDS
 from watersmeet.log.probe import probe
-from watersmeet.log.storage import SCHEME, Storage
+from watersmeet.log.storage import SCHEME
 from watersmeet.predicate.write import quoted
 from watersmeet.spark.foreach_batch import ForeachBatch, wrap
 from watersmeet.spark.frames import schema_of, stored_rows, stored_together
@@ -59,7 +59,7 @@ class Hub:
     commands: DataFrame | None
     folder: str | None
     options: HubOptions
-    storage: Storage
+    settings: Settings
 
     def answers(self) -> DataFrame:
         """The answers of all queries, and what becomes of commands, as one streaming DataFrame.
@@ -83,7 +83,7 @@ class Hub:
         Example:
             >>> writer = hub.answers().writeStream.foreachBatch(hub.deliver("/data/out"))   # doctest: +SKIP
         """
-        return wrap(HubDelivery(os.fspath(place), format), None)
+        return wrap(HubDelivery(os.fspath(place), format, self.settings.tasks), None)
 
     def read(
         self, query: str, place: str | os.PathLike[str], sql: str | None = None, format: str = "parquet"
@@ -98,17 +98,18 @@ class Hub:
             place, format: as given to `deliver`.
             sql: the text of a query that was removed or replaced.
         """
-        return read_answers(self._state(), self._session, query, os.fspath(place), sql, format)
+        return read_answers(self.state(), self._session, query, os.fspath(place), sql, format)
 
     def status(self) -> HubStatus:
         """The queries, streams and indexes of the hub, refused commands, and what answers and costs most.
 
         StateError before the first batch. It only reads the state, and needs no running query.
         """
-        return hub_status(self._state())
+        return hub_status(self.state())
 
-    def _state(self) -> HubState:
-        return open_hub(self.storage, self.options.name or HUB)
+    def state(self) -> HubState:
+        """The hub as its newest manifest has it; StateError before the first batch."""
+        return open_hub(self.settings.storage, self.options.name or HUB)
 
     @property
     def _session(self) -> SparkSession:
@@ -122,8 +123,8 @@ def make_hub(
     given = commands if isinstance(commands, str | os.PathLike) else None
     frame = None if given is not None else cast("DataFrame | None", commands)
     check_streams(streams, frame)
-    storage = plan_hub(streams, options).settings.storage
-    probe(storage)
+    settings = plan_hub(streams, options).settings
+    probe(settings.storage)
     place: str | None = None
     if given is not None:
         place = os.fspath(given)
@@ -131,13 +132,13 @@ def make_hub(
             place = str(Path(place).absolute())
             make_folder(Path(place))
     elif frame is None:
-        own = default_folder(storage, options.name or HUB)
+        own = default_folder(settings.storage, options.name or HUB)
         if own is not None:
-            make_folder(own, storage)
+            make_folder(own, settings.storage)
             place = str(own)
     if place is not None:
         frame = _from_folder(next(iter(streams.values())).sparkSession, place)
-    hub = Hub(dict(streams), frame, place, options, storage)
+    hub = Hub(dict(streams), frame, place, options, settings)
     # What does not fit is refused here, and not where the answers are asked for.
     hub.answers()
     return hub

@@ -43,10 +43,11 @@ def check_format(format: str) -> None:
 
 @dataclass(frozen=True)
 class HubDelivery:
-    """Writes a batch of answers and events. Spark Connect pickles it to the server."""
+    """Writes a batch of answers and events, in `tasks` tasks. Spark Connect pickles it to the server."""
 
     place: str
     format: str = "parquet"
+    tasks: int = 1
 
     def __post_init__(self) -> None:
         check_format(self.format)
@@ -56,7 +57,9 @@ class HubDelivery:
         try:
             answers = kept.where(F.col("event") == ANSWER)
             self._write(
-                answers.select("query", "batch", "oldest", "newest", "answer").repartition("query"),
+                answers.select("query", "batch", "oldest", "newest", "answer").repartition(
+                    self.tasks, "query"
+                ),
                 "answers",
                 "query",
                 "batch",
