@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import io
 import json
 
 import pyarrow as pa
 import pytest
+from rich.console import Console
 from typer.testing import CliRunner
 
+from watersmeet.cli.hub_job import HubLines
 from watersmeet.cli.main import app
 from watersmeet.engine.hub_commands import default_folder, make_folder
+from watersmeet.engine.hub_status import open_hub
+from watersmeet.jobs.progress import Batches
 from watersmeet.local.hub import LocalHub
 
 R = pa.schema({"k": pa.int64(), "x": pa.int64()})
@@ -117,6 +122,23 @@ def test_a_hub_as_json(state):
     (join,) = json.loads(invoke("status", state, "--json").stdout)["joins"]
     assert join["hub"]["refused"] == plain["refused"]
     assert [one["name"] for one in join["inputs"]] == ["R"]
+
+
+def test_what_became_of_commands_is_told_once_and_not_again_after_a_restart(state):
+    said = io.StringIO()
+    found, batch = open_hub(str(state)), Batches(0, 0, 4, 7, 500)
+    lines = HubLines(Console(file=said, width=200))
+    for _ in range(2):
+        lines.observe([batch], found)
+    assert said.getvalue().splitlines()[:3] == [
+        "batch 0: 4 rows in (8/s), 2 queries live, 7 answers (14/s), 0.50 s a batch",
+        "commands: 2 added, 1 refused",
+        "refused bad: nope is not a column of R",
+    ]
+    assert said.getvalue().count("refused bad") == 1
+    said.truncate(0)
+    HubLines(Console(file=said, width=200), found.version).observe([batch], found)
+    assert "commands" not in said.getvalue()
 
 
 def test_a_state_without_a_hub_is_refused(tmp_path):

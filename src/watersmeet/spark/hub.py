@@ -36,12 +36,13 @@ from watersmeet.engine.together import share_tasks
 from watersmeet.errors import UsageError
 from watersmeet.hubs.stored import COMMANDS
 from watersmeet.log.probe import probe
-from watersmeet.log.storage import SCHEME
+from watersmeet.log.storage import SCHEME, Storage
 from watersmeet.predicate.write import quoted
-from watersmeet.spark.foreach_batch import ForeachBatch, wrap
+from watersmeet.spark.foreach_batch import ForeachBatch, is_connect, wrap
 from watersmeet.spark.frames import schema_of, stored_rows, stored_together
 from watersmeet.spark.hub_delivery import HubDelivery, read_answers
 from watersmeet.spark.tasks import JoinTask
+from watersmeet.spark.there import call_there
 
 _OUT: Final = "query string, event string, batch bigint, oldest timestamp, newest timestamp, answer string, message string"
 # The columns that commands must have.
@@ -74,16 +75,19 @@ class Hub:
     def _answers(self) -> DataFrame:
         return hub_answers(self.streams, self.commands, self.options)
 
-    def deliver(self, place: str | os.PathLike[str], format: str = "parquet") -> ForeachBatch:
+    def deliver(
+        self, place: str | os.PathLike[str], format: str = "parquet", *, query_name: str | None = None
+    ) -> ForeachBatch:
         """A function for `foreachBatch` that writes the answers of each query into a folder of its own.
 
         Answers go to `place/answers/query=ID/batch=N`, what becomes of commands to `place/events/batch=N`. A batch that
-        Spark repeats replaces what it wrote before, so every answer is there once. It works on Spark Connect too.
+        Spark repeats replaces what it wrote before, so every answer is there once. It works on Spark Connect too, where
+        `query_name` tells several queries apart, as in `wm.foreach_batch`.
 
         Example:
             >>> writer = hub.answers().writeStream.foreachBatch(hub.deliver("/data/out"))   # doctest: +SKIP
         """
-        return wrap(HubDelivery(os.fspath(place), format, self.settings.tasks), None)
+        return wrap(HubDelivery(os.fspath(place), format, self.settings.tasks), query_name)
 
     def read(
         self, query: str, place: str | os.PathLike[str], sql: str | None = None, format: str = "parquet"
@@ -125,23 +129,36 @@ def make_hub(
     check_streams(streams, frame)
     settings = plan_hub(streams, options).settings
     probe(settings.storage)
+    spark = next(iter(streams.values())).sparkSession
     place: str | None = None
     if given is not None:
         place = os.fspath(given)
         if not SCHEME.match(place):
             place = str(Path(place).absolute())
-            make_folder(Path(place))
+            _make(spark, place)
     elif frame is None:
         own = default_folder(settings.storage, options.name or HUB)
         if own is not None:
-            make_folder(own, settings.storage)
             place = str(own)
+            _make(spark, place, settings.storage)
     if place is not None:
-        frame = _from_folder(next(iter(streams.values())).sparkSession, place)
+        frame = _from_folder(spark, place)
     hub = Hub(dict(streams), frame, place, options, settings)
     # What does not fit is refused here, and not where the answers are asked for.
     hub.answers()
     return hub
+
+
+def _make(spark: SparkSession, place: str, state: Storage | None = None) -> None:
+    """Make a folder of commands: on Spark Connect in a task, as the client may be on another machine."""
+    if is_connect(spark):
+        call_there(spark, functools.partial(_make_there, place, state))
+    else:
+        make_folder(Path(place), state)
+
+
+def _make_there(place: str, state: Storage | None, number: int) -> None:
+    make_folder(Path(place), state)
 
 
 def _from_folder(spark: SparkSession, place: str) -> DataFrame:
