@@ -81,6 +81,15 @@ def test_the_ten_queries_that_answer_most_are_told(tmp_path):
     assert found.answers == sum(range(1, 31))
 
 
+def test_of_many_tasks_all_are_counted_though_they_take_turns_to_tell(tmp_path):
+    hub = LocalHub({"R": R}, str(tmp_path), {"all": "SELECT R.x FROM R"}, tasks=12)
+    rows = pa.table({"k": [0] * 120, "x": list(range(120))})
+    for _ in range(3):
+        hub.batch(R=rows)
+    found = status_of(tmp_path)
+    assert (found.answers, found.top_answers[0].answers) == (120, 120)
+
+
 def test_refusals_are_told_until_the_next_command(hub, tmp_path):
     hub.batch(pa.table({"op": ["add"], "id": ["bad"], "sql": ["SELECT R.nope FROM R"]}))
     hub.batch(R=pa.table({"k": [1], "x": [1]}))

@@ -1,8 +1,9 @@
 """The queries of a hub and what they cost, from its state: no Spark, no locks, no writes.
 
-The queries are those after the newest batch: of the next one. Answers and costs are counts of the last batch, by the
-tallies that its tasks have left (log/tallies.py): each task tells of the ten queries that answered most and the ten
-that cost most, so the sums over tasks are a lower bound.
+The queries are those after the newest batch: of the next one. Answers and costs are counts of one batch, by the last
+tally that each task has left (log/tallies.py). With up to eight tasks and a state on a disk that is the last batch;
+more tasks take turns. A task tells of the ten queries that answered most and the ten that cost most, so the sums over
+tasks are a lower bound.
 """
 
 from __future__ import annotations
@@ -76,9 +77,9 @@ class Refusal:
 class HubStatus:
     """A hub after its last batch.
 
-    `busy_s` is the time of the slowest task that left a tally of the last batch. `top_answers` and `top_costs` are the
-    queries of that batch with the most answers, and those for which most rows were looked at. `refused` are commands of
-    the last batch that had any.
+    `answers` are those of one batch, by the last tally of each task, and `busy_s` is the time of the slowest of them.
+    `top_answers` and `top_costs` are the queries with the most answers, and those for which most rows were looked at.
+    `refused` are commands of the last batch that had any.
     """
 
     name: str
@@ -98,7 +99,7 @@ class HubStatus:
 
     @property
     def answers_per_s(self) -> float | None:
-        """Answers of the last batch for each second of its slowest task."""
+        """Answers of a batch for each second of its slowest task."""
         return self.answers / self.busy_s if self.answers is not None and self.busy_s else None
 
 
@@ -224,9 +225,7 @@ def _catalogue(
 def hub_status(found: HubState, clock: Callable[[], float] = time.time) -> HubStatus:
     """The status of a hub."""
     manifest = found.manifest
-    tallies = [
-        one for one in latest_tallies(found.files, manifest.run_seq) if one.batch == manifest.batch.number
-    ]
+    tallies = list(latest_tallies(found.files, manifest.run_seq))
     top = _together(tallies)
     return HubStatus(
         name=found.name,
