@@ -193,6 +193,14 @@ def test_a_query_without_answers_is_read_as_no_rows(spark, tmp_path):
         assert (found.columns[-2:], found.count()) == (["x", "y"], 0)
 
 
+def test_a_hub_on_an_object_store_has_no_folder_of_its_own(spark, tmp_path, bucket):
+    streams = {"R": spark.readStream.schema(SCHEMAS["r"]).parquet(str(tmp_path))}
+    hub = wm.hub(streams, queries={"q": "SELECT R.x FROM R"}, state=f"{bucket}/state")
+    assert (hub.commands, hub.folder) == (None, None)
+    with pytest.raises(UsageError, match="a hub without queries needs commands"):
+        wm.hub(streams, state=f"{bucket}/state")
+
+
 def test_the_answers_of_a_hub_are_one_dataframe(spark, tmp_path):
     streams = {"R": spark.readStream.schema(SCHEMAS["r"]).parquet(str(tmp_path))}
     hub = wm.hub(streams, state=str(tmp_path / "state"), commands=tmp_path / "mine")

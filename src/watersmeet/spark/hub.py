@@ -143,6 +143,11 @@ def make_hub(
             _make(spark, place, settings.storage)
     if place is not None:
         frame = _from_folder(spark, place)
+    if frame is None and not options.queries:
+        raise UsageError(
+            f"a hub without queries needs commands, and the state {settings.storage} is no directory, so it has no folder "
+            "for them: give commands= a folder that Spark can list, or a stream"
+        )
     hub = Hub(dict(streams), frame, place, options, settings)
     # What does not fit is refused here, and not where the answers are asked for.
     hub.answers()
