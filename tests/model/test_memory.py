@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import tempfile
+from collections import Counter
 from dataclasses import replace
 
 import numpy as np
@@ -11,15 +12,20 @@ from hypothesis import example, given, note, settings
 
 from tests.life import (
     LIVES,
+    files_of,
     forget,
     manifests,
+    multiset,
     newest,
     restarted,
     run_batch,
 )
-from tests.model.memory_scripts import KEYS, Script, Step, begin, live, parts_of, scripts
+from tests.model.memory_scripts import KEYS, Script, Step, arriving, begin, live, parts_of, scripts, table
+from watersmeet.engine import owed
 from watersmeet.errors import CorruptFile
 from watersmeet.log.parents import is_settled
+from watersmeet.log.runs import RunReader
+from watersmeet.model.tally import Tally
 from watersmeet.plan.pushes import decision_of
 from watersmeet.schemes.budget.facts import BudgetPlan
 from watersmeet.schemes.budget.policy import Pushing, PushPolicy
@@ -112,6 +118,54 @@ def test_what_is_left_of_a_key_that_is_being_paid_in_cells_is_settled(tmp_path):
     (mark,) = [number for number, one in enumerate(found) if is_settled(one)]
     assert any(one.paying for one in found[:mark]) and found[mark - 1].paying, "no key was being paid"
     assert not found[mark].paying and any(one.pushes for one in found[mark + 1 :])
+
+
+@pytest.mark.parametrize("known", [True, False], ids=["rows stored", "an older state"])
+def test_a_damaged_run_costs_its_own_results_only_while_a_key_is_being_paid_in_cells(tmp_path, known):
+    """A state of before does not know how many rows of the key the run has: then all that the key still owes is lost."""
+    pushed = [Step(rows=(keys,) * 2) for keys in ((0,) * 5, (0, 0), (0, 1))]
+    rest = [Step(rows=((1 + number % 3,),) * 2) for number in range(8)]
+    script = Script(2, False, Pushing(groups=2, paid_share=0.9), 1, (*pushed, *rest))
+    join = begin(script, str(tmp_path))
+    for number, step in enumerate(script.steps):
+        if step is rest[0]:
+            join = restarted(join, memory=1600)
+        run_batch(join, {name: [table(rows)] for name, rows in arriving(script, step, number).items()})
+        manifest = newest(tmp_path)
+        if any(cells.end > 0 for cells in manifest.paying):
+            break
+    (paying,) = manifest.paying
+    assert 0 < paying.end < paying.of
+    owed.forget()
+    whole = multiset(join.owed())
+    run = next(run for run in manifest.live if run.input == "b" and run.path in paying.runs)
+    (rows,) = RunReader(files_of(tmp_path)).slices(run, paying.range, ("id",))
+    gone = set(rows.rows.column(0).to_pylist())
+    file = files_of(tmp_path).root / run.path
+    content = bytearray(file.read_bytes())
+    content[len(content) // 2] ^= 1
+    file.write_bytes(content)
+    owed.forget()
+    if not known:
+        manifest = replace(manifest, paying=(replace(paying, runs=(), rows=()),))
+    spec = join.operator.spec
+    debts = owed.divide(spec, manifest, list(owed.survey(spec, manifest)), tasks=2)
+    found = multiset(
+        *(
+            some
+            for one in debts.shares
+            for some in owed.pay_share(spec, manifest, one, list(debts.lost), Tally())
+        )
+    )
+    expected = Counter({row: n for row, n in whole.items() if row[1] not in gone})
+    assert list(debts.lost) == [run.path]
+    if known:
+        assert found == expected and found and found != whole
+        assert found == multiset(join.owed())
+        assert "still owes" not in owed.loss_in_words(manifest, debts)
+    else:
+        assert found < expected
+        assert "all that 1 key still owes" in owed.loss_in_words(manifest, debts)
 
 
 def test_a_group_that_owes_more_than_there_is_room_for_is_paid_key_by_key(tmp_path):

@@ -23,7 +23,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import pyarrow as pa
@@ -87,7 +87,7 @@ def pay_all(
     mine = [found for one in owing if (found := _both(one, range_)) is not None]
     debts.expect(mine)
     left = [
-        Cells(cells.range, cells.border, cells.block_rows, cells.end, cells.of, cells.of)
+        replace(cells, first=cells.end, end=cells.of)
         for cells in manifest.paying
         if cells.range.low in range_
     ]
@@ -104,7 +104,10 @@ def _both(one: KeyRange, other: KeyRange) -> KeyRange | None:
 
 @dataclass(frozen=True, slots=True)
 class Debts:
-    """What the generations of some runs owe each other. `pushes` are those that the generations are of."""
+    """What the generations of some runs owe each other. `pushes` are those that the generations are of.
+
+    Runs that are `lost` cannot be read. Only cells are paid beside them.
+    """
 
     reader: RunReader
     signature: JoinSignature
@@ -113,10 +116,11 @@ class Debts:
     join: Join
     tally: Tally
     limits: Limits
+    lost: frozenset[str] = frozenset()
 
     def expect(self, ranges: Sequence[KeyRange]) -> None:
         """Say which keys will be paid: their runs are fetched together."""
-        runs = self.generations.runs
+        runs = [run for run in self.generations.runs if run.path not in self.lost]
         self.reader.expect(lambda: (run for run in runs if any(range_.overlaps(run) for range_ in ranges)))
 
     def pay_range(self, range_: KeyRange, paid: Sequence[Cells] = ()) -> Iterator[pa.RecordBatch]:
@@ -155,30 +159,25 @@ class Debts:
             yield from self._results(term)
 
     def pay_cells(self, cells: Cells) -> Iterator[pa.RecordBatch]:
-        """Yield what some cells of a key owe."""
-        rows = {
-            run.path: (number, part)
-            for run, number in self._set_aside(cells)
-            for part in self.reader.slices(run, cells.range, self.signature.columns(run.input))
-        }
-        input_of = {run.path: run.input for run in self.generations.runs}
-        blocks = [
-            blocks_of(
-                (
-                    RunRows(number, path, len(part))
-                    for path, (number, part) in rows.items()
-                    if input_of[path] == name
-                ),
-                cells.block_rows,
-            )
-            for name in self.signature.names
-        ]
+        """Yield what some cells of a key owe. Those with rows of a lost run are left out, and keep their numbers."""
+        rows: dict[str, Keyed] = {}
+        counts = dict(zip(cells.runs, cells.rows, strict=True))
+        stretches: dict[str, list[RunRows]] = {name: [] for name in self.signature.names}
+        for run, number in self._set_aside(cells):
+            if run.path not in self.lost:
+                for part in self.reader.slices(run, cells.range, self.signature.columns(run.input)):
+                    rows[run.path] = part
+            here = counts.get(run.path, 0) if run.path in self.lost else len(rows.get(run.path, ()))
+            stretches[run.input].append(RunRows(number, run.path, here))
+        blocks = [blocks_of(mine, cells.block_rows) for mine in stretches.values()]
         by_path = {run.path: run for run in self.generations.runs}
         for _, cell in owed_cells(blocks, cells.first, cells.end):
+            if any(block.path in self.lost for block in cell):
+                continue
             for block in cell:
                 self._touch(by_path[block.path], block, cells)
             yield from self._results(
-                tuple([rows[block.path][1].slice(block.start, block.stop)] for block in cell)
+                tuple([rows[block.path].slice(block.start, block.stop)] for block in cell)
             )
 
     def _set_aside(self, cells: Cells) -> Iterator[tuple[Run, int]]:

@@ -14,7 +14,7 @@ touched already, unless the keys are pushed again at once.
 from __future__ import annotations
 
 from collections.abc import Iterator, Set
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -119,11 +119,14 @@ def next_cells(
         blocks = [blocks_of(mine, block_rows) for mine in stretches]
         begun = Cells(key, border, block_rows, 0, 0, count_cells(blocks))
     else:
-        blocks = [blocks_of(mine, begun.block_rows) for mine in _stretches(facts, found, key, begun.border)]
+        stretches = _stretches(facts, found, key, begun.border)
+        blocks = [blocks_of(mine, begun.block_rows) for mine in stretches]
     end, size = _reach(facts, blocks, begun, most_bytes, hard=hard)
     if end == begun.end and not begun.is_last:
         return None
-    return Cells(key, begun.border, begun.block_rows, begun.end, end, begun.of), size
+    held = [one for mine in stretches for one in mine]
+    runs, rows = tuple(one.path for one in held), tuple(one.rows for one in held)
+    return replace(begun, first=begun.end, end=end, runs=runs, rows=rows), size
 
 
 def _reach(
