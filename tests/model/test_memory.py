@@ -51,10 +51,28 @@ NO_ROOM_FOR_NOTHING = Script(
     defer=None,
 )
 
+# A key is cut into cells under one budget, and each is larger than the budget of the next start. There is time for it.
+CELLS_OF_A_LARGER_BUDGET = Script(
+    inputs=2,
+    window=False,
+    pushing=Pushing(groups=2),
+    memory=1,
+    steps=(
+        *[Step(rows=((0,) * 12, (0,) * 12, ()), tasks=1)] * 3,
+        Step(rows=((), (), ()), starts=True, memory=1200, tasks=1),
+        *[Step(rows=((), (), ()), tasks=1)] * 3,
+        Step(rows=((), (), ()), starts=True, memory=60, tasks=1),
+        *[Step(rows=((), (), ()), tasks=1)] * 3,
+    ),
+    pay_within=1.0,
+    defer=3600.0,
+)
+
 
 @settings(LIVES, max_examples=LIVES.max_examples // 4)
 @given(scripts)
 @example(NO_ROOM_FOR_NOTHING)
+@example(CELLS_OF_A_LARGER_BUDGET)
 def test_any_life_under_a_budget_gives_every_combination_once_and_says_what_it_owes(script):
     note(script)
     forget()
