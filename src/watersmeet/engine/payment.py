@@ -209,6 +209,7 @@ class Debts:
             if range_.overlaps(run) and len(held):
                 size = generations.size_of(run, self.reader.keys(run), held)
                 self.tally.touch(run.path, held, size, len(generations.lows))
+                self.reader.read_ahead(run, (range_,), self.signature.columns(run.input))
                 found.append(run)
         return found
 
