@@ -12,20 +12,21 @@ from __future__ import annotations
 
 import ctypes
 import mmap
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from functools import cache
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
 Addresses = list[tuple[int, int]]
+Places = npt.NDArray[np.int64]
 
 # The numbers are the same on Linux and macOS.
 NORMAL, RANDOM, WILL_NEED = 0, 1, 3
 
-# Shorter stretches are not worth a call: their pages are read one by one.
-_LEAST_BYTES = 4 * mmap.PAGESIZE
+_PAGE = mmap.PAGESIZE
 # Linux cuts a request off at what it reads ahead by itself, without a word: 128 KB by default.
 _MOST_BYTES = 128 << 10
 
@@ -35,15 +36,25 @@ def advise(content: pa.Buffer, advice: int) -> None:
     _advise(content.address, content.address + content.size, advice)
 
 
-def addresses_of(columns: Sequence[pa.Array], places: Iterable[tuple[int, int]]) -> Addresses:
-    """Where some rows of a mapped file lie, in pieces that one request reads. `places` are their first rows and ends."""
+def addresses_of(columns: Sequence[pa.Array], starts: Places, stops: Places) -> Addresses:
+    """Where some rows of a mapped file lie: ascending whole pages, in pieces that one request reads.
+
+    `starts` are the first rows of stretches, and `stops` their ends.
+    """
+    filled = starts < stops
+    found = [one for column in columns for one in _stretches(column, starts[filled], stops[filled])]
+    if not found:
+        return []
+    low, high = (np.concatenate(mine) for mine in zip(*found, strict=True))
+    low, high = low // _PAGE, -(-high // _PAGE)
+    order = np.argsort(low, kind="stable")
+    low, high = low[order], np.maximum.accumulate(high[order])
+    # What begins behind the end of all before it begins a new stretch.
+    begins = np.flatnonzero(np.append(True, low[1:] > high[:-1]))
+    ends = np.append(begins[1:], len(low)) - 1
+    whole = zip((low[begins] * _PAGE).tolist(), (high[ends] * _PAGE).tolist(), strict=True)
     return [
-        (one, min(one + _MOST_BYTES, high))
-        for start, stop in places
-        for column in columns
-        for low, high in _stretches(column, start, stop)
-        if high - low >= _LEAST_BYTES
-        for one in range(low, high, _MOST_BYTES)
+        (one, min(one + _MOST_BYTES, end)) for start, end in whole for one in range(start, end, _MOST_BYTES)
     ]
 
 
@@ -53,33 +64,41 @@ def read_ahead(addresses: Addresses) -> None:
         _advise(low, high, WILL_NEED)
 
 
-def _stretches(column: pa.Array, start: int, stop: int) -> Iterator[tuple[int, int]]:
-    """The addresses of some values. Those of nested types are left out."""
+def _stretches(column: pa.Array, starts: Places, stops: Places) -> Iterator[tuple[Places, Places]]:
+    """The addresses of some values, as first bytes and ends. Those of nested types are left out."""
     buffers = column.buffers()
-    if len(buffers) < 2 or buffers[1] is None or start >= stop:
+    if len(buffers) < 2 or buffers[1] is None or not len(starts):
         return
-    start, stop = start + column.offset, stop + column.offset
-    kind = column.type
-    width = 0
-    if pa.types.is_string(kind) or pa.types.is_binary(kind):
-        width = 4
-    elif pa.types.is_large_string(kind) or pa.types.is_large_binary(kind):
-        width = 8
-    if width:
-        offsets = np.frombuffer(buffers[1], np.int32 if width == 4 else np.int64)
-        yield buffers[1].address + start * width, buffers[1].address + (stop + 1) * width
+    starts, stops = starts + column.offset, stops + column.offset
+    kind, base = column.type, buffers[1].address
+    if _has_offsets(kind):
+        width = 8 if pa.types.is_large_string(kind) or pa.types.is_large_binary(kind) else 4
+        yield base + starts * width, base + (stops + 1) * width
         if buffers[2] is not None:
-            yield buffers[2].address + int(offsets[start]), buffers[2].address + int(offsets[stop])
+            offsets = np.frombuffer(buffers[1], np.dtype(f"<i{width}"))
+            low, high = (offsets[places].astype(np.int64) for places in (starts, stops))
+            yield buffers[2].address + low, buffers[2].address + high
     elif pa.types.is_primitive(kind) or pa.types.is_decimal(kind) or pa.types.is_fixed_size_binary(kind):
-        bits = kind.bit_width
-        yield buffers[1].address + start * bits // 8, buffers[1].address - (-stop * bits // 8)
+        yield base + starts * kind.bit_width // 8, base - (-stops * kind.bit_width // 8)
+
+
+def _has_offsets(kind: pa.DataType) -> bool:
+    return any(
+        test(kind)
+        for test in (
+            pa.types.is_string,
+            pa.types.is_binary,
+            pa.types.is_large_string,
+            pa.types.is_large_binary,
+        )
+    )
 
 
 def _advise(start: int, stop: int, advice: int) -> None:
     """Advise on whole pages, those at the ends too. A refusal costs time only."""
     madvise = _madvise()
     if madvise is not None and start < stop:
-        low = start - start % mmap.PAGESIZE
+        low = start - start % _PAGE
         madvise(low, stop - low, advice)
 
 

@@ -53,6 +53,9 @@ RUNS = "runs"
 
 # Shares into which the marks cut a run's rows: enough to place a bound within a few per cent.
 MARK_SHARES = 32
+# A planner searches a run for the bounds of all groups. That touches most pages of the keys of a run with fewer bytes of
+# them, so they are read at once.
+SEARCHED_BYTES = 1 << 20
 # Keys sampled for the marks of one section.
 _MARK_SAMPLE = 1024
 
@@ -192,7 +195,11 @@ class RunReader:
 
     def keys(self, run: Run) -> Keys:
         """All order keys of a run that is not cut into sections, ascending."""
-        return self._verified(run, None).parts(None)[0].keys
+        keys = self._verified(run, None).parts(None)[0].keys
+        if run.path in self._partial and keys.nbytes <= SEARCHED_BYTES:
+            places = np.array([0]), np.array([len(keys)])
+            self._ask((run.path, 0, 0, 0, ()), lambda: addresses_of([pa.array(keys)], *places))
+        return keys
 
     def read_ahead(self, run: Run, ranges: Ranges, columns: tuple[str, ...]) -> None:
         """Have some rows of a run that is open read from the disk, if the kernel does not do so by itself.
@@ -202,16 +209,23 @@ class RunReader:
         mapped = self._open.get(run.path)
         if run.path not in self._partial or mapped is None or mapped.whole is None or not ranges:
             return
-        wanted = run.path, ranges[0].low, ranges[-1].high, len(ranges), columns
-        if wanted in self._ahead:
-            return
-        found = self._ahead_before.get(wanted)
-        if found is None:
-            keys = mapped.whole.keys
-            places = [(position(keys, one.low), position(keys, one.high)) for one in ranges]
-            found = addresses_of([pa.array(keys), *mapped.select(columns).columns], places)
-        self._ahead[wanted] = found
-        read_ahead(found)
+        keys, rows = mapped.whole.keys, mapped.select(columns)
+
+        def addresses() -> Addresses:
+            ends = np.array([one.high - 1 for one in ranges], np.uint64)
+            return addresses_of(
+                [pa.array(keys), *rows.columns],
+                np.searchsorted(keys, np.array([one.low for one in ranges], np.uint64)),
+                np.searchsorted(keys, ends, side="right"),
+            )
+
+        self._ask((run.path, ranges[0].low, ranges[-1].high, len(ranges), columns), addresses)
+
+    def _ask(self, wanted: _Ahead, addresses: Callable[[], Addresses]) -> None:
+        if wanted not in self._ahead:
+            known = self._ahead_before.get(wanted)
+            self._ahead[wanted] = addresses() if known is None else known
+            read_ahead(self._ahead[wanted])
 
     def forget_all_but(
         self, paths: Iterable[str], unused: Iterable[str] = (), partial: Iterable[str] = ()
