@@ -153,7 +153,7 @@ def test_a_process_without_room_for_the_history_goes_on_with_a_budget_only(tmp_p
 def test_a_small_cache_fetches_little_of_what_was_pushed(bucket, tmp_path, monkeypatch):
     """Budget and cache are a quarter of the state. Without a budget every batch fetches most of the history.
 
-    A run that was pushed in part is fetched whole, so what counts is a state that most of was pushed.
+    A run that was pushed in part is fetched whole, until its active rows have a run of their own.
     """
     fetched: dict[int, int] = {}
     fetch = RemoteFiles._fetch
@@ -174,5 +174,5 @@ def test_a_small_cache_fetches_little_of_what_was_pushed(bucket, tmp_path, monke
         for batch in range(batches):
             join.count(l=some(batch, keys), r=some(batch, keys))
         totals.append(sum(size for number, size in fetched.items() if number >= batches - last))
-    # 0.31 to 0.38 of the bytes: which copies a full cache drops depends on times.
-    assert 2 * totals[0] <= totals[1], f"{totals[0]:,} bytes with a budget, {totals[1]:,} without"
+    # 0.15 to 0.20 of the bytes: which copies a full cache drops depends on times.
+    assert 3 * totals[0] <= totals[1], f"{totals[0]:,} bytes with a budget, {totals[1]:,} without"

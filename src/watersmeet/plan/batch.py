@@ -121,7 +121,15 @@ def plan_batch(
     if scheme.merges:
         # What this batch pushes is left alone from now on.
         planned = plan_merges(
-            history, pending, tasks, batch.number, window.floors, limits, holes, retained_batches
+            history,
+            pending,
+            tasks,
+            batch.number,
+            window.floors,
+            limits,
+            holes,
+            retained_batches,
+            remote=remote,
         )
         merges = (*pending, *planned)
     assignments = plan_assignments(
