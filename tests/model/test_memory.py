@@ -123,6 +123,21 @@ def test_a_key_that_owes_more_than_the_budget_is_paid_in_cells_over_several_batc
     assert isinstance(last[0].plan.scheme, BudgetPlan) == (batches > 5)
 
 
+def test_a_key_is_cut_into_cells_only_when_no_pending_merge_moves_its_rows(tmp_path):
+    """A merge is planned, and before it is done its rows are pushed. It goes on while there is room to pay them."""
+    keys = (0,) * 24, (0,) * 12
+    planned = [Step(rows=keys), Step(rows=keys), Step(rows=((0,),) * 2)]
+    pushed = [Step(rows=((0,) * 3,) * 2, starts=True, memory=1), Step(rows=((1,),) * 2)]
+    rest = [Step(rows=((1 + number % 3,),) * 2) for number in range(12)]
+    rest[0] = replace(rest[0], starts=True, memory=2500)
+    pushing = Pushing(groups=2, paid_share=0.9)
+    live(Script(2, False, pushing, 1 << 20, (*planned, *pushed, *rest)), str(tmp_path))
+    found = manifests(tmp_path)
+    waits = [one for one in found if len(one.pushes) > 1 and any(not merge.left for merge in one.merges)]
+    assert len(waits) > 2 and not any(one.paying for one in waits)
+    assert any(one.paying for one in found[found.index(waits[-1]) :]), "its payment never began"
+
+
 def test_what_is_left_of_a_key_that_is_being_paid_in_cells_is_settled(tmp_path):
     """Some cells were paid in the query. Then rows of it come, it is settled, and it is pushed again."""
     pushed = [Step(rows=(keys,) * 2) for keys in ((0,) * 5, (0, 0), (0, 1))]
