@@ -148,8 +148,7 @@ def _paid(
         (range_,) = share.ranges
         yield from payer.pay_cells(_cells(payer, share, range_, border_after(manifest)))
     else:
-        for range_ in share.ranges:
-            yield from payer.pay_range(range_)
+        yield from payer.pay_ranges(share.ranges)
 
 
 def _cells(payer: Payer, share: DebtShare, range_: KeyRange, border: int) -> Cells:
