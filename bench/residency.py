@@ -1,4 +1,4 @@
-"""Keep at most so many bytes of some files in memory: a limit for a process, where no control group can be made.
+"""Keep at most a number of bytes of some files in memory: a limit for a process, where no control group can be made.
 
 After a batch the pages of the files that are in memory are counted (mincore). If they are more than the limit, those that
 were unused for longest are dropped (posix_fadvise), as the kernel does under a limit. What the process itself used in a batch

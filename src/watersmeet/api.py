@@ -74,7 +74,7 @@ def join(
         within: the largest difference between the times of any two rows of a result, such as `"10 minutes"`, a
             `timedelta`, or a number if the times are numbers. Rows that can match nothing any more leave the
             state. Or, for streams, a number of rows such as `"100000 rows"`: each row is matched against the last
-            100,000 rows of the other input from earlier batches, and all rows of its own batch.
+            100,000 rows of each other input from earlier batches, and all rows of its own batch.
         time: the time column of each input that is not a table, such as `{"l": "ts", "r": "at"}`: timestamps, dates or
             integers.
         lateness: how far a row may be behind the newest row of its input; the slower input counts. Later rows are

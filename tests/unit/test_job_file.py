@@ -251,7 +251,7 @@ def test_what_a_table_does_not_take_is_named(old, new, words):
 NATIVE = changed(
     'format = "rate"',
     'format = "csv"\npath = "sales"\nschema = "value BIGINT"\nnative = true\ncolumns = ["value"]\n'
-    "options = { maxFilesPerTrigger = 5, header = true }",
+    "options = { maxFilesPerTrigger = 5, header = true, movedFrom = '/old' }",
     TABLE,
 )
 
@@ -260,7 +260,7 @@ def test_an_input_can_be_read_by_the_tasks_themselves():
     source = parse(NATIVE).inputs[0]
     assert isinstance(source, Source)
     assert source.native
-    assert source.options == {"maxFilesPerTrigger": "5", "header": "true"}
+    assert source.options == {"maxFilesPerTrigger": "5", "header": "true", "movedFrom": "/old"}
     assert not parse(FULL, SECRET="", BASE="").inputs[0].native
 
 

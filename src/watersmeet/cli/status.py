@@ -12,7 +12,8 @@ from watersmeet.cli.outcome import FAILED, reported, say, say_error
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType
 
-    from watersmeet.log.status import JoinStatus, SettledStatus, Status, WindowStatus
+    from watersmeet.log.status import JoinStatus, Status, WindowStatus
+    from watersmeet.model.facts import Settlement
     from watersmeet.schemes.scheme import Shown
 
 # Raised when a key of the JSON changes its meaning or is removed. New keys may be added at any time.
@@ -145,7 +146,20 @@ def as_plain(found: Status) -> dict[str, Any]:
     """The documented JSON as a dict."""
     from watersmeet.log.codec import to_plain
 
-    return {"version": JSON_VERSION, **to_plain(found), "damage": list(found.damage)}
+    plain: dict[str, Any] = to_plain(found)
+    for join in plain["joins"]:
+        join["inputs"] = [_plain_input(one) for one in join["inputs"]]
+        # The id of a start of Spark, which tells people nothing.
+        join["settled"] = [{key: one[key] for key in one if key != "run"} for one in join["settled"]]
+    return {"version": JSON_VERSION, **plain, "damage": list(found.damage)}
+
+
+def _plain_input(plain: dict[str, Any]) -> dict[str, Any]:
+    """An input with its totals beside its other figures. `rows` is what is live, so the total has another name."""
+    flat: dict[str, Any] = {}
+    for key, value in plain.items():
+        flat |= {"arrived_rows": value.pop("rows"), **value} if key == "totals" else {key: value}
+    return flat
 
 
 def _print(found: Status) -> None:
@@ -244,7 +258,7 @@ def _heading(join: JoinStatus) -> RenderableType:
     return text.append(f"\non {join.predicate}") if join.predicate else text
 
 
-def _settled(done: SettledStatus) -> str:
+def _settled(done: Settlement) -> str:
     """A settling in one line, such as: settled after batch 7: 1,234 results in /data/late (2024-01-01 00:05:00)."""
     from watersmeet.cli.figures import moment
     from watersmeet.model.figures import count
@@ -274,17 +288,17 @@ def _table(join: JoinStatus) -> RenderableType:
     table.add_column("input")
     repeated = any(len(one.found_by) > 1 for one in join.inputs)
     headings = ["rows", *(["keys"] if repeated else []), "bytes", "runs", "null keys dropped"]
-    absent = any(one.absent_rows for one in join.inputs)
+    absent = any(one.totals.absent_rows for one in join.inputs)
     headings += ["late", "evicted"] if join.window else ["absent"] if absent else []
     for heading in headings:
         table.add_column(heading, justify="right")
     for one in join.inputs:
         figures = [count(one.rows), *([count(len(one.found_by))] if repeated else [])]
-        figures += [size(one.bytes), count(one.runs), count(one.null_rows)]
+        figures += [size(one.bytes), count(one.runs), count(one.totals.null_rows)]
         if join.window:
-            figures += [count(one.late_rows), count(one.evicted_rows)]
+            figures += [count(one.totals.late_rows), count(one.totals.evicted_rows)]
         elif absent:
-            figures.append(count(one.absent_rows))
+            figures.append(count(one.totals.absent_rows))
         table.add_row(one.name, *figures)
     return table
 

@@ -26,8 +26,6 @@ from watersmeet.engine.payment import Debts as Payer
 from watersmeet.engine.spec import JoinSpec
 from watersmeet.errors import CorruptFile, StateError, UsageError
 from watersmeet.kernel.bounds import coalesce
-from watersmeet.kernel.equal import EquiJoin
-from watersmeet.kernel.multi import MultiJoin
 from watersmeet.log.checkpoint import Checkpoint
 from watersmeet.log.files import open_files
 from watersmeet.log.manifests import open_manifest
@@ -73,7 +71,7 @@ class Standing:
 
 def check_owes(spec: JoinSpec) -> None:
     """Refuse a join that never owes anything."""
-    if not isinstance(spec.join, EquiJoin | MultiJoin):
+    if not spec.may_owe:
         raise UsageError(
             "this join owes nothing: only equality joins of streams on one key that all share take memory= and put "
             "results off"
@@ -130,13 +128,12 @@ def _paid(
     manifest = manifest if share.cells is not None else without(manifest, lost)
     pushes = manifest.pushes if share.cells is not None else once_more(manifest)
     generations = generations_of(manifest.live, pushes, share.ranges)
-    assert isinstance(spec.join, EquiJoin | MultiJoin), "see check_owes"
     payer = Payer(
         _reader(spec, manifest),
         manifest.signature,
         generations,
         pushes,
-        spec.join,
+        spec.kernel,
         tally,
         spec.settings.limits,
         lost,

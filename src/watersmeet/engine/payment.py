@@ -25,20 +25,18 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 import pyarrow as pa
 
 from watersmeet.engine.spec import Join
-from watersmeet.kernel.equal import EquiJoin
-from watersmeet.kernel.multi import MultiJoin
 from watersmeet.kernel.pieces import Side
 from watersmeet.kernel.rows import Keyed
 from watersmeet.log.runs import RunReader
 from watersmeet.model.cells import Block, RunRows, blocks_of, owed_cells
 from watersmeet.model.facts import KEY_SPACE, Cells, KeyRange, Manifest, Push, Run
-from watersmeet.model.generations import NOT_HELD, Generations, generations_of, paid_generations
+from watersmeet.model.generations import NOT_HELD, Generations, paid_generations
 from watersmeet.model.limits import Limits
 from watersmeet.model.ranges import Ranges, intersected, joined, subtracted
 from watersmeet.model.signature import JoinSignature
@@ -71,30 +69,6 @@ def pay(
     # Keys whose last cells come out in this batch too owe less.
     whole = joined(payment.range for payment in mine if payment.cells is None)
     yield from debts.pay_ranges(whole, list(cells.values()))
-
-
-def pay_all(
-    reader: RunReader, manifest: Manifest, join: Join, range_: KeyRange, tally: Tally, limits: Limits
-) -> Iterator[pa.RecordBatch]:
-    """Yield all that keys in a range owe after a batch, its own rows included. Nothing is changed.
-
-    Ranges that cover all keys and do not overlap give every owed result once.
-    """
-    generations = generations_of(
-        manifest.live, manifest.pushes, [range_, *(cells.range for cells in manifest.paying)]
-    )
-    debts = Debts(reader, manifest.signature, generations, manifest.pushes, join, tally, limits)
-    owing = joined(one for push in manifest.pushes for one in push.ranges)
-    mine = intersected(owing, (range_,))
-    debts.expect(mine)
-    left = [
-        replace(cells, first=cells.end, end=cells.of)
-        for cells in manifest.paying
-        if cells.range.low in range_
-    ]
-    for cells in left:
-        yield from debts.pay_cells(cells)
-    yield from debts.pay_ranges(mine, left)
 
 
 @dataclass(frozen=True, slots=True)
@@ -219,7 +193,7 @@ class Debts:
         self.tally.touched[f"{run.path} {cells.range.low} {block.start}"] = size
 
     def _results(self, term: Sequence[Slices]) -> Iterator[pa.RecordBatch]:
-        assert isinstance(self.join, EquiJoin | MultiJoin), "only joins on one shared key owe results"
+        assert self.join.on_one_key, "only joins on one shared key owe results"
         window = self.signature.window
         within = window.width if window is not None and over_time(window) else None
         first, *others = (Side(name, [], rows) for name, rows in zip(self.signature.names, term, strict=True))

@@ -27,7 +27,6 @@ import pyarrow as pa
 from watersmeet.errors import PredicateError
 from watersmeet.hubs.language import Comparison, Equality, HubQuery, Item, Template
 from watersmeet.hubs.templates import TemplateReader
-from watersmeet.hubs.window import HubWindow, WindowOf
 from watersmeet.predicate.literals import brief
 
 ADD: Final = "add"
@@ -259,12 +258,6 @@ def _without_unused(
         queries.set_column(at, QUERIES.field(at), pa.array(numbers.astype(np.int32))),
         templates.take(pa.array(used.astype(np.int64))),
     )
-
-
-def window_of(queries: pa.RecordBatch, at: int) -> HubWindow | None:
-    """The window of one query."""
-    of = queries.column("window")[at].as_py()
-    return None if of is None else HubWindow(WindowOf(of), queries.column("width")[at].as_py())
 
 
 def commands_of(rows: Iterable[pa.RecordBatch]) -> Iterator[Command]:

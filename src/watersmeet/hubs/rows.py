@@ -33,11 +33,6 @@ def first_row(batch: Indices) -> Keys:
     return np.maximum(batch, 0).astype(np.uint64) << np.uint64(_PARTITION_BITS + _PLACE_BITS)
 
 
-def batch_of(rows: Keys) -> Indices:
-    """The batch of each row."""
-    return (rows >> np.uint64(_PARTITION_BITS + _PLACE_BITS)).astype(np.int64)
-
-
 def row_numbers(batch: int, partition: int, first: int, rows: int) -> Keys:
     """The numbers of some rows of a partition, from place `first` on."""
     if batch >= MOST_BATCHES or partition >= MOST_PARTITIONS or first + rows > MOST_ROWS:

@@ -39,7 +39,7 @@ else:
 _TABLES = ("inputs", "join", "sink", "job", "spark")
 _INPUT_KEYS = ("format", "path", "schema", "where", "columns", "options", "native")
 # Options of an input with `native = true`, by the names that Spark's file source has for them.
-_NATIVE_OPTIONS = ("maxFilesPerTrigger", "maxBytesPerTrigger", "header", "order")
+_NATIVE_OPTIONS = ("maxFilesPerTrigger", "maxBytesPerTrigger", "header", "order", "movedFrom")
 _TABLE_KEYS = ("path", "key", "table", "refresh", "in_place", "page_rows", "page_bytes", "patience")
 _TABLE_WORDS = {"keys": "key", "location": "path", "uri": "path"}
 _INPUT_WORDS = {

@@ -58,6 +58,7 @@ def _files(source: Source, options: dict[str, str]) -> FileInput:
         header=_truth(options.get("header")),
         name=source.name,
         stream=True,
+        moved_from=options.get("movedFrom"),
     )
 
 

@@ -20,7 +20,7 @@ from watersmeet.engine.spec import SessionSettings, Settings, SqlSettings
 from watersmeet.errors import UsageError
 from watersmeet.hubs.answers import ANSWERS
 from watersmeet.hubs.stored import COMMANDS
-from watersmeet.local.stage import Rows, conform, record_batches
+from watersmeet.local.stage import GivenRows, conform, record_batches
 from watersmeet.log.descriptors import Told
 from watersmeet.log.probe import probe
 from watersmeet.model.facts import BatchId
@@ -84,9 +84,9 @@ class LocalHub:
 
     def batch(
         self,
-        commands: Rows | None = None,
+        commands: GivenRows | None = None,
         at: datetime.datetime | None = None,
-        **streams: Rows,
+        **streams: GivenRows,
     ) -> pa.Table:
         """Run one micro-batch and return its answers and events. `commands` has the columns op, id and sql.
 
@@ -101,8 +101,8 @@ class LocalHub:
     def ingest(
         self,
         batch: BatchId,
-        streams: Mapping[str, Rows],
-        commands: Rows | None = None,
+        streams: Mapping[str, GivenRows],
+        commands: GivenRows | None = None,
         at: datetime.datetime | None = None,
     ) -> list[Told]:
         """Store the rows and commands of a batch."""

@@ -150,7 +150,7 @@ class RunReader:
     def read(
         self, run: Run, range_: KeyRange, columns: tuple[str, ...], sections: Sequence[range] | None = None
     ) -> dict[int, Sorted]:
-        """The rows of a run within a key range, with just these columns, by section. Nothing is copied.
+        """The rows of a run within a key range, with only the named columns, by section. Nothing is copied.
 
         A run without sections is one section, number 0. `sections` selects some of them; None is all.
         """
@@ -382,7 +382,7 @@ class _Mapped:
         return {n: part for n, part in self._parts.items() if any(n in wanted for wanted in sections)}
 
     def select(self, columns: tuple[str, ...]) -> pa.RecordBatch:
-        """All rows with just these columns."""
+        """All rows, with only the named columns."""
         assert self.whole is not None
         if columns not in self._selected:
             self._selected[columns] = self.whole.rows.select(list(columns))

@@ -100,6 +100,11 @@ class Tally:
     group_lows: npt.NDArray[np.uint64] | None = None
     group_rows: npt.NDArray[np.float64] | None = None
 
+    @property
+    def counts(self) -> bool:
+        """Whether results are counted by their keys."""
+        return self.group_lows is not None
+
     def count_by(self, groups: Sequence[KeyRange]) -> None:
         """Count results by partition group from now on."""
         self.group_lows = np.array([one.low for one in groups], np.uint64)
@@ -116,9 +121,15 @@ class Tally:
         known = self.touched_segments.setdefault(path, np.zeros(of, np.int64))
         known[segments] = np.maximum(known[segments], size)
 
+    def look_up(self, fresh_rows: int) -> None:
+        """Count fresh rows that were looked up once each."""
+        self.probed_rows += fresh_rows
+        self.looked_rows += fresh_rows
+
     def add_walk(self, start: str, fresh_rows: int, work: Work) -> None:
         mine = TermTally(start, fresh_rows, work.looked_rows, work.bound_rows)
         self.terms[start] = self.terms[start].plus(mine) if start in self.terms else mine
+        self.probed_rows += fresh_rows
         self.looked_rows += work.looked_rows
 
     @property

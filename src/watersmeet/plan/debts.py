@@ -147,7 +147,7 @@ def survey_run(run: Run, keys: Keys, segments: Generations, limits: Limits) -> S
 def plan_debts(
     manifest: Manifest, segments: Generations, surveys: Sequence[Survey], tasks: int, limits: Limits
 ) -> DividedDebts:
-    """Divide what is owed after a batch among so many tasks."""
+    """Divide what is owed after a batch among the tasks that pay it."""
     lost = {one.path: one.problem for one in surveys if one.problem}
     if not manifest.pushes:
         return DividedDebts(lost=lost)

@@ -9,14 +9,24 @@ part of it, so that cleaning keeps it as it keeps any run.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
-from watersmeet.errors import StateInUse
+from watersmeet.errors import StateInUse, StateMismatch
 from watersmeet.model.facts import Descriptor, Manifest, Run, SchemePlan
-from watersmeet.model.signature import Order
-from watersmeet.schemes.scheme import BatchFacts, Deal, InputShare, KeysOf, Scheme, Share, Shown, Slice
+from watersmeet.model.signature import InputSpec, JoinSignature, Order
+from watersmeet.schemes.scheme import (
+    BatchFacts,
+    Deal,
+    InputShare,
+    KeysOf,
+    Scheme,
+    Serves,
+    Share,
+    Shown,
+    Slice,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +64,7 @@ class HubScheme(Scheme[HubPlan]):
     plan_type = HubPlan
     orders: ClassVar[tuple[Order, ...]] = ()
     needs: ClassVar[str] = "a hub"
+    serves: ClassVar[Serves] = Serves.HUB
 
     def check_located(self, descriptors: Sequence[Descriptor], outside: HubFacts) -> None:
         if any(one.table != outside.known_as for one in descriptors):
@@ -89,5 +100,24 @@ class HubScheme(Scheme[HubPlan]):
         assert plan.in_force and plan.after, "a plan of a hub names two catalogues"
 
     @classmethod
+    def check_continues(
+        cls, old: JoinSignature, new: JoinSignature, as_joins: Callable[[JoinSignature, JoinSignature], None]
+    ) -> None:
+        """Refuse streams with other columns than the state has: their rows and the texts of queries would not fit."""
+        before = {one.name: one for one in old.inputs if not one.of}
+        after = {one.name: one for one in new.inputs if not one.of}
+        for name in [*before, *after]:
+            if before.get(name) != after.get(name):
+                raise StateMismatch(
+                    f"stream {name} has not the columns that the state was written with "
+                    f"({_columns_of(before.get(name))}; now {_columns_of(after.get(name))}): start with a new checkpoint"
+                )
+
+    @classmethod
     def show(cls, plan: HubPlan, inputs: Sequence[str]) -> Shown:
         return Shown("many queries: tasks divide the fresh rows of every stream")
+
+
+def _columns_of(spec: InputSpec | None) -> str:
+    stored = spec.stored if spec else ()
+    return ", ".join(f"{one.name} {one.type}" for one in stored) or "none"

@@ -27,7 +27,8 @@ from watersmeet.engine.together import share_tasks
 from watersmeet.errors import UsageError
 from watersmeet.hubs.stored import COMMAND_COLUMNS, COMMANDS
 from watersmeet.log.probe import probe
-from watersmeet.spark.frames import quoted, schema_of, stored_rows, stored_together
+from watersmeet.predicate.write import quoted
+from watersmeet.spark.frames import schema_of, stored_rows, stored_together
 from watersmeet.spark.tasks import JoinTask
 
 _OUT: Final = "query string, event string, batch bigint, oldest timestamp, newest timestamp, answer string, message string"

@@ -43,7 +43,7 @@ class PaidKeys:
 def cut_slice(
     facts: BatchFacts, found: Generations, ranges: Ranges, most_bytes: float, *, all_: bool
 ) -> PaidKeys:
-    """The lowest keys of ascending ranges whose payment touches at most so many bytes.
+    """The lowest keys of ascending ranges whose payment touches at most `most_bytes`.
 
     With `all_` every row counts, also those that fresh rows reach.
     """
