@@ -17,11 +17,11 @@ from functools import cache
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
+from watersmeet.kernel.keys import Indices
+
 Addresses = list[tuple[int, int]]
-RowPlaces = npt.NDArray[np.int64]
 
 # The numbers are the same on Linux and macOS.
 NORMAL, RANDOM, WILL_NEED = 0, 1, 3
@@ -36,7 +36,7 @@ def advise(content: pa.Buffer, advice: int) -> None:
     _advise(content.address, content.address + content.size, advice)
 
 
-def addresses_of(columns: Sequence[pa.Array], starts: RowPlaces, stops: RowPlaces) -> Addresses:
+def addresses_of(columns: Sequence[pa.Array], starts: Indices, stops: Indices) -> Addresses:
     """Where some rows of a mapped file lie: ascending whole pages, in pieces that one request reads.
 
     `starts` are the first rows of stretches, and `stops` their ends.
@@ -64,9 +64,7 @@ def read_ahead(addresses: Addresses) -> None:
         _advise(low, high, WILL_NEED)
 
 
-def _stretches(
-    column: pa.Array, starts: RowPlaces, stops: RowPlaces
-) -> Iterator[tuple[RowPlaces, RowPlaces]]:
+def _stretches(column: pa.Array, starts: Indices, stops: Indices) -> Iterator[tuple[Indices, Indices]]:
     """The addresses of some values, as first bytes and ends. Those of nested types are left out."""
     buffers = column.buffers()
     if len(buffers) < 2 or buffers[1] is None or not len(starts):
