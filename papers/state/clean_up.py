@@ -6,13 +6,14 @@ The package pays in the batches of the query (engine/payment.py) or divides the 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 import pyarrow as pa
 
 from watersmeet.engine.payment import Debts
 from watersmeet.engine.spec import Join
 from watersmeet.log.runs import RunReader
-from watersmeet.model.facts import Cells, KeyRange, Manifest
+from watersmeet.model.facts import KeyRange, Manifest
 from watersmeet.model.generations import generations_of
 from watersmeet.model.limits import Limits
 from watersmeet.model.ranges import intersected, joined
@@ -34,11 +35,10 @@ def pay_all(
     mine = intersected(owing, (range_,))
     debts.expect(mine)
     left = [
-        Cells(cells.range, cells.border, cells.block_rows, cells.end, cells.of, cells.of)
+        replace(cells, first=cells.end, end=cells.of)
         for cells in manifest.paying
         if cells.range.low in range_
     ]
     for cells in left:
         yield from debts.pay_cells(cells)
-    for one in mine:
-        yield from debts.pay_range(one, left)
+    yield from debts.pay_ranges(mine, left)

@@ -164,7 +164,8 @@ class Operator:
         manifest = self._agree(kept, batch, told, task)
         if manifest is not kept.last:
             self._check_not_settling(kept, manifest)
-            kept.reader.forget_all_but(manifest.named_paths, paths_set_aside(manifest))
+            aside = paths_set_aside(manifest)
+            kept.reader.forget_all_but(manifest.named_paths, aside.whole, aside.part)
             kept.last = manifest
         tasks, limits = self.spec.settings.tasks, self.spec.settings.limits
         started_s = time.perf_counter()

@@ -116,12 +116,16 @@ def pay_share(
 ) -> Iterator[pa.RecordBatch]:
     """Yield the results of one share, in batches of a few thousand rows. `manifest` is the whole one."""
     limits = spec.settings.limits
-    found = _paid(spec, without(manifest, lost), share, tally)
+    found = _paid(spec, manifest, share, frozenset(lost), tally)
     most_rows = limits.output_rows
     yield from coalesce(found, most_rows, limits.output_bytes, alone=most_rows // 4)
 
 
-def _paid(spec: JoinSpec, manifest: Manifest, share: DebtShare, tally: Tally) -> Iterator[pa.RecordBatch]:
+def _paid(
+    spec: JoinSpec, manifest: Manifest, share: DebtShare, lost: frozenset[str], tally: Tally
+) -> Iterator[pa.RecordBatch]:
+    # Cells that were begun are numbered by the blocks of all runs, also of those that cannot be read.
+    manifest = manifest if share.cells is not None else without(manifest, lost)
     pushes = manifest.pushes if share.cells is not None else once_more(manifest)
     generations = generations_of(manifest.live, pushes, share.ranges)
     payer = Payer(
@@ -132,6 +136,7 @@ def _paid(spec: JoinSpec, manifest: Manifest, share: DebtShare, tally: Tally) ->
         spec.kernel,
         tally,
         spec.settings.limits,
+        lost,
     )
     payer.expect(share.ranges)
     if share.cells is not None:
@@ -140,8 +145,7 @@ def _paid(spec: JoinSpec, manifest: Manifest, share: DebtShare, tally: Tally) ->
         (range_,) = share.ranges
         yield from payer.pay_cells(_cells(payer, share, range_, border_after(manifest)))
     else:
-        for range_ in share.ranges:
-            yield from payer.pay_range(range_)
+        yield from payer.pay_ranges(share.ranges)
 
 
 def _cells(payer: Payer, share: DebtShare, range_: KeyRange, border: int) -> Cells:
@@ -165,10 +169,17 @@ def divide(spec: JoinSpec, manifest: Manifest, surveys: Sequence[Survey], tasks:
 def loss_in_words(manifest: Manifest, debts: DividedDebts) -> str:
     """Which runs took no part in what was paid; empty if all did."""
     rows = {run.path: run for run in manifest.live}
-    return "; ".join(
+    lost = [
         f"{problem} (its {count(rows[path].stored_rows)} rows of input {rows[path].input} take no part in what is owed)"
         for path, problem in debts.lost.items()
-    )
+    ]
+    if debts.dropped_keys:
+        keys = "1 key" if debts.dropped_keys == 1 else f"{count(debts.dropped_keys)} keys"
+        lost.append(
+            f"all that {keys} still owes is left out too: a payment was under way, and the state of an earlier version "
+            "does not say which part of it the lost rows are"
+        )
+    return "; ".join(lost)
 
 
 # --- What a process keeps -------------------------------------------------------------------------------------------

@@ -150,8 +150,10 @@ class RunSource:
         if share.history is None:
             return
         runs = [run for run in self._history(share.input) if run.path in current]
+        columns = self.manifest.signature.columns(share.input)
         for run in self._wanted(runs, share.input, share.history):
             for rows in self._slices([run], share.input, share.history, note=False):
+                self.reader.read_ahead(run, class_.ranges, columns)
                 self._note(run, rows, class_)
                 yield rows
 

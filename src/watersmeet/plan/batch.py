@@ -102,7 +102,15 @@ def plan_batch(
     if scheme.merges:
         # What this batch pushes is left alone from now on.
         planned = plan_merges(
-            history, pending, given.tasks, batch.number, window.floors, given.limits, holes, retained_batches
+            history,
+            pending,
+            given.tasks,
+            batch.number,
+            window.floors,
+            given.limits,
+            holes,
+            retained_batches,
+            remote=given.remote,
         )
         merges = (*pending, *planned)
     assignments = plan_assignments(
