@@ -20,8 +20,7 @@ MOST_CUBE_MS = 3.0
 
 PLANNED_TASKS, PLANNED_ROWS = 48, 200_000
 # Batches in which a plan makes the first, larger effort (`FIRST` in schemes/hypercube/suspects.py), and those after them
-# that are judged. All runs of an input become one after each
-# `MERGE_EVERY` batches.
+# that are judged. All runs of an input become one after each `MERGE_EVERY` batches.
 FIRST_BATCHES, TIMED, MERGE_EVERY = 3, 15, 5
 # Times that the first batches are planned, each time from nothing.
 FIRST_TIMES = 5
