@@ -37,7 +37,9 @@ Competitors = Annotated[list[str] | None, typer.Option(help="Only this competito
 Repeat = Annotated[int, typer.Option(min=1, help="Interleaved repetitions of each timed run.")]
 Size = Annotated[
     int | None,
-    typer.Option(help="So many events, or rows of each input, instead of a workload's own, where it can."),
+    typer.Option(
+        help="The number of events, or of rows of each input, instead of a workload's own, where it can."
+    ),
 ]
 Quick = Annotated[bool, typer.Option("--quick", help="A tenth of the rows: minutes, proves nothing.")]
 Resume = Annotated[bool, typer.Option(help="Keep runs that the results directory already has.")]

@@ -7,8 +7,6 @@ table, and counts the results of the join. That is less than a join does, and a 
 from __future__ import annotations
 
 import json
-import shutil
-import tempfile
 import time
 from pathlib import Path
 from typing import Annotated, Any
@@ -16,7 +14,8 @@ from typing import Annotated, Any
 import psutil
 import typer
 
-from bench.data import cache_dir, input_dir, schema_of
+from bench.data import input_dir, schema_of
+from bench.measured import write_measured
 from bench.memory import Sampler, busy_share
 from bench.peers import COMPETITORS, JOIN, Inputs, condition_of
 from bench.report import DUCKDB, FILES
@@ -104,14 +103,12 @@ def main(
     work = by_name(workload)
     require_memory(work)
     files = input_dir(work)
-    (cache_dir() / "scratch").mkdir(parents=True, exist_ok=True)
-    scratch = Path(tempfile.mkdtemp(prefix=f"backlog-{competitor}-", dir=cache_dir() / "scratch"))
-    try:
-        found = (sort if competitor == DUCKDB else fill)(work, files, scratch)
-    finally:
-        shutil.rmtree(scratch, ignore_errors=True)
-    out.parent.mkdir(parents=True, exist_ok=True)
-    out.write_text(json.dumps({"competitor": competitor, "workload": workload} | found, indent=1))
+    write_measured(
+        out,
+        competitor,
+        workload,
+        lambda scratch: (sort if competitor == DUCKDB else fill)(work, files, scratch),
+    )
 
 
 if __name__ == "__main__":

@@ -37,7 +37,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from rich.table import Table
 
 from bench.data import cache_dir
-from bench.report import DOCUMENT, markdown_table, replace_section
+from bench.report import DOCUMENT, markdown_table, replace_section, without_results
 from bench.work import figures, run_tasks
 from papers.shared.zipf import rank_shares
 
@@ -352,6 +352,8 @@ def balance(
     home = cache_dir() / "results" / ("balance-quick" if quick else "balance")
     home.mkdir(parents=True, exist_ok=True)
     known = load(home)
+    if date and (without := [one.name for one in cases() if one not in known and one not in wanted]):
+        raise typer.BadParameter(without_results(without))
     missing = [case for case in wanted if not resume or case not in known]
     for case, result in run_cases(missing, 0.1 if quick else 1.0, jobs, console):
         (home / f"{case.scheme}.{case.distribution}.{case.tasks}.json").write_text(

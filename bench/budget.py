@@ -29,10 +29,10 @@ from rich.console import Console
 from rich.table import Table
 
 from bench.budget_run import Measured, Run
-from bench.loopback import environment, make_bucket, s3_server
 from bench.report import Finding, markdown_table, replace_section
 from papers.state.cases import FULL, HIGH, LOW, QUICK, RANDOM, Size, mixed_ratios
 from papers.state.run import ROW_BYTES, UNLIMITED_ROWS, Case, CaseRun, run_case
+from tests.s3 import environment, make_bucket, s3_process
 
 PARTS = ("policy", "limited", "remote")
 DOCUMENT = Path(__file__).resolve().parent.parent / "docs" / "benchmarks.md"
@@ -166,9 +166,9 @@ def _remote(quick: bool, pairs: int, say: Say) -> tuple[list[Finding], list[tupl
     rows, payload = (20_000 if quick else 100_000), 100
     budget = _quarter(rows, payload)
     found: dict[str, list[Measured]] = {}
-    with s3_server() as endpoint, tempfile.TemporaryDirectory(prefix="watersmeet-memory-") as scratch:
+    with s3_process() as endpoint, tempfile.TemporaryDirectory(prefix="watersmeet-memory-") as scratch:
         for number, (name, memory_bytes) in enumerate((("no budget", None), (str(LOW), budget))):
-            state, cache = make_bucket(endpoint, f"memory-{number}"), f"{scratch}/{number}"
+            state, cache = make_bucket(f"memory-{number}", endpoint), f"{scratch}/{number}"
             run = Run(state, rows, 20, payload, memory_bytes, cache=cache, cache_bytes=budget)
             found[name] = [_in_a_process(run, environment(endpoint))]
             say(f"remote: {name}: {found[name][0]}")

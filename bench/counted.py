@@ -145,7 +145,7 @@ class Recorder:
 
     @contextlib.contextmanager
     def together(self, items: int) -> Iterator[None]:
-        """Count the requests of so many items as under way together, at most AT_ONCE of them."""
+        """Count the requests of `items` items as under way together, at most AT_ONCE of them."""
         self._share = math.ceil(items / AT_ONCE) / max(1, items)
         try:
             yield

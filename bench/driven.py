@@ -7,8 +7,6 @@ runs that retained manifests name, and garbage that waits for its grace period.
 from __future__ import annotations
 
 import json
-import shutil
-import tempfile
 import threading
 import time
 from collections.abc import Iterator
@@ -20,7 +18,8 @@ import psutil
 import pyarrow as pa
 import typer
 
-from bench.data import cache_dir, side_batches
+from bench.data import side_batches
+from bench.measured import write_measured
 from bench.memory import busy_share, read_rollup
 from bench.nexmark import EventWorkload
 from bench.stored import stored_in
@@ -133,14 +132,7 @@ def main(
 ) -> None:
     """Run a workload on the local driver and write what was measured as JSON."""
     work = by_name(workload)
-    (cache_dir() / "scratch").mkdir(parents=True, exist_ok=True)
-    scratch = Path(tempfile.mkdtemp(prefix=f"driven-{workload}-", dir=cache_dir() / "scratch"))
-    try:
-        found = measure(work, scratch / "state")
-    finally:
-        shutil.rmtree(scratch, ignore_errors=True)
-    out.parent.mkdir(parents=True, exist_ok=True)
-    out.write_text(json.dumps({"competitor": competitor, "workload": workload} | found, indent=1))
+    write_measured(out, competitor, workload, lambda scratch: measure(work, scratch / "state"))
 
 
 if __name__ == "__main__":

@@ -22,9 +22,9 @@ import pyarrow as pa
 EPOCH_EVENTS, PEOPLE, AUCTIONS = 50, 1, 3
 BIDS = EPOCH_EVENTS - PEOPLE - AUCTIONS
 FIRST_ID, FIRST_CATEGORY, CATEGORIES = 1_000, 10, 5
-# Every so many people or auctions another one is hot.
+# After this many people or auctions another one is hot.
 HOT_EVERY = 100
-# One of so many bids, auctions, bids again goes to somebody who is not hot.
+# One of this many bids, auctions, bids again goes to somebody who is not hot.
 COLD_BIDS, COLD_SELLERS, COLD_BIDDERS = 2, 4, 4
 ACTIVE_PEOPLE, OPEN_AUCTIONS, LEAD = 1_000, 100, 10
 EVENTS_PER_S = 10_000

@@ -13,11 +13,12 @@ from __future__ import annotations
 
 import contextlib
 import gc
+import math
 import random
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -35,6 +36,7 @@ from watersmeet.log.descriptors import Told
 from watersmeet.log.files import LocalFiles
 from watersmeet.log.names import ManifestName
 from watersmeet.log.receipts import publish_receipt
+from watersmeet.log.remote import CHUNK_BYTES
 from watersmeet.log.seen import Seen
 from watersmeet.log.starts import claim_start
 from watersmeet.log.storage import Files
@@ -55,10 +57,18 @@ class Count:
     paths: Counter[str] = field(default_factory=Counter)
     read_bytes: int = 0
     written_bytes: int = 0
+    # Runs that a planner fetched to look keys up, and the requests that took.
+    fetched_bytes: int = 0
+    fetches: int = 0
 
     @property
     def reads(self) -> int:
         return sum(count for kind, count in self.requests.items() if kind != "publish")
+
+    def clear(self) -> None:
+        """Count what is read from now on, beside what was counted of paths and writes."""
+        self.requests.clear()
+        self.read_bytes = self.fetched_bytes = self.fetches = 0
 
 
 class CountedFiles:
@@ -91,14 +101,39 @@ class CountedFiles:
         return getattr(self._files, name)
 
 
+class FetchedKeys:
+    """The reader of one process over runs of all, as `RunReader` fetches: the first that is missing makes all be fetched.
+
+    A run is fetched whole, once. Its keys alone are a third of it here.
+    """
+
+    def __init__(self, shelf: Any, count: Count):
+        self._shelf, self.count = shelf, count
+        self._held: set[str] = set()
+        self._expected: Callable[[], Iterable[Run]] = tuple
+
+    def expect(self, runs: Callable[[], Iterable[Run]]) -> None:
+        self._expected = runs
+
+    def keys(self, run: Run) -> Any:
+        if run.path not in self._held:
+            expected = list(self._expected())
+            for one in expected if run in expected else [run]:
+                self._fetch(one)
+        return self._shelf.keys(run)
+
+    def _fetch(self, run: Run) -> None:
+        if run.path not in self._held:
+            self._held.add(run.path)
+            self.count.fetched_bytes += run.bytes
+            self.count.fetches += math.ceil(run.bytes / CHUNK_BYTES)
+
+
 class Keys:
     """Stands for a reader of runs, for all processes: the keys of a run lie evenly between its first and its last."""
 
     def __init__(self) -> None:
         self._known: dict[str, Any] = {}
-
-    def expect(self, runs: Any) -> None:
-        """Nothing is fetched."""
 
     def keys(self, run: Run) -> Any:
         if run.path not in self._known:
@@ -166,9 +201,10 @@ class Simulation:
 
     def process(self, count: Count | None = None) -> engine._Kept:
         """The memory of a process that has seen nothing."""
-        files: Any = CountedFiles(self.files, count or Count())
+        count = count or Count()
+        files: Any = CountedFiles(self.files, count)
         seen = Seen()
-        reader: Any = self.keys
+        reader: Any = FetchedKeys(self.keys, count)
         spec = self.join.operator.spec
         return engine._Kept(
             self.join.run, files, seen, reader, Cleaner(files, seen), desk_for(spec, files, reader, time.time)

@@ -2,12 +2,17 @@
 
 Keys are real, from even to very skewed. Every task is a process of its own and all begin at once. Another process plans
 each batch, as on a cluster, so that it lacks statistics. Then one process plans every batch, and its time counts.
+
+The log is descriptors, manifests, bases and statistics. The runs that a planner looks keys up in have a line of their
+own: they grow with the rows, and the log does not. Its machine has none of them, as on remote state with a new or small
+cache. That is the most that one planner can fetch. The least is the batch's own runs, which no machine has all of.
 """
 
 from __future__ import annotations
 
 import statistics
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from bench.many_state import Count, CountedFiles, Timed, ZipfSimulation, scratch
@@ -19,6 +24,13 @@ from watersmeet.model.facts import Manifest
 MOST_SHUFFLED, MOST_READ, MOST_REQUESTS = 5e6, 20e6, 1_000
 MOST_PLAN_MS = 100.0
 ALPHAS = (0.0, 0.5, 1.0, 1.5, 2.0)
+# Why the runs are above the limit. They are not what the limit was meant for, but they are read to plan all the same.
+RUNS_FETCHED = (
+    "runs that the planner fetches: the hypercube counts keys in the runs themselves, the log has only the most frequent "
+    "ones, and a run is fetched whole although a third of it or less is keys. So the bytes follow the rows: {rows:,} in "
+    "each partition here, all live runs of a planner whose machine has none of them. Where that takes more than half a "
+    "second, other tasks plan and fetch too, which is not counted here (docs/cluster.md counts it)"
+)
 # Rows of a partition in a batch.
 ROWS = 20_000
 # Batches in which runs become those of two tiers; the first ones, with few old runs, do not count.
@@ -33,12 +45,11 @@ def traffic(size: int, batches: int, alpha: float, say: Callable[[str], None]) -
         processes = [sim.process(count) for count in counts]
         ingest = Count()
         files: Any = CountedFiles(sim.files, ingest)
-        shuffled, read, requests, moving = [], [], [], []
+        shuffled, read, requests, fetched, moving = [], [], [], [], []
         for number in range(batches):
             told = _told(sim, files, number, size)
             for count in counts:
-                count.requests.clear()
-                count.read_bytes = 0
+                count.clear()
             planner = number % size
             manifest, spent = sim.agree(processes[planner], number, told, 0)
             for task in range(1, size):
@@ -49,20 +60,52 @@ def traffic(size: int, batches: int, alpha: float, say: Callable[[str], None]) -
                 read.append(sum(count.read_bytes for count in counts))
                 looks = _looks(spent.cpu_ms / 1e3, size, told)
                 requests.append(sum(count.reads for count in counts) + looks)
+                fetched.append(
+                    Fetched(
+                        sum(count.fetched_bytes for count in counts),
+                        sum(count.fetches for count in counts),
+                        sum(run.bytes for run in manifest.fresh),
+                    )
+                )
                 moving.append(spent)
         say(
             f"{size} x {size}, Zipf {alpha:g}: {len(manifest.live)} live runs, descriptors of "
             f"{ingest.written_bytes / ingest.requests['publish'] / 1e3:.0f} KB, manifest "
             f"{len(sim.files.read(sim.manifest_path(number))) / 1e3:.0f} KB; requests include looks for the manifest "
-            "while it is planned, but not the runs that a planner fetches to look keys up"
+            "while it is planned"
         )
     name = f"{size} tasks x {size} partitions, Zipf {alpha:g}"
     return [
         _at_most(f"{name}: shuffled a batch", max(shuffled), MOST_SHUFFLED, "MB", 1e6),
         _at_most(f"{name}: read from the log a batch", max(read), MOST_READ, "MB", 1e6),
         _at_most(f"{name}: requests to read a batch", max(requests), MOST_REQUESTS, ""),
+        fetched_to_plan(name, fetched, max(requests)),
         _planned(f"{name}: find, read, plan, publish, by another process in each batch", moving),
     ]
+
+
+@dataclass(frozen=True, slots=True)
+class Fetched:
+    """What one planner fetched of runs to look keys up, and the bytes of the runs that the batch brought."""
+
+    bytes: int
+    requests: int
+    fresh_bytes: int
+
+
+def fetched_to_plan(name: str, batches: Sequence[Fetched], log_requests: int) -> Finding:
+    """The batch in which the planner fetched most runs, against the same limits as all that is read from the log."""
+    most = max(batches, key=lambda one: one.bytes)
+    shown = (
+        f"{most.bytes / 1e6:,.1f} MB, {most.fresh_bytes / 1e6:,.1f} of them the batch's own rows; "
+        f"{most.requests:,} requests, {most.requests + log_requests:,} with the log's"
+    )
+    return Finding(
+        f"{name}: runs that the planner fetches to look keys up",
+        f"at most {MOST_READ / 1e6:.0f} MB, {MOST_REQUESTS:,} requests with the log's",
+        shown,
+        most.bytes <= MOST_READ and most.requests + log_requests <= MOST_REQUESTS,
+    )
 
 
 def whole_plan(size: int, batches: int, alpha: float) -> Finding:

@@ -141,7 +141,7 @@ class EventWorkload:
         return replace(self, name=f"{self.name}-quick", events=events, heap_gb=min(self.heap_gb, 4))
 
     def sized(self, events: int) -> EventWorkload:
-        """The same in as many batches, over so many events."""
+        """The same in as many batches, over `events` events."""
         heap_gb = min(self.heap_gb, max(4, math.ceil(self.heap_gb * events / self.events)))
         return replace(self, name=f"{self.name}@{events}", events=events, heap_gb=heap_gb)
 

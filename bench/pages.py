@@ -12,8 +12,6 @@ each worker keeps its own, so that a page is read there by every worker that nee
 from __future__ import annotations
 
 import json
-import shutil
-import tempfile
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -26,7 +24,8 @@ import pyarrow.parquet as pq
 import typer
 
 import watersmeet as wm
-from bench.data import cache_dir, input_dir, stream_file
+from bench.data import input_dir, stream_file
+from bench.measured import write_measured
 from bench.report import LOOKUPS
 from bench.workloads import CORES, TableWorkload, by_name
 from watersmeet.local.join import LocalJoin
@@ -162,14 +161,7 @@ def main(
     work = by_name(workload)
     if not isinstance(work, TableWorkload):
         raise typer.BadParameter(f"{workload} has no table")
-    (cache_dir() / "scratch").mkdir(parents=True, exist_ok=True)
-    scratch = Path(tempfile.mkdtemp(prefix=f"{competitor}-{workload}-", dir=cache_dir() / "scratch"))
-    try:
-        found = measure(competitor, work, scratch)
-    finally:
-        shutil.rmtree(scratch, ignore_errors=True)
-    out.parent.mkdir(parents=True, exist_ok=True)
-    out.write_text(json.dumps({"competitor": competitor, "workload": workload} | found, indent=1))
+    write_measured(out, competitor, workload, lambda scratch: measure(competitor, work, scratch))
 
 
 if __name__ == "__main__":

@@ -47,12 +47,15 @@ EARLY, LATE_COUNT = slice(2, 10), 10
 # The keys of a run under which its batches are: those that count, and those of the first time in the JVM.
 BATCHES, COLD = "batches", "cold"
 
+# The target of a figure that stands beside the demands.
+NO_TARGET = "no target"
+
 Run = dict[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One demand: what was asked, what was measured; `met` is None when it was not measured."""
+    """One demand: what was asked, what was measured; `met` is None when it was not measured, or if there is no target."""
 
     demand: str
     target: str
@@ -61,6 +64,8 @@ class Finding:
 
     @property
     def verdict(self) -> str:
+        if self.target == NO_TARGET:
+            return NO_TARGET
         return {True: "met", False: "NOT MET", None: "not measured"}[self.met]
 
 
@@ -347,6 +352,12 @@ def markdown(
 def markdown_table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
     lines = [head, ["---"] * len(head), *rows]
     return "\n".join(f"| {' | '.join(line)} |" for line in lines)
+
+
+def without_results(missing: Sequence[str]) -> str:
+    """Why `--date` writes nothing: a section without some of its lines would read as if there were no more."""
+    some = "; ".join(missing[:5]) + (f" and {len(missing) - 5} more" if len(missing) > 5 else "")
+    return f"--date writes the whole section, and these have no results yet: {some}. Measure them first"
 
 
 def replace_section(document: str, name: str, body: str) -> str:

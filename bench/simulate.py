@@ -50,7 +50,7 @@ Draw = Callable[[np.random.Generator, int], np.ndarray]
 
 @dataclass(frozen=True, slots=True)
 class Workload:
-    """A join, and its keys for an input with so many rows in a batch."""
+    """A join, and its keys, which follow from the rows of an input in a batch."""
 
     name: str
     on: str

@@ -63,9 +63,9 @@ def rows_by_batch(join: Path) -> list[int]:
 
 
 def state_bytes(results: Results, workload: GraphWorkload, intermediate: int = 0) -> Finding:
-    """The live state after the last batch. `intermediate`: so many results of a chain's first join there must be."""
+    """The live state after the last batch. A chain of joins must have `intermediate` results for each answer."""
     demand = f"{workload.name}: state"
-    target = "<= all rows once + 16 bytes per row and further arrangement"
+    target = "<= all rows once + 16 bytes per row and further arrangement, plus 1 % for file frames"
     found = [Stored(**run["stored"]) for run in results.timed(workload.name, OURS) if run.get("stored")]
     if not found:
         return Finding(demand, target, "-", None)

@@ -11,8 +11,6 @@ Not in the figures: reading history, merging runs, and what a row costs beside w
 from __future__ import annotations
 
 import json
-import shutil
-import tempfile
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -22,8 +20,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import typer
 
-from bench.data import cache_dir, input_dir, stream_file
+from bench.data import input_dir, stream_file
 from bench.graphs import GraphWorkload
+from bench.measured import write_measured
 from bench.report import STRATEGIES
 from bench.workloads import BALANCE_TASKS, Workload, by_name
 from watersmeet.local.join import LocalJoin
@@ -110,14 +109,7 @@ def main(
     work = by_name(workload)
     if not isinstance(work, Workload | GraphWorkload):
         raise typer.BadParameter(f"{workload} does not have the keys of one class")
-    (cache_dir() / "scratch").mkdir(parents=True, exist_ok=True)
-    scratch = Path(tempfile.mkdtemp(prefix=f"{competitor}-{workload}-", dir=cache_dir() / "scratch"))
-    try:
-        found = measure(competitor, work, scratch)
-    finally:
-        shutil.rmtree(scratch, ignore_errors=True)
-    out.parent.mkdir(parents=True, exist_ok=True)
-    out.write_text(json.dumps({"competitor": competitor, "workload": workload} | found, indent=1))
+    write_measured(out, competitor, workload, lambda scratch: measure(competitor, work, scratch))
 
 
 if __name__ == "__main__":

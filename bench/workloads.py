@@ -154,7 +154,7 @@ SKEW_CHECK = Workload("skew-check", 16_000, SKEWED_KEYS, 8, heap_gb=4, alpha=1.0
 # Every row meets every other: 36M results.
 ONE_KEY = Workload("one-key", 6_000, 1, 20, heap_gb=4)
 
-# What is measured task by task, without Spark. So many rows that batches are of a useful size, but no more
+# What is measured task by task, without Spark. Enough rows for batches of a useful size, but no more
 # than give this many results.
 BALANCE_ALPHAS = tuple(step / 4 for step in range(9))
 BALANCE_BATCHES = 10
@@ -232,7 +232,7 @@ def quick(workload: AnyWorkload) -> AnyWorkload:
 
 
 def sized(workload: AnyWorkload, size: int) -> AnyWorkload:
-    """The same shape over so many events, or so many rows of each input, in as many batches."""
+    """The same shape over another number of events, or of rows of each input, in as many batches."""
     if isinstance(workload, EventWorkload):
         return workload.sized(size)
     if isinstance(workload, Workload):

@@ -5,7 +5,7 @@ What a planner reads of a run is real: its keys, and the hot keys that it lists.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 
 import numpy as np
 import numpy.typing as npt
@@ -73,9 +73,6 @@ class ZipfRuns:
             for keys in (self._keys[path] for path in paths)
         ]
         return np.sort(np.concatenate(parts))
-
-    def expect(self, runs: Callable[[], Iterable[Run]]) -> None:
-        """Nothing is fetched: all keys are in memory."""
 
     def keys(self, run: Run) -> Keys:
         return self._keys[run.path]

@@ -24,7 +24,7 @@ from watersmeet import failpoints
 from watersmeet.engine import operator as engine
 from watersmeet.engine.spec import Settings
 from watersmeet.errors import StateInUse
-from watersmeet.local.join import LocalJoin, Rows
+from watersmeet.local.join import GivenRows, LocalJoin
 from watersmeet.log.descriptors import Told
 from watersmeet.log.files import LocalFiles
 from watersmeet.log.manifests import list_manifests, read_manifest
@@ -34,7 +34,7 @@ from watersmeet.model.limits import Limits
 from watersmeet.tables.spec import Table
 
 Row = tuple[Any, ...]
-Parts = Mapping[str, Sequence[Rows]]
+Parts = Mapping[str, Sequence[GivenRows]]
 
 # So that a few dozen rows go through several runs a partition, merges in several parts, clean-up and many result batches.
 TINY = Limits(
@@ -79,6 +79,10 @@ class Clock:
         return self.now
 
 
+# An arrangement may have so many times the sorted sequences of the first one of its input, and so many more.
+MOST_AS_MANY, MOST_MORE = 2, 2
+
+
 # --- starts -------------------------------------------------------------------------------------------------------------
 
 
@@ -117,7 +121,7 @@ def batch_of(join: LocalJoin) -> BatchId:
     return BatchId(join.query, join.run, join.number)
 
 
-def ingest(join: LocalJoin, batch: BatchId, name: str, rows: Rows, partition: int = 0) -> Told:
+def ingest(join: LocalJoin, batch: BatchId, name: str, rows: GivenRows, partition: int = 0) -> Told:
     """Store one partition of an input, as an ingest task does."""
     return join.operator.ingest(batch, name, partition, join.arriving(name, rows))
 
@@ -138,7 +142,9 @@ def task_rows(join: LocalJoin, batch: BatchId, task: int, descriptors: Sequence[
 def run_batch(join: LocalJoin, parts: Parts) -> Counter[Row]:
     """Run the next batch in all tasks, of all stages if the join has several."""
     if len(join.stages) > 1:
-        found = multiset(join.batch(**{name: cast("Rows", list(given)) for name, given in parts.items()}))
+        found = multiset(
+            join.batch(**{name: cast("GivenRows", list(given)) for name, given in parts.items()})
+        )
         check_plan(join)
         return found
     batch = batch_of(join)
@@ -150,13 +156,50 @@ def run_batch(join: LocalJoin, parts: Parts) -> Counter[Row]:
 
 
 def check_plan(join: LocalJoin) -> None:
-    """Raise if the plan of the batch that was just run misses a pair or joins it twice."""
+    """Raise if the plan of the batch that was just run misses a pair or joins it twice, or overlooks a merge."""
     for stage in join.stages:
         spec = stage.operator.spec
-        manifest = engine._kept(spec, batch_of(join), join.clock).last
+        kept = engine._kept(spec, batch_of(join), join.clock)
+        manifest = kept.last
         assert manifest is not None
         assert manifest.batch == replace(batch_of(join), number=join.number - 1)
         spec.scheme.check(manifest.plan.scheme, spec.settings.tasks)
+        check_merges(kept.files.place, manifest)
+        check_arrangements(manifest)
+
+
+def check_merges(place: str, manifest: Manifest) -> None:
+    """Raise if a part that the batch before merged is not in place: all its tasks were done."""
+    parent, merged = _MERGED.get(place, (None, frozenset()))
+    pending = {
+        (merge.id, number)
+        for merge in manifest.merges
+        for number, part in enumerate(merge.parts)
+        if part.output is None
+    }
+    if manifest.parent == parent:
+        assert not pending & merged, f"merged in {parent} and not seen since: {pending & merged}"
+    _MERGED[place] = manifest.batch, frozenset((one.merge, one.part) for one in manifest.plan.assignments)
+
+
+def forget_merges() -> None:
+    """Expect nothing of merges so far: their receipts may be damaged, removed, or listed late."""
+    _MERGED.clear()
+
+
+# What the last batch of each state has merged, as merges and parts.
+_MERGED: dict[str, tuple[BatchId | None, frozenset[tuple[str, int]]]] = {}
+
+
+def check_arrangements(manifest: Manifest) -> None:
+    """Raise if an arrangement has many more runs than the first one of its input: with the same rows they merge alike."""
+    sequences = Counter(name for name, _ in {(run.input, run.group) for run in manifest.live})
+    for one in manifest.signature.inputs:
+        if one.of:
+            most = MOST_AS_MANY * sequences[one.of] + MOST_MORE
+            assert sequences[one.name] <= most, (
+                f"{one.name} has {sequences[one.name]} runs, {one.of} {sequences[one.of]}"
+            )
 
 
 # --- crashes ------------------------------------------------------------------------------------------------------------
@@ -182,7 +225,12 @@ def crash_at(place: str | None, passed: int = 0) -> Iterator[None]:
 
     points = {place: ("crash", None)} if place else {}
     with mock.patch.multiple(failpoints, _POINTS=points, _is_due=is_due, act=act):
-        yield
+        try:
+            yield
+        except Crash:
+            # A clean-up may have removed receipts already that the batch needs again when it is replayed.
+            forget_merges()
+            raise
 
 
 def run_through(

@@ -1,4 +1,4 @@
-"""The S3 server of the tests, on loopback: in a thread of the test, or in a process of its own.
+"""The S3 server of tests and benchmarks, on loopback: in a thread of the test, or in a process of its own.
 
 Its conditional put is atomic, as on S3. That of moto is not: it looks first and then stores, in several threads.
 
@@ -31,12 +31,22 @@ def environment(endpoint: str) -> dict[str, str]:
     }
 
 
-def make_bucket(name: str | None = None) -> str:
-    """The URI of a new bucket. One for each life: the server looks at all objects of a bucket to list some."""
+def make_bucket(name: str | None = None, endpoint: str | None = None) -> str:
+    """The URI of a new bucket, by default on the server that the environment names.
+
+    One for each life: the server looks at all objects of a bucket to list some.
+    """
     import boto3
 
     name = name or f"bucket-{uuid.uuid4().hex}"
-    boto3.client("s3", endpoint_url=os.environ["AWS_ENDPOINT_URL"]).create_bucket(Bucket=name)
+    given = environment(endpoint or os.environ["AWS_ENDPOINT_URL"])
+    boto3.client(
+        "s3",
+        endpoint_url=given["AWS_ENDPOINT_URL"],
+        region_name=given["AWS_REGION"],
+        aws_access_key_id=given["AWS_ACCESS_KEY_ID"],
+        aws_secret_access_key=given["AWS_SECRET_ACCESS_KEY"],
+    ).create_bucket(Bucket=name)
     return f"s3://{name}"
 
 
@@ -69,7 +79,7 @@ def s3_process() -> Iterator[str]:
             assert server.stdout is not None
             # It says its address when it serves, and nothing if it cannot start.
             endpoint = server.stdout.readline().strip()
-            assert endpoint, "the S3 test server does not start"
+            assert endpoint, "the S3 server does not start: pip install 'moto[s3,server]'"
             yield endpoint
         finally:
             server.kill()

@@ -1,20 +1,10 @@
-"""Waiting for what another thread or process does: the only place in the tests that sleeps to wait.
-
-And rows of a stream that wait for a page.
-"""
+"""Waiting for what another thread or process does: the only place in the tests that sleeps to wait."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from dataclasses import replace
+from collections.abc import Callable
 from typing import Any
-from unittest import mock
-
-from watersmeet import config
-from watersmeet.engine.spec import Settings
-from watersmeet.model.limits import Limits
 
 _POLL_S = 0.02
 
@@ -32,15 +22,3 @@ def check_stays(condition: Callable[[], Any], what: str, for_s: float) -> None:
     while time.monotonic() < deadline:
         assert condition(), f"{what}: not for {for_s:g} s"
         time.sleep(_POLL_S)
-
-
-@contextmanager
-def rows_that_wait(least: int = 50) -> Iterator[None]:
-    """Joins that are built within: pages with fewer rows wait for the delay, whatever waiting costs on this machine."""
-    read = config.read_settings
-
-    def patched(*arguments: Any, **named: Any) -> Settings:
-        return replace(read(*arguments, **named), limits=Limits(least_worth_rows=least))
-
-    with mock.patch.object(config, "read_settings", patched):
-        yield

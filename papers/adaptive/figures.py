@@ -8,8 +8,6 @@ from __future__ import annotations
 import platform
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
-from threading import Event
 
 from papers.adaptive import paper
 from papers.adaptive.fluctuation import fig5k, fig5l
@@ -31,7 +29,7 @@ from papers.adaptive.trials import (
 from papers.shared.exhibit import Exhibit
 from papers.shared.plots import require_matplotlib
 from papers.shared.queries import SEED
-from papers.shared.reproduction import Stopped, Watch
+from papers.shared.reproduction import Session
 from papers.shared.tpch import find_generator
 from watersmeet import __version__
 from watersmeet.errors import UsageError
@@ -67,26 +65,18 @@ class Adaptive:
     def count_steps(self, names: Sequence[str]) -> int:
         return len(names) + count_steps(self._trials(names), self._in_tasks(names), self.size)
 
-    def run(
-        self,
-        names: Sequence[str],
-        data: Path,
-        scratch: Path,
-        *,
-        watch: Watch,
-        stop: Event,
-        arm: Callable[[], None],
-    ) -> list[Exhibit]:
+    def run(self, names: Sequence[str], session: Session) -> list[Exhibit]:
         measured = run_trials(
-            self._trials(names), self._in_tasks(names), self.size, data, scratch, watch, stop, arm
+            self._trials(names),
+            self._in_tasks(names),
+            self.size,
+            session.data,
+            session.scratch,
+            session.watch,
+            session.stop,
+            session.arm,
         )
-        exhibits = []
-        for name in names:
-            if stop.is_set():
-                raise Stopped("stopped")
-            watch.step(f"{name}: simulating")
-            exhibits.append(EXHIBITS[name](measured, self.size))
-        return exhibits
+        return session.exhibits(names, lambda name: EXHIBITS[name](measured, self.size), "simulating")
 
     def _trials(self, names: Sequence[str]) -> set[Trial]:
         return {trial for name in names for trial in trials_for(name, self.size)}

@@ -21,7 +21,7 @@ _FACTORS = (2, 4, 6, 8)
 _SQUARE = (8, 8)
 # Sums of floats may pass a bound by their rounding.
 _ROUNDING = 1e-9
-# Time is linear in the input above this correlation; Lemma 4.5 allows so many migrated rows for each one received.
+# Time is linear in the input above this correlation; Lemma 4.5 allows this number of migrated rows for each one received.
 _STRAIGHT, _MOST_MIGRATED = 0.95, 6
 
 

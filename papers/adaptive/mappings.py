@@ -11,7 +11,7 @@ _CELLS, _RIGHT_ROWS = 64, 60_000_000
 _SHAPES = ((1, 64), (2, 32), (4, 16), (8, 8))
 _ORDER = (STATICMID, DYNAMIC, STATICOPT)
 _NAMES = [f"({n}, {m})" for n, m in _SHAPES]
-# The mapping is there "at early stages": before so much of the input has come, and the load is then STATICOPT's.
+# The mapping is there "at early stages": before this share of the input has come, and the load is then STATICOPT's.
 _EARLY, _OPTIMAL = 0.1, 1.01
 
 

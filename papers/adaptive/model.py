@@ -19,7 +19,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from papers.adaptive import paper
-from papers.adaptive.operators import DYNAMIC, SHJ, STATICMID
+from papers.adaptive.operators import DYNAMIC, SHJ, STATICMID, static_mid, static_opt
 from papers.adaptive.sim.arrivals import Arrivals, KeyedArrivals
 from papers.adaptive.sim.costs import CostModel
 from papers.adaptive.sim.grid import run_grid
@@ -28,7 +28,7 @@ from papers.adaptive.sim.progress import Progress
 from papers.shared.arrival import Point, cut, steady
 from papers.shared.queries import SEED
 from papers.shared.zipf import draw_keys
-from watersmeet.schemes.grid.policy import GridPolicy, dynamic, static_mid, static_opt
+from watersmeet.schemes.grid.policy import GridPolicy, dynamic
 
 MB, GB = 1e6, 1e9
 CHUNKS = 100
@@ -55,13 +55,13 @@ ROW_S = paper.TABLE2["EQ5"][0.0][1] / (20e3 + 60e6 / paper.TABLE2_MACHINES)
 RESULT_S = 0.4e-6
 DISK_FACTOR = float(paper.OUT_OF_CORE_TIMES)
 
-# SHJ needs the key of every row: one row in so many is drawn and stands for the others.
+# SHJ needs the key of every row: one row of each such number is drawn and stands for the others.
 _STANDS_FOR = 50
 
 
 @dataclass(frozen=True, slots=True)
 class Cluster:
-    """So many joiners, each with so much memory for its state."""
+    """The number of joiners, and the memory that each has for its state."""
 
     cells: int
     memory_bytes: float = math.inf
@@ -112,7 +112,7 @@ def simulate(operator: str, query: str, gigabytes: float, cluster: Cluster, z: f
 
 
 def simulate_rows(operator: str, left: int, right: int, results: float, cluster: Cluster) -> Outcome:
-    """A grid over so many rows; a chunk makes results with itself and with all before it."""
+    """A grid over these numbers of rows; a chunk makes results with itself and with all before it."""
     ends = cut(steady(left, right), CHUNKS)
     done = (np.arange(CHUNKS + 1) / CHUNKS) ** 2
     policy = _policy(operator, left, right)

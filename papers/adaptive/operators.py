@@ -10,7 +10,7 @@ from typing import Any
 
 from papers.shared.exhibit import Control
 from papers.shared.queries import Inputs
-from watersmeet.schemes.grid.policy import optimal_mapping
+from watersmeet.schemes.grid.policy import GridPolicy, optimal_mapping
 
 DYNAMIC, STATICMID, STATICOPT, SHJ = "DYNAMIC", "STATICMID", "STATICOPT", "SHJ"
 OPERATORS = (SHJ, STATICMID, DYNAMIC, STATICOPT)
@@ -25,6 +25,16 @@ def arguments(operator: str, inputs: Inputs, cells: int) -> dict[str, Any]:
     expected = (1, 1) if operator == STATICMID else inputs.bytes
     shape = optimal_mapping(cells, *expected)
     return {"strategy": "grid", "mapping": (shape.rows, shape.cols)}
+
+
+def static_mid() -> GridPolicy:
+    """STATICMID: as square as possible, and never changed."""
+    return GridPolicy(False)
+
+
+def static_opt(left_bytes: int, right_bytes: int) -> GridPolicy:
+    """STATICOPT: the best mapping for the known final sizes, from the start."""
+    return GridPolicy(False, expected=(left_bytes, right_bytes))
 
 
 def runs_with(operator: str, *, equality: bool) -> bool:

@@ -17,7 +17,7 @@ from papers.adaptive.trials import SKEWED, UNIFORM, Measured, Size, query_trial
 from papers.shared.exhibit import Bars, Exhibit, Lines, Series, Table, Verdict
 from papers.shared.queries import QUERIES
 
-# "Close to STATICOPT": at most so many times its time, so much of its throughput. Linear: above this correlation.
+# "Close to STATICOPT": at most this many times its time, at least this share of its throughput. Linear: above this correlation.
 _CLOSE, _CLOSE_RATE, _STRAIGHT, _STRAIGHT_SPARK = 1.15, 0.95, 0.99, 0.98
 JOINS = ("EQ5", "EQ7", "B_NCI", "B_CI")
 _CELLS, _GIGABYTES = 64, 10
@@ -232,7 +232,7 @@ def _spark_times(measured: Measured, operator: str, other: str) -> list[float]:
     ]
 
 
-# The joins of which the simulation does not emit so much that the time of a result, which we assumed, decides.
+# The joins of which the simulation emits few results: the time of a result, which we assumed, does not decide.
 _JUDGED = slice(0, 3)
 
 

@@ -20,7 +20,7 @@ _CELLS = (16, 32, 64, 128)
 # GB for 16 machines; it doubles with them.
 _FIRST_GB = 10
 _NAMES = [f"{_FIRST_GB * cells // _CELLS[0]} GB / {cells}" for cells in _CELLS]
-# B_NCI's growth is the paper's if it is within so much; "almost perfectly" is at most so many times the time.
+# B_NCI's growth is the paper's within this factor; "almost perfectly" is at most this many times the time.
 _NEAR, _PERFECTLY = 0.02, 1.15
 
 

@@ -20,7 +20,7 @@ from papers.shared.timed import NAME, STATE, remove, run_timed
 
 @dataclass(frozen=True, slots=True)
 class Setting:
-    """How the operator runs: so many cells of the grid, joined by so many Spark tasks."""
+    """How the operator runs: the number of cells of the grid, and of the Spark tasks that join them."""
 
     cells: int
     tasks: int

@@ -17,8 +17,8 @@ _GIGABYTES = 10
 _CLUSTER = Cluster(paper.TABLE2_MACHINES, paper.HEAP_BYTES)
 # Not in the paper: a skew at which one joiner of 64 holds what Figure 5a says that it held at z = 1.
 HEAVIER = 1.25
-# A simulated time is the paper's if it is within so much; skew slows an operator down, and another is slower, from so many
-# times the time on.
+# A simulated time is the paper's if it is within this share; skew slows an operator down, and another is slower, from these
+# multiples of the time on.
 _NEAR, _SLOWED, _SLOWER = 0.25, 1.3, 1.1
 
 

@@ -59,7 +59,7 @@ QUICK = Size(scale=0.05, batches=4, fluct_batches=16, skews=(SKEWS[0], SKEWS[-1]
 
 @dataclass(frozen=True, slots=True, order=True)
 class Trial:
-    """One operator on one query under one skew, on so many cells; `k` only for Fluct-join."""
+    """One operator on one query under one skew, on `cells` cells; `k` only for Fluct-join."""
 
     query: str
     z: float

@@ -21,7 +21,7 @@ from papers.shared.exhibit import Control, Exhibit, Lines, Series, Table, Verdic
 
 # "Significantly smaller": at most this part.
 SMALLER = 0.8
-# MESHJOIN's formula holds, INLJ's time is constant, predictions "closely resemble" what is measured: within so much.
+# MESHJOIN's formula holds, INLJ's time is constant, predictions "closely resemble" what is measured: within this share.
 NEAR, CONSTANT, CLOSELY = 0.15, 0.25, 0.25
 
 

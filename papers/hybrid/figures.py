@@ -9,8 +9,6 @@ from __future__ import annotations
 import platform
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from pathlib import Path
-from threading import Event
 
 from papers.hybrid import paper
 from papers.hybrid.access import fig3
@@ -27,7 +25,7 @@ from papers.hybrid.tuning import fig6
 from papers.hybrid.waiting import fig10b
 from papers.shared.exhibit import Exhibit
 from papers.shared.plots import require_matplotlib
-from papers.shared.reproduction import Stopped, Watch
+from papers.shared.reproduction import Session
 from watersmeet import __version__
 
 __all__ = ["FULL", "QUICK", "Hybrid"]
@@ -73,22 +71,7 @@ class Hybrid:
     def count_steps(self, names: Sequence[str]) -> int:
         return count_steps(names, self.size) + len(names)
 
-    def run(
-        self,
-        names: Sequence[str],
-        data: Path,
-        scratch: Path,
-        *,
-        watch: Watch,
-        stop: Event,
-        arm: Callable[[], None],
-    ) -> list[Exhibit]:
-        arm()
-        measured = measure(names, self.size, data, watch, stop)
-        exhibits = []
-        for name in names:
-            if stop.is_set():
-                raise Stopped("stopped")
-            watch.step(f"{name}: statements")
-            exhibits.append(EXHIBITS[name](measured, self.size))
-        return exhibits
+    def run(self, names: Sequence[str], session: Session) -> list[Exhibit]:
+        session.arm()
+        measured = measure(names, self.size, session.data, session.watch, session.stop)
+        return session.exhibits(names, lambda name: EXHIBITS[name](measured, self.size))

@@ -30,8 +30,8 @@ from watersmeet.errors import UsageError
 from watersmeet.kernel.emit import OutputColumn
 from watersmeet.kernel.keys import Indices
 from watersmeet.kernel.lookup import LookupJoin, Page
-from watersmeet.kernel.pages import pages_of
 from watersmeet.kernel.rows import Sorted
+from watersmeet.model.pages import pages_of
 from watersmeet.schemes.table.buffer import PageBuffer
 
 _SLOT = "__wm_slot"

@@ -96,7 +96,7 @@ class Watched:
         self._ends, self._taken_s = np.empty(1024, np.int64), np.empty(1024)
 
     def turn(self, most: int | None = None) -> None:
-        """One iteration: take as many rows as there is room for, or at most so many, read a page, join."""
+        """One iteration: take as many rows as there is room for, or at most `most`, read a page, join."""
         tally, counters, relation = self.tally, self.machine.counters, self.relation
         self._take(most)
         answered, aside = counters.answered, relation.aside_s

@@ -253,7 +253,7 @@ class _Session:
             self._watch.step(f"{pages:,} pages: {algorithm}")
             with self._relation(self._size.rows, page_rows) as relation:
                 run = Run(algorithm, relation, self._size.budget_bytes, self._stop)
-                # Another round would change HYBRIDJOIN's reads by some per cent, and take long with so many pages.
+                # Another round would change HYBRIDJOIN's reads by some per cent, and take long, as there are many pages.
                 run.warm_up(rounds=1 if algorithm == HYBRIDJOIN else 2)
                 before = run.reads.copy()
                 reading = run.read()
@@ -262,7 +262,7 @@ class _Session:
         return Use(_firsts(pages), _by_segment(asked), _by_segment(exact), reads, unused)
 
     def _best(self, algorithm: str, seek_s: float = 0.0, byte_s: float = 0.0) -> int:
-        """The best page size in rows; on a disk that takes so much more for a read and for a byte."""
+        """The best page size in rows; on a disk that takes this much more for a read and for a byte."""
         reads = self._reads[False]
         slower = reads[0] + 1e9 * seek_s, reads[1] + 1e9 * byte_s
         constants = with_reads(self._constants[algorithm], reads, slower)

@@ -24,5 +24,5 @@ SEGMENT_PAGES = 20
 # Section 5.
 SOURCES = 10
 SOLD_OFTEN, SOLD_SHARE = 0.20, 0.80
-# Section 6.2.1: below so many rows a second HYBRIDJOIN keeps a row waiting for longer than INLJ does.
+# Section 6.2.1: below this many rows a second HYBRIDJOIN keeps a row waiting for longer than INLJ does.
 SLOW_RATE = 150

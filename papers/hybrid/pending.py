@@ -19,9 +19,8 @@ import pyarrow as pa
 
 from watersmeet.errors import UsageError
 from watersmeet.kernel.keys import Indices, Keys
-from watersmeet.kernel.pages import pages_of
 from watersmeet.kernel.rows import Sorted
-from watersmeet.model.pages import page_range
+from watersmeet.model.pages import page_range, pages_of
 
 # Entries, gone ones included, for each row that there is room for.
 _GARBAGE = 1.25

@@ -21,7 +21,7 @@ from papers.hybrid.results import (
 )
 from papers.shared.exhibit import Control, Exhibit, Lines, Series, Table, Verdict
 
-# "Significantly better": at least so many times the rate, and an interval of the ratio above 1.
+# "Significantly better": at least this many times the rate, and an interval of the ratio above 1.
 SIGNIFICANTLY = 1.2
 
 _HOW = (

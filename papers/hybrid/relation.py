@@ -41,7 +41,7 @@ def require_driver() -> None:
 
 
 def make_relation(home: Path, rows: int, told: Callable[[int], None] = lambda done: None) -> Path:
-    """The file of so many products; made only if it is not there. `told` gets the rows done."""
+    """The file of `rows` products; made only if it is not there. `told` gets the rows done."""
     from adbc_driver_sqlite import dbapi
 
     path = home / f"products-{rows}.db"

@@ -10,7 +10,7 @@ from papers.hybrid.readings import Reading, summarise
 
 HYBRIDJOIN, MESHJOIN, INLJ = "HYBRIDJOIN", "MESHJOIN", "INLJ"
 ALGORITHMS = (HYBRIDJOIN, MESHJOIN, INLJ)
-# Equation 2 holds if its k is within so much of the paper's: one criterion for every figure.
+# Equation 2 holds if its k is within this share of the paper's: one criterion for every figure.
 NEAR_K = 0.1
 
 

@@ -12,9 +12,9 @@ import pyarrow as pa
 from watersmeet.errors import UsageError
 from watersmeet.kernel.keys import Indices
 from watersmeet.kernel.lookup import LookupJoin, Page, open_page
-from watersmeet.kernel.pages import homes, needed_pages, page_orders, pages_of
+from watersmeet.kernel.pages import homes, needed_pages, page_orders
 from watersmeet.kernel.rows import Sorted, take_rows
-from watersmeet.model.pages import PageIndex
+from watersmeet.model.pages import PageIndex, pages_of
 from watersmeet.schemes.table.buffer import PageBuffer
 
 
@@ -63,7 +63,7 @@ class Counters:
     last: Indices = field(default_factory=lambda: np.empty(0, np.int64))
 
     def answer(self, positions: Indices, taken: int | None = None) -> None:
-        """Rows at some positions are answered, when so many rows were taken: by default all that were."""
+        """Rows at some positions are answered, when `taken` rows were taken: by default all that were."""
         self.answered += len(positions)
         self.waited += int((self.taken if taken is None else taken) * len(positions) - positions.sum())
         self.last = positions

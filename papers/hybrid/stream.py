@@ -16,7 +16,7 @@ from papers.shared.exhibit import Control, Exhibit, Lines, Series, Table, Verdic
 
 Figures = npt.NDArray[np.float64]
 
-# "Approximately" 80 %: within so many points.
+# "Approximately" 80 %: within this many points.
 _NEAR_SHARE = 0.05
 # Numbers of products at which the 80/20 rule is looked at; with the first it holds.
 _PRODUCTS = (3_125, 100_000, 2_000_000, 8_000_000)
@@ -27,7 +27,7 @@ _SCALES = (1, 2, 4, 8, 16, 32, 64, 128)
 _SHOWN_STEPS = 4096
 # What is independent has 0.5; a flow that is as bursty on every scale has 1.
 _BURSTY_HURST = 0.8
-# A flow is bursty if a step's rows deviate by so much of their mean.
+# A flow is bursty if a step's rows deviate by this share of their mean.
 _BURSTY = 0.25
 
 
@@ -211,7 +211,7 @@ def fig9(measured: Measured, size: Size) -> Exhibit:
 
 
 def spread_by_scale(flow: Figures, scales: Sequence[int]) -> list[float]:
-    """The deviation of means over blocks of so many steps, relative to the mean of all."""
+    """The deviation of means over blocks of this many steps, relative to the mean of all."""
     means = [flow[: len(flow) // m * m].reshape(-1, m).mean(axis=1) for m in scales]
     return [float(mean.std() / flow.mean()) for mean in means]
 

@@ -13,7 +13,7 @@ from papers.shared.exhibit import Control, Exhibit, Lines, Series, Table, Verdic
 
 # A rise or a fall below this counts as none.
 NOISE = 0.05
-# The page size that the model gives is right if its rate is predicted to be within so much of the best one measured.
+# The page size that the model gives is right if its rate is predicted to be within this share of the best one measured.
 NEAR_BEST = 0.1
 
 

@@ -11,9 +11,9 @@ from papers.hybrid.rates import megabytes, million
 from papers.hybrid.results import ALGORITHMS, HYBRIDJOIN, INLJ, MESHJOIN, Measured
 from papers.shared.exhibit import Control, Exhibit, Lines, Series, Table, Verdict
 
-# MESHJOIN's formula holds within so much: the stream comes in bursts.
+# MESHJOIN's formula holds within this share: the stream comes in bursts.
 NEAR = 0.25
-# A delay of so many times what it was is a backlog.
+# A delay of this many times what it was is a backlog.
 BACKLOG = 10
 
 # By arrival rate.

@@ -162,7 +162,7 @@ def make_inputs(case: Case, size: Size) -> Inputs:
 
 
 def zipf_inputs(rows: int, alpha: float) -> Inputs:
-    """So many rows in all, half of them in each input."""
+    """`rows` rows in all, half of them in each input."""
     rng = np.random.default_rng((SEED, round(100 * alpha), rows))
     # One draw for both, since a draw also says which key has which rank.
     return _zipf(*np.split(draw_keys(np.arange(KEYS), rows // 2 * 2, alpha, rng), 2))
@@ -184,7 +184,7 @@ def supplier_inputs(scale: float, alpha: float) -> Inputs:
 
 
 def first_rows(inputs: Inputs, most_results: int, most_rows: int) -> Inputs:
-    """The first rows of both inputs, in proportion: about so many results, and no more rows than that."""
+    """The first rows of both inputs, in proportion: about `most_results` results, and at most `most_rows` rows."""
     results, rows = inputs.count_results(), sum(inputs.rows)
     part = min(1.0, (most_results / max(1, results)) ** 0.5, most_rows / rows)
     return Inputs(
@@ -194,7 +194,7 @@ def first_rows(inputs: Inputs, most_results: int, most_rows: int) -> Inputs:
 
 
 def one_key_inputs(rows: int) -> Inputs:
-    """So many rows in each input, of one key: one task of PHJ gives out all results."""
+    """`rows` rows in each input, of one key: one task of PHJ gives out all results."""
     return _zipf(np.zeros(rows, np.int64), np.zeros(rows, np.int64))
 
 

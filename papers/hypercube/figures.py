@@ -9,8 +9,6 @@ from __future__ import annotations
 import platform
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from pathlib import Path
-from threading import Event
 
 from papers.hypercube import paper
 from papers.hypercube.cases import MANY_MANY, Case, Size, cases_for
@@ -21,7 +19,7 @@ from papers.hypercube.operators import TASKS
 from papers.shared.exhibit import Exhibit
 from papers.shared.plots import require_matplotlib
 from papers.shared.queries import SEED
-from papers.shared.reproduction import Stopped, Watch
+from papers.shared.reproduction import Session
 from papers.shared.timed import CORES
 from watersmeet import __version__
 
@@ -91,24 +89,11 @@ class Hypercube:
     def count_steps(self, names: Sequence[str]) -> int:
         return len(names) + count_steps(self._cases(names), self.size)
 
-    def run(
-        self,
-        names: Sequence[str],
-        data: Path,
-        scratch: Path,
-        *,
-        watch: Watch,
-        stop: Event,
-        arm: Callable[[], None],
-    ) -> list[Exhibit]:
-        measured = measure(self._cases(names), self.size, scratch, watch, stop, arm)
-        exhibits = []
-        for name in names:
-            if stop.is_set():
-                raise Stopped("stopped")
-            watch.step(f"{name}: statements")
-            exhibits.append(EXHIBITS[name](measured, self.size))
-        return exhibits
+    def run(self, names: Sequence[str], session: Session) -> list[Exhibit]:
+        measured = measure(
+            self._cases(names), self.size, session.scratch, session.watch, session.stop, session.arm
+        )
+        return session.exhibits(names, lambda name: EXHIBITS[name](measured, self.size))
 
     def _cases(self, names: Sequence[str]) -> list[Case]:
         cases = {case for name in names for case in cases_for(name, self.size)}

@@ -9,8 +9,6 @@ from __future__ import annotations
 import platform
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from pathlib import Path
-from threading import Event
 
 from papers.rjoin import paper
 from papers.rjoin.cases import FULL, QUICK, Runs, Size, needed, run_all
@@ -23,7 +21,7 @@ from papers.rjoin.windows import fig7, fig8
 from papers.rjoin.workloads import fig5, fig6
 from papers.shared.exhibit import Exhibit
 from papers.shared.plots import require_matplotlib
-from papers.shared.reproduction import Stopped, Watch
+from papers.shared.reproduction import Session
 from watersmeet import __version__
 
 __all__ = ["EXHIBITS", "FULL", "QUICK", "RJoin"]
@@ -60,22 +58,7 @@ class RJoin:
     def count_steps(self, names: Sequence[str]) -> int:
         return len(names) + len(needed(names, self.size))
 
-    def run(
-        self,
-        names: Sequence[str],
-        data: Path,
-        scratch: Path,
-        *,
-        watch: Watch,
-        stop: Event,
-        arm: Callable[[], None],
-    ) -> list[Exhibit]:
-        arm()
-        runs = run_all(needed(names, self.size), watch, stop)
-        exhibits = []
-        for name in names:
-            if stop.is_set():
-                raise Stopped("stopped")
-            watch.step(f"{name}: statements")
-            exhibits.append(EXHIBITS[name](runs, self.size))
-        return exhibits
+    def run(self, names: Sequence[str], session: Session) -> list[Exhibit]:
+        session.arm()
+        runs = run_all(needed(names, self.size), session.watch, session.stop)
+        return session.exhibits(names, lambda name: EXHIBITS[name](runs, self.size))

@@ -23,7 +23,7 @@ class Rule(Enum):
 
 
 def choose(rule: Rule, keys: Sequence[Key], known: Mapping[Key, Rate], draw: Callable[[int], int]) -> Key:
-    """One of the keys. `draw` picks one of so many; of equal rates a triple goes before a pair, then the first."""
+    """One of the keys. `draw` picks one of a number of keys; of equal rates a triple goes before a pair, then the first."""
     match rule:
         case Rule.RATE:
             return min(keys, key=lambda key: (known[key].rows, isinstance(key, Column)))

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 TITLE = "Continuous Multi-Way Joins over Distributed Hash Tables (Idreos, Liarou, Koubarakis; EDBT 2008)"
 
-# Figure 2: random choices send so many times as many messages; the worst choices one to two orders of magnitude more.
+# Figure 2: random choices send this many times the messages; the worst choices one to two orders of magnitude more.
 RANDOM_TIMES = (4, 5)
 WORST_TIMES = (10, 100)
 FIG2_TUPLES = (50, 100, 200, 400)

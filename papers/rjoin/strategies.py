@@ -10,9 +10,9 @@ from papers.rjoin.sim.cases import FIRST, HISTORY, RANDOM, RANDOM_TRIPLE, RATE, 
 from papers.rjoin.views import HOW, LOADS, hits, spread_chart, stored
 from papers.shared.exhibit import Control, Exhibit, Lines, Series, Table, Verdict
 
-# A number of the text is met within so much of it: it was read off a picture, with other rows.
+# A number of the text is met within this share of it: it was read off a picture, with other rows.
 NEAR = 0.25
-# "Significantly less": so many times less at least. "Small": no more than this share.
+# "Significantly less": at least this many times less. "Small": no more than this share.
 SIGNIFICANT, SMALL = 1.5, 0.25
 # "Low": in the end a rewritten query costs fewer messages of requests than the one that carries it.
 LOW = 1.0

@@ -22,7 +22,7 @@ from papers.rjoin.views import (
 )
 from papers.shared.exhibit import Control, Exhibit, Lines, Series, Table, Verdict
 
-# "A constant cost": the second half of the tuples costs no more than so many times the first.
+# "A constant cost": the second half of the tuples costs no more than this many times the first.
 CONSTANT = 1.3
 _WINDOW = (
     "A window is counted in tuples: one is published at each unit of time. The rule is the published one, which depends on the order "

@@ -25,7 +25,7 @@ _FIRST_MTIME = 1_700_000_000
 
 @dataclass(frozen=True, slots=True)
 class Point:
-    """So many rows of each input have arrived."""
+    """The rows of each input that have arrived."""
 
     left: int
     right: int

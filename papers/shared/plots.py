@@ -105,7 +105,7 @@ _DASHES = (0, (4, 3))
 _WIDTH, _HEIGHT, _BOARDS_HEIGHT, _DPI = 6.4, 4.0, 2.6, 130
 _BAR_ROOM = 0.82
 _MANY_DECADES = 1e4
-# Beyond so many points markers would run together.
+# Beyond this number of points markers would run together.
 _MARKED_POINTS = 20
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from threading import Event
 from typing import Protocol
@@ -30,6 +30,32 @@ class Watch(Protocol):
     def batch(self, done: int, of: int) -> None: ...
 
 
+@dataclass(frozen=True, slots=True)
+class Session:
+    """One run of a reproduction: its folders, who watches it, and what stops it.
+
+    `arm` is called when `stop` is listened to.
+    """
+
+    data: Path
+    scratch: Path
+    watch: Watch
+    stop: Event
+    arm: Callable[[], None]
+
+    def exhibits(
+        self, names: Sequence[str], make: Callable[[str], Exhibit], doing: str = "statements"
+    ) -> list[Exhibit]:
+        """Make exhibits one after the other."""
+        found = []
+        for name in names:
+            if self.stop.is_set():
+                raise Stopped("stopped")
+            self.watch.step(f"{name}: {doing}")
+            found.append(make(name))
+        return found
+
+
 class Reproduction(Protocol):
     """A paper's experiments at one size."""
 
@@ -50,17 +76,8 @@ class Reproduction(Protocol):
     def count_steps(self, names: Sequence[str]) -> int:
         """How often `Watch.step` will be called."""
 
-    def run(
-        self,
-        names: Sequence[str],
-        data: Path,
-        scratch: Path,
-        *,
-        watch: Watch,
-        stop: Event,
-        arm: Callable[[], None],
-    ) -> list[Exhibit]:
-        """Make these exhibits; `Stopped` if it was asked to end. `arm` is called when `stop` is listened to."""
+    def run(self, names: Sequence[str], session: Session) -> list[Exhibit]:
+        """Make these exhibits; `Stopped` if it was asked to end."""
 
 
 def choose(only: Sequence[str], exhibits: Iterable[str]) -> list[str]:

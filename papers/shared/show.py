@@ -17,7 +17,7 @@ from rich.table import Table as RichTable
 
 from papers.shared.exhibit import Exhibit, Table, Verdict, summarise
 from papers.shared.load import OtherLoad
-from papers.shared.reproduction import Reproduction, Stopped, choose, write
+from papers.shared.reproduction import Reproduction, Session, Stopped, choose, write
 from watersmeet.cli.figures import clock
 from watersmeet.cli.outcome import say
 from watersmeet.cli.signals import StopRequest
@@ -78,7 +78,7 @@ def show(
             with _steps(console, reproduction.count_steps(names) + 1, plain=plain) as watch:
                 home = Path(scratch).absolute()
                 with OtherLoad() as watched:
-                    exhibits = reproduction.run(names, data, home, watch=watch, stop=stop.event, arm=stop.arm)
+                    exhibits = reproduction.run(names, Session(data, home, watch, stop.event, stop.arm))
                 watch.step("pictures and page")
                 page = write(exhibits, reproduction, watched.load, out)
         except Stopped:

@@ -27,7 +27,7 @@ class Runs:
         return self._found[self.size.sized(case)]
 
     def rows(self, paper_rows: int) -> int:
-        """So many rows at this size."""
+        """The paper's number of rows at this size."""
         return round(paper_rows * self.size.rows)
 
 

@@ -10,12 +10,10 @@ import platform
 import shutil
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from pathlib import Path
-from threading import Event
 
 from papers.shared.exhibit import Exhibit
 from papers.shared.plots import require_matplotlib
-from papers.shared.reproduction import Stopped, Watch
+from papers.shared.reproduction import Session
 from papers.state import paper
 from papers.state.cases import CASES, FULL, QUICK, SEED, Size, cases_of
 from papers.state.combined import fig20, fig21
@@ -64,30 +62,16 @@ class State:
     def count_steps(self, names: Sequence[str]) -> int:
         return len(cases_of(names)) + len(names)
 
-    def run(
-        self,
-        names: Sequence[str],
-        data: Path,
-        scratch: Path,
-        *,
-        watch: Watch,
-        stop: Event,
-        arm: Callable[[], None],
-    ) -> list[Exhibit]:
-        arm()
+    def run(self, names: Sequence[str], session: Session) -> list[Exhibit]:
+        session.arm()
         found: dict[Case, CaseRun] = {}
         for case in map(self.size.sized, cases_of(names)):
-            watch.step(_named(case))
-            folder = scratch / f"run-{len(found)}"
-            found[case] = run_case(case, folder, watch, stop)
+            session.watch.step(_named(case))
+            folder = session.scratch / f"run-{len(found)}"
+            found[case] = run_case(case, folder, session.watch, session.stop)
             shutil.rmtree(folder)
-        runs, exhibits = Runs(found, self.size), []
-        for name in names:
-            if stop.is_set():
-                raise Stopped("stopped")
-            watch.step(f"{name}: statements")
-            exhibits.append(EXHIBITS[name](runs))
-        return exhibits
+        runs = Runs(found, self.size)
+        return session.exhibits(names, lambda name: EXHIBITS[name](runs))
 
 
 def _named(case: Case) -> str:

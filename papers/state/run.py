@@ -22,11 +22,9 @@ import numpy as np
 import pyarrow as pa
 
 from papers.shared.reproduction import Stopped, Watch
+from papers.state.clean_up import pay_all
 from papers.state.stream import Stream, Values, count_results
-from watersmeet.engine.payment import pay_all
 from watersmeet.errors import WatersmeetError
-from watersmeet.kernel.equal import EquiJoin
-from watersmeet.kernel.multi import MultiJoin
 from watersmeet.local.join import LocalJoin
 from watersmeet.log.files import LocalFiles
 from watersmeet.log.runs import RunReader
@@ -49,7 +47,7 @@ MINUTE_MS = 60_000
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """A run: a stream of so many minutes in batches, machines, and how each keeps to `memory_rows` of state.
+    """A run: a stream of some minutes in batches, machines, and how each keeps to `memory_rows` of state.
 
     `strategy` is "hash" for the same join without partition groups.
     """
@@ -121,7 +119,7 @@ class CaseRun:
         return int(self.results[np.searchsorted(self.minutes, minute + 1e-9, side="right") - 1])
 
     def first_over(self, rows: int) -> float | None:
-        """The minute at which a task had more than so many rows of active state."""
+        """The minute at which a task had more than `rows` rows of active state."""
         over = np.flatnonzero(self.active_rows.max(axis=1) > rows)
         return float(self.minutes[over[0]]) if len(over) else None
 
@@ -209,7 +207,6 @@ def _batch(
 def _clean_up(join: LocalJoin, folder: Path, manifest: Manifest) -> tuple[tuple[int, ...], tuple[float, ...]]:
     """What the groups of each task owe, and the seconds that it takes to give that out."""
     spec, plan = join.operator.spec, _plan_of(manifest)
-    assert isinstance(spec.join, EquiJoin | MultiJoin)
     owed, seconds = [], []
     for task in range(join.tasks):
         # A reader of its own: no task profits from what another one has opened.
@@ -217,7 +214,7 @@ def _clean_up(join: LocalJoin, folder: Path, manifest: Manifest) -> tuple[tuple[
         began_s = time.process_time()
         owed.append(
             sum(
-                _count(pay_all(reader, manifest, spec.join, range_, Tally(), spec.settings.limits))
+                _count(pay_all(reader, manifest, spec.kernel, range_, Tally(), spec.settings.limits))
                 for range_ in stretches(plan.groups, plan.owners, task)
             )
         )

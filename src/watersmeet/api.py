@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from watersmeet.log.status import Status
     from watersmeet.model.facts import Settlement
     from watersmeet.predicate.window import Length
+    from watersmeet.spark.hub import Hub
     from watersmeet.tables.spec import Span, Table
 
 
@@ -74,7 +75,7 @@ def join(
         within: the largest difference between the times of any two rows of a result, such as `"10 minutes"`, a
             `timedelta`, or a number if the times are numbers. Rows that can match nothing any more leave the
             state. Or, for streams, a number of rows such as `"100000 rows"`: each row is matched against the last
-            100,000 rows of the other input from earlier batches, and all rows of its own batch.
+            100,000 rows of each other input from earlier batches, and all rows of its own batch.
         time: the time column of each input that is not a table, such as `{"l": "ts", "r": "at"}`: timestamps, dates or
             integers.
         lateness: how far a row may be behind the newest row of its input; the slower input counts. Later rows are
@@ -200,6 +201,63 @@ def sql(
         options=options,
     )
     return join_query(query, inputs, more, asked)
+
+
+def hub(
+    streams: Mapping[str, DataFrame],
+    *,
+    queries: Mapping[str, str] | None = None,
+    commands: DataFrame | str | os.PathLike[str] | None = None,
+    state: str | None = None,
+    name: str | None = None,
+    tasks: int | None = None,
+    time: Mapping[str, str] | None = None,
+    options: Mapping[str, object] | None = None,
+) -> Hub:
+    """Answer many continuous queries over the same streams in one streaming query.
+
+    Queries are rows, not plans: thousands of them share their work, and come and go while the query runs. A query counts
+    the rows of batches after the one that brought it. Every combination of rows that satisfies it is one answer, in the
+    batch in which its last row arrives. A text that cannot be used is refused as an event, and stops no other.
+
+    A query is `SELECT columns FROM streams WHERE conditions [WINDOW 10 MINUTES | WINDOW TUMBLING 1 HOUR]`, over one to
+    eight streams, also the same one under several aliases. Conditions are joined by AND: equalities of columns of
+    different streams, and comparisons of a column with constants.
+
+    Args:
+        streams: streaming DataFrames by the names that queries use for them.
+        queries: texts by id. In a new hub they are in force from the first batch. At a restart they are commands: an id
+            that is live keeps its text, and one that was removed stays removed.
+        commands: queries that come and go while the hub runs: a streaming DataFrame with the columns `op` (add or
+            remove), `id` and `sql`, and perhaps `at`, a timestamp or an integer that orders the commands of a batch.
+            Or a folder of JSON lines with these fields, which is made if it is missing. Default: a folder in the state,
+            `~commands/NAME`, if the state is in a directory. Spark cannot add a source to an existing checkpoint or drop
+            one, so this choice stays.
+        state: a directory or URI for the durable state, as for `wm.join`.
+        name: the hub's name inside the state. Default: `"hub"`.
+        tasks: the number of tasks that look for answers in parallel. Default: the cores of the session.
+        time: the column with the publication time of a stream's rows, such as `{"R": "at"}`: a timestamp. The rows of
+            other streams have the time of their batch.
+        options: other settings, as for `wm.join`.
+
+    Returns:
+        A `Hub`: `answers()` is one streaming DataFrame, `deliver(place)` writes a folder for each query,
+        `read(id, place)` reads one back, and `status()` says what is live and what it costs.
+
+    Example:
+        >>> import watersmeet as wm
+        >>> hub = wm.hub(                                               # doctest: +SKIP
+        ...     {"orders": orders, "payments": payments}, state="/data/state",
+        ...     queries={"paid": "SELECT o.id, p.amount FROM orders o, payments p WHERE o.id = p.order_id"},
+        ... )
+        >>> hub.answers().writeStream.foreachBatch(hub.deliver("/data/out")).start()    # doctest: +SKIP
+        >>> hub.read("paid", "/data/out").show()                        # doctest: +SKIP
+    """
+    from watersmeet.engine.hub import HubOptions
+    from watersmeet.spark.hub import make_hub
+
+    asked = HubOptions({} if queries is None else queries, state, name, tasks, time, options)
+    return make_hub(streams, commands, asked)
 
 
 def explain(

@@ -77,6 +77,7 @@ NAMES = {
     "intake-half-written": "the draft of an intake is cut off",
     "intake-linked": "the intake exists; its draft is not removed",
     "intake-written": "the intake exists; no offset names it",
+    "files-unread": "the offset names the files of a batch; none of them is read",
     "seen-half-written": "the draft of the names of all intakes is cut off",
     "seen-linked": "the names exist; their draft is not removed",
     "seen-written": "the names exist; the intakes that they repeat are still there",

@@ -26,7 +26,7 @@ SEED = "WATERSMEET_CHAOS_SEED"
 WIDTH = 140
 _REPEAT = "scripts/run --without-java python -m tests.chaos"
 
-# A unit may count nothing: its life may not come by the place of its kill. That none of so many does is a fault.
+# A unit may count nothing: its life may not come by the place of its kill. If none of many does, that is a fault.
 LEAST_UNITS = 5
 
 

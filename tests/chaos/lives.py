@@ -26,7 +26,7 @@ from typing import Any
 import pyarrow.parquet as pq
 
 from tests.chaos.cases import CASES, SCHEMA, Batch, Case, Row, expected, make_batches, make_table, to_tables
-from tests.life import TINY, batch_of, difference, run_batch, start
+from tests.life import TINY, batch_of, difference, forget_merges, run_batch, start
 from tests.s3 import make_bucket
 from watersmeet import failpoints, table
 from watersmeet.engine import operator
@@ -217,6 +217,7 @@ class Life:
 
     def results(self, join: LocalJoin, number: int, rows: Batch | None = None) -> list[Row]:
         join = self.at(join, number)
+        forget_merges()
         return list(run_batch(join, to_tables(rows or self.rows[number])).elements())
 
     def commit(self, number: int, rows: list[Row]) -> None:

@@ -15,7 +15,7 @@ from tests.chaos.cases import Row, to_tables
 from tests.chaos.lives import Life, hook
 from tests.chaos.processes import PATIENCE_S, Child, in_child
 from tests.chaos.scenario import Scenario, Unit, Wrong, describe
-from tests.life import batch_of, check_plan, difference, ingest_all, task_rows
+from tests.life import batch_of, check_plan, difference, forget_merges, ingest_all, task_rows
 from watersmeet.log.manifests import list_manifests
 
 RACERS = 3
@@ -77,6 +77,7 @@ def race(life: Life, gates: list[Any]) -> tuple[list[list[Row]], int]:
         found.append([row for task in range(join.tasks) for row in task_rows(join, batch, task, descriptors)])
         gates[0].wait(PATIENCE_S)
         join.number += 1
+        forget_merges()
         check_plan(join)
     return found, lost
 

@@ -238,6 +238,40 @@ def test_foreach_batch_with_restarts_gives_every_result_once(spark, streams, tmp
     assert {run for _, _, run in manifests} == set(starts)
 
 
+def test_a_hub_delivers_each_answer_once_and_takes_commands(spark, streams, tmp_path):
+    """Two evaluations in each batch, a restart, and a query that is added on the way."""
+    text = "SELECT l.x, r.x AS y FROM l, r WHERE l.k = r.k"
+    place, folder = str(tmp_path / "out"), tmp_path / "state" / "~commands" / "hub"
+
+    def start():
+        hub = wm.hub(
+            {name: streams.stream(name) for name in "lr"},
+            queries={"pair": text},
+            state=str(tmp_path / "state"),
+            tasks=2,
+        )
+        return hub, streams.start(hub.answers().writeStream.foreachBatch(hub.deliver(place)))
+
+    for new in ({"l": [(1, 10), (2, 11)], "r": [(1, 20)]}, {"r": [(2, 21), (1, 22)]}):
+        hub, query = start()
+        for name, rows in new.items():
+            streams.add(**{name: rows})
+            query.processAllAvailable()
+        query.stop()
+        (folder / "add.json").write_text(json.dumps({"op": "add", "id": "late", "sql": text}))
+    hub, query = start()
+    query.processAllAvailable()
+    streams.add(l=[(7, 1)], r=[(7, 2)])
+    query.processAllAvailable()
+    query.stop()
+    found = {id_: hub.read(id_, place).select("x", "y").collect() for id_ in ("pair", "late")}
+    assert_same_rows(found["pair"], streams.expected())
+    assert_same_rows(found["late"], [(1, 2)])
+    assert hub.read("nothing", place, sql=text).count() == 0
+    events = spark.read.parquet(f"{place}/events").select("query", "event").collect()
+    assert_same_rows(events, [("pair", "added"), ("late", "added")])
+
+
 def test_foreach_batch_without_the_wrapper_is_refused_by_name(streams):
     def save(frame, number):
         frame.collect()

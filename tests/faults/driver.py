@@ -11,26 +11,37 @@ import os
 from pathlib import Path
 
 from tests.faults.harness import CLEANING, JOINS, Scene, feed, new_session, run
+from tests.faults.hub_scene import HubScene, change, run_hub
+
+HUB = "hub"
 
 
 def main() -> None:
     options = _parse()
-    scene = Scene(
+    is_hub = options.join == HUB
+    scene: Scene = HubScene(options.folder, tasks=options.tasks) if is_hub else _scene(options)
+    process = run_hub if is_hub else run
+    spark = new_session(options.master, options.folder / "scratch", configured=options.configured, **CLEANING)
+    jvm = spark.sparkContext._jvm
+    assert jvm is not None
+    _write_pids(options.folder / "pids", jvm=jvm.java.lang.ProcessHandle.current().pid())
+    if options.after:
+        process(spark, scene)
+        if is_hub:
+            change(scene)
+        feed(scene, options.after)
+    process(spark, scene, options.failpoints)
+    spark.stop()
+
+
+def _scene(options: argparse.Namespace) -> Scene:
+    return Scene(
         options.folder,
         tasks=options.tasks,
         join=JOINS[options.join],
         address=options.table,
         patience_s=options.patience,
     )
-    spark = new_session(options.master, options.folder / "scratch", configured=options.configured, **CLEANING)
-    jvm = spark.sparkContext._jvm
-    assert jvm is not None
-    _write_pids(options.folder / "pids", jvm=jvm.java.lang.ProcessHandle.current().pid())
-    if options.after:
-        run(spark, scene)
-        feed(scene, options.after)
-    run(spark, scene, options.failpoints)
-    spark.stop()
 
 
 def _parse() -> argparse.Namespace:
@@ -39,7 +50,7 @@ def _parse() -> argparse.Namespace:
     # Four attempts a task: a Python worker may be killed without the end of the query.
     parser.add_argument("--master", default="local[2,4]")
     parser.add_argument("--tasks", type=int, default=2)
-    parser.add_argument("--join", choices=JOINS, default="equality")
+    parser.add_argument("--join", choices=(*JOINS, HUB), default="equality")
     parser.add_argument("--table", help="where the table is, if not in the folder")
     parser.add_argument("--patience", type=float, default=60)
     parser.add_argument("--failpoints", default="")

@@ -12,7 +12,7 @@ import os
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import duckdb
@@ -24,7 +24,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 import watersmeet as wm
 from tests import life
-from tests.waiting import rows_that_wait
+from tests.delayed_pages import rows_that_wait
 from watersmeet.file_inputs.spec import FileInput
 from watersmeet.log.files import LocalFiles
 from watersmeet.log.manifests import list_manifests
@@ -122,8 +122,10 @@ TABLE_ROWS, PAGE_ROWS = 400, 8
 # On one key, and along a path of different keys: there m and n are stored twice.
 THREE = Join("three", "l.k = m.k AND m.k = r.k AND l.x < r.x", inputs=("l", "m", "r"))
 PATH = Join("path", "l.k = m.k AND m.id = n.id AND n.k = r.k AND l.x < r.x", inputs=("l", "m", "n", "r"))
+# The same path for many batches: a hundredth of its results, which grow with the cube of the batches.
+LONG_PATH = replace(PATH, name="long-path", on=PATH.on.replace("l.x < r.x", "l.x + 8 < r.x"))
 FILES = Join("files", EQUALITY.on, native=True)
-JOINS = {join.name: join for join in (EQUALITY, BAND, GRID, TABLE, THREE, PATH, FILES)}
+JOINS = {join.name: join for join in (EQUALITY, BAND, GRID, TABLE, THREE, PATH, LONG_PATH, FILES)}
 
 
 @dataclass(frozen=True)
@@ -155,6 +157,7 @@ POINTS = [
 FILE_POINTS = [
     Point("intake-half-written", "the files of a batch half logged"),
     Point("intake-written", "the files of a batch logged, the offset not written"),
+    Point("files-unread", "the offset written, no file read"),
     *(
         point
         for point in POINTS
@@ -168,6 +171,9 @@ PLANNED = [
     for point in POINTS
     if point.name in ("run-half-written", "manifest-written", "merge-written", "task-done")
 ]
+# Where inputs that are stored several times could differ: their runs, merges and receipts, and what is removed of them.
+ARRANGED = [*PLANNED, *(point for point in POINTS if point.name == "receipt-half-written")]
+CLEANED = [point for point in POINTS if point.name.startswith("clean")]
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,20 @@ import signal
 import pytest
 
 from tests.faults.checks import check, check_plans, check_traces
-from tests.faults.harness import BAND, FILE_POINTS, FILES, GRID, PATH, POINTS, THREE, Point, Scene, feed
+from tests.faults.harness import (
+    BAND,
+    CLEANED,
+    FILE_POINTS,
+    FILES,
+    GRID,
+    LONG_PATH,
+    PATH,
+    POINTS,
+    THREE,
+    Point,
+    Scene,
+    feed,
+)
 from tests.faults.processes import driver
 
 pytestmark = [pytest.mark.faults, pytest.mark.timeout(600)]
@@ -35,6 +48,19 @@ def test_the_driver_is_killed_while_the_plan_changes(tmp_path, join):
 )
 def test_the_driver_of_many_inputs_is_killed(tmp_path, join, point):
     """Runs of some inputs are written and of others not, or all are and the batch is not committed."""
+    _kill_and_restart(Scene(tmp_path, join=join), point)
+
+
+@pytest.mark.parametrize(
+    ("join", "point"),
+    [
+        *((PATH, point) for point in POINTS if point.name in ("merge-written", "receipt-half-written")),
+        *((LONG_PATH, point) for point in CLEANED),
+    ],
+    ids=lambda one: one.says if isinstance(one, Point) else one.name,
+)
+def test_the_driver_of_arranged_inputs_is_killed(tmp_path, join, point):
+    """While what is stored of an input for each of its keys is merged, or removed."""
     _kill_and_restart(Scene(tmp_path, join=join), point)
 
 

@@ -9,7 +9,17 @@ from __future__ import annotations
 import pytest
 
 from tests.faults.checks import check, check_traces
-from tests.faults.harness import CLEANING, POINTS, Scene, new_session, python_path, run_struck
+from tests.faults.harness import (
+    ARRANGED,
+    CLEANING,
+    PATH,
+    POINTS,
+    Point,
+    Scene,
+    new_session,
+    python_path,
+    run_struck,
+)
 from tests.faults.processes import cluster
 
 pytestmark = [pytest.mark.faults, pytest.mark.timeout(600)]
@@ -31,7 +41,16 @@ def spark(standalone, tmp_path_factory):
 
 @pytest.mark.parametrize("point", POINTS, ids=lambda point: point.says)
 def test_an_executor_is_killed(spark, standalone, tmp_path, point):
-    scene = Scene(tmp_path)
+    _kill_executor(spark, standalone, Scene(tmp_path), point)
+
+
+@pytest.mark.parametrize("point", ARRANGED, ids=lambda point: point.says)
+def test_an_executor_of_a_path_is_killed(spark, standalone, tmp_path, point):
+    """It may have stored an input by one of its keys and not by the other."""
+    _kill_executor(spark, standalone, Scene(tmp_path, join=PATH), point)
+
+
+def _kill_executor(spark, standalone, scene: Scene, point: Point) -> None:
     before = standalone.executors_started()
     run_struck(spark, scene, point, f"{point.name}=kill-executor@{scene.once}")
     assert standalone.executors_started() > before, "no executor was replaced"

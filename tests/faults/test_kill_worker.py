@@ -5,7 +5,19 @@ from __future__ import annotations
 import pytest
 
 from tests.faults.checks import check, check_plans, check_traces
-from tests.faults.harness import BAND, GRID, PATH, PLANNED, POINTS, THREE, Scene, run_struck
+from tests.faults.harness import (
+    ARRANGED,
+    BAND,
+    CLEANED,
+    GRID,
+    LONG_PATH,
+    PATH,
+    PLANNED,
+    POINTS,
+    THREE,
+    Scene,
+    run_struck,
+)
 
 pytestmark = [pytest.mark.faults, pytest.mark.timeout(600)]
 
@@ -28,8 +40,14 @@ def test_a_python_worker_is_killed_while_the_plan_changes(spark, tmp_path, join,
     check(scene)
 
 
-@pytest.mark.parametrize("join", [THREE, PATH], ids=lambda join: join.name)
-@pytest.mark.parametrize("point", PLANNED, ids=lambda point: point.says)
+@pytest.mark.parametrize(
+    ("join", "point"),
+    [
+        pytest.param(join, point, id=f"{join.name}-{point.says}")
+        for join, points in ((THREE, PLANNED), (PATH, ARRANGED), (LONG_PATH, CLEANED))
+        for point in points
+    ],
+)
 def test_a_python_worker_of_many_inputs_is_killed(spark, tmp_path, join, point):
     scene = Scene(tmp_path, join=join)
     run_struck(spark, scene, point, f"{point.name}=kill@{scene.once}")

@@ -10,7 +10,7 @@ from __future__ import annotations
 import pytest
 
 from tests.faults.checks import check, run_files
-from tests.faults.harness import Scene, feed, new_session, python_path, run
+from tests.faults.harness import EQUALITY, PATH, Scene, feed, new_session, python_path, run
 from tests.faults.processes import cluster, driver
 from tests.waiting import wait_until
 from watersmeet.log.manifests import list_manifests
@@ -50,9 +50,10 @@ LATE = [
 ]
 
 
+@pytest.mark.parametrize("join", [EQUALITY, PATH], ids=lambda join: join.name)
 @pytest.mark.parametrize(("place", "came"), LATE)
-def test_an_attempt_is_late_and(spark, tmp_path, place, came):
-    scene = Scene(tmp_path)
+def test_an_attempt_is_late_and(spark, tmp_path, place, came, join):
+    scene = Scene(tmp_path, join=join)
     feed(scene, 2)
     run(spark, scene)
     feed(scene, 3)

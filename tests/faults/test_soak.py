@@ -24,7 +24,7 @@ pytestmark = [pytest.mark.faults, pytest.mark.timeout(900)]
 
 SEED = 20_240_917
 BATCHES = 40
-# A start costs more than a few batches: so many of them keep the whole within minutes.
+# A start costs more than a few batches: this many keep the whole within minutes.
 MOST_BATCHES_A_LIFE = 5
 WORKER_SHARE = 0.5
 

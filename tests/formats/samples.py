@@ -7,7 +7,7 @@ changes them again. Format 3 was written by commit e8a5a05, format 4 by 2710bec,
     git worktree add ../old e8a5a05
     PYTHONPATH=../old/src:. python -m tests.formats.samples tests/formats/3
 
-So this file must run with old code too: it uses no more than `LocalJoin`. Rows are drawn by batch number, and a test
+So this file must run with old code too: it uses no more than `LocalJoin`, and `LocalHub` since format 9. Rows are drawn by batch number, and a test
 goes on with the batches after `WRITTEN`.
 """
 
@@ -170,6 +170,45 @@ def lookup_of(state: Path, table: Path, number: int, run: str, now_s: float) -> 
     )
 
 
+# A hub. A command of its second batch brings a query, so that there are rows which it does not count.
+
+HUB_SINCE = 9
+HUB_TEXTS = {
+    "given": "SELECT l.id AS a, r.id AS b FROM l, r WHERE l.k = r.k AND l.k > 1",
+    "came": "SELECT l.id AS a, r.id AS b FROM l, r WHERE l.k = r.k AND l.k > 3",
+    "alone": "SELECT r.id AS b FROM r WHERE r.k = 2",
+}
+# The first batch whose rows each query counts.
+HUB_FIRST = {"given": 0, "came": 2, "alone": 0}
+
+
+def hub_of(state: Path, number: int, run: str) -> Any:
+    from watersmeet.local.hub import LocalHub
+
+    given = {id_: text for id_, text in HUB_TEXTS.items() if id_ != "came"}
+    return LocalHub(
+        {"l": SCHEMA, "r": SCHEMA},
+        str(state),
+        given,
+        tasks=TASKS,
+        query=QUERY,
+        run=run,
+        number=number,
+        clock=lambda: BEGAN_S,
+    )
+
+
+def hub_rows(batch: int) -> dict[str, pa.Table]:
+    return {side: arriving(SAMPLES["hash"], side, batch) for side in ("l", "r")}
+
+
+def write_hub(state: Path) -> None:
+    hub = hub_of(state, 0, RUN)
+    came = pa.table({"op": ["add"], "id": ["came"], "sql": [HUB_TEXTS["came"]]})
+    for batch in range(WRITTEN):
+        hub.batch(came if batch == 1 else None, **hub_rows(batch))
+
+
 def write(folder: Path) -> None:
     from watersmeet.model.facts import FORMAT
 
@@ -186,6 +225,8 @@ def write(folder: Path) -> None:
         ]
         if "memory" in sample.how:
             (folder / f"{name}.json").write_text(json.dumps([list(row.values()) for row in found]) + "\n")
+    if FORMAT >= HUB_SINCE:
+        write_hub(folder / "hub")
     with tempfile.TemporaryDirectory() as scratch:
         table = Path(scratch) / "prices.parquet"
         pq.write_table(prices(100), table)

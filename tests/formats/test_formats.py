@@ -22,6 +22,9 @@ from tests import life
 from tests.formats.samples import (
     BEGAN_S,
     DELAY_S,
+    HUB_FIRST,
+    HUB_SINCE,
+    HUB_TEXTS,
     QUERY,
     RUN,
     SAMPLES,
@@ -29,9 +32,12 @@ from tests.formats.samples import (
     Sample,
     arriving,
     asked,
+    hub_of,
+    hub_rows,
     join_of,
     lookup_of,
     prices,
+    write_hub,
 )
 from watersmeet.errors import CorruptFile, StateMismatch
 from watersmeet.log.codec import checksum
@@ -308,3 +314,32 @@ def test_formats_that_are_too_old_are_refused(tmp_path, version):
     said = f"has format {version}, but this version of watersmeet reads {OLDEST} to {FORMAT}: run one batch"
     with pytest.raises(CorruptFile, match=said):
         decode({}, tmp_path, version)
+
+
+def hub_answers(batches: range) -> Counter[tuple[int, ...]]:
+    """The answers of the queries of the hub over these batches, each with the place of its query."""
+    found: Counter[tuple[int, ...]] = Counter()
+    for place, (id_, text) in enumerate(HUB_TEXTS.items()):
+        counted = range(HUB_FIRST[id_], batches.stop)
+        rows = {side: pa.concat_tables(hub_rows(batch)[side] for batch in counted) for side in ("l", "r")}
+        of_id = life.ask_duckdb(text, **rows)
+        found += Counter({(place, *row): times for row, times in of_id.items()})
+    return found
+
+
+@pytest.mark.parametrize("written", [*(one for one in FORMATS if one >= HUB_SINCE), None])
+def test_the_state_of_a_hub_is_continued(tmp_path, written):
+    """None is the present format: the sample of the next change is written by this code."""
+    state = tmp_path / "state"
+    if written is None:
+        write_hub(state)
+    else:
+        copy(tmp_path, written, "hub")
+    hub, places = hub_of(state, WRITTEN, "run-1"), list(HUB_TEXTS)
+    found: Counter[tuple[int, ...]] = Counter()
+    for batch in NEW:
+        for row in hub.batch(**hub_rows(batch)).to_pylist():
+            assert row["event"] == "answer", "the queries are live already"
+            found[(places.index(row["query"]), *json.loads(row["answer"]).values())] += 1
+    assert found == hub_answers(range(NEW.stop)) - hub_answers(range(WRITTEN))
+    assert {place for place, *_ in found} == {0, 1, 2}

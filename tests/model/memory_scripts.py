@@ -44,7 +44,7 @@ from watersmeet.log.manifests import list_manifests, read_manifest
 from watersmeet.model.facts import Cells, KeyRange, Manifest
 from watersmeet.plan.pushes import decision_of
 from watersmeet.schemes.budget.facts import BudgetPlan
-from watersmeet.schemes.budget.policy import Pushing, PushPolicy
+from watersmeet.schemes.budget.policy import Disk, Pushing, PushPolicy
 from watersmeet.schemes.scheme import Decision
 
 SCHEMA = pa.schema({"k": pa.int64(), "t": pa.int64(), "id": pa.int64()})
@@ -128,6 +128,10 @@ scripts = st.builds(
         share=st.sampled_from([0.1, 0.3, 0.9]),
         policy=st.sampled_from(PushPolicy),
         paid_share=st.sampled_from([0.1, 0.9]),
+        disk=st.sampled_from(Disk),
+        # No moves, the paper's, and one whenever the tasks are not quite even.
+        balanced_share=st.sampled_from([0.0, 0.8, 1.0]),
+        move_every_ms=st.sampled_from([0, 45_000]),
     ),
     memory=st.sampled_from(BUDGETS),
     steps=st.lists(steps, min_size=2, max_size=9).map(tuple),

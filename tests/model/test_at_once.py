@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-import time
 from collections import Counter
 
 import pyarrow as pa
@@ -27,7 +26,9 @@ class Requests:
         self.count: Counter[str] = Counter()
         self.most: Counter[str] = Counter()
         self._now: Counter[str] = Counter()
-        self._turn = threading.Lock()
+        # For each kind how many are held until that many are under way. Requests of one thread are not held.
+        self.together: Counter[str] = Counter()
+        self._turn = threading.Condition()
         for kind in ("get", "get_first", "get_range", "put_if_absent"):
             monkeypatch.setattr(Objects, kind, self._watched(kind, getattr(Objects, kind)))
         delete = Objects.delete
@@ -45,9 +46,10 @@ class Requests:
                 self.count[kind] += 1
                 self._now[kind] += 1
                 self.most[kind] = max(self.most[kind], self._now[kind])
+                self._turn.notify_all()
+                if threading.current_thread() is not threading.main_thread():
+                    self._turn.wait_for(lambda: self.most[kind] >= self.together[kind], timeout=20)
             try:
-                # Long enough for all others to begin.
-                time.sleep(0.005)
                 return real(*args)
             finally:
                 with self._turn:
@@ -89,7 +91,8 @@ def test_each_has_a_bounded_number_under_way_and_keeps_the_order(files):
         most.append(len(now))
         # Passed only by AT_ONCE at a time.
         gate.wait(timeout=20)
-        time.sleep(0.02)
+        # And left by all of them before one goes on: another thread would be among them by now.
+        gate.wait(timeout=20)
         now.remove(item)
         return -item
 
@@ -100,12 +103,13 @@ def test_each_has_a_bounded_number_under_way_and_keeps_the_order(files):
 
 
 def test_each_raises_the_first_error_after_the_others_are_done(files):
-    done = []
+    done, failed = [], threading.Event()
 
     def action(item: int) -> None:
         if item in (3, 5):
+            failed.set()
             raise FileNotFoundError(str(item))
-        time.sleep(0.01)
+        assert failed.wait(timeout=20)
         done.append(item)
 
     with pytest.raises(FileNotFoundError, match="3"):
@@ -136,6 +140,7 @@ def test_a_machine_without_copies_fetches_the_runs_of_a_batch_together(bucket, t
     requests.count.clear()
     requests.most.clear()
     second = join(bucket, tmp_path / "two", number=1, run="b", strategy=strategy)
+    requests.together["get_first"] = 4
     assert len(second.batch(r=rows(0))) == PARTS
     assert requests.count["get_first"] == PARTS and requests.count["get_range"] == 0
     assert 4 <= requests.most["get_first"] <= AT_ONCE
@@ -167,6 +172,7 @@ def test_a_clean_up_removes_in_bulk_and_reads_together(bucket, tmp_path, request
     join(bucket, tmp_path / "two", strategy="hash", number=7, run="b").batch()
     removing = join(bucket, tmp_path / "two", strategy="hash", number=8, run="b")
     life.forget()
+    requests.together["get"] = 2
     removing.batch()
     removed = before - sum(len(files.entries(folder)) for folder in folders)
     assert removed > 4 * PARTS

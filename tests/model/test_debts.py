@@ -24,12 +24,14 @@ from tests.life import (
     start,
 )
 from watersmeet.engine import operator as engine
+from watersmeet.engine.payment import Debts
 from watersmeet.errors import UsageError
 from watersmeet.local.join import LocalJoin
 from watersmeet.model.facts import Manifest
 from watersmeet.model.limits import Limits
+from watersmeet.plan.pushes import owing
 from watersmeet.schemes.budget.facts import PAID, BudgetPlan
-from watersmeet.schemes.budget.policy import Pushing
+from watersmeet.schemes.budget.policy import Pushing, PushPolicy
 
 SCHEMA = pa.schema({"k": pa.int64(), "id": pa.int64()})
 KEYS = 24
@@ -171,13 +173,38 @@ def test_a_key_that_owes_more_than_the_budget_is_paid_on_an_idle_stream(tmp_path
     for _ in range(5):
         life.batch(later_s=0.1)
     assert life.results < life.everything()
+    by_cells = []
     for _ in range(60):
         life.idle(later_s=61)
         assert all(touched <= 4000 for touched in life.touched()), life.touched()
+        if any(payment.cells is not None for payment in newest(tmp_path).plan.payments):
+            by_cells.append(sum(life.touched()))
         if life.results == life.everything():
             break
     assert life.results == life.everything()
-    assert any(one.paying for one in manifests(tmp_path)), "no key was paid in parts"
+    assert len(by_cells) > 1, "no key was paid in parts"
+    assert max(by_cells) > 2000, "cells were paid and not counted"
+
+
+def test_small_ranges_of_the_same_generations_are_paid_in_one_slice(tmp_path, monkeypatch):
+    pushing = Pushing(groups=60, policy=PushPolicy.RANDOM, share=0.5)
+    life = Life(tmp_path, keys=80, memory=6000, pushing=pushing, tasks=1)
+    life.batch()
+    while not newest(tmp_path).pushes:
+        life.batch()
+    ranges = owing(newest(tmp_path).pushes)
+    slices: list[int] = []
+    pay_slice = Debts._pay_slice
+
+    def counted(self: Debts, ranges: Any, border: Any = None) -> Any:
+        slices.append(len(ranges))
+        return pay_slice(self, ranges, border)
+
+    monkeypatch.setattr(Debts, "_pay_slice", counted)
+    life.join = restarted(life.join, memory=None)
+    life.results += run_batch(life.join, NOTHING)
+    assert life.results == life.everything()
+    assert len(ranges) > 5 and slices == [len(ranges)], (len(ranges), slices)
 
 
 # --- defer --------------------------------------------------------------------------------------------------------------

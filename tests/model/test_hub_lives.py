@@ -32,6 +32,7 @@ from watersmeet.engine import operator as engine
 from watersmeet.engine.spec import Settings
 from watersmeet.errors import PredicateError, StateMismatch, UsageError
 from watersmeet.hubs.catalogue import ADD, REMOVE
+from watersmeet.hubs.stored import COMMANDS
 from watersmeet.local.hub import COMMAND_SCHEMA, LocalHub
 from watersmeet.log.manifests import list_manifests, read_manifest
 from watersmeet.log.status import read_status
@@ -55,7 +56,8 @@ def at(batch: int) -> datetime.datetime:
 
 def commands(*rows: tuple[str, str, str | None]) -> pa.Table:
     columns = list(zip(*rows, strict=True)) or [()] * 3
-    return pa.table([pa.array(column, pa.string()) for column in columns], schema=COMMAND_SCHEMA)
+    texts = [pa.array(column, pa.string()) for column in columns]
+    return pa.table([*texts, pa.nulls(len(rows), pa.int64())], schema=COMMAND_SCHEMA)
 
 
 def restarted(hub: LocalHub, **changes) -> LocalHub:
@@ -354,6 +356,25 @@ def test_a_query_counts_rows_of_batches_after_its_command_and_none_after_its_rem
     last = hub.batch(commands((REMOVE, "q", None)), S=s)
     assert sorted(last.column("event").to_pylist()) == ["answer", "removed"]
     assert hub.batch(R=r, S=s).num_rows == 0
+
+
+def test_commands_take_effect_in_the_order_of_their_times_across_partitions(tmp_path):
+    hub = LocalHub({"R": R}, str(tmp_path))
+    texts = {3: "SELECT R.k FROM R", 2: None, 1: TEXT, None: "SELECT R.x FROM R"}
+    batch = BatchId(hub.query, hub.run, 0)
+    told = []
+    for number, (time, sql) in enumerate(texts.items()):
+        row = pa.RecordBatch.from_pylist(
+            [{"op": ADD if sql else REMOVE, "id": "q", "sql": sql, "at": time}], COMMAND_SCHEMA
+        )
+        told.append(hub.operator.ingest(batch, COMMANDS, number, [row]))
+    found = [
+        row for task in range(hub.tasks) for rows in hub.join(batch, task, told) for row in rows.to_pylist()
+    ]
+    # Without a time first; the text of 1 is another one than that of the live query.
+    assert [row["event"] for row in found] == ["added", "refused", "removed", "added"]
+    hub.number = 1
+    assert hub.batch(R=pa.table({"k": [1], "x": [7]})).column("answer").to_pylist() == ['{"k":1}']
 
 
 def test_what_no_live_query_needs_leaves_the_state(tmp_path):

@@ -10,6 +10,7 @@ import pytest
 
 from papers.shared.zipf import rank_shares
 from tests import life
+from tests.unstable_sort import sort_unstably
 from watersmeet.local.join import LocalJoin
 from watersmeet.model.tally import TermTally
 from watersmeet.schemes.delta.scheme import DeltaPlan, deals_late
@@ -76,14 +77,8 @@ def test_no_task_is_much_busier_than_the_mean(tmp_path, case, tasks):
 
 def test_every_result_comes_out_once_however_equal_keys_are_sorted(tmp_path, monkeypatch):
     """How an unstable sort leaves equal values depends on the processor, and the tasks of a deal may have different ones."""
-    sort, rng = np.argsort, np.random.default_rng(1)
-
-    def any_order(values, *args, kind=None, **more):
-        if kind == "stable":
-            return sort(values, *args, kind=kind, **more)
-        return np.lexsort((rng.random(len(values)), values))
-
-    monkeypatch.setattr(np, "argsort", any_order)
+    rng = np.random.default_rng(1)
+    sort_unstably(monkeypatch, rng)
     inputs, on, rows, keys, batches = PATH
     select = [f"{name}.id AS {name}_id" for name in inputs]
     schemas = {name: schema(columns) for name, columns in inputs.items()}

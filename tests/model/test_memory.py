@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import tempfile
+from collections import Counter
 from dataclasses import replace
 
 import numpy as np
@@ -11,15 +12,20 @@ from hypothesis import example, given, note, settings
 
 from tests.life import (
     LIVES,
+    files_of,
     forget,
     manifests,
+    multiset,
     newest,
     restarted,
     run_batch,
 )
-from tests.model.memory_scripts import KEYS, Script, Step, begin, live, parts_of, scripts
+from tests.model.memory_scripts import KEYS, Script, Step, arriving, begin, live, parts_of, scripts, table
+from watersmeet.engine import owed
 from watersmeet.errors import CorruptFile
 from watersmeet.log.parents import is_settled
+from watersmeet.log.runs import RunReader
+from watersmeet.model.tally import Tally
 from watersmeet.plan.pushes import decision_of
 from watersmeet.schemes.budget.facts import BudgetPlan
 from watersmeet.schemes.budget.policy import Pushing, PushPolicy
@@ -45,10 +51,28 @@ NO_ROOM_FOR_NOTHING = Script(
     defer=None,
 )
 
+# A key is cut into cells under one budget, and each is larger than the budget of the next start. There is time for it.
+CELLS_OF_A_LARGER_BUDGET = Script(
+    inputs=2,
+    window=False,
+    pushing=Pushing(groups=2),
+    memory=1,
+    steps=(
+        *[Step(rows=((0,) * 12, (0,) * 12, ()), tasks=1)] * 3,
+        Step(rows=((), (), ()), starts=True, memory=1200, tasks=1),
+        *[Step(rows=((), (), ()), tasks=1)] * 3,
+        Step(rows=((), (), ()), starts=True, memory=60, tasks=1),
+        *[Step(rows=((), (), ()), tasks=1)] * 3,
+    ),
+    pay_within=1.0,
+    defer=3600.0,
+)
+
 
 @settings(LIVES, max_examples=LIVES.max_examples // 4)
 @given(scripts)
 @example(NO_ROOM_FOR_NOTHING)
+@example(CELLS_OF_A_LARGER_BUDGET)
 def test_any_life_under_a_budget_gives_every_combination_once_and_says_what_it_owes(script):
     note(script)
     forget()
@@ -99,6 +123,21 @@ def test_a_key_that_owes_more_than_the_budget_is_paid_in_cells_over_several_batc
     assert isinstance(last[0].plan.scheme, BudgetPlan) == (batches > 5)
 
 
+def test_a_key_is_cut_into_cells_only_when_no_pending_merge_moves_its_rows(tmp_path):
+    """A merge is planned, and before it is done its rows are pushed. It goes on while there is room to pay them."""
+    keys = (0,) * 24, (0,) * 12
+    planned = [Step(rows=keys), Step(rows=keys), Step(rows=((0,),) * 2)]
+    pushed = [Step(rows=((0,) * 3,) * 2, starts=True, memory=1), Step(rows=((1,),) * 2)]
+    rest = [Step(rows=((1 + number % 3,),) * 2) for number in range(12)]
+    rest[0] = replace(rest[0], starts=True, memory=2500)
+    pushing = Pushing(groups=2, paid_share=0.9)
+    live(Script(2, False, pushing, 1 << 20, (*planned, *pushed, *rest)), str(tmp_path))
+    found = manifests(tmp_path)
+    waits = [one for one in found if len(one.pushes) > 1 and any(not merge.left for merge in one.merges)]
+    assert len(waits) > 2 and not any(one.paying for one in waits)
+    assert any(one.paying for one in found[found.index(waits[-1]) :]), "its payment never began"
+
+
 def test_what_is_left_of_a_key_that_is_being_paid_in_cells_is_settled(tmp_path):
     """Some cells were paid in the query. Then rows of it come, it is settled, and it is pushed again."""
     pushed = [Step(rows=(keys,) * 2) for keys in ((0,) * 5, (0, 0), (0, 1))]
@@ -112,6 +151,54 @@ def test_what_is_left_of_a_key_that_is_being_paid_in_cells_is_settled(tmp_path):
     (mark,) = [number for number, one in enumerate(found) if is_settled(one)]
     assert any(one.paying for one in found[:mark]) and found[mark - 1].paying, "no key was being paid"
     assert not found[mark].paying and any(one.pushes for one in found[mark + 1 :])
+
+
+@pytest.mark.parametrize("known", [True, False], ids=["rows stored", "an older state"])
+def test_a_damaged_run_costs_its_own_results_only_while_a_key_is_being_paid_in_cells(tmp_path, known):
+    """A state of before does not know how many rows of the key the run has: then all that the key still owes is lost."""
+    pushed = [Step(rows=(keys,) * 2) for keys in ((0,) * 5, (0, 0), (0, 1))]
+    rest = [Step(rows=((1 + number % 3,),) * 2) for number in range(8)]
+    script = Script(2, False, Pushing(groups=2, paid_share=0.9), 1, (*pushed, *rest))
+    join = begin(script, str(tmp_path))
+    for number, step in enumerate(script.steps):
+        if step is rest[0]:
+            join = restarted(join, memory=1600)
+        run_batch(join, {name: [table(rows)] for name, rows in arriving(script, step, number).items()})
+        manifest = newest(tmp_path)
+        if any(cells.end > 0 for cells in manifest.paying):
+            break
+    (paying,) = manifest.paying
+    assert 0 < paying.end < paying.of
+    owed.forget()
+    whole = multiset(join.owed())
+    run = next(run for run in manifest.live if run.input == "b" and run.path in paying.runs)
+    (rows,) = RunReader(files_of(tmp_path)).slices(run, paying.range, ("id",))
+    gone = set(rows.rows.column(0).to_pylist())
+    file = files_of(tmp_path).root / run.path
+    content = bytearray(file.read_bytes())
+    content[len(content) // 2] ^= 1
+    file.write_bytes(content)
+    owed.forget()
+    if not known:
+        manifest = replace(manifest, paying=(replace(paying, runs=(), rows=()),))
+    spec = join.operator.spec
+    debts = owed.divide(spec, manifest, list(owed.survey(spec, manifest)), tasks=2)
+    found = multiset(
+        *(
+            some
+            for one in debts.shares
+            for some in owed.pay_share(spec, manifest, one, list(debts.lost), Tally())
+        )
+    )
+    expected = Counter({row: n for row, n in whole.items() if row[1] not in gone})
+    assert list(debts.lost) == [run.path]
+    if known:
+        assert found == expected and found and found != whole
+        assert found == multiset(join.owed())
+        assert "still owes" not in owed.loss_in_words(manifest, debts)
+    else:
+        assert found < expected
+        assert "all that 1 key still owes" in owed.loss_in_words(manifest, debts)
 
 
 def test_a_group_that_owes_more_than_there_is_room_for_is_paid_key_by_key(tmp_path):

@@ -17,8 +17,9 @@ from tests import life
 from watersmeet import failpoints, table
 from watersmeet.file_inputs.file_log import SEEN_EVERY
 from watersmeet.file_inputs.listing import Directory
-from watersmeet.file_inputs.offsets import BEGINNING, IntakeLimit
+from watersmeet.file_inputs.offsets import BEGINNING, FilePart, IntakeLimit
 from watersmeet.file_inputs.stream import FileStream
+from watersmeet.file_inputs.taken import read_taken
 from watersmeet.local.join import LocalJoin
 from watersmeet.log.clean import remove_stale_batches
 from watersmeet.log.files import LocalFiles
@@ -142,13 +143,15 @@ def _forget_batch_joins(place: Path) -> None:
 def _take_files(place: Path) -> None:
     (place / "in").mkdir(parents=True)
     stream = FileStream(
-        Directory(Address(str(place / "in")), time.time), LocalFiles(place / "state"), retain=0
+        Directory(Address(str(place / "in")), time.time), LocalFiles(place / "state"), time.time, retain=0
     )
     offset = BEGINNING
     for number in range(2 * SEEN_EVERY):
         (place / "in" / f"{number:04d}").write_text("x")
-        offset = stream.latest(offset, IntakeLimit())
+        before, offset = offset, stream.latest(offset, IntakeLimit())
         stream.commit(offset)
+    parts = [FilePart(file) for file in stream.between(before, offset)]
+    assert not list(read_taken(Address(str(place / "in")), parts, lambda place, part: iter(())))
 
 
 def _use_a_bucket(cache: Path, bucket: str) -> None:

@@ -29,7 +29,7 @@ SCHEMA = pa.schema({"k": pa.int64(), "text": pa.string()})
 PAGE = mmap.PAGESIZE
 KEYS, WIDTH = 4096, 240
 LIBC = ctypes.CDLL(None, use_errno=True)
-RANDOM, DONTNEED = 1, 4
+DONTNEED = 4
 linux = pytest.mark.skipif(sys.platform != "linux", reason="page tables are those of Linux")
 
 
@@ -59,13 +59,12 @@ def run_files(state: Path) -> set[Path]:
 
 
 def drop_pages(state: Path) -> None:
-    """Have no page of a run in memory, nor in the page tables of this process, and none read ahead of its turn."""
+    """Have no page of a run in memory, nor in the page tables of this process. What is read ahead is up to the join."""
     maps = Path("/proc/self/maps").read_text().splitlines()
     for line in maps:
         if str(state) in line and (found := re.match(r"([0-9a-f]+)-([0-9a-f]+) ", line)):
             low, high = int(found[1], 16), int(found[2], 16)
-            for advice in (RANDOM, DONTNEED):
-                assert LIBC.madvise(ctypes.c_void_p(low), ctypes.c_size_t(high - low), advice) == 0
+            assert LIBC.madvise(ctypes.c_void_p(low), ctypes.c_size_t(high - low), DONTNEED) == 0
     for path in run_files(state):
         with path.open("rb") as file:
             os.fsync(file.fileno())
@@ -154,7 +153,7 @@ def test_a_process_without_room_for_the_history_goes_on_with_a_budget_only(tmp_p
 def test_a_small_cache_fetches_little_of_what_was_pushed(bucket, tmp_path, monkeypatch):
     """Budget and cache are a quarter of the state. Without a budget every batch fetches most of the history.
 
-    A run that was pushed in part is fetched whole, so what counts is a state that most of was pushed.
+    A run that was pushed in part is fetched whole, until its active rows have a run of their own.
     """
     fetched: dict[int, int] = {}
     fetch = RemoteFiles._fetch
@@ -175,5 +174,5 @@ def test_a_small_cache_fetches_little_of_what_was_pushed(bucket, tmp_path, monke
         for batch in range(batches):
             join.count(l=some(batch, keys), r=some(batch, keys))
         totals.append(sum(size for number, size in fetched.items() if number >= batches - last))
-    # 0.31 to 0.38 of the bytes: which copies a full cache drops depends on times.
-    assert 2 * totals[0] <= totals[1], f"{totals[0]:,} bytes with a budget, {totals[1]:,} without"
+    # 0.15 to 0.20 of the bytes: which copies a full cache drops depends on times.
+    assert 3 * totals[0] <= totals[1], f"{totals[0]:,} bytes with a budget, {totals[1]:,} without"

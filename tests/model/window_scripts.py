@@ -40,7 +40,7 @@ class Row:
 
 @dataclass(frozen=True)
 class Step:
-    """A batch: partitions of each input. `back`: first go back so many batches, and through them again."""
+    """A batch: partitions of each input. `back`: first go back this many batches, and through them again."""
 
     rows: dict[str, list[list[Row]]]
     crash: str | None = None

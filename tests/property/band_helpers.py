@@ -43,7 +43,7 @@ class Rows:
 
 @dataclass
 class BandStream:
-    """A join with low <= l - r <= high that is planned and counted. `window`: so many of the latest batches stay."""
+    """A join with low <= l - r <= high that is planned and counted. `window`: the number of latest batches that stay."""
 
     low: int | None
     high: int | None

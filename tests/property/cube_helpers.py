@@ -75,7 +75,7 @@ class Shelf:
 
 @dataclass
 class Stream:
-    """A hypercube join that is only planned. `window`: so many of the latest batches stay."""
+    """A hypercube join that is only planned. `window`: the number of latest batches that stay."""
 
     tasks: int
     window: int | None = None

@@ -275,7 +275,7 @@ class MemoryHub:
         self.attributes = Attributes.of(self.schemas)
 
     def batch(self, rows: Mapping[str, Sequence[tuple]], commands: Sequence[Command] = (), parts: int = 1):
-        """Run one batch, in so many tasks."""
+        """Run one batch, in `parts` tasks."""
         fresh = {name: self.arrived(given) for name, given in rows.items()}
         found = list(self.answers(fresh, parts))
         for name, part in fresh.items():

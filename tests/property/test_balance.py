@@ -6,7 +6,7 @@ import itertools
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from watersmeet.kernel.rows import Sorted
@@ -38,6 +38,7 @@ def test_a_spread_counts_every_row_once_and_in_order(runs, asked):
     assert all(low <= high + 1e-6 for low, high in itertools.pairwise(ranks))
 
 
+@example([0, (1 << 55) - 1, (1 << 55) - 1], 2)
 @given(key_lists, st.integers(1, 9))
 def test_bounds_ascend_inside_the_keys(keys, pieces):
     bounds = spread_of([run_of(np.array(keys, np.uint64))]).bounds(pieces)

@@ -56,7 +56,7 @@ MANY = settings(max_examples=max(150, settings().max_examples))
 
 @dataclass(frozen=True)
 class Batch:
-    """Rows of a few hot keys in each input, and so many others. `merge`: all earlier runs become one before it."""
+    """Rows of a few hot keys in each input, and a number of others. `merge`: all earlier runs become one before it."""
 
     hot: dict[int, tuple[int, ...]]
     light: tuple[int, ...]
@@ -252,6 +252,20 @@ def check_shapes(stream: Stream, known: Known, was: CubePlan | None) -> None:
                 continue
             lower, upper = (0.5, 2.0) if one.key in before else first_limits(wanted)
             assert wanted * lower - 1e-6 <= side <= wanted * upper + 1e-6
+
+
+@given(
+    st.lists(st.integers(1, 10**6), min_size=2, max_size=4),
+    st.floats(1, 1e6),
+    st.integers(1, 4096),
+)
+def test_a_grid_of_any_number_of_sides_has_the_sides_that_the_rule_says(rows, others, workers):
+    """`rows_i * (p / OUT)^(1/m)`; a side below one becomes one, and the others are solved again."""
+    output = math.prod(rows) * others
+    sides = attainable(desired_sides(rows, output, workers))
+    cells = workers / others
+    assert sides == pytest.approx(best_sides(rows, cells), rel=1e-6)
+    assert math.prod(sides) == pytest.approx(max(1.0, cells), rel=1e-6)
 
 
 def first_limits(wanted: float) -> tuple[float, float]:

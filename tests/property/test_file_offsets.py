@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import tempfile
 from collections import Counter
-from collections.abc import Container, Sequence
+from collections.abc import Container, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -16,6 +17,7 @@ from watersmeet.file_inputs.offsets import (
     FileOffset,
     IntakeLimit,
     ListedFile,
+    TakenNames,
     count_taken,
     forget_absent,
     pending_files,
@@ -86,11 +88,16 @@ def test_tasks_share_all_files_evenly(sizes, tasks, splits, pieces):
         assert not splits or max(loads) <= 2 * fair + 1
 
 
-@given(listed_files, st.sets(st.text("abc", max_size=4)), st.integers(0, 6))
-def test_a_name_is_forgotten_only_if_it_is_absent_and_old(files, present, keep_ns):
-    taken = {file.name: file.modified_ns for file in files}
-    kept = forget_absent(taken, present, newest_ns=5, keep_ns=keep_ns)
-    assert kept == {name: at for name, at in taken.items() if name in present or at > 5 - keep_ns}
+names = st.text("abc", min_size=1, max_size=4)
+
+
+@given(st.dictionaries(names, st.none() | st.integers(0, 5)), st.sets(names), st.integers(0, 6))
+def test_a_name_is_forgotten_only_if_it_is_absent_for_long(since_ns, present, keep_ns):
+    absent = {name: at for name, at in since_ns.items() if at is not None}
+    kept = forget_absent(TakenNames(set(since_ns), absent), present, now_ns=5, keep_ns=keep_ns)
+    gone = {name for name, at in absent.items() if name not in present and 5 - at > keep_ns}
+    assert kept.names == set(since_ns) - gone
+    assert kept.absent == {name: absent.get(name, 5) for name in kept.names - present}
 
 
 class Shelf:
@@ -98,48 +105,64 @@ class Shelf:
 
     def __init__(self) -> None:
         self.files: list[ListedFile] = []
+        self.removed: list[ListedFile] = []
+        self.added = self.changes = 0
 
-    def add(self, count: int) -> None:
+    def add(self, count: int, modified_ns: int | None = None) -> None:
         # Later names may sort before earlier ones.
-        first = len(self.files)
+        first, self.added = self.added, self.added + count
+        self.changes += 1
         for number in range(first, first + count):
-            self.files.append(ListedFile(f"{number * 7 % 10}-{number}", 1 + number % 3, number // 2))
+            at_ns = number // 2 if modified_ns is None else modified_ns
+            self.files.append(ListedFile(f"{number * 7 % 10}-{number}", 1 + number % 3, at_ns))
+
+    def remove(self) -> None:
+        """Everything is moved away."""
+        self.removed, self.files = [*self.removed, *self.files], []
+        self.changes += 1
+
+    def restore(self) -> None:
+        self.removed, self.files = [], [*self.files, *self.removed]
+        self.changes += 1
 
 
 class View:
     """What one driver sees of a shelf."""
 
+    name = "/shelf"
+
     def __init__(self, shelf: Shelf) -> None:
         self.shelf = shelf
         self.shown = -1
         self.listings = 0
-
-    @property
-    def present(self) -> set[str]:
-        return {file.name for file in self.shelf.files}
+        self.present: set[str] = set()
 
     def names(self) -> set[str]:
-        return self.present
+        return {file.name for file in self.shelf.files}
 
     def look_again(self) -> None:
         self.shown = -1
 
     def as_now(self, files: Sequence[ListedFile]) -> list[ListedFile]:
-        return list(files)
+        there = self.names()
+        return [file for file in files if file.name in there]
 
-    def new_files(self, taken: Container[str]) -> list[ListedFile] | None:
-        if self.shown == len(self.shelf.files):
+    def new_files(
+        self, taken: Container[str], *, begun: bool, watched: Mapping[str, int]
+    ) -> list[ListedFile] | None:
+        if self.shown == self.shelf.changes:
             return None
         self.listings += 1
-        self.shown = len(self.shelf.files)
+        self.shown, self.present = self.shelf.changes, self.names()
         return [file for file in self.shelf.files if file.name not in taken]
 
 
 class Life:
     """A query over a shelf: Spark's offsets and commits, and drivers that come and go."""
 
-    def __init__(self, state: Path, limit: IntakeLimit, by_time: bool) -> None:
-        self.state, self.limit, self.by_time = LocalFiles(state), limit, by_time
+    def __init__(self, state: Path, limit: IntakeLimit, by_time: bool, **names: Any) -> None:
+        self.state, self.limit, self.by_time, self.names = LocalFiles(state), limit, by_time, names
+        self.now_s = 1_000.0
         self.shelf = Shelf()
         # Spark's log of offsets: the end of each batch. All but the last may be committed.
         self.ends: list[FileOffset] = []
@@ -148,7 +171,8 @@ class Life:
         self.driver = self.new_driver()
 
     def new_driver(self) -> FileStream:
-        return FileStream(View(self.shelf), self.state, by_time=self.by_time)  # type: ignore[arg-type]
+        view: Any = View(self.shelf)
+        return FileStream(view, self.state, lambda: self.now_s, by_time=self.by_time, **self.names)
 
     def start_of(self, batch: int) -> FileOffset:
         return self.ends[batch - 1] if batch else BEGINNING
@@ -192,13 +216,20 @@ steps = st.one_of(
     st.tuples(st.just("batch"), st.sampled_from(("", *DEATHS))),
     st.sampled_from([("restart",), ("roll back",), ("rival",)]),
 )
+# Files of any age, and less than `KEEP_S` in all while some are gone.
+KEEP_S = 1_000
+moves = st.one_of(
+    st.tuples(st.just("add"), st.integers(1, 3), st.sampled_from([0, 10**12, 10**18])),
+    st.sampled_from([("remove",), ("restore",), ("missed",), ("time passes",)]),
+)
 
 
 @settings(max_examples=60)
-@given(st.lists(steps, max_size=16), limits, st.booleans())
-def test_each_file_is_read_by_exactly_one_committed_batch(script, limit, by_time):
+@given(st.lists(steps | moves, max_size=24), limits, st.booleans(), st.integers(1, 3))
+def test_each_file_is_read_by_exactly_one_committed_batch(script, limit, by_time, seen_every):
+    """Whatever its age, and although it is gone for a while: less than the time for which names are kept."""
     with tempfile.TemporaryDirectory() as folder:
-        life = Life(Path(folder), limit, by_time)
+        life = Life(Path(folder), limit, by_time, seen_every=seen_every, keep_names_ns=KEEP_S * 10**9)
         for step, *arguments in script:
             match step:
                 case "add":
@@ -211,6 +242,18 @@ def test_each_file_is_read_by_exactly_one_committed_batch(script, limit, by_time
                     life.roll_back()
                 case "rival":
                     life.rival()
+                case "remove":
+                    life.shelf.remove()
+                case "missed":
+                    # A file is taken while all others are away.
+                    life.shelf.remove()
+                    life.shelf.add(1)
+                    life.batch()
+                case "restore":
+                    life.shelf.restore()
+                case "time passes":
+                    life.now_s += KEEP_S / 30
+        life.shelf.restore()
         done = -1
         while done != life.committed:
             done = life.committed
@@ -221,11 +264,51 @@ def test_each_file_is_read_by_exactly_one_committed_batch(script, limit, by_time
             assert count_taken(files, limit) == len(files) or limit == IntakeLimit()
 
 
+def test_a_name_is_taken_again_after_it_was_gone_for_long_enough(tmp_path):
+    life = Life(tmp_path, IntakeLimit(), by_time=False, seen_every=1, keep_names_ns=KEEP_S * 10**9)
+    life.shelf.add(1)
+    life.batch()
+    life.shelf.remove()
+    # Gone in these listings: a day passes, a start, and the rest of the time.
+    for passes_s in (10, KEEP_S - 10, 1):
+        life.shelf.add(1)
+        life.batch()
+        life.restart()
+        life.now_s += passes_s
+    life.shelf.add(1)
+    life.batch()
+    life.shelf.restore()
+    life.batch()
+    read = [file.name for files in life.read for file in files]
+    assert read[0] == read[-1] == "0-0" and len(set(read)) == len(read) - 1
+
+
+def test_a_name_that_returned_in_between_is_not_forgotten(tmp_path):
+    life = Life(tmp_path, IntakeLimit(), by_time=False, seen_every=2, keep_names_ns=KEEP_S * 10**9)
+
+    def batch() -> None:
+        life.shelf.add(1)
+        life.batch()
+
+    batch()
+    life.shelf.remove()
+    batch()
+    life.now_s += KEEP_S + 1
+    life.shelf.restore()
+    batch()
+    life.shelf.remove()
+    batch()
+    life.shelf.restore()
+    batch()
+    read = [file.name for files in life.read for file in files]
+    assert len(set(read)) == len(read)
+
+
 def test_a_held_stream_takes_no_later_file(tmp_path):
     life = Life(tmp_path, IntakeLimit(files=2), by_time=False)
     life.shelf.add(3)
-    view = View(life.shelf)
-    life.driver = FileStream(view, life.state)
+    view: Any = View(life.shelf)
+    life.driver = FileStream(view, life.state, lambda: life.now_s)
     life.driver.hold()
     life.shelf.add(3)
     for _ in range(4):
@@ -241,8 +324,8 @@ def test_a_held_stream_takes_no_later_file(tmp_path):
 def test_a_backlog_is_listed_once(tmp_path):
     life = Life(tmp_path, IntakeLimit(files=3), by_time=False)
     life.shelf.add(30)
-    view = View(life.shelf)
-    life.driver = FileStream(view, life.state)
+    view: Any = View(life.shelf)
+    life.driver = FileStream(view, life.state, lambda: life.now_s)
     for _ in range(9):
         life.batch()
         life.shelf.add(1)

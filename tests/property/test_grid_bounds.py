@@ -12,7 +12,7 @@ from fractions import Fraction
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from watersmeet.schemes.grid.cells import share_of
@@ -64,6 +64,7 @@ def within(plan: GridPlan, cells: int) -> bool:
 
 
 @MANY
+@example(8, [("l", 0.0, 3), ("r", 0.0, 3), ("l", 0.0, 4)])
 @given(powers, batches)
 def test_theorem_4_1_the_load_is_at_most_a_quarter_above_the_optimum(cells, script):
     policy = dynamic()
@@ -162,7 +163,7 @@ def test_with_tuple_sizes_the_bound_holds_in_bytes(cells, script, left_bytes, ri
 
 
 def ideal(cells: int, left: int, right: int) -> float:
-    """What a cell must hold at least in any grid of so many cells, even one with sides that are no integers."""
+    """What a cell must hold at least in any grid of `cells` cells, even one with sides that are no integers."""
     side = min(max(math.sqrt(left * cells / max(right, 1e-9)), 1), cells)
     return left / side + right * side / cells
 

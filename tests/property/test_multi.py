@@ -115,7 +115,7 @@ def test_all_times_of_a_result_lie_within_the_window(drawn, bounds, width):
 def test_conditions_over_any_inputs_are_tested(drawn, bounds, data):
     places = st.integers(0, len(drawn) - 1)
     pairs = data.draw(st.lists(st.tuples(places, places), min_size=1, max_size=3))
-    # Some are sums, which may overflow: they wait for the last input.
+    # Some are sums, which may overflow: they are tested early and, exactly, at the last input.
     shifts = [data.draw(st.none() | st.integers(-2, 2)) for _ in pairs]
 
     def side(place: int, shift: int | None):

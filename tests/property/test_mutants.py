@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -26,6 +26,7 @@ from tests.property import (
     test_grid_pairs,
     test_kernel,
     test_pages_worth,
+    test_ranges,
     test_section_pairs,
 )
 from watersmeet.kernel import pieces
@@ -36,7 +37,11 @@ from watersmeet.model.limits import Limits
 from watersmeet.schemes.grid import cells as grid_cells
 from watersmeet.schemes.grid.facts import GridGroup, GridPlan, GridShape
 from watersmeet.schemes.grid.policy import GridPolicy
+from watersmeet.schemes.hypercube.facts import Box, HeavyKey, boxes_of
+from watersmeet.schemes.hypercube.sample import Sample
 from watersmeet.schemes.hypercube.shape import Sides
+from watersmeet.schemes.range.cut import PARTS, boxes_between
+from watersmeet.schemes.range.facts import TaskBox
 from watersmeet.schemes.scheme import RowPart
 from watersmeet.schemes.table.facts import PageCosts
 from watersmeet.schemes.table.worth import Pace, bound_worth
@@ -195,6 +200,39 @@ def beyond_the_delay(rows: int, pace: Pace) -> int:
     return max(1, rows)
 
 
+def nothing_busy(self: Sample, much_work: float, most: int, least_work: float, known: Any) -> Any:
+    """A sample that finds no key with much work."""
+    return self.keys[:0], self.rows[1][:, :0]
+
+
+def owned_twice(heavy: HeavyKey, task: int) -> list[Box]:
+    """The first cell also belongs to the task after its owner."""
+    mine = boxes_of(heavy, task)
+    if task in heavy.tasks and task == heavy.tasks[0] + 1:
+        first = (0,) * len(heavy.shape)
+        mine.append(Box(heavy.key, heavy.shape, first, tuple(low + 1 for low in first)))
+    return mine
+
+
+def from_the_place_before(task: int, begin: int, end: int) -> list[TaskBox]:
+    """The place at which a stretch is cut is read by the tasks on both sides."""
+    return boxes_between(task, begin - 1 if begin % PARTS and begin < end else begin, end)
+
+
+def to_the_next_right_part(task: int, begin: int, end: int) -> list[TaskBox]:
+    """The box of whole right parts reaches into the part that the task has to share."""
+    return [
+        replace(box, right_high=box.right_high + 1)
+        if box.left_high - box.left_low == PARTS and box.right_high * PARTS < end
+        else box
+        for box in boxes_between(task, begin, end)
+    ]
+
+
+RANGE = "watersmeet.schemes.range"
+# Without the check of every plan, which would notice before any pair is joined.
+UNCHECKED = {f"{RANGE}.plan._check_boxes": lambda *_: None}
+
 DECIDED = "watersmeet.schemes.grid.policy.optimal_mapping"
 
 WORTH = "watersmeet.schemes.table.worth"
@@ -284,6 +322,42 @@ MUTANTS = [
         (
             test_cube_bounds.test_a_task_reads_no_more_than_its_share_of_the_rows_and_the_root_of_its_share_of_the_results,
             test_cube_bounds.test_no_task_has_much_more_to_do_than_the_mean,
+        ),
+    ),
+    Mutant(
+        "no suspects from the sample",
+        {
+            "watersmeet.schemes.hypercube.sample.Sample.large": lambda self, rows: self.keys[:0],
+            "watersmeet.schemes.hypercube.sample.Sample.busy": nothing_busy,
+        },
+        (test_cube_bounds.test_a_newly_hot_key_on_many_partitions_is_shared_out_at_once,),
+        (16, 32),
+    ),
+    Mutant(
+        "voids that are not set aside",
+        {f"{RANGE}.plan.set_voids_aside": lambda grains, right_rows, tasks: grains},
+        (test_ranges.test_right_rows_beyond_all_left_ones_are_not_looked_up,),
+        ((None, -1), 0),
+    ),
+    Mutant(
+        "a cell of a heavy key that two tasks read",
+        {"watersmeet.schemes.hypercube.scheme.boxes_of": owned_twice},
+        (test_cube_pairs.test_each_pair_meets_once_under_any_sequence_of_plans,),
+    ),
+    Mutant(
+        "a cut of a stretch that the tasks on both sides read",
+        {f"{RANGE}.cut.boxes_between": from_the_place_before, **UNCHECKED},
+        (
+            test_ranges.test_each_pair_is_in_one_share_of_one_task,
+            test_ranges.test_each_pair_is_in_one_share_of_one_task_where_values_are_hot,
+        ),
+    ),
+    Mutant(
+        "boxes of a stretch that overlap",
+        {f"{RANGE}.cut.boxes_between": to_the_next_right_part, **UNCHECKED},
+        (
+            test_ranges.test_each_pair_is_in_one_share_of_one_task,
+            test_ranges.test_left_and_right_rows_are_cut,
         ),
     ),
     Mutant(

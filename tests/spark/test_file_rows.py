@@ -365,7 +365,7 @@ DRAWS, SEED = 1_500, 7
 
 
 def drawn(pieces: Sequence[str], most: int) -> list[str]:
-    """Texts of up to so many pieces, each once."""
+    """Texts of up to a number of pieces, each once."""
     chance = random.Random(SEED)
     return sorted({"".join(chance.choices(pieces, k=chance.randint(1, most))) for _ in range(DRAWS)})
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
@@ -141,6 +142,36 @@ def test_files_combine_with_other_inputs(folders, way):
     results = folders.run(join(folders))
     assert len(results) > 20
     assert results == folders.sql(expected)
+
+
+def test_late_rows_of_files_are_dropped_as_those_of_dataframes(spark, folders, tmp_path):
+    """Rows that go straight into the state, in a window: the same batches, with the same watermark."""
+    folders.add("l", "r", "l", "r", "l", "r")
+    other = Folders(spark, tmp_path / "other")
+    for name in "lr":
+        shutil.copytree(folders.place / name, other.place / name)
+
+    def join(place: Folders, inputs: dict) -> DataFrame:
+        return wm.join(
+            inputs,
+            on="l.k = r.k",
+            select=["l.id AS a", "r.id AS b"],
+            within=30,
+            time={"l": "at", "r": "at"},
+            lateness=40,
+            state=place.state,
+        )
+
+    straight = join(folders, {name: folders.files(name) for name in "lr"})
+    results = folders.run(straight)
+    assert len(results) > 20
+    assert results == other.run(join(other, {name: other.frame(name) for name in "lr"}))
+    totals, expected = newest(Path(folders.state)).totals, newest(Path(other.state)).totals
+    late = {name: totals[name].late_rows for name in "lr"}
+    assert late == {name: expected[name].late_rows for name in "lr"}
+    assert min(late.values()) > 0
+    within = "SELECT l.id, r.id FROM l JOIN r ON l.k = r.k AND abs(l.at - r.at) <= 30"
+    assert results < folders.sql(within)
 
 
 @pytest.mark.parametrize("strategy", ["grid", "range", "biclique"])

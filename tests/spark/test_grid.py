@@ -40,7 +40,7 @@ def plan_of(manifest: Manifest) -> GridPlan:
 
 
 def run(spark, tmp_path, arrivals, on, **how):
-    """Run a stream of so many rows a batch; the manifests, its results, and those of Spark's batch join.
+    """Run a stream, batch by batch; the manifests, its results, and those of Spark's batch join.
 
     The query is started anew for each batch: one that runs may see the files of the two inputs in two batches.
     """

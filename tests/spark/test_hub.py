@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime
 import json
 from collections import Counter
 
@@ -77,6 +78,35 @@ def test_queries_come_and_go_as_rows_of_a_stream_over_restarts_and_replays(spark
         newest = {row.batch: {row.newest} for row in script.results() if row.newest}
         # Without a column of times, all rows of a batch have the time of the batch, whenever it is run.
         assert all(len(times) == 1 for times in newest.values())
+
+
+@pytest.mark.parametrize("kind", ["timestamp", "long"])
+def test_commands_of_one_batch_take_effect_in_the_order_of_their_times(spark, tmp_path, kind):
+    """Spark gives the files of a batch to tasks by size, the largest first: the new text before the removal."""
+
+    def at(second: int):
+        return datetime.datetime(2026, 1, 1, 0, 0, second) if kind == "timestamp" else second
+
+    other = f"SELECT R.x AS {'n' * 2000} FROM R"
+    schemas = SCHEMAS | {"c": f"op string, id string, sql string, at {kind}"}
+    state = str(tmp_path / "state")
+    with StreamScript(spark, tmp_path, **schemas).start(build(state)) as script:
+        script.batch(c=[("add", "q", TEXT, at(0))])
+        script.stop()
+        script.add(c=[("remove", "q", None, at(1))])
+        script.add(c=[("add", "q", other, at(2))])
+        script.start()
+        script.process()
+        assert seen(script) == Counter({("q", "added", ()): 2, ("q", "removed", ()): 1})
+        script.batch(r=[(1, 5)])
+        assert [row.answer for row in script.results() if row.answer] == [f'{{"{"n" * 2000}":5}}']
+
+
+def test_times_of_commands_that_are_no_times_are_refused(spark, tmp_path):
+    schemas = SCHEMAS | {"c": "op string, id string, sql string, at string"}
+    script = StreamScript(spark, tmp_path, **schemas)
+    with pytest.raises(UsageError, match="the column at of the commands is string"):
+        script.start(build(str(tmp_path / "state")))
 
 
 def test_what_is_no_stream_is_refused(spark, tmp_path):

@@ -8,12 +8,13 @@ import random
 from decimal import Decimal
 
 import pytest
+from pyspark.errors import AnalysisException
 from pyspark.sql import DataFrame, Row
 from pyspark.sql import functions as F
 
 import watersmeet as wm
 from tests.spark.state_helpers import newest
-from watersmeet.errors import UsageError
+from watersmeet.errors import PredicateError, UsageError
 from watersmeet.schemes.delta.scheme import DeltaPlan
 from watersmeet.schemes.hypercube.facts import CubePlan
 from watersmeet.testing import StreamScript, assert_same_rows
@@ -221,6 +222,29 @@ def test_what_explain_refuses(spark):
         for ask in (wm.explain, wm.join):
             with pytest.raises(UsageError, match=f"2 to 16 inputs by name, got {count}"):
                 ask(many, on="true", state="/nowhere")
+
+
+def test_a_star_has_the_columns_in_the_order_of_spark(spark, tmp_path):
+    """Spark puts the columns of USING first, and reads in ON what came before, also before a comma."""
+    columns = {"sq": "p k", "sr": "q k j", "ss": "r j m", "st": "s m"}
+    given = {
+        name: spark.range(4).selectExpr(*(f"id AS {one}" for one in columns[name].split()))
+        for name in columns
+    }
+    for name, frame in given.items():
+        frame.createOrReplaceTempView(name)
+    text = "SELECT * FROM sq JOIN sr USING (k) JOIN ss USING (j) JOIN st USING (m)"
+    found, wanted = wm.sql(text, given, state=str(tmp_path)), spark.sql(text)
+    assert found.columns == wanted.columns == [*"mjkpqrs"]
+    assert_same_rows(found.collect(), wanted.collect())
+    text = "SELECT sq.p FROM sq, sr JOIN ss ON sq.k = ss.j AND sr.q = ss.r"
+    found = wm.sql(text, given, state=str(tmp_path), name="comma")
+    assert_same_rows(found.collect(), spark.sql(text).collect())
+    later = "SELECT sq.p FROM sq JOIN sr ON sq.k = ss.r JOIN ss USING (j)"
+    with pytest.raises(AnalysisException):
+        spark.sql(later)
+    with pytest.raises(PredicateError, match="this ON cannot read ss"):
+        wm.sql(later, given, state=str(tmp_path))
 
 
 def test_a_query_is_the_same_join(spark, tmp_path):

@@ -138,3 +138,18 @@ def test_an_idle_stream_pays_in_time_and_tasks_know_the_trigger_interval(spark, 
     broken = bids.start("700 milliseconds", **how)
     with pytest.raises(StreamingQueryException, match="sources in the checkpoint"):
         broken.awaitTermination(60)
+
+
+def test_a_time_for_debts_cannot_be_added_to_a_query_that_began_without_it(spark, tmp_path):
+    bids = Bids(spark, tmp_path)
+    bids.add()
+    query = bids.start("0 seconds", memory="1 KB")
+    try:
+        wait_until(lambda: bids.total == 40, "the first file")
+    finally:
+        query.stop()
+    bids.add()
+    broken = bids.start("0 seconds", memory="1 KB", pay_within="3 seconds")
+    with pytest.raises(StreamingQueryException, match="sources in the checkpoint"):
+        broken.awaitTermination(60)
+    assert bids.total == 40

@@ -16,6 +16,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 import watersmeet as wm
+from tests.delayed_pages import rows_that_wait
 from tests.spark.shop import (
     COLUMNS,
     PICKED,
@@ -34,13 +35,13 @@ from tests.spark.shop import (
 )
 from tests.spark.state_helpers import failure, newest, renew_workers
 from tests.unit.database_helpers import open_postgresql, open_sqlite, server  # noqa: F401
-from tests.waiting import rows_that_wait, wait_until
+from tests.waiting import wait_until
 from watersmeet.schemes.table.facts import PagePlan
 from watersmeet.testing import StreamScript, assert_same_rows
 
 SMALL = {"page_rows": 20, "in_place": False}
 STREAMED = {
-    # Said in so many words: without it the table may be copied in the background once that pays.
+    # Said explicitly: without it the table may be copied in the background once that pays.
     "in-place": Case("sorted", "s.k = p.id AND s.x < p.y + 3", of={"in_place": True}),
     "left": Case(
         "sorted", "p.id = s.k AND s.x > 20 AND p.y < 70 AND s.c = p.c", how="left", first="p", of=SMALL

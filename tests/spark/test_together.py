@@ -1,4 +1,4 @@
-"""Joins of so many inputs that their rows share ingest tasks (engine/together.py), on a real session."""
+"""Joins of many inputs, whose rows share ingest tasks (engine/together.py), on a real session."""
 
 from __future__ import annotations
 

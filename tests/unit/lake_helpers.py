@@ -38,6 +38,12 @@ _PYTHONS = b"0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz!#$%&
 _ZEROMQS = b"0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ.-:+=^!/*?&<>()[]{}@%$#"
 _MAGIC = 1681511377
 
+
+def numbers(*keys: int) -> pa.Table:
+    """A row for each of these keys."""
+    return pa.table({"id": pa.array(keys, pa.int64()), "v": [f"v{key}" for key in keys]})
+
+
 STREAM = pa.schema({"k": pa.int64(), "n": pa.int64()})
 
 

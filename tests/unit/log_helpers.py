@@ -15,6 +15,7 @@ from watersmeet.model.limits import DEFAULT_LIMITS
 from watersmeet.model.signature import Compared, InputSpec, JoinSignature, StoredColumn
 from watersmeet.plan.batch import plan_batch
 from watersmeet.schemes.hash import Hash
+from watersmeet.schemes.scheme import Circumstances
 
 SIGNATURE = JoinSignature(
     (InputSpec("l", (StoredColumn("x", "bigint"),), ("k",)), InputSpec("r", (), ("k",))),
@@ -40,10 +41,9 @@ def plan(batch: BatchId, *descriptors: Descriptor, receipts=(), instance: str = 
         instance=instance,
         run_seq=run_seq,
         scheme=Hash(),
-        tasks=2,
-        limits=DEFAULT_LIMITS,
-        now_ms=1,
-        keys_of=lambda run: np.zeros(0, np.uint64),
+        given=Circumstances(
+            tasks=2, limits=DEFAULT_LIMITS, now_ms=1, keys_of=lambda run: np.zeros(0, np.uint64)
+        ),
     )
 
 

@@ -47,6 +47,11 @@ def travelled(thing: T) -> T:
     return pickle.loads(pickle.dumps(thing))  # noqa: S301
 
 
+def numbers(*ids: int) -> pa.Table:
+    """A row for each of these keys."""
+    return pa.table({"id": pa.array(ids, pa.int64()), "s": [f"row {n}" for n in ids]})
+
+
 class Frame:
     """What a DataFrame shows of itself."""
 

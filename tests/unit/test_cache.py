@@ -41,7 +41,7 @@ def copies(tmp_path: Path) -> list[str]:
 
 
 class Disk:
-    """A disk of so many bytes below the cache: what does not fit fails as on a real one."""
+    """A disk of a few bytes below the cache: what does not fit fails as on a real one."""
 
     def __init__(self, root: Path, monkeypatch: pytest.MonkeyPatch, number: int = errno.ENOSPC):
         self.bytes = 0

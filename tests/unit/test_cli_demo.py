@@ -27,6 +27,7 @@ from watersmeet.engine.options import JoinOptions
 from watersmeet.jobs.file import parse_job
 from watersmeet.jobs.progress import Batches
 from watersmeet.log.status import InputStatus, JoinStatus
+from watersmeet.model.facts import InputTotals
 from watersmeet.schemes.balance import even_ranges
 from watersmeet.schemes.biclique import BicliquePlan
 from watersmeet.schemes.hash import HashPlan
@@ -160,7 +161,7 @@ LARGE = JoinStatus(
     batch=99,
     starts=1,
     predicate=None,
-    inputs=tuple(InputStatus(n, 123, 123_456_789, 98_765_432_100, 0, 0) for n in ("b", "s")),
+    inputs=tuple(InputStatus(n, 123, 123_456_789, 98_765_432_100, InputTotals()) for n in ("b", "s")),
     pending_rows=12_345_678,
     pending_parts=345,
     written_ms=0,

@@ -13,6 +13,7 @@ import pytest
 from tests import life
 from tests.unit.bases_helpers import Counting, run
 from tests.unit.log_helpers import commit, plan
+from tests.unstable_sort import sort_unstably
 from watersmeet.engine.operator import _KEPT
 from watersmeet.engine.spec import Settings
 from watersmeet.errors import CorruptFile, StateError
@@ -82,14 +83,7 @@ def test_the_same_rows_are_shuffled_as_the_same_bytes(tmp_path):
 @pytest.mark.parametrize("on", ["l.k = r.k", "abs(l.k - r.k) <= 1"], ids=["equality", "band"])
 def test_the_same_rows_are_stored_as_the_same_files_on_any_processor(tmp_path, monkeypatch, on):
     """How an unstable sort leaves equal keys depends on the processor."""
-    sort, rng = np.argsort, np.random.default_rng(1)
-
-    def any_order(values, *args, kind=None, **more):
-        if kind == "stable":
-            return sort(values, *args, kind=kind, **more)
-        return np.lexsort((rng.random(len(values)), values))
-
-    monkeypatch.setattr(np, "argsort", any_order)
+    sort_unstably(monkeypatch, np.random.default_rng(1))
     schema = pa.schema({"k": pa.int64(), "x": pa.int64()})
     rows = pa.table({"k": [7] * 20 + [8] * 20, "x": range(40)}, schema=schema)
     paths = set()

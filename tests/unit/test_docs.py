@@ -17,6 +17,7 @@ from watersmeet.config import (
     read_sql_settings,
 )
 from watersmeet.jobs.file import parse_job
+from watersmeet.jobs.hub_file import parse_hub_job
 from watersmeet.schemes.register import SCHEMES
 
 ROOT = Path(__file__).parents[2]
@@ -46,7 +47,8 @@ def test_python_examples_compile(where, code):
 
 @pytest.mark.parametrize("where, text", [pytest.param(*block, id=block[0]) for block in blocks("toml")])
 def test_job_files_are_accepted(where, text):
-    assert parse_job(text, ROOT / "job.toml", env={}).inputs
+    parse = parse_hub_job if "[deliver]" in text else parse_job
+    assert parse(text, ROOT / "job.toml", env={}).inputs
 
 
 def test_the_readme_has_the_extras_that_texts_and_messages_name():
@@ -148,8 +150,32 @@ def test_the_summary_of_the_benchmarks_has_the_figures_of_its_sections():
         assert float(ratio) == pytest.approx(float(sparks) / float(ours), abs=0.01)
 
 
-@pytest.mark.parametrize("path", sorted((ROOT / "docs" / "adr").glob("*.md")), ids=lambda path: path.stem)
-def test_a_decision_is_a_page_that_the_readme_leads_to(path):
+def test_the_readme_has_the_range_of_ratios_of_the_summary():
+    """The picture's text for who cannot see it; and the picture itself, which has each ratio as a comment."""
+    summary = (ROOT / "docs" / "benchmarks.md").read_text().partition("\n## ")[0]
+    ratios = [float(one) for one in re.findall(r"^\| .+ s \| .+ s \| ([\d.]+) \|", summary, re.MULTILINE)]
+    said = re.search(r"!\[Ratios .* from ([\d.]+) to ([\d.]+)\]", (ROOT / "README.md").read_text())
+    assert said and [float(one) for one in said.groups()] == [round(min(ratios), 1), round(max(ratios), 1)]
+    drawn = re.findall(r"<!-- ([\d.]+)x -->", (ROOT / "docs" / "img" / "ratios.svg").read_text())
+    assert [float(one) for one in drawn] == pytest.approx(ratios, abs=0.051)
+
+
+def test_the_list_of_decisions_has_each_with_its_title():
+    folder = ROOT / "docs" / "adr"
+    listed = re.findall(
+        r"^\| \[(\d+)\. (.+)\]\((.+)\) \| .+ \|$", (folder / "README.md").read_text(), re.MULTILINE
+    )
+    titles = [
+        re.findall(r"^# (\d+)\. (.+)$", path.read_text(), re.MULTILINE)[0]
+        for path in sorted(folder.glob("0*.md"))
+    ]
+    assert [(number, title) for number, title, _ in listed] == titles
+    assert [file for _, _, file in listed] == [path.name for path in sorted(folder.glob("0*.md"))]
+    assert "(docs/adr/README.md)" in (ROOT / "README.md").read_text()
+
+
+@pytest.mark.parametrize("path", sorted((ROOT / "docs" / "adr").glob("0*.md")), ids=lambda path: path.stem)
+def test_a_decision_is_a_page(path):
     text = path.read_text()
     assert re.match(rf"# {int(path.name[:3])}\. .+\n\nAccepted\.", text), (
         "its number, and whether it is accepted"
@@ -158,7 +184,6 @@ def test_a_decision_is_a_page_that_the_readme_leads_to(path):
     assert headings == ["Context", "Decision", "Consequences"]
     # About what fits a printed page; measurements belong into docs/benchmarks.md.
     assert len(text.split()) <= 800
-    assert f"(docs/adr/{path.name})" in (ROOT / "README.md").read_text()
 
 
 def test_the_glossary_has_no_word_twice():

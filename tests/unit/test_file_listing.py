@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import shutil
@@ -156,6 +157,37 @@ def test_of_a_sinks_output_only_committed_files_are_seen(folder, clock):
     assert names(Directory(Address(str(folder)), clock)) == ["a b", "b", "c", "d"]
 
 
+def test_a_batch_that_a_sink_commits_while_we_look_is_seen_later(folder, clock, monkeypatch):
+    """The next look sees it, whether it was committed after the first listing of all or after a later one."""
+    (folder / "_spark_metadata").mkdir()
+    (folder / "a").write_text("x")
+    sink_batch(folder, "0", "a")
+    scan, commits = os.scandir, iter(("b", "c"))
+
+    def commit_after(place):
+        entries = scan(place)
+        seen = list(entries)
+        for number, name in enumerate(commits, len(os.listdir(folder / "_spark_metadata"))):
+            (folder / name).write_text("x")
+            sink_batch(folder, str(number), name)
+            break
+        return contextlib.nullcontext(seen)
+
+    monkeypatch.setattr(os, "scandir", commit_after)
+    directory = Directory(Address(str(folder)), clock)
+    found = [names(directory) for _ in range(3)]
+    assert found == [["a", "b"], ["a", "b", "c"], ["a", "b", "c"]]
+
+
+def test_a_link_round_in_a_circle_is_passed_over(folder, clock):
+    (folder / "a").write_text("x")
+    (folder / "loop").symlink_to(folder / "loop")
+    (folder / "nowhere").symlink_to(folder / "missing")
+    directory = Directory(Address(str(folder)), clock)
+    assert names(directory) == ["a"]
+    assert directory.present == {"a"}
+
+
 def test_a_committed_file_that_is_missing_is_an_error(folder, clock):
     (folder / "_spark_metadata").mkdir()
     sink_batch(folder, "0", "a")
@@ -174,6 +206,26 @@ def test_a_bucket_is_listed_like_a_directory(bucket, clock):
     assert names(directory) == ["a", "b"]
     assert names(directory, {"a"}) == ["b"]
     assert directory.names() >= {"a", "b", "_SUCCESS"}
+
+
+def test_a_prefix_that_becomes_empty_has_no_files(bucket, clock):
+    filesystem, base = fs.FileSystem.from_uri(f"{bucket}/in")
+    directory = Directory(Address(f"{bucket}/in"), clock)
+    with pytest.raises(FileError, match="does not exist"):
+        directory.new_files(set())
+    with filesystem.open_output_stream(f"{base}/a") as sink:
+        sink.write(b"x")
+    assert names(directory) == ["a"]
+    # Not `delete_file`, which leaves an object for the directory.
+    filesystem.delete_dir(base)
+    assert directory.new_files({"a"}, begun=True) == []
+    assert directory.present == set() == directory.names()
+    with pytest.raises(FileError, match="does not exist"):
+        directory.new_files(set())
+    bucket_name = base.partition("/")[0]
+    gone = Directory(Address(f"{bucket}/in".replace(bucket_name, "no-such-bucket")), clock)
+    with pytest.raises(FileError, match="does not exist|cannot be listed"):
+        gone.new_files({"a"}, begun=True)
 
 
 def test_an_unreachable_bucket_is_a_clear_error_without_its_key(bucket, clock, s3_endpoint):

@@ -5,11 +5,14 @@ from __future__ import annotations
 import pytest
 
 from watersmeet.errors import CorruptFile, FileError, StateError, StateMissing
-from watersmeet.file_inputs.file_log import SEEN_EVERY, FileLog
-from watersmeet.file_inputs.offsets import BEGINNING, FileOffset, IntakeLimit, ListedFile
+from watersmeet.file_inputs.file_log import SEEN_EVERY, FileLog, Intake, Loaded
+from watersmeet.file_inputs.listing import Directory
+from watersmeet.file_inputs.offsets import BEGINNING, FileOffset, IntakeLimit, ListedFile, TakenNames
 from watersmeet.file_inputs.stream import FileStream
+from watersmeet.log.codec import close_checked
 from watersmeet.log.files import LocalFiles
 from watersmeet.log.status import read_status
+from watersmeet.tables.spec import Address
 
 
 def file(number: int) -> ListedFile:
@@ -22,42 +25,45 @@ def log(tmp_path) -> FileLog:
 
 
 def test_an_intake_is_what_was_written_first(log):
-    assert log.publish(1, [file(1)]) == (file(1),)
-    assert log.publish(1, [file(2)]) == (file(1),)
-    assert log.read(1) == (file(1),)
+    first = Intake((file(1),), "/in")
+    assert log.publish(1, first) == first
+    assert log.publish(1, Intake((file(2),))) == first
+    assert log.read(1) == first
     assert log.read(2) is None
 
 
 def test_a_start_finds_intakes_after_the_offset(log):
     for number in (1, 2, 3):
-        log.publish(number, [file(number)])
-    assert log.load(1) == ({file(n).name: n for n in (1, 2, 3)}, 3)
+        log.publish(number, Intake((file(number),)))
+    names = TakenNames({file(n).name for n in (1, 2, 3)})
+    assert log.load(1) == Loaded(names, 3, tuple(Intake((file(n),)) for n in (1, 2, 3)))
 
 
 def test_a_start_reads_the_end_of_a_long_log(log, tmp_path, monkeypatch):
-    taken = {}
+    taken = TakenNames(absent={file(1).name: 17})
     for number in range(1, 3 * SEEN_EVERY + 5):
-        log.publish(number, [file(number)])
-        taken[file(number).name] = number
+        log.publish(number, Intake((file(number),)))
+        taken.names.add(file(number).name)
         if number % SEEN_EVERY == 0:
             log.keep_names(number, taken, needed_from=number - 20)
     kept = [path.name for path in (tmp_path / "~files" / "one" / "intakes").iterdir()]
     assert len(kept) == SEEN_EVERY + 4, "the intakes after the last file of names but one"
     read = []
     monkeypatch.setattr(LocalFiles, "read", _counted(LocalFiles.read, read))
-    assert FileLog(LocalFiles(tmp_path), "one").load(number) == (taken, number)
+    found = FileLog(LocalFiles(tmp_path), "one").load(number)
+    assert (found.taken, found.last, len(found.newest)) == (taken, number, 4)
     assert len(read) == 1 + 4 + 1, "names, four intakes, and a look for the next one"
 
 
 def test_intakes_that_may_be_replayed_are_kept(log):
-    taken = {}
+    taken = TakenNames()
     for number in range(1, 2 * SEEN_EVERY + 1):
-        log.publish(number, [file(number)])
-        taken[file(number).name] = number
+        log.publish(number, Intake((file(number),)))
+        taken.names.add(file(number).name)
         if number % SEEN_EVERY == 0:
             log.keep_names(number, taken, needed_from=40)
     assert log.read(39) is None
-    assert log.between(39, 60) == tuple(file(number) for number in range(40, 61))
+    assert log.between(39, 60) == tuple(Intake((file(number),)) for number in range(40, 61))
 
 
 def _counted(read, calls):
@@ -69,7 +75,7 @@ def _counted(read, calls):
 
 
 def test_a_lost_intake_is_an_error(log):
-    log.publish(1, [file(1)])
+    log.publish(1, Intake((file(1),)))
     with pytest.raises(StateMissing, match="intake 2 of the file log"):
         log.load(2)
     with pytest.raises(StateMissing, match="intake 2 .*start with a new checkpoint"):
@@ -77,11 +83,30 @@ def test_a_lost_intake_is_an_error(log):
 
 
 def test_a_damaged_intake_is_an_error(log, tmp_path):
-    log.publish(1, [file(1)])
+    log.publish(1, Intake((file(1),)))
     path = tmp_path / "~files" / "one" / "intakes" / "000000000001.json"
     path.write_bytes(path.read_bytes().replace(b"000001", b"000007"))
     with pytest.raises(CorruptFile, match="checksum"):
         log.read(1)
+
+
+def test_names_with_their_times_of_change_are_still_read(log, tmp_path):
+    """As they were written before it was kept since when a name is gone."""
+    log.publish(1, Intake((file(1),)))
+    seen = tmp_path / "~files" / "one" / "seen"
+    seen.mkdir()
+    names = {"intake": 1, "names": [file(1).name], "modified_ns": [1]}
+    (seen / "000000000001.json").write_bytes(close_checked(names))
+    assert log.load(1) == Loaded(TakenNames({file(1).name}), 1, (Intake((file(1),)),))
+
+
+def test_an_intake_without_a_directory_is_still_read(log, tmp_path):
+    """As it was written before the directory was kept."""
+    log.publish(1, Intake((file(1),)))
+    path = tmp_path / "~files" / "one" / "intakes" / "000000000002.json"
+    path.write_bytes(close_checked({"files": [{"name": "b", "bytes": 1, "modified_ns": 2}]}))
+    stream = FileStream(Directory(Address(str(tmp_path)), lambda: 0), LocalFiles(tmp_path), lambda: 0)
+    assert stream.between(BEGINNING, FileOffset("one", 2)) == (file(1), ListedFile("b", 1, 2))
 
 
 def test_offsets_of_another_source_are_refused():
@@ -92,14 +117,14 @@ def test_offsets_of_another_source_are_refused():
 
 
 def test_offsets_of_two_logs_are_refused(tmp_path):
-    stream = FileStream(None, LocalFiles(tmp_path))
+    stream = FileStream(Directory(Address(str(tmp_path)), lambda: 0), LocalFiles(tmp_path), lambda: 0)
     with pytest.raises(FileError, match="two file logs"):
         stream.between(FileOffset("one", 1), FileOffset("two", 2))
     assert stream.between(BEGINNING, BEGINNING) == ()
 
 
 def test_the_status_of_a_state_does_not_take_the_log_for_a_join(log, tmp_path):
-    log.publish(1, [file(1)])
+    log.publish(1, Intake((file(1),)))
     with pytest.raises(StateError):
         read_status(tmp_path)
 

@@ -142,6 +142,46 @@ def test_large_files_come_in_small_batches(tmp_path, format):
     assert pa.Table.from_batches(batches).equals(table)
 
 
+@pytest.mark.parametrize("format", ["parquet", "arrow"])
+@pytest.mark.parametrize("texts", [[6_000], [10, 3_000]], ids=str)
+def test_texts_that_a_file_has_once_do_not_fill_the_memory(tmp_path, format, texts):
+    """Rows take what their texts take, which the size of the file does not tell."""
+    each = 25_000
+    keys = pa.array(range(each * len(texts)))
+    codes = pa.array([code for code in range(len(texts)) for _ in range(each)], pa.int32())
+    coded = pa.DictionaryArray.from_arrays(codes, ["x" * length for length in texts])
+    path = written(tmp_path / f"a.{format}", pa.table({"k": keys, "s": coded}))
+    place, schema = Place(Address(str(path))), pa.schema({"k": pa.int64(), "s": pa.string()})
+    batches = read_rows(place, FileFormat(format), schema, ["k", "s"], batch_bytes=1 << 20)
+    next_key, held = 0, []
+    for batch in batches:
+        assert batch.column("k").to_pylist() == list(range(next_key, next_key + batch.num_rows))
+        assert len(batch.column("s")[0].as_py()) == texts[next_key // each]
+        next_key += batch.num_rows
+        held.append(batch.nbytes)
+    assert next_key == len(keys)
+    # Only the first batch, and the one in which texts become longer, may be larger.
+    *others, _ = sorted(held)
+    assert max(others) <= 2 << 20
+    assert max(held) <= 8_192 * max(texts) * 1.1
+
+
+def test_a_local_arrow_file_is_not_read_as_a_whole(tmp_path):
+    rows = pa.table({"k": range(2_000_000), "s": ["0123456789"] * 2_000_000})
+    path = written(tmp_path / "a.arrow", rows, max_chunksize=len(rows))
+    del rows
+    place, schema = Place(Address(str(path))), pa.schema({"k": pa.int64(), "s": pa.string()})
+    before = pa.total_allocated_bytes()
+    batches = read_rows(place, FileFormat.ARROW, schema, ["k", "s"], batch_bytes=1 << 20)
+    most, first = 0, next(batches)
+    for _ in batches:
+        most = max(most, pa.total_allocated_bytes() - before)
+    assert most < 8 << 20
+    # What came out is a copy: the file may be written to once it was compared with what was taken.
+    path.write_bytes(bytes(path.stat().st_size))
+    assert first.column("k").to_pylist() == list(range(len(first)))
+
+
 def test_columns_that_a_file_lacks_are_null(tmp_path):
     for path in (FORMATS["parquet"](tmp_path), FORMATS["arrow"](tmp_path), FORMATS["json"](tmp_path)):
         rows = read(path, "more STRUCT<a: INT>, k BIGINT, other STRING")

@@ -62,9 +62,8 @@ def reader_for(
     rows = to_arrow_schema(from_arrow_schema(SCHEMA.empty_table().select(columns).schema), timezone="UTC")
     task = FileTask(given, SCHEMA, columns, condition, "UTC", rows)
     limit = IntakeLimit(given.max_files_per_batch, given.max_bytes_per_batch)
-    stream = StreamSpec(
-        given.address, Storage(state or str(folder.parent / "state")), limit, False, 4, True, 10
-    )
+    storage = Storage(state or str(folder.parent / "state"))
+    stream = StreamSpec(given.address, storage, limit, False, 4, True, 10, given.moved_from)
     return FileSource(options_of(task.encode(), stream, None)).streamReader(None)  # type: ignore[arg-type]
 
 
@@ -148,6 +147,46 @@ def test_a_file_that_grows_while_it_is_read_is_an_error(folder):
         next(rows)
 
 
+def test_a_file_that_grows_after_its_batch_stops_the_query(folder):
+    """At the next listing of this process, and of the next one."""
+    reader = reader_for(folder)
+    start = reader.initialOffset()
+    end = reader.latestOffset(start, ReadAllAvailable())
+    assert len(read_all(reader, start, end)) == 6
+    whole = (folder / "1.parquet").read_bytes()
+    with (folder / "1.parquet").open("ab") as growing:
+        growing.write(b"more")
+    write(folder / "3.parquet", 3)
+    for again in (reader, reader, reader_for(folder)):
+        with pytest.raises(
+            FileError, match=r"1\.parquet had .* are in no result.* into a new file, remove this"
+        ):
+            again.latestOffset(end, ReadAllAvailable())
+    # What the message says helps: put it back (at another time), or remove it.
+    (folder / "1.parquet").write_bytes(whole)
+    reader = reader_for(folder)
+    later = reader.latestOffset(end, ReadAllAvailable())
+    assert read_all(reader, end, later) == [3]
+    write(folder / "1.parquet", *range(50))
+    (folder / "0.parquet").write_bytes(b"")
+    (folder / "1.parquet").unlink()
+    write(folder / "4.parquet", 4)
+    assert read_all(reader, later, reader.latestOffset(later, ReadAllAvailable())) == [4]
+
+
+def test_files_of_the_last_intakes_are_watched(folder, monkeypatch):
+    monkeypatch.setattr("watersmeet.file_inputs.stream.WATCHED_FILES", 2)
+    reader = reader_for(folder)
+    end = reader.latestOffset(reader.initialOffset(), ReadAllAvailable())
+    write(folder / "0.parquet", *range(50))
+    write(folder / "3.parquet", 3)
+    end = reader.latestOffset(end, ReadAllAvailable())
+    write(folder / "2.parquet", *range(50))
+    write(folder / "4.parquet", 3)
+    with pytest.raises(FileError, match=r"2\.parquet had"):
+        reader.latestOffset(end, ReadAllAvailable())
+
+
 def test_files_in_a_bucket_are_read_and_watched(bucket, tmp_path):
     filesystem, base = fs.FileSystem.from_uri(f"{bucket}/in")
 
@@ -172,6 +211,28 @@ def test_files_in_a_bucket_are_read_and_watched(bucket, tmp_path):
     put("a", *range(50))
     with pytest.raises(FileError, match="in/a had .* now it has"):
         read_all(reader, start, end)
+
+
+def test_another_directory_is_refused_unless_it_was_moved(folder):
+    reader = reader_for(folder, max_files_per_batch=2)
+    start = reader.initialOffset()
+    first = reader.latestOffset(start, ReadMaxFiles(2))
+    moved = folder.rename(folder.parent / "new")
+    reader = reader_for(moved)
+    with pytest.raises(FileError, match=rf'moved with its files, pass moved_from="{folder}"'):
+        reader.latestOffset(first, ReadAllAvailable())
+    with pytest.raises(FileError, match=rf"has taken files from {folder}, and its input now is {moved}"):
+        reader.partitions(start, first)
+    for told in (folder, f"{folder}/"):
+        reader = reader_for(moved, moved_from=told)
+        assert read_all(reader, start, first) == [0, 10, 1, 11]
+        second = reader.latestOffset(first, ReadAllAvailable())
+        assert read_all(reader, first, second) == [2, 12]
+    # What comes after the move has the new name. Written otherwise, it is the same directory.
+    write(moved / "3.parquet", 7)
+    third = reader.latestOffset(second, ReadAllAvailable())
+    reader = reader_for(f"file://{moved}/", state=str(folder.parent / "state"))
+    assert read_all(reader, second, third) == [7]
 
 
 def test_a_link_and_a_copy_are_files_of_their_own(folder):

@@ -48,6 +48,7 @@ from watersmeet.file_inputs.spec import FileFormat, FileOrder, files
         ({"path": "d", "columns": ["id", "ID"]}, "names a column twice"),
         ({"path": "d", "columns": ["prize"], "schema": "Price INT"}, "names prize.*did you mean Price"),
         ({"path": "d", "where": ""}, "where must be a condition"),
+        ({"path": "d", "moved_from": " "}, "moved_from must be a directory, as a path or a URI, got ' '"),
         ({"path": "d", "max_files_per_batch": 0}, "max_files_per_batch must be.*got 0"),
         ({"path": "d", "max_bytes_per_batch": True}, "max_bytes_per_batch must be.*got True"),
         ({"path": "d", "order": "size"}, "order must be name or time, got 'size'"),

@@ -22,8 +22,6 @@ from watersmeet.schemes.grid.policy import (
     fixed,
     optimal_mapping,
     start_grid,
-    static_mid,
-    static_opt,
 )
 from watersmeet.schemes.grid.relocation import StoredSections, count_relocation, relocation_per_cell
 
@@ -72,8 +70,8 @@ def test_any_number_of_cells_in_groups(cells, groups):
     "policy, expected",
     [
         pytest.param(dynamic(), (4, 4), id="dynamic begins square"),
-        pytest.param(static_mid(), (4, 4), id="static mid is square"),
-        pytest.param(static_opt(10, 1000), (1, 16), id="static opt is told the sizes"),
+        pytest.param(GridPolicy(False), (4, 4), id="without sizes it is square"),
+        pytest.param(GridPolicy(False, expected=(10, 1000)), (1, 16), id="it may be told the sizes"),
         pytest.param(fixed(8, 2), (8, 2), id="the user's own"),
     ],
 )
@@ -81,7 +79,7 @@ def test_where_a_policy_begins(policy, expected):
     assert shapes(start_grid(16, policy)) == [expected]
 
 
-@pytest.mark.parametrize("policy", [static_mid(), static_opt(10, 1000), fixed(8, 2)])
+@pytest.mark.parametrize("policy", [GridPolicy(False), GridPolicy(False, expected=(10, 1000)), fixed(8, 2)])
 def test_a_static_mapping_stays(policy):
     plan = start_grid(16, policy)
     after, event = advance(plan, rows(1), rows(10_000), policy)
@@ -251,7 +249,7 @@ def test_plans_and_events_survive_json():
         (lambda: dynamic(epsilon=float("nan")), "epsilon is nan"),
         (lambda: dynamic(min_rows=-1), "min_rows is -1"),
         (lambda: dynamic(capacity_bytes=0), "capacity_bytes is 0"),
-        (lambda: static_opt(-1, 5), "expected sizes"),
+        (lambda: GridPolicy(False, expected=(-1, 5)), "expected sizes"),
         (lambda: start_grid(2 * MAX_PARTS, dynamic()), "too fine"),
     ],
 )

@@ -6,7 +6,15 @@ import time
 
 import pytest
 
-from watersmeet.hubs.catalogue import ADD, REMOVE, Changed, Command, HubCatalogue, apply_commands
+from watersmeet.hubs.catalogue import (
+    ADD,
+    REMOVE,
+    Changed,
+    Command,
+    HubCatalogue,
+    apply_commands,
+    folder_of,
+)
 from watersmeet.hubs.templates import TemplateReader
 from watersmeet.model.types import INT
 
@@ -44,7 +52,7 @@ def ids(found: Changed) -> list[str]:
         ([Command(ADD, "q", "SELECT nonsense")], [("q", "refused")], []),
         ([Command(ADD, "q", None), Command(ADD, None, ONE)], [("q", "refused"), ("", "refused")], []),
         ([Command("drop", "q"), Command(None, "q")], [("q", "refused"), ("q", "refused")], []),
-        ([Command(ADD, "q" * 201, ONE)], [("q" * 200, "refused")], []),
+        ([Command(ADD, "q" * 250, ONE)], [("q" * 200, "refused")], []),
     ],
 )
 def test_commands_of_a_batch_take_effect_one_after_the_other(commands, expected, live):
@@ -114,6 +122,24 @@ def test_templates_are_shared_and_leave_with_their_last_query():
     left = changed(Command(REMOVE, "one"), Command(REMOVE, "two"), before=found.catalogue)
     assert left.catalogue.parsed == (READER.read(OTHER).template,)
     assert left.catalogue.queries.column("template").to_pylist() == [0]
+
+
+@pytest.mark.parametrize(
+    ("id_", "fits"),
+    [
+        ("q" * 249, True),
+        ("q" * 250, False),
+        ("é" * 124, True),
+        ("é" * 125, False),
+        ("/" * 83, True),
+        ("/" * 84, False),
+    ],
+)
+def test_an_id_is_no_longer_than_the_name_of_a_folder_may_be(id_, fits):
+    assert (len(folder_of(id_).encode()) <= 255) == fits
+    (row,) = changed(Command(ADD, id_, ONE)).events.to_pylist()
+    assert row["event"] == ("added" if fits else "refused")
+    assert fits or "bytes, at most 255" in row["message"]
 
 
 def test_ten_thousand_commands_of_which_half_are_bad_refuse_that_half():

@@ -12,9 +12,10 @@ import pytest
 from watersmeet.cli.run import run
 from watersmeet.engine.options import JoinOptions
 from watersmeet.errors import ConfigError
-from watersmeet.jobs import file
-from watersmeet.jobs.file import load_job, parse_job, tomllib
+from watersmeet.jobs import file, parts
+from watersmeet.jobs.file import load_job, parse_job
 from watersmeet.jobs.model import AvailableNow, Every, Job, Sink, Source, TableSource
+from watersmeet.jobs.parts import tomllib
 from watersmeet.jobs.secrets import expand_all, looks_secret, scrub, secrets_of, shown
 from watersmeet.log.checkpoint import Checkpoint
 from watersmeet.tables.spec import Address
@@ -129,9 +130,9 @@ def test_the_help_names_every_key_of_a_job_file():
     text = textwrap.dedent(text.partition("The SQL in a job file")[0])
     assert set(tomllib.loads(text)) == set(file._TABLES)
     keys = {
-        "inputs": {*file._INPUT_KEYS, *file._TABLE_KEYS, *file._NATIVE_OPTIONS},
+        "inputs": {*parts._INPUT_KEYS, *file._TABLE_KEYS, *parts._NATIVE_OPTIONS},
         "join": file._JOIN_KEYS,
-        "sink": file._SINK_KEYS,
+        "sink": parts._SINK_KEYS,
         "job": file._JOB_KEYS,
     }
     for table, known in keys.items():
@@ -251,7 +252,7 @@ def test_what_a_table_does_not_take_is_named(old, new, words):
 NATIVE = changed(
     'format = "rate"',
     'format = "csv"\npath = "sales"\nschema = "value BIGINT"\nnative = true\ncolumns = ["value"]\n'
-    "options = { maxFilesPerTrigger = 5, header = true }",
+    "options = { maxFilesPerTrigger = 5, header = true, movedFrom = '/old' }",
     TABLE,
 )
 
@@ -260,7 +261,7 @@ def test_an_input_can_be_read_by_the_tasks_themselves():
     source = parse(NATIVE).inputs[0]
     assert isinstance(source, Source)
     assert source.native
-    assert source.options == {"maxFilesPerTrigger": "5", "header": "true"}
+    assert source.options == {"maxFilesPerTrigger": "5", "header": "true", "movedFrom": "/old"}
     assert not parse(FULL, SECRET="", BASE="").inputs[0].native
 
 
@@ -378,7 +379,7 @@ def test_state_from_the_session_settings():
         ),
         (
             changed('format = "noop"', 'format = "noop"\nmode = "complete"'),
-            "[sink]: mode is 'complete', but a join only ever appends",
+            "[sink]: mode is 'complete', but results are only ever appended",
         ),
         (
             changed('checkpoint = "cp"', 'checkpointLocation = "cp"'),

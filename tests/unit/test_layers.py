@@ -6,6 +6,7 @@ The table is the architecture: to add an edge is to change it, and belongs into 
 from __future__ import annotations
 
 import ast
+import re
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -96,7 +97,7 @@ ALLOWED: dict[str, set[str]] = {
         "credentials",
         "model",
         "schemes",
-        "engine.options",
+        *("engine.options", "engine.hub_commands", "engine.hub_status"),
         "log",
         "tables",
         "jobs",
@@ -266,6 +267,37 @@ def test_no_two_classes_have_the_same_name():
     assert {name: found for name, found in places.items() if len(found) > 1} == {}
 
 
+def aliases() -> Iterator[tuple[Path, ast.Assign | ast.AnnAssign, str]]:
+    """What modules name like a class without defining one: types by another name, type variables, enums."""
+    for path in sorted(PACKAGE.rglob("*.py")):
+        for node in ast.parse(path.read_text()).body:
+            names = node.targets if isinstance(node, ast.Assign) else [getattr(node, "target", None)]
+            for name in names:
+                if isinstance(name, ast.Name) and re.fullmatch(r"_?[A-Z]\w*[a-z]\w*", name.id):
+                    assert isinstance(node, ast.Assign | ast.AnnAssign)
+                    yield path, node, name.id
+
+
+def test_no_other_name_of_a_type_is_that_of_a_class():
+    classes = {
+        node.name
+        for path in PACKAGE.rglob("*.py")
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, ast.ClassDef)
+    }
+    found = [
+        f"{path.relative_to(ROOT)}:{node.lineno} {name}" for path, node, name in aliases() if name in classes
+    ]
+    assert not found, "\n".join(found)
+
+
+def test_other_names_of_types_mean_one_type():
+    meanings: dict[str, set[str]] = {}
+    for _, node, name in aliases():
+        meanings.setdefault(name, set()).add(ast.unparse(node.value) if node.value else "")
+    assert {name: found for name, found in meanings.items() if len(found) > 1} == {}
+
+
 def test_a_scheme_knows_no_other_one():
     rooms = {path.stem for path in (PACKAGE / "schemes").iterdir()} - SHARED_BY_SCHEMES
     rooms -= {"__init__", "__pycache__", "register"}
@@ -416,6 +448,9 @@ assert done.exit_code == 0 and "Usage" in done.output, done.output
         ["--help"],
         ["demo", "--help"],
         ["run", "--help"],
+        ["hub", "--help"],
+        ["hub", "add", "--help"],
+        ["hub", "run", "--help"],
         ["status", "--help"],
     ],
 )
@@ -423,8 +458,7 @@ def test_help_loads_nothing_heavy(arguments):
     check_help("watersmeet.cli.main", arguments)
 
 
-# Of `state` there is no command yet.
-@pytest.mark.parametrize("paper", sorted(set(ROOMS) - {"shared", "state"}))
+@pytest.mark.parametrize("paper", sorted(set(ROOMS) - {"shared"}))
 def test_help_of_a_paper_loads_nothing_heavy(paper):
     check_help("papers.__main__", [paper, "--help"])
 

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from watersmeet.errors import StateError
-from watersmeet.model.facts import KEY_SPACE, Receipt, Run
+from watersmeet.model.facts import KEY_SPACE, KeyRange, Left, Push, Receipt, Run
 from watersmeet.model.limits import DEFAULT_LIMITS
 from watersmeet.plan.merges import (
     accept_receipts,
@@ -18,6 +19,7 @@ from watersmeet.plan.merges import (
     plan_merges,
     tier_of,
 )
+from watersmeet.plan.pushes import Holes
 
 FAN_IN, PART_ROWS = DEFAULT_LIMITS.fan_in, DEFAULT_LIMITS.part_rows
 
@@ -164,3 +166,66 @@ def test_no_row_is_lost_and_no_run_is_in_two_merges(batches, tasks):
         arrived += sum(sizes)
         live, pending, _ = apply_finished((*live, *fresh), accept_receipts(pending, receipts, NEEDED))
         assert sum(r.rows for r in live) == arrived
+
+
+# --- runs that were pushed in part ------------------------------------------------------------------------------------
+
+REWRITTEN = DEFAULT_LIMITS.min_rewrite_rows
+
+
+def keyed(name: str, rows: int, group: str | None = None) -> Run:
+    """A run with the keys 0, 1, 2 ... at the times 0, 1, 2 ..."""
+    return replace(run(name, rows, group), high=rows - 1, times=(0, rows - 1))
+
+
+def pushed(below: int, *names: str) -> Holes:
+    """The keys below a bound are set aside in some runs."""
+    push = Push(3, (KeyRange(0, below),), names)
+    return Holes((push,), lambda one: np.arange(one.rows, dtype=np.uint64))
+
+
+@pytest.mark.parametrize(
+    ("rows", "left", "remote", "due"),
+    [
+        (REWRITTEN, REWRITTEN // 2 + 1, True, True),
+        (REWRITTEN, REWRITTEN // 2, True, False),
+        (REWRITTEN, REWRITTEN, True, False),
+        (REWRITTEN - 1, REWRITTEN - 2, True, False),
+        (REWRITTEN, REWRITTEN // 2 + 1, False, False),
+    ],
+    ids=["more than half", "half", "all", "too small", "local"],
+)
+def test_a_remote_run_that_is_mostly_pushed_is_rewritten_by_itself(rows, left, remote, due):
+    found = plan_merges([keyed("a", rows)], [], 2, 5, holes=pushed(left, "a"), remote=remote)
+    assert [(merge.runs, merge.rows) for merge in found] == ([(("a",), rows - left)] if due else [])
+    assert all(merge.left == (Left((KeyRange(0, left),), ("a",), (left,)),) for merge in found)
+
+
+def test_a_remote_sequence_is_rewritten_once_for_the_same_pushes():
+    rows, left = 2 * REWRITTEN, 2 * REWRITTEN - 10
+    holes = pushed(left, "a")
+    (merge,) = plan_merges([keyed("a", rows)], [], 2, 5, holes=holes, remote=True)
+    (part,) = merge.parts
+    output = replace(keyed("b", rows - left, merge.id), low=left, high=rows - 1)
+    done = replace(merge, parts=(replace(part, output=(output,)),))
+    live, _, pushes = apply_finished([keyed("a", rows)], [done], holes.pushes)
+    assert [one.path for one in live] == ["a", "b"]
+    assert plan_merges(live, [], 2, 6, holes=replace(holes, pushes=pushes), remote=True) == ()
+
+
+@pytest.mark.parametrize(
+    ("owing", "due"), [(10, True), (REWRITTEN // 2 + 10, False)], ids=["few keys owe", "most keys owe"]
+)
+def test_an_expired_sequence_is_rewritten_while_other_keys_owe(owing, due):
+    """Of keys that owe nothing is dropped: if these are most, a rewriting would be due again in the next batch."""
+    runs, floors = [keyed("a", REWRITTEN)], {"l": REWRITTEN - 1}
+    found = plan_merges(runs, [], 2, 5, floors, holes=pushed(owing, "another"))
+    assert [(merge.runs, merge.owe) for merge in found] == ([(("a",), (KeyRange(0, owing),))] if due else [])
+
+
+def test_an_expired_sequence_that_was_pushed_in_part_is_judged_by_what_a_rewriting_takes():
+    rows = REWRITTEN
+    runs, holes = [keyed("a", rows)], pushed(rows - 100, "a")
+    (merge,) = plan_merges(runs, [], 2, 5, {"l": rows - 1}, holes=holes)
+    assert merge.rows == 100
+    assert plan_merges(runs, [], 2, 5, {"l": rows - 60}, holes=holes) == ()

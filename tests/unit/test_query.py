@@ -38,7 +38,13 @@ def read(text: str, **how) -> Query:
             "SELECT * FROM a JOIN b USING (k) JOIN c USING (k)",
             "a=a b=b c=c",
             "(`a`.`k` = `b`.`k`) AND (`a`.`k` = `c`.`k`)",
-            ["`a`.`id`", "`a`.`k`", "`b`.`x`", "`c`.`left`"],
+            ["`a`.`k`", "`a`.`id`", "`b`.`x`", "`c`.`left`"],
+        ),
+        (
+            "SELECT * FROM c, b JOIN a ON a.k = b.x AND c.k = b.k JOIN a AS d USING (id)",
+            "c=c b=b a=a d=a",
+            "(`a`.`id` = `d`.`id`) AND (a.k = b.x AND c.k = b.k)",
+            ["`a`.`id`", "`c`.`k`", "`c`.`left`", "`b`.`k`", "`b`.`x`", "`a`.`k`", "`d`.`k`"],
         ),
         # Words of SQL that are names here, and functions of that name.
         (
@@ -84,7 +90,20 @@ def test_a_query_is_a_join(text, inputs, on, select):
         ("SELECT a.id FROM a x, b WHERE x.k = b.k", "a", "a.id"),
         ("SELECT a.id FROM a JOIN b USING (x)", "a has no column x", "x)"),
         ("SELECT a.id FROM a JOIN b USING (id)", "b has no column id", "id)"),
-        ("SELECT a.id FROM a JOIN b ON a.k = b.x JOIN c USING (k)", "k is a column of a and b", "k)"),
+        ("SELECT a.id FROM a JOIN b ON a.k = b.x JOIN c USING (k)", "k may be a.k and b.k", "k)"),
+        (
+            "SELECT a.id FROM a JOIN b USING (k) JOIN c ON true JOIN b d USING (k)",
+            "k may be a.k and c.k",
+            "k)",
+        ),
+        ("SELECT a.id FROM a JOIN b USING (k, k)", "k is named twice", "k)"),
+        ("SELECT a.id FROM a, b JOIN c USING (k)", "k may be a.k and b.k", "k)"),
+        (
+            "SELECT a.id FROM a JOIN b ON a.k = b.k AND c.k = b.k JOIN c ON c.k = a.k",
+            "this ON cannot read c",
+            "c.k = b",
+        ),
+        ("SELECT a.id FROM a JOIN b ON a.k = b.k JOIN c ON c.z = a.k", "z", "z = a"),
         ("SELECT a.id FROM a JOIN b USING k", "stand in brackets", "k"),
         ("SELECT a.id FROM a, b WHERE a.z = b.k", "z", "z ="),
         ("SELECT a.id FROM a JOIN b ON a.k = b.k AND", "", ""),
@@ -99,6 +118,24 @@ def test_anything_else_is_refused_at_its_place(text, problem, place):
     assert problem in str(refused.value)
     if place:
         assert refused.value.position is not None and text[refused.value.position :].startswith(place)
+
+
+@pytest.mark.parametrize(("clause", "hint"), [("LIMIT 5", "take rows"), ("ORDER BY a.id", "order")])
+def test_what_to_do_instead_of_a_clause_is_said(clause, hint):
+    with pytest.raises(PredicateError) as refused:
+        read(f"SELECT a.id FROM a, b WHERE a.k = b.k {clause}")
+    assert refused.value.hint == f"{hint} {'of ' if hint == 'take rows' else ''}the result of the join"
+
+
+def test_the_columns_of_using_follow_the_case_sensitivity_of_the_session():
+    sources = {"a": {"k": INT, "x": INT}, "b": {"k": INT, "K": INT}, "c": {"K": INT}}
+    text = "SELECT a.x FROM a JOIN b USING (k) JOIN c USING (K)"
+    found = read_query(text, sources, case_sensitive=True)
+    assert found.on == "(`a`.`k` = `b`.`k`) AND (`b`.`K` = `c`.`K`)"
+    both = sources | {"a": {"k": INT, "K": INT, "x": INT}}
+    for case_sensitive, problem in ((True, "K may be a.K and b.K"), (False, "k may be a.k and a.K")):
+        with pytest.raises(PredicateError, match=problem):
+            read_query(text, both, case_sensitive=case_sensitive)
 
 
 def test_names_follow_the_case_sensitivity_of_the_session():

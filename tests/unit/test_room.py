@@ -70,6 +70,15 @@ def test_the_disk_holds_at_most_two_and_a_half_times_the_live_runs(partitions, r
     assert max(sequences) <= 2 * DEFAULT_LIMITS.most_tier_sequences
 
 
+@pytest.mark.parametrize("partitions", [8, 24])
+def test_many_partitions_take_somewhat_more_and_not_without_bound(partitions):
+    """A tier is merged in any case once it has too many sequences, which eight partitions fill within six batches."""
+    limits = replace(DEFAULT_LIMITS, least_scarce_bytes=20 * 9_000 * ROW_BYTES)
+    shares, sequences = lived(300, partitions, 9_000, limits)
+    assert 2.5 < max(shares[30:]) <= 3.0
+    assert max(sequences) <= 2 * DEFAULT_LIMITS.most_tier_sequences + partitions
+
+
 def test_without_the_bound_the_rows_lie_there_three_times():
     """What the bound is for: the life above does notice."""
     shares, _ = lived(130, 1, 9_000, replace(DEFAULT_LIMITS, retained_share=100.0))

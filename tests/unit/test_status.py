@@ -52,8 +52,14 @@ def test_counts_of_a_fresh_join(tmp_path):
     assert found.state == str(tmp_path)
     assert (one.name, one.query, one.batch, one.starts) == ("join", "q1", 1, 1)
     left, right = one.inputs
-    assert (left.name, left.rows, left.runs, left.arrived_rows, left.null_rows) == ("l", 2, 1, 2, 1)
-    assert (right.name, right.rows, right.runs, right.arrived_rows, right.null_rows) == ("r", 2, 2, 2, 2)
+    assert (left.name, left.rows, left.runs, left.totals.rows, left.totals.null_rows) == ("l", 2, 1, 2, 1)
+    assert (right.name, right.rows, right.runs, right.totals.rows, right.totals.null_rows) == (
+        "r",
+        2,
+        2,
+        2,
+        2,
+    )
     assert (one.rows, one.runs) == (4, 3)
     assert (one.pending_rows, one.pending_parts) == (0, 0)
     assert (one.written_ms, one.age_s) == (1_000_000_000, 90.0)

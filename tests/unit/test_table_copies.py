@@ -5,9 +5,11 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import tempfile
 import threading
 from pathlib import Path
 
+import duckdb
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -31,6 +33,9 @@ from watersmeet.schemes.table.in_place import count_decoding
 from watersmeet.tables.catalogue import TABLES, PagesIn, copy_folder, mark_making
 from watersmeet.tables.copying import Copier
 from watersmeet.tables.prepare import newest_files, prepare
+from watersmeet.tables.scratch import scratch_folder
+from watersmeet.tables.sorted_copy import BACKGROUND_SORT_BYTES, SORT_BYTES
+from watersmeet.tables.source import no_report
 
 STREAM = pa.schema({"k": pa.int64(), "n": pa.int64()})
 GROUPS, GROUP_ROWS = 8, 300
@@ -229,12 +234,13 @@ for _ in range(8):
 def test_a_copy_that_was_killed_halfway_is_made_by_the_next_process(files, tmp_path):
     """Processes are killed while they write the copy, one after the other; each goes on where the last one was."""
     number, tables = 0, tmp_path / "state" / TABLES
+    path = os.pathsep.join(filter(None, [os.getcwd(), os.environ.get("PYTHONPATH")]))
     for place in ("table-part-written", "table-index-written", "table-published"):
-        settings = {"WATERSMEET_FAILPOINTS": f"{place}=kill", "PYTHONPATH": os.getcwd()}
+        settings = {"WATERSMEET_FAILPOINTS": f"{place}=kill", "PYTHONPATH": path}
         if number:
             # What is in place is there already; the mark of the last process does not count any more.
             for mark in tables.glob("*/making-*"):
-                os.utime(mark, (1, 1))
+                mark.unlink()
         else:
             prepare(table(files, key="id"), LocalFiles(tmp_path / "state"))
         script = KILLED.format(files=str(files), place=str(tmp_path), number=number)
@@ -289,6 +295,68 @@ def test_one_process_at_a_time_makes_a_copy_and_a_dead_one_is_followed(files, tm
     other.begin(opened)
     other.wait()
     assert opened.source.published(opened.copy_folder) is not None
+
+
+def test_after_two_processes_were_killed_no_other_begins_and_the_status_says_so(files, tmp_path, caplog):
+    state = LocalFiles(tmp_path / "state")
+    folder = prepare(table(files, key="id"), state).open().copy_folder
+    join = start(files, tmp_path, decodes=0.5)
+    run(join, ONE_PAGE)
+    for _ in range(2):
+        mark = mark_making(state, folder)
+        os.utime(tmp_path / "state" / folder / mark, (1, 1))
+    plans = [run(join, EVERY) for _ in range(5)]
+    assert len({plan.table for plan in plans}) == 1 and not copies(tmp_path)
+    assert "a sorted copy would pay since batch" in shown(join)
+    assert "workers were stopped before it was ready; in_place=False" in shown(join)
+    assert caplog.text.count("2 workers were stopped while they made its sorted copy") == 1
+
+
+def test_a_copy_takes_less_memory_than_a_preparation(files, tmp_path, monkeypatch):
+    limits = []
+    connect = duckdb.connect
+
+    def noted(*what, config, **how):
+        limits.append(config["memory_limit"])
+        return connect(*what, config=config, **how)
+
+    monkeypatch.setattr(duckdb, "connect", noted)
+    state = LocalFiles(tmp_path / "state")
+    prepare(table(files, key="id"), state).open().copy(no_report)
+    prepare(table(files, key="id", in_place=False), state)
+    assert limits == [f"{BACKGROUND_SORT_BYTES}B", f"{SORT_BYTES}B"]
+
+
+SORTING = """
+import time
+from watersmeet.tables.scratch import scratch_folder
+
+with scratch_folder() as place:
+    open(f"{place}/half", "wb").close()
+    print(place, flush=True)
+    time.sleep(120)
+"""
+
+
+def test_the_next_sort_removes_what_killed_ones_left(tmp_path, monkeypatch):
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    command, environment = [sys.executable, "-c", SORTING], os.environ | {"TMPDIR": str(tmp_path)}
+    sorts = [subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, text=True) for _ in range(2)]
+    try:
+        killed, running = (Path(sort.stdout.readline().strip()) for sort in sorts)
+        sorts[0].kill()
+        sorts[0].wait()
+        os.utime(killed.parent, (1, 1))
+        os.utime(running.parent, (1, 1))
+        with scratch_folder() as own:
+            assert not killed.parent.exists()
+            assert running.exists() and list(Path(own).iterdir()) == []
+        assert list(tmp_path.iterdir()) == [running.parent]
+    finally:
+        for sort in sorts:
+            sort.kill()
+            sort.wait()
+            sort.stdout.close()
 
 
 def test_a_copy_that_fails_is_logged_and_not_tried_again_here(files, tmp_path, caplog, monkeypatch):

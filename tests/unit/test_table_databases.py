@@ -11,7 +11,15 @@ import pyarrow.compute as pc
 import pytest
 
 from tests.unit.database_helpers import open_postgresql, open_sqlite, server  # noqa: F401
-from tests.unit.table_helpers import KEY_VALUES, all_rows, check_table, repeated_keys, same_rows, travelled
+from tests.unit.table_helpers import (
+    KEY_VALUES,
+    all_rows,
+    check_table,
+    numbers,
+    repeated_keys,
+    same_rows,
+    travelled,
+)
 from watersmeet.errors import TableError, UsageError
 from watersmeet.local.join import LocalJoin
 from watersmeet.log.files import open_files
@@ -36,10 +44,6 @@ def database(request, tmp_path):
 def opened(tmp_path, database, key, *, name="t", **options):
     spec = table(database.uri, key, table=name, **options)
     return travelled(prepare(spec, open_files(tmp_path / "state"))).open()
-
-
-def numbers(*ids: int) -> pa.Table:
-    return pa.table({"id": pa.array(ids, pa.int64()), "s": [f"row {n}" for n in ids]})
 
 
 # What SQLite has no type for.

@@ -21,6 +21,7 @@ from tests.unit.lake_helpers import (
     deletion_vector,
     delta_field,
     mapped_field,
+    numbers,
     stored_deletion_vector,
     write_log,
     write_v2_checkpoint,
@@ -31,10 +32,6 @@ from watersmeet.log.files import open_files
 from watersmeet.tables import prepare as preparing
 from watersmeet.tables.prepare import prepare
 from watersmeet.tables.spec import Address
-
-
-def numbers(*keys: int) -> pa.Table:
-    return pa.table({"id": pa.array(keys, pa.int64()), "v": [f"v{key}" for key in keys]})
 
 
 def opened(folder: Path, key: str | Sequence[str] = "id", **options):

@@ -18,7 +18,7 @@ from pyiceberg.table import Table as PyIcebergTable
 from pyiceberg.typedef import Record
 from pyiceberg.types import LongType
 
-from tests.unit.lake_helpers import Asking, commit_deletes, import_file, sqlite_catalogue
+from tests.unit.lake_helpers import Asking, commit_deletes, import_file, numbers, sqlite_catalogue
 from tests.unit.table_helpers import check_table, same_rows, travelled
 from watersmeet import TableError, table
 from watersmeet.log.files import open_files
@@ -26,10 +26,6 @@ from watersmeet.tables.prepare import find_table, prepare
 from watersmeet.tables.spec import Address
 
 NAMED = "iceberg://lake/shop.products"
-
-
-def numbers(*keys: int) -> pa.Table:
-    return pa.table({"id": pa.array(keys, pa.int64()), "v": [f"v{key}" for key in keys]})
 
 
 @pytest.fixture

@@ -11,7 +11,15 @@ import pyarrow.parquet as pq
 import pytest
 from pyarrow import fs
 
-from tests.unit.table_helpers import KEY_VALUES, all_rows, check_table, repeated_keys, same_rows, travelled
+from tests.unit.table_helpers import (
+    KEY_VALUES,
+    all_rows,
+    check_table,
+    numbers,
+    repeated_keys,
+    same_rows,
+    travelled,
+)
 from watersmeet.engine.kept_table import Opened
 from watersmeet.errors import TableError
 from watersmeet.log.files import open_files
@@ -25,10 +33,6 @@ from watersmeet.tables.spec import Address, table
 def sorted_by(rows: pa.Table, keys) -> pa.Table:
     """In the order of the keys, -0.0 and 0.0 in any order, rows without a key last."""
     return rows.take(pc.sort_indices(rows, [(key, "ascending") for key in keys]))
-
-
-def numbers(low: int, high: int) -> pa.Table:
-    return pa.table({"id": range(low, high), "s": [f"row {n}" for n in range(low, high)]})
 
 
 def opened(tmp_path, source, key, **options):
@@ -65,7 +69,7 @@ def test_several_key_columns_may_share_the_first(tmp_path, kinds):
 
 
 def test_neither_the_order_of_files_nor_that_of_rows_matters(tmp_path):
-    pieces = [numbers(20, 30), numbers(0, 10), numbers(10, 20)]
+    pieces = [numbers(*range(20, 30)), numbers(*range(10)), numbers(*range(10, 20))]
     for number, piece in enumerate(pieces):
         shuffled = piece.take(np.random.default_rng(number).permutation(10))
         pq.write_table(shuffled, tmp_path / f"{number}.parquet")
@@ -82,7 +86,7 @@ def test_files_may_differ_in_columns_and_widths(tmp_path):
 
 
 def test_small_sorted_row_groups_are_used_in_place_without_asking(tmp_path):
-    pq.write_table(numbers(0, 2_000), tmp_path / "t.parquet", row_group_size=500)
+    pq.write_table(numbers(*range(2_000)), tmp_path / "t.parquet", row_group_size=500)
     spec = table(tmp_path / "t.parquet", "id")
     assert isinstance(prepare(spec, open_files(tmp_path / "state")).open(), parquet.OpenParquet)
 
@@ -100,7 +104,7 @@ def test_row_groups_of_unsuited_size_are_used_in_place_only_if_asked(
 ):
     for name, value in constants.items():
         monkeypatch.setattr(parquet, name, value)
-    rows, files = numbers(0, 2_000), open_files(tmp_path / "state")
+    rows, files = numbers(*range(2_000)), open_files(tmp_path / "state")
     pq.write_table(rows, tmp_path / "t.parquet", **options)
     by_default = prepare(table(tmp_path / "t.parquet", "id"), files)
     assert isinstance(by_default.open(), OpenSortedCopy)
@@ -111,7 +115,7 @@ def test_row_groups_of_unsuited_size_are_used_in_place_only_if_asked(
 
 
 def test_overlapping_row_groups_are_refused_in_place_and_put_in_order_otherwise(tmp_path):
-    rows = pa.concat_tables([numbers(0, 600), numbers(500, 1_000)])
+    rows = pa.concat_tables([numbers(*range(600)), numbers(*range(500, 1_000))])
     pq.write_table(rows, tmp_path / "t.parquet", row_group_size=600)
     with pytest.raises(
         TableError, match=r"row group 0 of t.parquet and row group 1 of t.parquet overlap.*Sort it by id"
@@ -122,14 +126,14 @@ def test_overlapping_row_groups_are_refused_in_place_and_put_in_order_otherwise(
 
 def test_a_partitioned_directory_is_not_used_in_place(tmp_path):
     (tmp_path / "t" / "day=1").mkdir(parents=True)
-    pq.write_table(numbers(0, 10), tmp_path / "t" / "day=1" / "a.parquet")
+    pq.write_table(numbers(*range(10)), tmp_path / "t" / "day=1" / "a.parquet")
     with pytest.raises(TableError, match="names of its folders"):
         opened(tmp_path, tmp_path / "t", "id")
 
 
 def test_a_row_group_that_is_not_what_its_statistics_say_is_refused(tmp_path, monkeypatch):
     """Such as a table whose writer took the order on trust. That is checked once, where the page is joined."""
-    pq.write_table(numbers(0, 100), tmp_path / "t.parquet", row_group_size=50)
+    pq.write_table(numbers(*range(100)), tmp_path / "t.parquet", row_group_size=50)
     found = opened(tmp_path, tmp_path / "t.parquet", "id")
     monkeypatch.setattr(found, "_group", found._group[::-1])
     rows = found.read(0, ["id", "s"])
@@ -154,7 +158,7 @@ def in_two_pieces(patch: pytest.MonkeyPatch) -> None:
 
 def test_a_row_group_that_is_too_large_for_one_piece_is_named(tmp_path, monkeypatch):
     """Not taken for an empty one."""
-    pq.write_table(numbers(0, 100), tmp_path / "t.parquet", row_group_size=50)
+    pq.write_table(numbers(*range(100)), tmp_path / "t.parquet", row_group_size=50)
     found = opened(tmp_path, tmp_path / "t.parquet", "id")
     in_two_pieces(monkeypatch)
     with pytest.raises(TableError, match=r"page 1, row group 1 of .*t.parquet.*smaller row groups"):
@@ -164,7 +168,7 @@ def test_a_row_group_that_is_too_large_for_one_piece_is_named(tmp_path, monkeypa
 def test_keys_of_a_row_group_that_are_too_large_for_one_piece_are_not_taken_for_its_first(
     tmp_path, monkeypatch
 ):
-    pq.write_table(numbers(0, 100), tmp_path / "t.parquet", row_group_size=50, write_statistics=False)
+    pq.write_table(numbers(*range(100)), tmp_path / "t.parquet", row_group_size=50, write_statistics=False)
     in_two_pieces(monkeypatch)
     with pytest.raises(TableError, match=r"row group 0 of t.parquet.*smaller row groups"):
         opened(tmp_path, tmp_path / "t.parquet", "id")
@@ -172,7 +176,7 @@ def test_keys_of_a_row_group_that_are_too_large_for_one_piece_are_not_taken_for_
 
 def test_a_damaged_row_group_is_named(tmp_path):
     path = tmp_path / "t.parquet"
-    pq.write_table(numbers(0, 3_000), path, row_group_size=1_000, compression="zstd")
+    pq.write_table(numbers(*range(3_000)), path, row_group_size=1_000, compression="zstd")
     found = opened(tmp_path, path, "id")
     column = pq.read_metadata(path).row_group(1).column(1)
     content = bytearray(path.read_bytes())
@@ -189,11 +193,11 @@ def test_a_damaged_row_group_is_named(tmp_path):
 @pytest.mark.parametrize("change, word", [("remove", "was removed"), ("rewrite", "was changed")])
 def test_a_file_that_is_not_the_one_indexed_is_refused(tmp_path, change, word):
     path = tmp_path / "t.parquet"
-    pq.write_table(numbers(0, 100), path)
+    pq.write_table(numbers(*range(100)), path)
     found = opened(tmp_path, path, "id")
     path.unlink()
     if change == "rewrite":
-        pq.write_table(numbers(5, 120), path)
+        pq.write_table(numbers(*range(5, 120)), path)
     with pytest.raises(TableError, match=f"t.parquet.*{word}.*refresh="):
         found.read(0, ["id"])
 
@@ -228,7 +232,7 @@ def test_a_place_that_cannot_be_looked_at_is_named(tmp_path, monkeypatch, known)
 def test_a_file_that_goes_away_while_it_is_looked_at_is_named(tmp_path, look):
     """Where a table is looked at again while the query runs, that is no reason to end it."""
     path = tmp_path / "t.parquet"
-    pq.write_table(numbers(0, 100), path)
+    pq.write_table(numbers(*range(100)), path)
     found = find_files(Address(str(path)))
     assert found.dataset.schema.names == ["id", "s"]
     path.unlink()
@@ -238,7 +242,7 @@ def test_a_file_that_goes_away_while_it_is_looked_at_is_named(tmp_path, look):
 
 def test_more_files_than_are_kept_open(tmp_path):
     for number in range(5):
-        pq.write_table(numbers(number * 10, number * 10 + 10), tmp_path / f"{number}.parquet")
+        pq.write_table(numbers(*range(number * 10, number * 10 + 10)), tmp_path / f"{number}.parquet")
     found = opened(tmp_path, tmp_path, "id")
     found.most_open = 2
     for order in ([0, 1, 2, 3, 4], [4, 0, 4, 1]):
@@ -251,7 +255,7 @@ def test_more_files_than_are_kept_open(tmp_path):
 
 
 def test_more_may_be_read_while_pages_are_on_their_way(tmp_path):
-    pq.write_table(numbers(0, 10_000), tmp_path / "t.parquet", row_group_size=100)
+    pq.write_table(numbers(*range(10_000)), tmp_path / "t.parquet", row_group_size=100)
     found = opened(tmp_path, tmp_path / "t.parquet", "id")
     for number, page in found.read_many(range(100), ["id", "s"]):
         again = found.read(number, ["id", "s"])
@@ -260,7 +264,7 @@ def test_more_may_be_read_while_pages_are_on_their_way(tmp_path):
 
 def test_a_failed_read_ahead_reaches_the_caller_in_its_turn(tmp_path):
     for number in range(3):
-        pq.write_table(numbers(number * 10, number * 10 + 10), tmp_path / f"{number}.parquet")
+        pq.write_table(numbers(*range(number * 10, number * 10 + 10)), tmp_path / f"{number}.parquet")
     found = opened(tmp_path, tmp_path, "id")
     (tmp_path / "1.parquet").unlink()
     pages = found.read_many([0, 1, 2], ["id"])
@@ -273,31 +277,31 @@ def test_a_failed_read_ahead_reaches_the_caller_in_its_turn(tmp_path):
 def test_new_changed_and_removed_files_make_a_newer_source(tmp_path, mode):
     data = tmp_path / "t"
     data.mkdir()
-    pq.write_table(numbers(0, 100), data / "a.parquet")
+    pq.write_table(numbers(*range(100)), data / "a.parquet")
     first = opened(tmp_path, data, "id", in_place=mode)
     assert first.newest() is None
-    pq.write_table(numbers(100, 150), data / "b.parquet")
+    pq.write_table(numbers(*range(100, 150)), data / "b.parquet")
     second = first.newest()
     assert second is not None and second.version != first.version
-    check_table(second.open(), numbers(0, 150))
+    check_table(second.open(), numbers(*range(150)))
     assert second.open().newest() is None
-    check_table(first, numbers(0, 100))
-    pq.write_table(numbers(200, 210), data / "b.parquet")
+    check_table(first, numbers(*range(100)))
+    pq.write_table(numbers(*range(200, 210)), data / "b.parquet")
     third = second.open().newest()
     assert third is not None
-    check_table(third.open(), pa.concat_tables([numbers(0, 100), numbers(200, 210)]))
+    check_table(third.open(), pa.concat_tables([numbers(*range(100)), numbers(*range(200, 210))]))
     (data / "a.parquet").unlink()
     fourth = third.open().newest()
     assert fourth is not None
-    check_table(fourth.open(), numbers(200, 210))
-    pq.write_table(numbers(0, 100), data / "a.parquet")
+    check_table(fourth.open(), numbers(*range(200, 210)))
+    pq.write_table(numbers(*range(100)), data / "a.parquet")
     fifth = fourth.open().newest()
     assert fifth is not None
-    check_table(fifth.open(), pa.concat_tables([numbers(0, 100), numbers(200, 210)]))
+    check_table(fifth.open(), pa.concat_tables([numbers(*range(100)), numbers(*range(200, 210))]))
 
 
 def test_a_relative_path_means_the_drivers_directory(tmp_path, monkeypatch):
-    pq.write_table(numbers(0, 10), tmp_path / "t.parquet")
+    pq.write_table(numbers(*range(10)), tmp_path / "t.parquet")
     monkeypatch.chdir(tmp_path)
     source = travelled(prepare(table("t.parquet", "id", in_place=True), open_files(tmp_path / "state")))
     monkeypatch.chdir("/")

@@ -14,6 +14,7 @@ from watersmeet.cli.main import app
 from watersmeet.errors import ConfigError, UsageError
 from watersmeet.local.join import LocalJoin
 from watersmeet.log.status import read_status
+from watersmeet.model.facts import InputTotals
 from watersmeet.model.types import parse_type
 from watersmeet.model.window import Window, WindowKind, explain_window, lateness_text, time_text, width_text
 from watersmeet.predicate import parse_window
@@ -215,8 +216,8 @@ def test_the_status_shows_the_window_and_what_it_dropped(state):
     assert join.window.watermark == "1970-02-09"
     assert join.window.newest == {"l": "1970-02-11", "r": "1970-02-10"}
     left, right = join.inputs
-    assert (left.late_rows, left.evicted_rows, left.arrived_rows) == (1, 2, 4)
-    assert (right.late_rows, right.evicted_rows) == (0, 1)
+    assert left.totals == InputTotals(rows=4, late_rows=1, evicted_rows=2)
+    assert right.totals == InputTotals(rows=right.totals.rows, evicted_rows=1)
 
 
 def test_the_command_shows_the_window(state):

@@ -56,7 +56,7 @@ class Case:
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """After so many tuples: messages by kind, and loads and messages by node.
+    """After some tuples: messages by kind, and loads and messages by node.
 
     `alone` are the messages that carry queries if no two share one. `working` nodes were hit at all, `rewriting` ones by a
     rewritten query. `storage` is all that was ever stored, `kept` what is still there under a window.

@@ -113,7 +113,7 @@ class Machine:
         self._asked = None
 
     def _movable(self, rows: int) -> Groups:
-        """Groups of which nothing is on disk, up to so many rows."""
+        """Groups of which nothing is on disk, up to `rows` rows."""
         chosen, left = [], rows
         for group in sorted(self.stored):
             size = sum(map(len, self.stored[group].values()))

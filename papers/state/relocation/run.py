@@ -61,7 +61,7 @@ def run_protocol(
     groups: int,
     choose: Callable[[int], int],
 ) -> Finished:
-    """`choose` picks one of so many events. A command that may not begin yet is tried again later, as long as anything happens."""
+    """`choose` picks one of a number of events. A command that may not begin yet is tried again later, as long as anything happens."""
     post = Post()
     manager = Manager(post)
     owners = [group * machines // groups for group in range(groups)]

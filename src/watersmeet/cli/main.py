@@ -1,4 +1,4 @@
-"""The command line: `watersmeet status`, `watersmeet run`, `watersmeet settle`, `watersmeet demo`.
+"""The command line: `watersmeet status`, `run`, `settle`, `hub` and `demo`.
 
 Nothing here or in the command modules imports Spark, DuckDB or Arrow at the top: `--help` must be fast. Exit codes:
 0 done or stopped on request; 1 the query failed, results differ or state is damaged; 2 refused before anything was
@@ -14,6 +14,7 @@ import typer
 from watersmeet import __version__
 from watersmeet.cli.demo.command import demo
 from watersmeet.cli.help import help_text
+from watersmeet.cli.hub import hub
 from watersmeet.cli.run import run
 from watersmeet.cli.settle import settle
 from watersmeet.cli.status import status
@@ -46,3 +47,4 @@ def main(
 
 for _command in (demo, run, settle, status):
     app.command(help=help_text(_command))(_command)
+app.add_typer(hub, name="hub")

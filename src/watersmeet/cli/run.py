@@ -55,7 +55,8 @@ def run(
       format = "parquet"                 # as wm.files: parquet, arrow, csv
       path = "fills"                     # or json
       native = true                      # options: maxFilesPerTrigger,
-                                         # maxBytesPerTrigger, header, order
+                                         # maxBytesPerTrigger, header, order,
+                                         # movedFrom
 
       [inputs.p]                         # or a table, found by its key; at
                                          # least one input is no table

@@ -12,7 +12,9 @@ from watersmeet.cli.outcome import FAILED, reported, say, say_error
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType
 
-    from watersmeet.log.status import JoinStatus, SettledStatus, Status, WindowStatus
+    from watersmeet.engine.hub_status import HubStatus
+    from watersmeet.log.status import JoinStatus, Status, WindowStatus
+    from watersmeet.model.facts import Settlement
     from watersmeet.schemes.scheme import Shown
 
 # Raised when a key of the JSON changes its meaning or is removed. New keys may be added at any time.
@@ -53,7 +55,7 @@ def status(
       batch, starts    the last batch; the number of starts of the query
       predicate        the join condition, in canonical spelling
       strategy         hash, hypercube, biclique, range, grid, delta,
-                       budget or table
+                       budget, table or hub
       plan             the strategy's plan for the last batch, as it
                        is stored; its kind names the strategy. Of a grid:
                        epoch (changes of shape), groups, left and right
@@ -123,6 +125,14 @@ def status(
       is_settled       whether no batch came after the last settling
       unsettled        the batch of a settling that was begun and not
                        finished; otherwise null
+      hub              of a hub: queries (live ones) and templates, streams
+                       (name, rows, bytes, arrived_rows, unread_rows: read by
+                       no live query, null_rows, indexes: column, rows and
+                       bytes), removed (ids), refused (query and message, of
+                       the last commands), and of the last batch answers,
+                       answers_per_s, busy_s, top_answers and top_costs
+                       (query, answers, looked_rows: rows looked at); of a
+                       join null
       gaps             batches whose rows are missing because acceptGap named
                        them, such as "17-19"
       damage           a list of texts; empty if there is none
@@ -134,21 +144,58 @@ def status(
 
         found = read_status(state)
     if as_json:
-        typer.echo(json.dumps(as_plain(found), indent=2))
+        typer.echo(json.dumps(as_plain(found, state), indent=2))
     else:
-        _print(found)
+        _print(found, state)
     if found.damage:
         raise typer.Exit(FAILED)
 
 
-def as_plain(found: Status) -> dict[str, Any]:
-    """The documented JSON as a dict."""
+def as_plain(found: Status, state: str | None = None) -> dict[str, Any]:
+    """The documented JSON as a dict. `state` is the place as it was given: that in the status has no credentials."""
     from watersmeet.log.codec import to_plain
 
-    return {"version": JSON_VERSION, **to_plain(found), "damage": list(found.damage)}
+    plain: dict[str, Any] = to_plain(found)
+    for join, status in zip(plain["joins"], found.joins, strict=True):
+        join["inputs"] = [_plain_input(one) for one in join["inputs"]]
+        # The id of a start of Spark, which tells people nothing.
+        join["settled"] = [{key: one[key] for key in one if key != "run"} for one in join["settled"]]
+        hub = hub_of(state or found.state, status)
+        join["hub"] = None if hub is None else _plain_hub(hub)
+    return {"version": JSON_VERSION, **plain, "damage": list(found.damage)}
 
 
-def _print(found: Status) -> None:
+def _plain_input(plain: dict[str, Any]) -> dict[str, Any]:
+    """An input with its totals beside its other figures. `rows` is what is live, so the total has another name."""
+    flat: dict[str, Any] = {}
+    for key, value in plain.items():
+        flat |= {"arrived_rows": value.pop("rows"), **value} if key == "totals" else {key: value}
+    return flat
+
+
+def hub_of(state: str, join: JoinStatus) -> HubStatus | None:
+    """What a hub has beside a join; None for a join, and where a damage hides it."""
+    from watersmeet.schemes.register import SCHEMES
+    from watersmeet.schemes.scheme import Serves
+
+    if join.strategy is None or SCHEMES[join.strategy].serves != Serves.HUB:
+        return None
+    from watersmeet.engine.hub_status import hub_status, open_hub
+    from watersmeet.errors import WatersmeetError
+
+    try:
+        return hub_status(open_hub(state, join.name, join.query))
+    except (WatersmeetError, OSError):
+        return None
+
+
+def _plain_hub(hub: HubStatus) -> dict[str, Any]:
+    from watersmeet.cli.hub_view import as_plain as plain_hub
+
+    return plain_hub(hub)
+
+
+def _print(found: Status, state: str) -> None:
     from rich.console import Console
 
     console = Console(highlight=False)
@@ -156,7 +203,13 @@ def _print(found: Status) -> None:
         if number:
             console.print()
         console.print(_heading(join), soft_wrap=not console.is_terminal)
-        console.print(_table(join))
+        hub = hub_of(state, join)
+        if hub is None:
+            console.print(_table(join))
+        else:
+            from watersmeet.cli.hub_view import print_hub_parts
+
+            print_hub_parts(console, hub)
         if join.shown is not None and join.shown.rows:
             _print_plan(console, join.shown)
         if join.tallies:
@@ -244,7 +297,7 @@ def _heading(join: JoinStatus) -> RenderableType:
     return text.append(f"\non {join.predicate}") if join.predicate else text
 
 
-def _settled(done: SettledStatus) -> str:
+def _settled(done: Settlement) -> str:
     """A settling in one line, such as: settled after batch 7: 1,234 results in /data/late (2024-01-01 00:05:00)."""
     from watersmeet.cli.figures import moment
     from watersmeet.model.figures import count
@@ -274,17 +327,17 @@ def _table(join: JoinStatus) -> RenderableType:
     table.add_column("input")
     repeated = any(len(one.found_by) > 1 for one in join.inputs)
     headings = ["rows", *(["keys"] if repeated else []), "bytes", "runs", "null keys dropped"]
-    absent = any(one.absent_rows for one in join.inputs)
+    absent = any(one.totals.absent_rows for one in join.inputs)
     headings += ["late", "evicted"] if join.window else ["absent"] if absent else []
     for heading in headings:
         table.add_column(heading, justify="right")
     for one in join.inputs:
         figures = [count(one.rows), *([count(len(one.found_by))] if repeated else [])]
-        figures += [size(one.bytes), count(one.runs), count(one.null_rows)]
+        figures += [size(one.bytes), count(one.runs), count(one.totals.null_rows)]
         if join.window:
-            figures += [count(one.late_rows), count(one.evicted_rows)]
+            figures += [count(one.totals.late_rows), count(one.totals.evicted_rows)]
         elif absent:
-            figures.append(count(one.absent_rows))
+            figures.append(count(one.totals.absent_rows))
         table.add_row(one.name, *figures)
     return table
 

@@ -18,6 +18,7 @@ from watersmeet.engine.choose import (
     choose_lookup,
     scheme_for,
     table_scheme,
+    walks_by,
 )
 from watersmeet.engine.compile import Asked, Compiled, compile_callable, compile_join
 from watersmeet.engine.compile_lookup import TableSide, columns_needed, compile_lookup
@@ -34,7 +35,6 @@ from watersmeet.model.expression import Predicate, Selected
 from watersmeet.model.found import explain_found
 from watersmeet.model.types import Schema
 from watersmeet.predicate import is_fixed_zone, normal_zone, parse_predicate, parse_select, parse_window
-from watersmeet.schemes.delta.scheme import Delta
 from watersmeet.schemes.table.facts import Reading, TableVersion
 from watersmeet.tables.source import PreparedTable
 from watersmeet.tables.spec import Table
@@ -60,7 +60,7 @@ class ParsedJoin:
     @property
     def found(self) -> str:
         """What each input is found by, in words, if the join walks from one to the other; otherwise empty."""
-        return explain_found(self.compiled.signature) if self.choice.name == Delta.name else ""
+        return explain_found(self.compiled.signature) if self.choice.walks else ""
 
 
 @dataclass(frozen=True)
@@ -163,7 +163,7 @@ def parse(
     if predicate is not None:
         zone = normal_zone(settings.sql.zone)
         compile_text = compile_join if len(schemas) == 2 else compile_many
-        if options.strategy == Delta.name:
+        if walks_by(options.strategy):
             compile_text = compile_walk
         compiled = compile_text(Asked(predicate, selected, schemas, settings.sql.ansi, zone))
     else:

@@ -44,6 +44,15 @@ class Choice:
     name: str
     why: str
 
+    @property
+    def walks(self) -> bool:
+        return walks_by(self.name)
+
+
+def walks_by(strategy: str) -> bool:
+    """Whether a strategy joins one input after the other. Spark's own join is none of ours."""
+    return strategy in SCHEMES and SCHEMES[strategy].walks
+
 
 def strategies() -> tuple[str, ...]:
     """The values of `strategy=` for a join of streams or batches."""
@@ -72,7 +81,7 @@ def choose(
     """
     if requested not in strategies():
         raise UsageError(f"unknown strategy={requested!r}: use one of {', '.join(strategies())}")
-    if budget or waits or requested == Budget.name:
+    if budget or waits or (requested in SCHEMES and SCHEMES[requested].pushes):
         _check_budget(budget or ("pay_within=" if waits else "memory="), order, walks, streaming, window)
     if budget and requested == AUTO:
         return Choice(Budget.name, _BUDGETS[budget])
@@ -131,12 +140,10 @@ def _check_budget(given: str, order: str, walks: bool, streaming: bool, window: 
 
 def _fitting(order: str, inputs: int, walks: bool) -> list[str]:
     """The schemes that can share out a join."""
-    if walks:
-        return [Delta.name]
     return [
         name
         for name, scheme in SCHEMES.items()
-        if order in scheme.orders and inputs <= scheme.most_inputs and name != Delta.name
+        if scheme.walks == walks and order in scheme.orders and inputs <= scheme.most_inputs
     ]
 
 

@@ -50,9 +50,6 @@ from watersmeet.model.types import INT, Schema, SqlType
 from watersmeet.predicate import check_reads_every_input, key_reads_zone, reads_zone
 from watersmeet.schemes.scheme import Partners
 
-# Sides that must be equal: of two inputs, or of all.
-Keyed = KeyPair | KeyClass
-
 # Prefix of the columns that we add. Inputs must not use it.
 RESERVED_PREFIX = "__wm_"
 HASHED = f"{RESERVED_PREFIX}hash"
@@ -132,7 +129,7 @@ class Asked:
 
 def compile_join(asked: Asked) -> Compiled:
     """Compile a join of two inputs."""
-    keys: Sequence[Keyed]
+    keys: Sequence[KeyClass]
     predicate = asked.predicate
     check_reads_every_input(predicate)
     if predicate.keys:
@@ -147,7 +144,7 @@ def compile_join(asked: Asked) -> Compiled:
     return with_zone(compiled, keys, asked.zone)
 
 
-def with_zone(compiled: Compiled, keys: Sequence[Keyed], zone: str) -> Compiled:
+def with_zone(compiled: Compiled, keys: Sequence[KeyClass], zone: str) -> Compiled:
     """Record the time zone in the signature if what is stored depends on it."""
     sides = [(side, one.type) for one in keys for side in one.sides]
     recorded = recorded_zone(zone, sides, compiled.guards)
@@ -181,7 +178,7 @@ def compile_callable(
     )
 
 
-def compile_equality(asked: Asked, equal: Sequence[Keyed], conjuncts: Sequence[Expression]) -> Compiled:
+def compile_equality(asked: Asked, equal: Sequence[KeyClass], conjuncts: Sequence[Expression]) -> Compiled:
     """Compile a join of two or more inputs by keys that all of them have."""
     predicate, schemas = asked.predicate, asked.schemas
     nested = any(one.type.nested for one in equal)
@@ -317,21 +314,21 @@ def recorded_zone(zone: str, sides: Iterable[tuple[KeySide, SqlType]], guards: I
     return zone if decided or any(reads_zone(guard.expression) for guard in guards) else ""
 
 
-def sides_of(equal: Iterable[Keyed]) -> tuple[str, ...]:
+def sides_of(equal: Iterable[KeyClass]) -> tuple[str, ...]:
     """The SQL of the order keys, as the signature records it."""
     return tuple(" : ".join(side.sql for side in one.sides) for one in equal)
 
 
-def _keys_of(equal: Iterable[Keyed], name: str) -> tuple[SettledKey, ...]:
+def _keys_of(equal: Iterable[KeyClass], name: str) -> tuple[SettledKey, ...]:
     return tuple(settle_key(name, number, one, one.side(name)) for number, one in enumerate(equal))
 
 
-def is_exact(equal: Sequence[Keyed]) -> bool:
+def is_exact(equal: Sequence[KeyClass]) -> bool:
     """Whether equal order keys are equal keys, so that nothing needs to be compared."""
     return len(equal) == 1 and fits_word(_stored_type(equal[0].type))
 
 
-def settle_key(name: str, number: int, pair: Keyed, side: KeySide) -> SettledKey:
+def settle_key(name: str, number: int, pair: KeyClass, side: KeySide) -> SettledKey:
     """Use a plain column as it is if the kernel can widen it, otherwise have the key computed."""
     own = side.expression.type
     widens = (
@@ -385,7 +382,7 @@ def arriving_columns(spec: InputSpec, schema: Schema) -> tuple[str, ...]:
     return tuple(column for column in schema if column in needed)
 
 
-def _hashed(equal: Sequence[Keyed], inputs: Sequence[str]) -> tuple[HashedKeys, ...]:
+def _hashed(equal: Sequence[KeyClass], inputs: Sequence[str]) -> tuple[HashedKeys, ...]:
     hashed = []
     for name in inputs:
         sides = [(one.type, one.side(name)) for one in equal]

@@ -30,7 +30,6 @@ from dataclasses import dataclass, replace
 from watersmeet.engine.compile import (
     Asked,
     Compiled,
-    Keyed,
     SettledKey,
     arriving_columns,
     compile_equality,
@@ -73,7 +72,7 @@ def compile_walk(asked: Asked) -> Compiled:
     output = asked.output(graph.inputs, spark_checks=bool(spark))
     keys = {name: _settled(graph, name) for name in graph.inputs}
     edges = tuple(_edge(link, keys) for link in (*links.chosen, *links.closing))
-    compared: list[Keyed] = [*graph.classes, *map(_pair, graph.bands)]
+    compared: list[KeyClass] = [*graph.classes, *map(_pair, graph.bands)]
     arranged, inputs = [], []
     for name in graph.inputs:
         settled = tuple(keys[name].values())
@@ -119,7 +118,7 @@ def _settled(graph: JoinGraph, name: str) -> dict[KeyClass | Band, SettledKey]:
     values: dict[tuple[str, str], SettledKey] = {}
     parts: list[KeyClass | Band] = [*graph.classes, *graph.bands]
     for number, one in enumerate(parts):
-        pair: Keyed = _pair(one) if isinstance(one, Band) else one
+        pair: KeyClass = _pair(one) if isinstance(one, Band) else one
         if name in pair.inputs:
             side = pair.side(name)
             key = settle_key(name, number, pair, side)

@@ -28,9 +28,8 @@ from watersmeet.log.storage import Files
 from watersmeet.model.facts import BatchId, Descriptor, Manifest, Start
 from watersmeet.model.tally import Tally
 from watersmeet.plan.pushes import decision_of
-from watersmeet.schemes.hub import HubScheme
 from watersmeet.schemes.register import SCHEMES
-from watersmeet.schemes.scheme import Decision
+from watersmeet.schemes.scheme import Decision, Serves
 from watersmeet.schemes.table.facts import PagePlan, TableVersion
 from watersmeet.schemes.table.plan import TableFacts, checked_before, decisions_of, page_plan, table_before
 from watersmeet.tables.catalogue import drop_tables, reuse
@@ -247,12 +246,12 @@ class TableDesk:
 
 
 def desk_type(spec: JoinSpec) -> type[StreamDesk | TableDesk | HubDesk]:
-    if isinstance(spec.scheme, HubScheme):
+    if spec.scheme.serves == Serves.HUB:
         # Here, because it loads the parser: it takes as long as all else that a task of a join needs.
         from watersmeet.engine.hub_desk import HubDesk
 
         return HubDesk
-    return StreamDesk if spec.table is None else TableDesk
+    return TableDesk if spec.scheme.serves == Serves.TABLE else StreamDesk
 
 
 def desk_for(spec: JoinSpec, files: Files, reader: RunReader, clock: Callable[[], float]) -> Desk:

@@ -19,6 +19,7 @@ import pyarrow as pa
 
 from watersmeet.engine.hub_distinct import Evaluated, announced_runs, write_answers
 from watersmeet.engine.hub_ingest import BATCH_TIME, HubPartition, store_commands, store_stream
+from watersmeet.engine.hub_tally import top_queries
 from watersmeet.engine.ingest import Partition
 from watersmeet.engine.spec import JoinSpec
 from watersmeet.hubs.answers import answer_rows, distinct_answers, distinct_rows, event_rows
@@ -50,7 +51,7 @@ from watersmeet.log.runs import RunReader, write_run
 from watersmeet.log.storage import Files
 from watersmeet.model.facts import FULL_RANGE, BatchId, Descriptor, Manifest, Receipt, Run, Start
 from watersmeet.model.signature import LOCATOR
-from watersmeet.model.tally import Tally
+from watersmeet.model.tally import QueryTally, Tally
 from watersmeet.model.window import AT
 from watersmeet.schemes.hub import HubFacts, HubPlan
 from watersmeet.schemes.scheme import Decision, OwnWindow
@@ -271,13 +272,23 @@ class HubDesk:
             new, _ = self._distinct(spec, manifest, task, rows)
         # Spark may stop after any row: what the next batch needs is durable now.
         yield from self._events(manifest, plan, task)
+        told: list[QueryTally] = []
         if new is not None:
             ids = distinct_part(catalogue, task, plan.tasks).queries.column("id")
             for piece in pieces_of(new, PIECE_ROWS):
                 yield distinct_rows(piece, ids, batch)
+            counts = np.bincount(new.query, minlength=len(ids))
+            tally.answers += len(new)
+            told += top_queries(ids, counts, np.zeros_like(counts))
         forest = self._forest(spec, plan.in_force, None, lambda: without_distinct(catalogue))
-        for found in Walk(forest, rows, _first_fresh(manifest), AT).answers(fresh):
+        looked = np.zeros(len(forest.branch_node), np.int64)
+        answered = np.zeros(len(forest.queries.ids), np.int64)
+        for found in Walk(forest, rows, _first_fresh(manifest), AT, looked=looked).answers(fresh):
+            np.add.at(answered, found.query, 1)
             yield answer_rows(found, rows, forest.queries, batch)
+        tally.answers += int(answered.sum())
+        tally.looked_rows = int(looked.sum())
+        tally.queries = (*told, *top_queries(forest.queries.ids, answered, forest.costs(looked)))
 
     def _distinct(
         self, spec: JoinSpec, manifest: Manifest, part: int, rows: Rows | None

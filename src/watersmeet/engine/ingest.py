@@ -26,12 +26,12 @@ from watersmeet.engine.window import Times, time_marks, window_times
 from watersmeet.errors import UsageError
 from watersmeet.kernel.bounds import coalesce, split
 from watersmeet.kernel.keys import Keys, drop_null_keys, joined_keys, mix, order_keys, sections_of, words
-from watersmeet.kernel.pages import page_orders, pages_of
+from watersmeet.kernel.pages import page_orders
 from watersmeet.kernel.rows import Sections, Sorted, sorted_order, take_rows
 from watersmeet.log.runs import write_run
 from watersmeet.log.storage import Files
 from watersmeet.model.facts import BatchId, Descriptor, Run
-from watersmeet.model.pages import PageIndex
+from watersmeet.model.pages import PageIndex, pages_of
 from watersmeet.model.signature import LOCATOR, InputSpec, Layout, Order
 from watersmeet.model.types import canonical_arrow
 from watersmeet.model.window import AT

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import dataclasses
 import logging
+import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 
@@ -28,7 +29,7 @@ from watersmeet.schemes.table.facts import Decoding, PagePlan, Reading, TableVer
 from watersmeet.schemes.table.plan import TableFacts, tables_used
 from watersmeet.schemes.table.worth import Measured
 from watersmeet.tables.catalogue import TABLES
-from watersmeet.tables.copying import Copier
+from watersmeet.tables.copying import MOST_KILLED, Copier
 from watersmeet.tables.source import NotPrepared, NotSupported, OpenTable, PreparedTable
 from watersmeet.tables.spec import Table
 
@@ -128,16 +129,18 @@ class KeptTable:
         """
         opened = self.at(current)
         copy_folder = self._copy_folder(opened.table)
+        copied = self._copied(opened.table, copy_folder, decoding)
         facts = TableFacts(
             version=current,
             page_bytes=opened.table.index.bytes,
-            newest=self._copied(opened.table, copy_folder, decoding) or current,
+            newest=copied or current,
             checked_ms=checked_ms or now_ms,
             name=self.spec.name,
             reading=self.spec.reading,
             reads_all=self.spec.reading == Reading.MESH,
             measured=self.measured,
             copy_folder=copy_folder,
+            copy_given_up=copied is None and self._is_given_up(opened.table, decoding),
         )
         if self.spec.given != current and not checked_ms:
             return dataclasses.replace(facts, newest=self.spec.given, checked_ms=now_ms)
@@ -182,6 +185,12 @@ class KeptTable:
             return None
         version = table.source.published(folder)
         return None if version is None else self._checked(table.source.at(folder, version), table.schema)
+
+    def _is_given_up(self, table: OpenTable, decoding: Decoding | None) -> bool:
+        """Whether the copy was chosen and cannot be made, because processes are killed too early."""
+        if decoding is None or not decoding.is_chosen or decoding.copy_folder != self._copy_folder(table):
+            return False
+        return table.source.killed_copies(decoding.copy_folder, time.time()) >= MOST_KILLED
 
     def make_ready(self, plan: PagePlan, planned_ms: int) -> None:
         """Sort a changed table if a task that could not sort it planned the batch. Begin the copy that was chosen."""

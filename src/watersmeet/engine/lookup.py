@@ -17,12 +17,12 @@ from watersmeet.engine.kept_table import KeptTable, Opened
 from watersmeet.kernel.bounds import bounded, cut
 from watersmeet.kernel.keys import Indices
 from watersmeet.kernel.lookup import LookupJoin, Page
-from watersmeet.kernel.pages import distinct, needed_pages, pages_of
+from watersmeet.kernel.pages import distinct, needed_pages
 from watersmeet.kernel.rows import Sorted, take_rows
 from watersmeet.log.runs import RunReader
 from watersmeet.model.facts import KeyRange, Manifest
 from watersmeet.model.limits import Limits
-from watersmeet.model.pages import HASH_SHIFT, PAGE_SHIFT
+from watersmeet.model.pages import HASH_SHIFT, pages_in, pages_of
 from watersmeet.model.tally import Tally
 from watersmeet.schemes.table.facts import PagePlan, Reading, batches_of
 from watersmeet.schemes.table.plan import waiting_rows
@@ -104,8 +104,8 @@ def _pages(
     keys = pending.rows.select([stream for stream, _ in join.verify])
     needed = needed_pages(index, pending.keys, keys)
     if kept.spec.reading == Reading.MESH:
-        first, behind = range_.low >> PAGE_SHIFT, -(-range_.high >> PAGE_SHIFT)
-        return kept.pages(opened, np.union1d(needed, np.arange(first, min(behind, len(index)))))
+        every = pages_in(range_)
+        return kept.pages(opened, np.union1d(needed, np.arange(every.start, min(every.stop, len(index)))))
     pages = pages_of(pending.keys)
     if kept.spec.reading == Reading.INDEX:
         return _key_by_key(kept, opened, keys, needed, pages, limits.lookup_keys)

@@ -20,7 +20,7 @@ from watersmeet.log.statistics import complete_runs
 from watersmeet.log.storage import Files
 from watersmeet.model.facts import Assignment, KeyRange, Manifest, Merge, Receipt, Run, RunStats
 from watersmeet.model.limits import Limits
-from watersmeet.model.ranges import complement, subtracted
+from watersmeet.model.ranges import complement, intersected, subtracted
 from watersmeet.model.signature import Order
 from watersmeet.model.window import AT
 from watersmeet.schemes.scheme import NewRun
@@ -126,8 +126,9 @@ def _stored(
     found = []
     for run in sources:
         sections = reader.read(run, part, columns)
+        taken = subtracted(run.held_ranges, left.get(run.path, ()))
+        reader.read_ahead(run, intersected(taken, (part,)), columns)
         if run.held or run.path in left:
-            taken = subtracted(run.held_ranges, left.get(run.path, ()))
             kept = {number: rows.among(taken) for number, rows in sections.items()}
             sections = {number: rows for number, rows in kept.items() if len(rows)}
         found.append(sections)

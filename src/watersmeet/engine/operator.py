@@ -50,6 +50,7 @@ from watersmeet.model.tally import Tally, TaskTally
 from watersmeet.model.window import over_time
 from watersmeet.plan.batch import check_arrived, history_after, plan_batch
 from watersmeet.plan.compatible import check_compatible
+from watersmeet.schemes.scheme import Circumstances
 
 
 @dataclass
@@ -163,7 +164,8 @@ class Operator:
         manifest = self._agree(kept, batch, told, task)
         if manifest is not kept.last:
             self._check_not_settling(kept, manifest)
-            kept.reader.forget_all_but(manifest.named_paths, paths_set_aside(manifest))
+            aside = paths_set_aside(manifest)
+            kept.reader.forget_all_but(manifest.named_paths, aside.whole, aside.part)
             kept.last = manifest
         tasks, limits = self.spec.settings.tasks, self.spec.settings.limits
         started_s = time.perf_counter()
@@ -244,17 +246,21 @@ class Operator:
                 signature=self.spec.signature,
                 instance=self.spec.instance,
                 run_seq=start.number,
-                tasks=self.spec.settings.tasks,
-                limits=self.spec.settings.limits,
-                now_ms=int(self.clock() * 1000),
-                keys_of=kept.reader.keys,
-                outside=kept.desk.observe(self.spec, batch, start, parent, task, descriptors),
-                tallies=self._tallies(kept, parent),
-                fan_outs_of=fan_outs_in(kept.reader, self.spec),
-                remote=kept.files.remote,
-                repeated=kept.desk.repeated(self.spec, batch, start, parent) if self.spec.streaming else None,
+                given=Circumstances(
+                    tasks=self.spec.settings.tasks,
+                    limits=self.spec.settings.limits,
+                    now_ms=int(self.clock() * 1000),
+                    keys_of=kept.reader.keys,
+                    outside=kept.desk.observe(self.spec, batch, start, parent, task, descriptors),
+                    tallies=self._tallies(kept, parent),
+                    fan_outs_of=fan_outs_in(kept.reader, self.spec),
+                    remote=kept.files.remote,
+                    repeated=kept.desk.repeated(self.spec, batch, start, parent)
+                    if self.spec.streaming
+                    else None,
+                    trigger_ms=self.trigger_ms,
+                ),
                 retained_batches=self.spec.settings.retain_batches,
-                trigger_ms=self.trigger_ms,
             )
 
         manifest = agree(

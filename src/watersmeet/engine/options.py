@@ -102,7 +102,7 @@ class JoinOptions:
             raise UsageError(f'select must be a list of columns, such as ["{self.select}"], not one string')
         if self.tasks is not None:
             check_tasks(self.tasks)
-        # Also where it will not matter: a mistake is told at once.
+        # Check them even where they are not used: report a mistake immediately.
         _ = self.memory_bytes, self.pay_within_ms, self.defer_ms
 
     @classmethod
@@ -193,7 +193,7 @@ class JoinOptions:
                 f'how={self.how!r} is unknown for a table: use "inner", or "left" to keep rows of {stream} without '
                 f"a partner in {table}"
             )
-        # Also where it will not matter: a mistake is told at once.
+        # Check them even where they are not used: report a mistake immediately.
         _ = self.max_delay_ms
         if not isinstance(self.on, str):
             raise UsageError(

@@ -26,8 +26,6 @@ from watersmeet.engine.payment import Debts as Payer
 from watersmeet.engine.spec import JoinSpec
 from watersmeet.errors import CorruptFile, StateError, UsageError
 from watersmeet.kernel.bounds import coalesce
-from watersmeet.kernel.equal import EquiJoin
-from watersmeet.kernel.multi import MultiJoin
 from watersmeet.log.checkpoint import Checkpoint
 from watersmeet.log.files import open_files
 from watersmeet.log.manifests import open_manifest
@@ -73,7 +71,7 @@ class Standing:
 
 def check_owes(spec: JoinSpec) -> None:
     """Refuse a join that never owes anything."""
-    if not isinstance(spec.join, EquiJoin | MultiJoin):
+    if not spec.may_owe:
         raise UsageError(
             "this join owes nothing: only equality joins of streams on one key that all share take memory= and put "
             "results off"
@@ -118,23 +116,27 @@ def pay_share(
 ) -> Iterator[pa.RecordBatch]:
     """Yield the results of one share, in batches of a few thousand rows. `manifest` is the whole one."""
     limits = spec.settings.limits
-    found = _paid(spec, without(manifest, lost), share, tally)
+    found = _paid(spec, manifest, share, frozenset(lost), tally)
     most_rows = limits.output_rows
     yield from coalesce(found, most_rows, limits.output_bytes, alone=most_rows // 4)
 
 
-def _paid(spec: JoinSpec, manifest: Manifest, share: DebtShare, tally: Tally) -> Iterator[pa.RecordBatch]:
+def _paid(
+    spec: JoinSpec, manifest: Manifest, share: DebtShare, lost: frozenset[str], tally: Tally
+) -> Iterator[pa.RecordBatch]:
+    # Cells that were begun are numbered by the blocks of all runs, also of those that cannot be read.
+    manifest = manifest if share.cells is not None else without(manifest, lost)
     pushes = manifest.pushes if share.cells is not None else once_more(manifest)
     generations = generations_of(manifest.live, pushes, share.ranges)
-    assert isinstance(spec.join, EquiJoin | MultiJoin), "see check_owes"
     payer = Payer(
         _reader(spec, manifest),
         manifest.signature,
         generations,
         pushes,
-        spec.join,
+        spec.kernel,
         tally,
         spec.settings.limits,
+        lost,
     )
     payer.expect(share.ranges)
     if share.cells is not None:
@@ -143,8 +145,7 @@ def _paid(spec: JoinSpec, manifest: Manifest, share: DebtShare, tally: Tally) ->
         (range_,) = share.ranges
         yield from payer.pay_cells(_cells(payer, share, range_, border_after(manifest)))
     else:
-        for range_ in share.ranges:
-            yield from payer.pay_range(range_)
+        yield from payer.pay_ranges(share.ranges)
 
 
 def _cells(payer: Payer, share: DebtShare, range_: KeyRange, border: int) -> Cells:
@@ -168,10 +169,17 @@ def divide(spec: JoinSpec, manifest: Manifest, surveys: Sequence[Survey], tasks:
 def loss_in_words(manifest: Manifest, debts: DividedDebts) -> str:
     """Which runs took no part in what was paid; empty if all did."""
     rows = {run.path: run for run in manifest.live}
-    return "; ".join(
+    lost = [
         f"{problem} (its {count(rows[path].stored_rows)} rows of input {rows[path].input} take no part in what is owed)"
         for path, problem in debts.lost.items()
-    )
+    ]
+    if debts.dropped_keys:
+        keys = "1 key" if debts.dropped_keys == 1 else f"{count(debts.dropped_keys)} keys"
+        lost.append(
+            f"all that {keys} still owes is left out too: a payment was under way, and the state of an earlier version "
+            "does not say which part of it the lost rows are"
+        )
+    return "; ".join(lost)
 
 
 # --- What a process keeps -------------------------------------------------------------------------------------------

@@ -12,8 +12,10 @@ that is the disjoint union of 2 (m - 1) plain joins:
 
 A plain join is the join's own kernel, with the rows of the first input as fresh and all others as history.
 
-A payment is made slice by slice: of a range of keys at most a piece is read at a time, so that memory does not follow
-the debt. A key that owes too much for a batch is paid in cells (model/cells.py), each a plain join too.
+A payment is made slice by slice: at most a piece is read at a time, so that memory does not follow the debt. Groups that
+were pushed lie all over the keys, and most are small. As many as have the same generations and fit a piece are one
+slice, since each call of a kernel has its price. A key that owes too much for a batch is paid in cells (model/cells.py),
+each a plain join too.
 
 The fresh rows of the batch take no part. Differs from the paper: payment is not a stage after the query, but the
 results of an ordinary batch.
@@ -29,16 +31,14 @@ import numpy as np
 import pyarrow as pa
 
 from watersmeet.engine.spec import Join
-from watersmeet.kernel.equal import EquiJoin
-from watersmeet.kernel.multi import MultiJoin
 from watersmeet.kernel.pieces import Side
 from watersmeet.kernel.rows import Keyed
 from watersmeet.log.runs import RunReader
 from watersmeet.model.cells import Block, RunRows, blocks_of, owed_cells
-from watersmeet.model.facts import Cells, KeyRange, Manifest, Push, Run
-from watersmeet.model.generations import NOT_HELD, Generations, generations_of, paid_generations
+from watersmeet.model.facts import KEY_SPACE, Cells, KeyRange, Manifest, Push, Run
+from watersmeet.model.generations import NOT_HELD, Generations, paid_generations
 from watersmeet.model.limits import Limits
-from watersmeet.model.ranges import Ranges, joined
+from watersmeet.model.ranges import Ranges, intersected, joined, subtracted
 from watersmeet.model.signature import JoinSignature
 from watersmeet.model.slices import Weighed, slices_of
 from watersmeet.model.tally import Tally
@@ -66,45 +66,17 @@ def pay(
     cells = {payment.range: payment.cells for payment in mine if payment.cells is not None}
     for one in cells.values():
         yield from debts.pay_cells(one)
-    for payment in mine:
-        if payment.cells is None:
-            # Keys whose last cells come out in this batch too owe less.
-            yield from debts.pay_range(payment.range, list(cells.values()))
-
-
-def pay_all(
-    reader: RunReader, manifest: Manifest, join: Join, range_: KeyRange, tally: Tally, limits: Limits
-) -> Iterator[pa.RecordBatch]:
-    """Yield all that keys in a range owe after a batch, its own rows included. Nothing is changed.
-
-    Ranges that cover all keys and do not overlap give every owed result once.
-    """
-    generations = generations_of(
-        manifest.live, manifest.pushes, [range_, *(cells.range for cells in manifest.paying)]
-    )
-    debts = Debts(reader, manifest.signature, generations, manifest.pushes, join, tally, limits)
-    owing = joined(one for push in manifest.pushes for one in push.ranges)
-    mine = [found for one in owing if (found := _both(one, range_)) is not None]
-    debts.expect(mine)
-    left = [
-        Cells(cells.range, cells.border, cells.block_rows, cells.end, cells.of, cells.of)
-        for cells in manifest.paying
-        if cells.range.low in range_
-    ]
-    for cells in left:
-        yield from debts.pay_cells(cells)
-    for one in mine:
-        yield from debts.pay_range(one, left)
-
-
-def _both(one: KeyRange, other: KeyRange) -> KeyRange | None:
-    low, high = max(one.low, other.low), min(one.high, other.high)
-    return KeyRange(low, high) if low < high else None
+    # Keys whose last cells come out in this batch too owe less.
+    whole = joined(payment.range for payment in mine if payment.cells is None)
+    yield from debts.pay_ranges(whole, list(cells.values()))
 
 
 @dataclass(frozen=True, slots=True)
 class Debts:
-    """What the generations of some runs owe each other. `pushes` are those that the generations are of."""
+    """What the generations of some runs owe each other. `pushes` are those that the generations are of.
+
+    Runs that are `lost` cannot be read. Only cells are paid beside them.
+    """
 
     reader: RunReader
     signature: JoinSignature
@@ -113,41 +85,72 @@ class Debts:
     join: Join
     tally: Tally
     limits: Limits
+    lost: frozenset[str] = frozenset()
 
     def expect(self, ranges: Sequence[KeyRange]) -> None:
         """Say which keys will be paid: their runs are fetched together."""
-        runs = self.generations.runs
+        runs = [run for run in self.generations.runs if run.path not in self.lost]
         self.reader.expect(lambda: (run for run in runs if any(range_.overlaps(run) for range_ in ranges)))
 
-    def pay_range(self, range_: KeyRange, paid: Sequence[Cells] = ()) -> Iterator[pa.RecordBatch]:
-        """Yield what the keys in a range owe, but for what cells that were `paid` had of it."""
-        keys = sorted(
-            (cells for cells in paid if cells.range.low in range_), key=lambda cells: cells.range.low
-        )
-        low = range_.low
+    def pay_ranges(self, ranges: Ranges, paid: Sequence[Cells] = ()) -> Iterator[pa.RecordBatch]:
+        """Yield what the keys in ascending ranges owe, but for what cells that were `paid` had of it."""
+        keys = [cells for cells in paid if any(cells.range.low in range_ for range_ in ranges)]
         for cells in keys:
-            yield from self._pay_slices(KeyRange(low, cells.range.low))
             self._touched(cells.range)
-            yield from self._pay_slice(cells.range, cells.border)
-            low = cells.range.high
-        yield from self._pay_slices(KeyRange(low, range_.high))
+            yield from self._pay_slice((cells.range,), cells.border)
+        for alike in self._alike(subtracted(ranges, joined(cells.range for cells in keys))):
+            yield from self._pay_slices(alike)
 
-    def _pay_slices(self, range_: KeyRange) -> Iterator[pa.RecordBatch]:
-        if range_.low >= range_.high:
+    def _alike(self, ranges: Ranges) -> Iterator[Ranges]:
+        """The parts of some ranges that have rows of the same generations, if of two or more.
+
+        Only these are paid together: rows would be looked up among generations that none of their keys has.
+        """
+        generations = self.generations
+        here = [generations.segments_in(range_) for range_ in ranges]
+        if not here:
             return
+        segments = np.unique(np.concatenate(here))
+        lows = generations.lows[segments]
+        highs = np.append(generations.lows[1:], np.uint64(KEY_SPACE - 1))[segments]
+        has = np.zeros((generations.current + 1, len(segments)), np.bool_)
+        for run, of in zip(generations.runs, generations.of[:, segments], strict=True):
+            held = np.flatnonzero((of != NOT_HELD) & (lows <= run.high) & (highs >= run.low))
+            has[of[held], held] = True
+        _, number = np.unique(np.packbits(has, axis=0), axis=1, return_inverse=True)
+        for one in range(int(number.max()) + 1):
+            mine = np.flatnonzero(number == one)
+            if has[:, mine[0]].sum() > 1:
+                yield intersected(generations.ranges_of(segments[mine].tolist()), ranges)
+
+    def _pay_slices(self, ranges: Ranges) -> Iterator[pa.RecordBatch]:
+        """Pay ranges together as long as they fit a piece, and each larger one slice by slice."""
         limits = self.limits
         # As many rows as a piece, or as many bytes.
         least = limits.piece_bytes / limits.piece_rows
-        stretches = []
-        for run in self._touched(range_):
-            weight = max(run.bytes / max(1, run.rows), least)
-            stretches.append(Weighed(self.reader.keys(run), weight).between(range_))
-        for slice_ in slices_of(stretches, range_, limits.piece_bytes):
-            yield from self._pay_slice(slice_)
+        together: list[KeyRange] = []
+        size = 0.0
+        for range_ in ranges:
+            stretches = []
+            for run in self._touched(range_):
+                weight = max(run.bytes / max(1, run.rows), least)
+                stretches.append(Weighed(self.reader.keys(run), weight).between(range_))
+            for slice_ in slices_of(stretches, range_, limits.piece_bytes):
+                more = sum(len(one.between(slice_).keys) * one.row_bytes for one in stretches)
+                if together and size + more > limits.piece_bytes:
+                    yield from self._pay_slice(tuple(together))
+                    together, size = [], 0.0
+                together.append(slice_)
+                size += more
+        if together:
+            yield from self._pay_slice(tuple(together))
 
-    def _pay_slice(self, range_: KeyRange, border: int | None = None) -> Iterator[pa.RecordBatch]:
-        """Yield what the keys in a range owe, if the generations up to a border owe each other nothing."""
-        found = [self._by_generation(name, range_) for name in self.signature.names]
+    def _pay_slice(self, ranges: Ranges, border: int | None = None) -> Iterator[pa.RecordBatch]:
+        """Yield what the keys in ascending ranges owe, if the generations up to a border owe each other nothing.
+
+        Rows of two ranges have no key in common.
+        """
+        found = [self._by_generation(name, ranges) for name in self.signature.names]
         if border is not None:
             early = sum(push.batch <= border for push in self.pushes)
             found = [[list(itertools.chain.from_iterable(mine[:early])), *mine[early:]] for mine in found]
@@ -155,30 +158,25 @@ class Debts:
             yield from self._results(term)
 
     def pay_cells(self, cells: Cells) -> Iterator[pa.RecordBatch]:
-        """Yield what some cells of a key owe."""
-        rows = {
-            run.path: (number, part)
-            for run, number in self._set_aside(cells)
-            for part in self.reader.slices(run, cells.range, self.signature.columns(run.input))
-        }
-        input_of = {run.path: run.input for run in self.generations.runs}
-        blocks = [
-            blocks_of(
-                (
-                    RunRows(number, path, len(part))
-                    for path, (number, part) in rows.items()
-                    if input_of[path] == name
-                ),
-                cells.block_rows,
-            )
-            for name in self.signature.names
-        ]
+        """Yield what some cells of a key owe. Those with rows of a lost run are left out, and keep their numbers."""
+        rows: dict[str, Keyed] = {}
+        counts = dict(zip(cells.runs, cells.rows, strict=True))
+        stretches: dict[str, list[RunRows]] = {name: [] for name in self.signature.names}
+        for run, number in self._set_aside(cells):
+            if run.path not in self.lost:
+                for part in self.reader.slices(run, cells.range, self.signature.columns(run.input)):
+                    rows[run.path] = part
+            here = counts.get(run.path, 0) if run.path in self.lost else len(rows.get(run.path, ()))
+            stretches[run.input].append(RunRows(number, run.path, here))
+        blocks = [blocks_of(mine, cells.block_rows) for mine in stretches.values()]
         by_path = {run.path: run for run in self.generations.runs}
         for _, cell in owed_cells(blocks, cells.first, cells.end):
+            if any(block.path in self.lost for block in cell):
+                continue
             for block in cell:
                 self._touch(by_path[block.path], block, cells)
             yield from self._results(
-                tuple([rows[block.path][1].slice(block.start, block.stop)] for block in cell)
+                tuple([rows[block.path].slice(block.start, block.stop)] for block in cell)
             )
 
     def _set_aside(self, cells: Cells) -> Iterator[tuple[Run, int]]:
@@ -195,7 +193,7 @@ class Debts:
         self.tally.touched[f"{run.path} {cells.range.low} {block.start}"] = size
 
     def _results(self, term: Sequence[Slices]) -> Iterator[pa.RecordBatch]:
-        assert isinstance(self.join, EquiJoin | MultiJoin), "only joins on one shared key owe results"
+        assert self.join.on_one_key, "only joins on one shared key owe results"
         window = self.signature.window
         within = window.width if window is not None and over_time(window) else None
         first, *others = (Side(name, [], rows) for name, rows in zip(self.signature.names, term, strict=True))
@@ -210,20 +208,23 @@ class Debts:
             if range_.overlaps(run) and len(held):
                 size = generations.size_of(run, self.reader.keys(run), held)
                 self.tally.touch(run.path, held, size, len(generations.lows))
+                self.reader.read_ahead(run, (range_,), self.signature.columns(run.input))
                 found.append(run)
         return found
 
-    def _by_generation(self, name: str, range_: KeyRange) -> list[Slices]:
-        """The rows of an input in a range of keys, by generation."""
+    def _by_generation(self, name: str, ranges: Ranges) -> list[Slices]:
+        """The rows of an input in ascending ranges of keys, by generation."""
         generations = self.generations
         found: list[Slices] = [[] for _ in range(generations.current + 1)]
-        segments = generations.segments_in(range_)
+        segments = np.unique(np.concatenate([generations.segments_in(range_) for range_ in ranges]))
+        around = KeyRange(ranges[0].low, ranges[-1].high)
         for run, of in zip(generations.runs, generations.of[:, segments], strict=True):
-            if run.input != name or not range_.overlaps(run) or (of == NOT_HELD).all():
+            if run.input != name or not around.overlaps(run) or (of == NOT_HELD).all():
                 continue
-            for rows in self.reader.slices(run, range_, self.signature.columns(name)):
+            for rows in self.reader.slices(run, around, self.signature.columns(name)):
                 for number in np.unique(of[of != NOT_HELD]).tolist():
-                    part = rows.among(generations.ranges_of(segments[of == number].tolist()))
+                    mine = generations.ranges_of(segments[of == number].tolist())
+                    part = rows.among(intersected(mine, ranges))
                     if len(part):
                         found[number].append(part)
         return found

@@ -17,9 +17,10 @@ from watersmeet.schemes.scheme import FanOutsOf
 
 def fan_outs_in(reader: RunReader, spec: JoinSpec) -> FanOutsOf | None:
     """How a scheme gets the fan-outs of a join that walks; None if it does not."""
-    join, signature = spec.join, spec.signature
-    if not isinstance(join, WalkJoin):
+    if not spec.scheme.walks:
         return None
+    join, signature = spec.kernel, spec.signature
+    assert isinstance(join, WalkJoin), "a scheme that walks has this kernel"
 
     def fan_outs_of(start: str, fresh: Sequence[Run], history: Sequence[Run]) -> Sequence[FanOut]:
         def slices(name: str, runs: Sequence[Run]) -> list[Keyed]:

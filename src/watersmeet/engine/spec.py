@@ -107,6 +107,17 @@ class JoinSpec:
     table: TableSpec | None = None
     stages: tuple[str, ...] = ()
 
+    @property
+    def kernel(self) -> Join:
+        """What joins the rows of a task's share. Tables and hubs have desks of their own."""
+        assert isinstance(self.join, Join), "only a join of streams has a kernel for shares"
+        return self.join
+
+    @property
+    def may_owe(self) -> bool:
+        """Whether all inputs share one key, so that rows can be set aside by it."""
+        return isinstance(self.join, Join) and self.join.on_one_key
+
     def arrangements(self, name: str) -> list[InputSpec]:
         """What is stored of an input: its rows, and for each further key where they are."""
         return [spec for spec in self.signature.inputs if spec.input == name]

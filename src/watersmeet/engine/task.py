@@ -21,20 +21,17 @@ from dataclasses import dataclass
 import pyarrow as pa
 
 from watersmeet.engine.payment import pay
-from watersmeet.engine.spec import Join, JoinSpec
+from watersmeet.engine.spec import JoinSpec
 from watersmeet.engine.window import WindowReader, reader_for, tested_width
-from watersmeet.kernel.equal import EquiJoin
 from watersmeet.kernel.late import LateDeal
-from watersmeet.kernel.multi import MultiJoin
-from watersmeet.kernel.pieces import Counted, Side
+from watersmeet.kernel.pieces import Side
 from watersmeet.kernel.rows import Keyed
-from watersmeet.kernel.walk import WalkJoin
 from watersmeet.log.runs import RunReader
 from watersmeet.model.facts import KeyRange, Manifest, Run
 from watersmeet.model.generations import Class, Generations, history_generations
 from watersmeet.model.ranges import Ranges, joined
 from watersmeet.model.signature import Order
-from watersmeet.model.tally import Tally, Work
+from watersmeet.model.tally import Tally
 from watersmeet.plan.window import reachable_history
 from watersmeet.schemes.scheme import InputShare, Share, Slice, share_of
 
@@ -43,7 +40,7 @@ def join_share(
     reader: RunReader, manifest: Manifest, spec: JoinSpec, task: int, tally: Tally
 ) -> Iterator[pa.RecordBatch]:
     """Yield all results of this task, in bounded batches."""
-    assert isinstance(spec.join, Join), "tables and hubs have desks of their own"
+    kernel = spec.kernel
     groups = spec.scheme.groups_of(manifest.plan.scheme)
     generations = history_generations(manifest, groups)
     reached = reachable_history(manifest)
@@ -52,27 +49,16 @@ def join_share(
     names, tasks = manifest.signature.names, spec.settings.tasks
     shares = list(spec.scheme.shares(manifest.plan.scheme, names, task, tasks))
     reader.expect(lambda: source.runs(shares))
-    counted = _counting(groups, tally)
+    if groups:
+        tally.count_by(groups)
     for share in source.whole(shares):
         for sides in source.parts(share):
             if not all(any(map(len, (*side.fresh, *side.history))) for side in sides):
                 # An input without rows: nothing is looked up.
                 continue
-            if isinstance(spec.join, WalkJoin):
-                # The other inputs of a term are looked up in.
-                fresh_rows, work = sum(map(len, sides[0].fresh)), Work()
-                yield from spec.join.results(sides, within, spec.settings.limits, work)
-                tally.add_walk(spec.join.input_of(sides[0].name), fresh_rows, work)
-            else:
-                fresh_rows = sum(len(rows) for side in sides for rows in side.fresh)
-                if counted is not None and isinstance(spec.join, EquiJoin | MultiJoin):
-                    yield from spec.join.results(sides, within, spec.settings.limits, counted)
-                else:
-                    yield from spec.join.results(sides, within, spec.settings.limits)
-                tally.looked_rows += fresh_rows
-            tally.probed_rows += fresh_rows
+            yield from kernel.results(sides, within, spec.settings.limits, tally)
     if manifest.plan.payments:
-        yield from pay(reader, manifest, groups, spec.join, task, tally, spec.settings.limits)
+        yield from pay(reader, manifest, groups, kernel, task, tally, spec.settings.limits)
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,13 +78,6 @@ def _hull(share: Share) -> KeyRange:
 def _is_range(share: Share) -> bool:
     """Whether a share is one range of keys of all inputs, and nothing else."""
     return share == tuple(share_of(one.input, Slice(_hull(share))) for one in share)
-
-
-def _counting(groups: Ranges, tally: Tally) -> Counted | None:
-    if not groups:
-        return None
-    tally.count_by(groups)
-    return tally.count
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,8 +150,10 @@ class RunSource:
         if share.history is None:
             return
         runs = [run for run in self._history(share.input) if run.path in current]
+        columns = self.manifest.signature.columns(share.input)
         for run in self._wanted(runs, share.input, share.history):
             for rows in self._slices([run], share.input, share.history, note=False):
+                self.reader.read_ahead(run, class_.ranges, columns)
                 self._note(run, rows, class_)
                 yield rows
 

@@ -18,6 +18,7 @@ from watersmeet.kernel.keys import Mask, whole_numbers
 from watersmeet.kernel.rows import Keyed, Merged, Same, Sections, Sorted
 from watersmeet.log.runs import RunReader
 from watersmeet.model.facts import KeyRange, Manifest, Run
+from watersmeet.model.ranges import Ranges
 from watersmeet.model.signature import StoredColumn
 from watersmeet.model.types import BIGINT, Schema
 from watersmeet.model.window import AT, FARTHEST, Window, over_time
@@ -93,6 +94,9 @@ class WindowReader:
             return found
         kept = (_from(part, floor - run.base) for part in found)
         return (part for part in kept if len(part))
+
+    def read_ahead(self, run: Run, ranges: Ranges, columns: tuple[str, ...]) -> None:
+        self.reader.read_ahead(run, ranges, columns)
 
 
 def reader_for(reader: RunReader, manifest: Manifest) -> RunReader | WindowReader:

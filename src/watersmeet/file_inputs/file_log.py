@@ -1,6 +1,6 @@
 """The file log: which files each intake has, in the state of the query.
 
-    ~files/ID/intakes/000000000007.json      the files of intake 7: name, bytes, time of change
+    ~files/ID/intakes/000000000007.json      the directory and the files of intake 7: name, bytes, time of change
     ~files/ID/seen/000000000100.json         the names taken by intakes 1 to 100
 
 An intake is written once, by put-if-absent, before Spark writes the offset that names it. So its files are fixed before
@@ -11,26 +11,25 @@ Every `SEEN_EVERY` intakes the names taken so far are written as one file. A sta
 intakes after it, however long the query has run. The file is derived from intakes, so losing one costs only time until
 the intakes that it stands for are removed; those that Spark may still replay are kept.
 
-Names that are gone from the directory for `KEEP_NAMES_NS` are dropped there (`file_inputs/offsets.py` says why not at
-once).
+Names that have been gone from the directory for `KEEP_NAMES_NS` are dropped there. The file has the time since when a
+name is gone, so a start does not begin to count anew (`file_inputs/offsets.py` says why names are not dropped at once).
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from watersmeet import failpoints
 from watersmeet.errors import CorruptFile, StateMissing
-from watersmeet.file_inputs.offsets import ListedFile
+from watersmeet.file_inputs.offsets import ListedFile, TakenNames
 from watersmeet.log.codec import decode_checked, encode_checked
 from watersmeet.log.names import FILE_LOGS, INTAKES, SEEN_NAMES, intake_number, intake_path, seen_path
 from watersmeet.log.storage import Files
 
-# A start reads at most so many small files. Writing all names then costs a hundredth of the listings between.
+# A start reads at most this number of small files. Writing all names then costs a hundredth of the listings between.
 SEEN_EVERY = 100
 
-# As long as Spark's file source remembers a name: its default of maxFileAge, a week.
+# How long a name that is gone from the directory is remembered: Spark's default of maxFileAge, a week.
 KEEP_NAMES_NS = 7 * 24 * 3600 * 10**9
 
 _ADVICE = "Restore the file from a copy, or start with a new checkpoint"
@@ -38,18 +37,35 @@ _ADVICE = "Restore the file from a copy, or start with a new checkpoint"
 
 @dataclass(frozen=True, slots=True)
 class Intake:
-    """The files of one intake, in the order in which they were taken."""
+    """The files of one intake, in the order in which they were taken, and the directory (`Directory.name`).
+
+    Intakes did not always have the directory.
+    """
 
     files: tuple[ListedFile, ...]
+    directory: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Loaded:
+    """What a start reads of a log: the names taken, the last intake that is written, and the newest intakes."""
+
+    taken: TakenNames
+    last: int
+    newest: tuple[Intake, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class SeenNames:
-    """The names of all intakes up to `intake`, and the time of change of each."""
+    """The names of all intakes up to `intake`, and since when some of them are gone from the directory.
+
+    `modified_ns` was there before `absent_since_ns` was, and is not used any more.
+    """
 
     intake: int
     names: tuple[str, ...]
-    modified_ns: tuple[int, ...]
+    modified_ns: tuple[int, ...] = ()
+    absent_since_ns: dict[str, int] = field(default_factory=dict)
 
 
 class FileLog:
@@ -63,58 +79,57 @@ class FileLog:
     def place(self) -> str:
         return self._files.place
 
-    def publish(self, number: int, files: Sequence[ListedFile]) -> tuple[ListedFile, ...]:
-        """Write an intake unless there is one with this number. Return the files that it has."""
-        mine = self._files.publish(intake_path(number), encode_checked(Intake(tuple(files))))
+    def publish(self, number: int, intake: Intake) -> Intake:
+        """Write an intake unless there is one with this number. Return the one that is there."""
+        mine = self._files.publish(intake_path(number), encode_checked(intake))
         failpoints.reach("intake-written")
         if mine:
-            return tuple(files)
+            return intake
         found = self.read(number)
         assert found is not None, "the intake exists, or it would have been written"
         return found
 
-    def read(self, number: int) -> tuple[ListedFile, ...] | None:
-        """The files of an intake; None if it is not written."""
+    def read(self, number: int) -> Intake | None:
+        """An intake; None if it is not written."""
         path = intake_path(number)
         try:
             content = self._files.read(path)
         except FileNotFoundError:
             return None
-        return decode_checked(Intake, content, f"{self.place}/{path}", _ADVICE).files
+        return decode_checked(Intake, content, f"{self.place}/{path}", _ADVICE)
 
-    def between(self, after: int, last: int) -> tuple[ListedFile, ...]:
-        """The files of the intakes after one and up to another, all of which must exist."""
-        found = self._files.each(self.read, range(after + 1, last + 1))
-        for number, files in enumerate(found, after + 1):
-            if files is None:
+    def between(self, after: int, last: int) -> tuple[Intake, ...]:
+        """The intakes after one and up to another, all of which must exist."""
+        found = []
+        for number, intake in enumerate(self._files.each(self.read, range(after + 1, last + 1)), after + 1):
+            if intake is None:
                 raise self._missing(number)
-        return tuple(file for files in found for file in files or ())
+            found.append(intake)
+        return tuple(found)
 
-    def load(self, offset: int) -> tuple[dict[str, int], int]:
-        """The names taken with their times of change, and the number of the last intake that is written.
-
-        It may be after `offset`, the last one that Spark's checkpoint names.
-        """
+    def load(self, offset: int) -> Loaded:
+        """What a start needs. The last intake may be after `offset`, the last one that Spark's checkpoint names."""
         seen = self._last_seen()
-        taken = dict(zip(seen.names, seen.modified_ns, strict=True))
+        taken = TakenNames(set(seen.names), dict(seen.absent_since_ns))
         last = max([seen.intake, *self._numbers(INTAKES)])
         if last < offset:
             raise self._missing(offset)
-        for file in self.between(seen.intake, last):
-            taken[file.name] = file.modified_ns
+        # At least the last one.
+        newest = [*self.between(max(min(seen.intake, last - 1), 0), last)]
         # The listing may be late.
-        while (files := self.read(last + 1)) is not None:
-            taken |= {file.name: file.modified_ns for file in files}
+        while (intake := self.read(last + 1)) is not None:
+            newest.append(intake)
             last += 1
-        return taken, last
+        taken.names.update(file.name for intake in newest for file in intake.files)
+        return Loaded(taken, last, tuple(newest))
 
-    def keep_names(self, number: int, taken: dict[str, int], *, needed_from: int) -> None:
+    def keep_names(self, number: int, taken: TakenNames, *, needed_from: int) -> None:
         """Write the names taken by intakes up to `number`. Remove the intakes that neither a start nor a replay needs.
 
         `needed_from` is the first intake that Spark may still ask for.
         """
         before = self._numbers(SEEN_NAMES)
-        seen = SeenNames(number, tuple(taken), tuple(taken.values()))
+        seen = SeenNames(number, tuple(taken.names), absent_since_ns=taken.absent)
         self._files.publish(seen_path(number), encode_checked(seen))
         failpoints.reach("seen-written")
         # The one before stays, with the intakes after it: a damaged file can then be removed by hand.

@@ -3,8 +3,9 @@
 Names are treated as Spark's file source treats them: files and folders that begin with `_` or `.` or end with
 `._COPYING_` are not seen, so a file can be written under such a name and renamed when it is complete. Files in folders
 below the directory are not read. A folder such as `day=1` would be a partition, whose column is in no file: it is
-refused. Where Spark's file sink writes, its log says which files count (`file_inputs/sink_log.py`). One thing
-differs: an empty file is passed over until it has content. Spark takes it at once, and misses what is written to it
+refused. Where Spark's file sink writes, its log says which files count (`file_inputs/sink_log.py`). The log is read
+first, then the directory: a batch that is committed in between is seen by the next look. A link that leads nowhere, or
+round in a circle, is passed over. One thing differs: an empty file is passed over until it has content. Spark takes it at once, and misses what is written to it
 later.
 
 A local directory is not listed while it is unchanged. Its time of change moves when a name appears, so a look at that
@@ -13,22 +14,34 @@ if it was `TICK_S` old when the directory was listed. And once in `LOOK_AGAIN_S`
 empty files and for file servers that are slow to show a change. A listing asks for the size and time of new files
 only; the others cost a look-up of their name.
 
-An object store has no such time: it is listed whenever new files are asked for, a request for each 1,000 files.
+*Files that grow after they were taken.* A text file that was visible while it was written may be taken in half, and the
+rest is in no result. So a listing compares the sizes of the files that were taken last, and one with another size is
+an error, not a warning: rows are missing from results, a line in a log is read by nobody, and nothing is lost by
+stopping, since the batches before are whole. A time of change alone says nothing (`touch`, a copy, restored backups),
+and a file that was emptied or removed has no rows to miss. A file that is replaced by one of the same size, that
+changes while nothing new appears and the query then ends, or that was taken long ago, is not noticed.
+
+An object store has no such time: it is listed whenever new files are asked for, a request for each 1,000 files. Nor
+has it directories: a prefix whose last object is removed is gone. That is an error only before the first file.
 """
 
 from __future__ import annotations
 
+import errno
 import os
-from collections.abc import Callable, Container, Iterable, Iterator, Sequence
+from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
+from types import MappingProxyType
+from typing import TypeVar
 
 import pyarrow as pa
 from pyarrow import fs
 
 from watersmeet.errors import FileError
 from watersmeet.file_inputs.offsets import ListedFile
+from watersmeet.file_inputs.place import name_of
 from watersmeet.file_inputs.sink_log import SINK_LOG, SinkLog
 from watersmeet.tables.places import place_of
 from watersmeet.tables.spec import Address
@@ -39,6 +52,10 @@ TICK_S = 2.0
 LOOK_AGAIN_S = 60.0
 
 _COPYING = "._COPYING_"
+
+NO_FILES: Mapping[str, int] = MappingProxyType({})
+
+Entry = TypeVar("Entry")
 
 
 def is_hidden(name: str) -> bool:
@@ -62,34 +79,55 @@ class _Glance:
         return stamps == self.stamps and settled and 0 <= now_s - self.at_s < LOOK_AGAIN_S
 
 
+def _leads_nowhere(link: os.DirEntry[str]) -> bool:
+    """Whether what a link points to is missing, or is the link itself."""
+    try:
+        link.stat()
+    except FileNotFoundError:
+        return True
+    except OSError as error:
+        if error.errno != errno.ELOOP:
+            raise
+        return True
+    return False
+
+
 class Directory:
-    """The directory of a file input. `clock` gives the seconds since 1970."""
+    """The directory of a file input. `clock` gives the seconds since 1970. `name` says where it is."""
 
     def __init__(self, address: Address, clock: Callable[[], float]):
         self._address = address
         self._clock = clock
         with self._explained():
             self.filesystem, self.base = place_of(address)
+        self.name = name_of(self.filesystem, self.base)
         self._sink = SinkLog(self.filesystem, self.base)
+        self._has_sink = False
         self._last: _Glance | None = None
         # The names of the last listing, to tell which of the taken files are gone.
         self.present: set[str] = set()
 
-    def new_files(self, taken: Container[str]) -> list[ListedFile] | None:
+    def new_files(
+        self, taken: Container[str], *, begun: bool = False, watched: Mapping[str, int] = NO_FILES
+    ) -> list[ListedFile] | None:
         """The files with names that are not taken; None if nothing has appeared since the last call.
 
-        If it returned files that were not taken meanwhile, they are not returned again while nothing appears.
+        If it returned files that were not taken meanwhile, they are not returned again while nothing appears. With
+        `begun` there were files before: a prefix of an object store then is gone because it is empty. `watched` are
+        taken files with their sizes: FileError if one has another.
         """
         local = isinstance(self.filesystem, fs.LocalFileSystem)
         now_s = self._clock()
         with self._explained():
             if not local:
-                return self._remote_files(taken)
+                return self._remote_files(taken, watched, begun=begun)
             stamps = self._stamps()
             if self._last is not None and self._last.still_holds(stamps, now_s):
                 return None
+            found = self._local_files(taken, watched)
+            # Not before: what was an error is looked at again.
             self._last = _Glance(now_s, stamps)
-            return self._local_files(taken)
+            return found
 
     def as_now(self, files: Sequence[ListedFile]) -> list[ListedFile]:
         """Files of an earlier listing with their present size and time, without those that are gone.
@@ -111,7 +149,9 @@ class Directory:
         with self._explained():
             if isinstance(self.filesystem, fs.LocalFileSystem):
                 return {path.name for path in Path(self.base).iterdir()}
-            return {info.base_name for info in self.filesystem.get_file_info(fs.FileSelector(self.base))}
+            # Whether a prefix may be gone, because it is empty, is decided when new files are asked for.
+            chosen = fs.FileSelector(self.base, allow_not_found=True)
+            return {info.base_name for info in self.filesystem.get_file_info(chosen)}
 
     def look_again(self) -> None:
         """List at the next call, whatever the directory's time says."""
@@ -123,34 +163,49 @@ class Directory:
             stamps.append(Path(self.base, SINK_LOG).stat().st_mtime_ns)
         return tuple(stamps)
 
-    def _local_files(self, taken: Container[str]) -> list[ListedFile]:
+    def _local_files(self, taken: Container[str], watched: Mapping[str, int]) -> list[ListedFile]:
         names, found = set(), []
-        with os.scandir(self.base) as entries:
-            seen = list(entries)
-        counted = self._counted(entry.name for entry in seen)
+        counted, seen = self._counted(self._scan, lambda entry: entry.name)
         for entry in seen:
             if is_hidden(entry.name):
+                continue
+            if entry.is_symlink() and _leads_nowhere(entry):
                 continue
             if entry.is_dir():
                 self._check_folder(entry.name)
                 continue
             names.add(entry.name)
-            if entry.name in taken or (counted is not None and entry.name not in counted):
+            is_watched = entry.name in watched
+            passed = entry.name in taken or (counted is not None and entry.name not in counted)
+            if passed and not is_watched:
                 continue
             try:
                 facts = entry.stat()
             except FileNotFoundError:
                 # It was removed or renamed since the listing.
                 continue
-            if facts.st_size:
+            if is_watched:
+                self._check_size(entry.name, watched[entry.name], facts.st_size)
+            if facts.st_size and not passed:
                 found.append(ListedFile(entry.name, facts.st_size, facts.st_mtime_ns))
         self._check_sink(counted, taken, names)
         self.present = names
         return found
 
-    def _remote_files(self, taken: Container[str]) -> list[ListedFile]:
-        listed = self.filesystem.get_file_info(fs.FileSelector(self.base))
-        counted = self._counted(info.base_name for info in listed)
+    def _scan(self) -> list[os.DirEntry[str]]:
+        with os.scandir(self.base) as entries:
+            return list(entries)
+
+    def _remote_files(
+        self, taken: Container[str], watched: Mapping[str, int], *, begun: bool
+    ) -> list[ListedFile]:
+        try:
+            counted, listed = self._counted(self._list, lambda info: info.base_name)
+        except FileNotFoundError:
+            if not begun or not self._has_bucket():
+                raise
+            self.present = set()
+            return []
         visible = [info for info in listed if not is_hidden(info.base_name)]
         for info in visible:
             if info.type == fs.FileType.Directory:
@@ -158,15 +213,33 @@ class Directory:
         files = [info for info in visible if info.is_file]
         self.present = {info.base_name for info in files}
         self._check_sink(counted, taken, self.present)
+        for info in files:
+            if info.base_name in watched:
+                self._check_size(info.base_name, watched[info.base_name], info.size)
         return [
             ListedFile(info.base_name, info.size, info.mtime_ns)
             for info in files
             if info.size and info.base_name not in taken and (counted is None or info.base_name in counted)
         ]
 
-    def _counted(self, names: Iterable[str]) -> set[str] | None:
-        """The names that count, if a sink of Spark's writes here."""
-        return self._sink.names() if any(name == SINK_LOG for name in names) else None
+    def _has_bucket(self) -> bool:
+        bucket: fs.FileInfo = self.filesystem.get_file_info(self.base.partition("/")[0])
+        return bucket.type == fs.FileType.Directory
+
+    def _list(self) -> list[fs.FileInfo]:
+        found: list[fs.FileInfo] = self.filesystem.get_file_info(fs.FileSelector(self.base))
+        return found
+
+    def _counted(
+        self, look: Callable[[], list[Entry]], name_of: Callable[[Entry], str]
+    ) -> tuple[set[str] | None, list[Entry]]:
+        """The names that count if a sink of Spark's writes here, and a listing that is younger than they are."""
+        counted = self._sink.names() if self._has_sink else None
+        seen = look()
+        had_sink, self._has_sink = self._has_sink, any(name_of(entry) == SINK_LOG for entry in seen)
+        if self._has_sink and not had_sink:
+            counted, seen = self._sink.names(), look()
+        return (counted if self._has_sink else None), seen
 
     def _check_folder(self, name: str) -> None:
         if "=" in name:
@@ -174,6 +247,16 @@ class Directory:
                 f"{self._address!r} has the folder {name}: wm.files does not read the columns of partitions. Give the "
                 f"folder itself, {self._address!r}/{name}, or read the directory as a DataFrame"
             )
+
+    def _check_size(self, name: str, taken_bytes: int, now_bytes: int) -> None:
+        if now_bytes in (0, taken_bytes):
+            return
+        raise FileError(
+            f"{self._address!r}/{name} had {taken_bytes} bytes when it was taken into a batch, and now it has "
+            f"{now_bytes}: it was written to later, and these rows are in no result. Write the rows that are missing "
+            "into a new file, remove this one or put it back as it was, and start the query again. Write files under a "
+            "name that begins with '_' or '.', or elsewhere, and rename them when they are complete"
+        )
 
     def _check_sink(self, counted: set[str] | None, taken: Container[str], present: set[str]) -> None:
         missing = [name for name in counted or () if name not in present and name not in taken]

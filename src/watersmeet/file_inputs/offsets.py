@@ -15,13 +15,13 @@ has the cost of a Spark task and of a run in every batch, so small batches get f
 from __future__ import annotations
 
 import heapq
-from collections.abc import Container, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Container, Iterable, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 from watersmeet.errors import StateError
 
-# The files of a task have at least so many bytes, if there are that many. To read, sort and store a million bytes of
+# The files of a task have at least this many bytes, if the batch has them. To read, sort and store a million bytes of
 # Parquet takes about 7 ms of CPU. One more task takes 11, and its run another 4 when it is looked up and merged.
 LEAST_TASK_BYTES = 4 << 20
 
@@ -130,18 +130,28 @@ def fills(pending: Sequence[ListedFile], limit: IntakeLimit) -> bool:
     return bool(pending) and count_taken(pending, limit) < len(pending)
 
 
-def forget_absent(
-    taken: Mapping[str, int], present: Container[str], newest_ns: int, keep_ns: int
-) -> dict[str, int]:
-    """The taken names without those that are gone from the directory and were last changed long before the newest.
+@dataclass(slots=True)
+class TakenNames:
+    """The names that are taken. `absent` has those that were gone from the directory, each with the time since when."""
 
-    A listing may miss a file for a moment. A name that was dropped then would be taken a second time.
+    names: set[str] = field(default_factory=set)
+    absent: dict[str, int] = field(default_factory=dict)
+
+
+def forget_absent(taken: TakenNames, present: Container[str], now_ns: int, keep_ns: int) -> TakenNames:
+    """The taken names without those that have been gone from the directory for longer than `keep_ns`.
+
+    A listing may miss a file for a moment, or its directory be moved away for a day. A name that was dropped then
+    would be taken a second time. So absence is measured between listings that we have seen, by our own clock: a file's
+    time of change says nothing of it, and `cp -p` makes it years old.
+
+    >>> first = forget_absent(TakenNames({"a", "b"}), {"b"}, now_ns=50, keep_ns=10)
+    >>> first.absent, forget_absent(first, {"b"}, now_ns=61, keep_ns=10).names
+    ({'a': 50}, {'b'})
     """
-    return {
-        name: modified_ns
-        for name, modified_ns in taken.items()
-        if name in present or modified_ns > newest_ns - keep_ns
-    }
+    absent = {name: taken.absent.get(name, now_ns) for name in taken.names if name not in present}
+    gone = {name for name, since_ns in absent.items() if now_ns - since_ns > keep_ns}
+    return TakenNames(taken.names - gone, {name: at for name, at in absent.items() if name not in gone})
 
 
 def share_files(files: Sequence[ListedFile], tasks: int, *, splits: bool = False) -> list[list[FilePart]]:

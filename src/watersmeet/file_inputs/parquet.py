@@ -26,9 +26,15 @@ from watersmeet.file_inputs.ddl import schema_of_struct
 from watersmeet.file_inputs.fit import find_fields, fit_columns
 from watersmeet.file_inputs.spark_types import spark_type
 from watersmeet.file_inputs.where import Filter
+from watersmeet.kernel.bounds import coalesce
 
-# Texts that a dictionary holds once are larger in memory than in the file. This bounds what that can amount to.
 _BATCH_ROWS: Final = 131_072
+# A value that a dictionary holds once may be in every row, and the file does not say how often: 100 bytes of it can
+# become gigabytes. Columns with a dictionary of texts are read in steps, each as long as the last one allows. So what
+# is read at once exceeds the bound only where values become longer all of a sudden, by the rows of one step. Steps are
+# put together again: 8,192 rows a step take a tenth longer to read than 131,072.
+_FIRST_ROWS: Final = 1_024
+_STEP_ROWS: Final = 8_192
 
 _SPARK_SCHEMA: Final = b"org.apache.spark.sql.parquet.row.metadata"
 _SPARK_VERSION: Final = b"org.apache.spark.version"
@@ -42,12 +48,13 @@ _NEW_INT96: Final = (3, 1)
 _FIRST_DAY: Final = datetime.date(1582, 10, 15)
 _FIRST_MOMENT: Final = datetime.datetime(1900, 1, 1)
 
+_OF_ANY_LENGTH: Final = ("BYTE_ARRAY", "FIXED_LEN_BYTE_ARRAY")
 _TEXTS: Final = ("STRING", "ENUM", "JSON")
 # Logical types that Spark's reader refuses, and so does this one.
 _REFUSED: Final = ("INTERVAL", "UUID", "FLOAT16", "GEOMETRY", "GEOGRAPHY", "VARIANT", "TIME")
 _UTC: Final = pa.timestamp("us", "UTC")
 
-# Whether one of so many row groups belongs to the part of the file that a task reads.
+# (row group, number of row groups) -> whether the row group belongs to the part of the file that a task reads.
 Takes = Callable[[int, int], bool]
 
 
@@ -110,11 +117,38 @@ def read_parquet(
             yield from _without_columns(facts.num_rows, schema)
             continue
         rows = _rows_together(facts, present, batch_bytes)
+        in_steps = _repeats_texts(facts, present)
         # One thread: the tasks of a batch use all cores already.
-        for batch in parquet.iter_batches(rows, row_groups=[group], columns=present, use_threads=False):
-            for name, column in zip(batch.schema.names, batch.columns, strict=True):
-                _refuse_old(name, column, legacy, what)
-            yield fit_columns(batch, schema, what)
+        stored = parquet.iter_batches(
+            min(rows, _FIRST_ROWS) if in_steps else rows,
+            row_groups=[group],
+            columns=present,
+            use_threads=False,
+        )
+        fitting = _fitting(stored, schema, legacy, what)
+        if in_steps:
+            fitting = coalesce(_in_steps(fitting, parquet, batch_bytes), _BATCH_ROWS, batch_bytes)
+        yield from fitting
+
+
+def _fitting(
+    stored: Iterator[pa.RecordBatch], schema: pa.Schema, legacy: tuple[bool, bool], what: str
+) -> Iterator[pa.RecordBatch]:
+    for batch in stored:
+        for name, column in zip(batch.schema.names, batch.columns, strict=True):
+            _refuse_old(name, column, legacy, what)
+        yield fit_columns(batch, schema, what)
+
+
+def _in_steps(
+    batches: Iterator[pa.RecordBatch], parquet: pq.ParquetFile, batch_bytes: int
+) -> Iterator[pa.RecordBatch]:
+    """The same batches; the next one has as many rows as `batch_bytes` hold, by the last one."""
+    for batch in batches:
+        held = batch_bytes * batch.num_rows // max(1, batch.nbytes)
+        # Arrow asks for the size before each batch.
+        parquet.reader.set_batch_size(max(1, min(_STEP_ROWS, held)))
+        yield batch
 
 
 def row_groups(
@@ -139,13 +173,24 @@ def _without_columns(rows: int, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
 
 
 def _rows_together(facts: pq.RowGroupMetaData, present: Sequence[str], batch_bytes: int) -> int:
-    columns = (facts.column(place) for place in range(facts.num_columns))
-    size = sum(
-        column.total_uncompressed_size
-        for column in columns
-        if column.path_in_schema.split(".")[0] in present or column.path_in_schema in present
-    )
+    size = sum(column.total_uncompressed_size for column in _chunks(facts, present))
     return max(1, min(_BATCH_ROWS, batch_bytes * facts.num_rows // max(1, size)))
+
+
+def _repeats_texts(facts: pq.RowGroupMetaData, present: Sequence[str]) -> bool:
+    """Whether rows may be much larger than what is stored of them."""
+    return any(
+        column.has_dictionary_page and column.physical_type in _OF_ANY_LENGTH
+        for column in _chunks(facts, present)
+    )
+
+
+def _chunks(facts: pq.RowGroupMetaData, present: Sequence[str]) -> Iterator[pq.ColumnChunkMetaData]:
+    """What a row group stores of these columns."""
+    for place in range(facts.num_columns):
+        column = facts.column(place)
+        if column.path_in_schema.split(".")[0] in present or column.path_in_schema in present:
+            yield column
 
 
 def _bounds(facts: pq.RowGroupMetaData, schema: pa.Schema, where: Filter) -> dict[str, tuple[Any, Any]]:

@@ -31,6 +31,15 @@ class Place:
         return f"{self.address!r}/{self.path}" if self.path else repr(self.address)
 
 
+def name_of(filesystem: fs.FileSystem, base: str) -> str:
+    """Where a directory is, without credentials and options, however the user wrote it.
+
+    >>> name_of(fs.LocalFileSystem(), "/data/orders")
+    '/data/orders'
+    """
+    return base if isinstance(filesystem, fs.LocalFileSystem) else f"{filesystem.type_name}://{base}"
+
+
 @functools.lru_cache(maxsize=16)
 def _filesystem_of(address: Address, uri: str) -> tuple[fs.FileSystem, str]:
     """A client of an object store is costly, and a worker reads many files of one. `uri` changes with the variable."""

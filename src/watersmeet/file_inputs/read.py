@@ -20,13 +20,17 @@ from watersmeet.file_inputs.lines import read_lines
 from watersmeet.file_inputs.parquet import Takes, read_parquet
 from watersmeet.file_inputs.place import Place
 from watersmeet.file_inputs.spec import FileFormat
-from watersmeet.file_inputs.unpack import open_arrow, open_parquet_file, open_text, reading_file
+from watersmeet.file_inputs.unpack import is_mapped, open_arrow, open_parquet_file, open_text, reading_file
 from watersmeet.file_inputs.where import Filter
 from watersmeet.kernel.bounds import split
 from watersmeet.model.types import type_of_arrow
 
 # What a batch takes in memory, about: small beside a run, large beside the cost of a call.
 BATCH_BYTES: Final = 16 << 20
+# Rows of an Arrow file with dictionaries that are spelled out at a time: a value of a kilobyte in each makes 8 MB.
+_DICTIONARY_ROWS: Final = 8_192
+# Rows whose sizes are looked at together, some 20 bytes each.
+_VIEW_ROWS: Final = 131_072
 # Types without a text form that Spark and this reader agree on.
 _NOT_IN_CSV: Final = (pa.types.is_nested, pa.types.is_duration)
 _NOT_IN_JSON: Final = (pa.types.is_map, pa.types.is_duration, pa.types.is_binary)
@@ -103,11 +107,26 @@ def _batches(
 def _arrow_batches(place: Place, read: pa.Schema, what: str, batch_bytes: int) -> Iterator[pa.RecordBatch]:
     with open_arrow(place) as reader:
         found = find_fields(list(reader.schema), list(read), "", what)
-    present = sorted(number for number in found if number is not None)
-    # Without any field Arrow would read them all; one tells how many rows there are.
-    with open_arrow(place, present or [0]) as reader:
+        # Without any field Arrow would read them all; one tells how many rows there are.
+        present = sorted(number for number in found if number is not None) or [0]
+        mapped = is_mapped(reader, place)
+    # Of a mapped file what is not used is not read; Arrow would copy the fields that it is asked for.
+    with open_arrow(place, None if mapped else present) as reader:
         stored = (reader.get_batch(number) for number in range(reader.num_record_batches))
-        yield from (fit_columns(batch, read, what) for batch in split(stored, batch_bytes))
+        if mapped:
+            stored = (batch.select(present) for batch in stored)
+        for batch in split(_stepwise(stored), batch_bytes):
+            for rows in split([fit_columns(batch, read, what)], batch_bytes):
+                # Copied before the file is compared with what was taken: it may be mapped, and be written to later.
+                yield pa.ipc.read_record_batch(rows.serialize(), rows.schema)
+
+
+def _stepwise(stored: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Views of few rows. Of batches with dictionaries very few: spelled out, they may be much larger."""
+    for batch in stored:
+        spelled = any(map(pa.types.is_dictionary, batch.schema.types))
+        rows = _DICTIONARY_ROWS if spelled else _VIEW_ROWS
+        yield from (batch.slice(start, rows) for start in range(0, batch.num_rows, rows))
 
 
 def check_text_types(format: FileFormat, schema: pa.Schema, what: str) -> None:

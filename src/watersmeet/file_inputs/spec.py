@@ -57,7 +57,7 @@ class FileInput:
     `schema` has canonical Arrow types (`model/types.py`); None says that the first file tells. `columns` are those to
     read, in this order; None says all. `where` is SQL over the columns of the schema, also those that are not read.
     `header` is for CSV: whether the first line of each file has the names of the columns. `stream` is None if the other
-    inputs decide.
+    inputs decide. `moved_from` is where the directory was when the query took its last files, if it was moved.
     """
 
     address: Address
@@ -71,6 +71,7 @@ class FileInput:
     header: bool = False
     name: str | None = None
     stream: bool | None = None
+    moved_from: str | None = None
 
     @property
     def label(self) -> str:
@@ -100,6 +101,7 @@ def files(
     header: bool | None = None,
     name: str | None = None,
     stream: bool | None = None,
+    moved_from: str | os.PathLike[str] | None = None,
 ) -> FileInput:
     """A directory of files to join as an input: `wm.join({"o": wm.files("/data/orders"), "t": trades}, ...)`.
 
@@ -120,6 +122,8 @@ def files(
         name: the input's name in messages.
         stream: True: new files are joined as they come; False: the files that are there when the join is made are
             joined, as one batch. Default: as the DataFrames of the join, and True if it has none.
+        moved_from: where the directory was, if it was moved with its files since the query last ran: as the error says
+            that refuses another directory under the same checkpoint.
 
     Example:
         >>> files("/data/orders", columns=["id", "qty"], where="qty > 0")
@@ -138,6 +142,7 @@ def files(
         header=_header(header, kind),
         name=name,
         stream=_stream(stream),
+        moved_from=_moved_from(moved_from),
     )
     if found.schema is not None:
         _check_columns(found.schema.names, found.columns or ())
@@ -222,6 +227,15 @@ def _stream(given: object) -> bool | None:
     if given is not None and not isinstance(given, bool):
         raise UsageError(f"stream must be True or False, got {given!r}")
     return given
+
+
+def _moved_from(given: object) -> str | None:
+    if given is None:
+        return None
+    text = os.fspath(given) if isinstance(given, (str, os.PathLike)) else None
+    if not isinstance(text, str) or not text.strip():
+        raise UsageError(f"moved_from must be a directory, as a path or a URI, got {given!r}")
+    return text
 
 
 def _count(what: str, value: object) -> int | None:

@@ -10,25 +10,30 @@ source.
 here, from names that no intake has. A driver that died after it wrote an intake left no offset for it, or left one: the
 next driver finds it in the log in both cases.
 
+*Another directory* is refused under the same checkpoint: files with names that were taken in the old one would be
+passed over in silence. An intake has its directory, and `moved_from` accepts one that was moved as it is.
+
 One process serves an input while its query runs. The names that are taken are in its memory: some 150 bytes a file, a
 tenth of what Spark's own source needs. A listing is kept while its files fill intakes, so a backlog is listed once.
 """
 
 from __future__ import annotations
 
+import itertools
 import time
 import uuid
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 
 from watersmeet.errors import FileError
-from watersmeet.file_inputs.file_log import KEEP_NAMES_NS, SEEN_EVERY, FileLog
+from watersmeet.file_inputs.file_log import KEEP_NAMES_NS, SEEN_EVERY, FileLog, Intake
 from watersmeet.file_inputs.listing import Directory
 from watersmeet.file_inputs.offsets import (
     BEGINNING,
     FileOffset,
     IntakeLimit,
     ListedFile,
+    TakenNames,
     count_taken,
     fills,
     forget_absent,
@@ -40,13 +45,17 @@ from watersmeet.tables.spec import Address
 
 NO_LIMIT = IntakeLimit()
 
+# Files that were taken last and are looked at for later writes, at each listing: 2 ms on a local disk.
+WATCHED_FILES = 1_000
+
 
 @dataclass(frozen=True, slots=True)
 class StreamSpec:
     """What the driver's process needs to serve an input. It can be pickled.
 
     `storage` is the state that holds the file log, `tasks` how many tasks share a batch, `splits` whether a file can be
-    read in parts, `retain` how many intakes Spark may ask for again after they are done.
+    read in parts, `retain` how many intakes Spark may ask for again after they are done. `moved_from` is where the
+    directory was.
     """
 
     address: Address
@@ -56,39 +65,78 @@ class StreamSpec:
     tasks: int
     splits: bool
     retain: int
+    moved_from: str | None = None
 
     def open(self) -> FileStream:
         directory = Directory(self.address, time.time)
-        return FileStream(directory, open_files(self.storage), by_time=self.by_time, retain=self.retain)
+        state = open_files(self.storage)
+        return FileStream(
+            directory,
+            state,
+            time.time,
+            by_time=self.by_time,
+            retain=self.retain,
+            moved_from=self.moved_from,
+        )
 
 
 def _new_id() -> str:
     return uuid.uuid4().hex
 
 
+def _without_slash(directory: str) -> str:
+    return directory.rstrip("/") or "/"
+
+
 @dataclass
 class _Opened:
-    """A file log, and what is known of it. `taken` has names and times of change, `last` is the last intake."""
+    """A file log, and what is known of it. `last` is the last intake, `watched` has the sizes of the newest files."""
 
     log: FileLog
-    taken: dict[str, int]
+    taken: TakenNames
     last: int
+    watched: dict[str, int] = field(default_factory=dict)
+
+    def add(self, files: Sequence[ListedFile]) -> None:
+        """Files that are taken."""
+        self.taken.names.update(file.name for file in files)
+        self.watch(files)
+
+    def watch(self, files: Sequence[ListedFile]) -> None:
+        for file in files:
+            self.watched.pop(file.name, None)
+            self.watched[file.name] = file.bytes
+        for name in list(itertools.islice(self.watched, max(0, len(self.watched) - WATCHED_FILES))):
+            del self.watched[name]
 
 
 class FileStream:
-    """The stream of one input."""
+    """The stream of one input.
+
+    `clock` gives the seconds since 1970. Every `seen_every` intakes the names taken are written as one file, and those
+    that have been gone for `keep_names_ns` are forgotten.
+    """
 
     def __init__(
         self,
         directory: Directory,
         state: Files,
+        clock: Callable[[], float],
         *,
         by_time: bool = False,
         retain: int = 100,
+        moved_from: str | None = None,
         new_id: Callable[[], str] = _new_id,
+        seen_every: int = SEEN_EVERY,
+        keep_names_ns: int = KEEP_NAMES_NS,
     ):
         self._directory = directory
         self._state = state
+        self._clock = clock
+        # Logs of before did not say where their files are.
+        self._known = (None, directory.name, moved_from and _without_slash(moved_from))
+        self._seen_every = seen_every
+        self._keep_names_ns = keep_names_ns
         self._by_time = by_time
         self._retain = retain
         self._new_id = new_id
@@ -119,7 +167,9 @@ class FileStream:
                 f"the checkpoint has offsets of two file logs, {start.log} and {end.log}: it was put together from two "
                 "queries. Start with a new checkpoint"
             )
-        return FileLog(self._state, end.log).between(start.intake, end.intake)
+        intakes = FileLog(self._state, end.log).between(start.intake, end.intake)
+        self._check_directory(intakes)
+        return tuple(file for intake in intakes for file in intake.files)
 
     def hold(self) -> None:
         """Take no file that is not there now. What is taken already is not known yet, so only names are read."""
@@ -135,14 +185,30 @@ class FileStream:
         if opened is not None and start.log in (None, opened.log.id) and start.intake <= opened.last:
             return opened
         if start == BEGINNING:
-            opened = _Opened(FileLog(self._state, self._new_id()), {}, 0)
+            opened = _Opened(FileLog(self._state, self._new_id()), TakenNames(), 0)
         else:
             assert start.log is not None, "an intake is in a log"
             log = FileLog(self._state, start.log)
-            opened = _Opened(log, *log.load(start.intake))
+            found = log.load(start.intake)
+            self._check_directory(found.newest)
+            opened = _Opened(log, found.taken, found.last)
+            for intake in found.newest:
+                # A moved directory may have been copied otherwise.
+                if intake.directory == self._directory.name:
+                    opened.watch(intake.files)
         self._opened = opened
         self._list_anew()
         return opened
+
+    def _check_directory(self, intakes: Sequence[Intake]) -> None:
+        for intake in intakes:
+            if intake.directory not in self._known:
+                raise FileError(
+                    f"this query has taken files from {intake.directory}, and its input now is {self._directory.name}: "
+                    "files with the same names would be left out. If the directory was moved with its files, pass "
+                    f'moved_from="{intake.directory}" to wm.files. Otherwise change the address back, or start with a '
+                    "new checkpoint"
+                )
 
     def _list_anew(self) -> None:
         self._pending, self._closed = [], False
@@ -152,13 +218,15 @@ class FileStream:
         """List the directory, unless the files that are known are all that the next intake can have."""
         if fills(self._pending, limit) or self._closed:
             return
-        found = self._directory.new_files(opened.taken)
+        found = self._directory.new_files(opened.taken.names, begun=opened.last > 0, watched=opened.watched)
         if found is None:
             return
+        for name in opened.taken.absent.keys() & self._directory.present:
+            del opened.taken.absent[name]
         if self._held is not None:
             found = [file for file in found if file.name in self._held]
             self._closed = True
-        self._pending = pending_files(found, opened.taken, by_time=self._by_time)
+        self._pending = pending_files(found, opened.taken.names, by_time=self._by_time)
 
     def _take(self, opened: _Opened, limit: IntakeLimit) -> None:
         """Log the next intake, if there are files for it."""
@@ -170,14 +238,14 @@ class FileStream:
         if not files:
             return
         number = opened.last + 1
-        logged = opened.log.publish(number, files)
+        logged = opened.log.publish(number, Intake(files, self._directory.name))
+        self._check_directory([logged])
         opened.last = number
-        for file in logged:
-            opened.taken[file.name] = file.modified_ns
-        if logged != files:
+        opened.add(logged.files)
+        if logged.files != files:
             # Another driver was first, with other files.
             self._list_anew()
-        if number % SEEN_EVERY == 0:
-            newest_ns = max(opened.taken.values())
-            opened.taken = forget_absent(opened.taken, self._directory.present, newest_ns, KEEP_NAMES_NS)
+        if number % self._seen_every == 0:
+            now_ns = int(self._clock() * 1e9)
+            opened.taken = forget_absent(opened.taken, self._directory.present, now_ns, self._keep_names_ns)
             opened.log.keep_names(number, opened.taken, needed_from=self._done - self._retain)

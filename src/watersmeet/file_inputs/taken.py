@@ -17,6 +17,7 @@ from pathlib import Path
 import pyarrow as pa
 from pyarrow import fs
 
+from watersmeet import failpoints
 from watersmeet.errors import FileError
 from watersmeet.file_inputs.offsets import FilePart, ListedFile
 from watersmeet.file_inputs.place import Place
@@ -30,6 +31,7 @@ ReadPart = Callable[[Place, FilePart], Iterator[pa.RecordBatch]]
 
 def read_taken(address: Address, parts: Iterable[FilePart], read: ReadPart) -> Iterator[pa.RecordBatch]:
     """The rows of these parts of files, in order. FileError if one of the files has changed."""
+    failpoints.reach("files-unread")
     for part in parts:
         place = Place(address, part.file.name)
         try:

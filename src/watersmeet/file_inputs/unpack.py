@@ -58,11 +58,31 @@ def open_arrow(place: Place, fields: Sequence[int] | None = None) -> Iterator[pa
     """An Arrow IPC file, with some of its columns by number, or all.
 
     Streams are refused: one that was cut off between two batches looks complete.
+
+    A record batch may be as large as the file. A local file is mapped, so only what is used of it is in memory, unless
+    it is compressed. If it is cut off meanwhile, the operating system ends the process; the task is tried again, and
+    the error then says that the file has changed.
     """
     filesystem, path = place.on_filesystem()
     options = pa.ipc.IpcReadOptions(included_fields=fields, use_threads=False)
-    with filesystem.open_input_file(path) as file, pa.ipc.open_file(file, options=options) as reader:
+    local = isinstance(filesystem, fs.LocalFileSystem)
+    with (
+        pa.memory_map(path) if local else filesystem.open_input_file(path) as file,
+        pa.ipc.open_file(file, options=options) as reader,
+    ):
         yield reader
+
+
+def is_mapped(reader: pa.RecordBatchFileReader, place: Place) -> bool:
+    """Whether batches of the file are views of it: it is a local one, and not compressed.
+
+    A compressed batch is unpacked to find out, once for each file.
+    """
+    if not isinstance(place.on_filesystem()[0], fs.LocalFileSystem):
+        return False
+    before = pa.total_allocated_bytes()
+    batch = reader.get_batch(0) if reader.num_record_batches else None
+    return batch is None or pa.total_allocated_bytes() - before < batch.nbytes // 2
 
 
 @contextmanager

@@ -31,13 +31,16 @@ import pyarrow as pa
 from watersmeet.errors import PredicateError
 from watersmeet.hubs.language import Comparison, Equality, HubQuery, Item, Template
 from watersmeet.hubs.templates import TemplateReader
-from watersmeet.hubs.window import HubWindow, WindowOf
 from watersmeet.predicate.literals import brief
 
 ADD: Final = "add"
 REMOVE: Final = "remove"
 # A delivery has a folder for each query, and a name of a file has at most 255 bytes.
-MOST_ID_CHARS: Final = 200
+MOST_FOLDER_BYTES: Final = 255
+# Spark writes these as a percent sign and two digits in the name of a folder (ExternalCatalogUtils).
+_ESCAPED: Final = frozenset("\"#%'*/:=?\\\x7f{[]^") | {chr(code) for code in range(1, 0x20)}
+# Of a refused id as many characters are shown.
+_SHOWN_ID_CHARS: Final = 200
 
 _EQUALITY = pa.struct(
     [("left", pa.int8()), ("left_column", pa.string()), ("right", pa.int8()), ("right_column", pa.string())]
@@ -154,9 +157,9 @@ class _Change:
 
     def apply(self, command: Command) -> None:
         id_ = command.id or ""
-        problem = _problem_with(command)
+        problem = problem_with(command)
         if problem is not None:
-            shown = id_[:MOST_ID_CHARS].encode("utf-8", "replace").decode()
+            shown = id_[:_SHOWN_ID_CHARS].encode("utf-8", "replace").decode()
             self.events.append((shown, "refused", problem))
         elif command.op == ADD:
             self.add(id_, (command.sql or "").strip(), given=command.given)
@@ -256,18 +259,31 @@ class _Change:
         )
 
 
-def _problem_with(command: Command) -> str | None:
+def problem_with(command: Command) -> str | None:
+    """Why a command is refused, whatever the catalogue and the text say."""
+    if command.op is None and command.id is None:
+        return 'this is no command: write {"op": "add", "id": "q1", "sql": "SELECT ..."}'
     if command.op not in (ADD, REMOVE):
         return f"op is {brief(str(command.op))}: write {ADD} or {REMOVE}"
     if not command.id:
         return "a command needs the id of a query"
     if any(char == "\0" or "\ud800" <= char <= "\udfff" for char in command.id):
         return "the id has a character that no text can hold"
-    if len(command.id) > MOST_ID_CHARS:
-        return f"the id has {len(command.id)} characters, at most {MOST_ID_CHARS}"
+    size = len(folder_of(command.id).encode())
+    if size > MOST_FOLDER_BYTES:
+        return f"the id makes a folder name of {size} bytes, at most {MOST_FOLDER_BYTES}: take a shorter one"
     if command.op == ADD and not (command.sql or "").strip():
         return f"query {brief(command.id)} has no sql"
     return None
+
+
+def folder_of(id_: str) -> str:
+    """The folder of a query in a delivery, as Spark names it.
+
+    >>> folder_of("a/b"), folder_of("Zoë")
+    ('query=a%2Fb', 'query=Zoë')
+    """
+    return "query=" + "".join(f"%{ord(char):02X}" if char in _ESCAPED else char for char in id_)
 
 
 def _without_unused(
@@ -284,17 +300,22 @@ def _without_unused(
     )
 
 
-def window_of(queries: pa.RecordBatch, at: int) -> HubWindow | None:
-    """The window of one query."""
-    of = queries.column("window")[at].as_py()
-    return None if of is None else HubWindow(WindowOf(of), queries.column("width")[at].as_py())
-
-
 def commands_of(rows: Iterable[pa.RecordBatch]) -> Iterator[Command]:
-    """The commands in rows with the columns `op`, `id` and `sql`."""
-    for part in rows:
-        columns = (part.column(name).to_pylist() for name in ("op", "id", "sql"))
-        yield from (Command(*command) for command in zip(*columns, strict=True))
+    """The commands in rows with the columns `op`, `id`, `sql` and `at`, in the order of `at`.
+
+    The rows of a batch come in the order of its partitions, which for files is that of their sizes. Commands without a
+    time come first.
+    """
+    found = [
+        row
+        for part in rows
+        for row in zip(
+            *(part.column(name).to_pylist() for name in ("at", "op", "id", "sql")),
+            strict=True,
+        )
+    ]
+    found.sort(key=lambda row: (row[0] is not None, row[0] or 0))
+    return (Command(*command) for _, *command in found)
 
 
 def _no_rows(schema: pa.Schema) -> pa.RecordBatch:

@@ -72,10 +72,10 @@ class Tests:
 class Forest:
     """`branches` lists those of each group, and `branch_node` their nodes. `roots` are the branches of fresh rows, by
     stream. `group_key` ascends: it has the hash of a group's branch and constants, and `group_of` the group.
-    `group_branch` is the branch of each group.
 
     `low` is the first row that any query of a group counts, and of a branch. `entries` lists for each group the queries
     that are complete there: `query` is the place in the catalogue, and `placed` which input each row belongs to.
+    `group_parent` and `group_branch` say where a group hangs; -1 is no group above.
     """
 
     attributes: Attributes
@@ -86,13 +86,29 @@ class Forest:
     roots: Mapping[int, Indices]
     group_key: Keys
     group_of: Indices
-    group_branch: Indices
     low: Keys
     tests: Tests
     entries: Lists
     query: Indices
     placed: Indices
     queries: Queries
+    group_parent: Indices
+    group_branch: Indices
+
+    def costs(self, looked: Indices) -> Indices:
+        """The rows that were looked at for each query, from those of each branch: all steps that it needs.
+
+        A step that queries share counts for each of them.
+        """
+        above = np.arange(len(self.group_parent))
+        total = np.zeros(len(above), np.int64)
+        while len(here := np.flatnonzero(above >= 0)):
+            total[here] += looked[self.group_branch[above[here]]]
+            above[here] = self.group_parent[above[here]]
+        end, entry = self.entries.members(np.arange(len(above)))
+        found = np.zeros(len(self.queries.ids), np.int64)
+        np.add.at(found, self.query[entry], total[end])
+        return found
 
 
 @dataclass(frozen=True, slots=True)
@@ -274,13 +290,14 @@ class _Builder:
             },
             group_key=key[order],
             group_of=order,
-            group_branch=branch,
             low=low,
             tests=tests,
             entries=Lists.of_owners(end_group[by_group], groups),
             query=query[done],
             placed=self.bound[self.template[query[done]], start[done]],
             queries=self.queries(),
+            group_parent=parent,
+            group_branch=branch,
         )
 
     def tests(self, query: Indices, start: Indices, node: Indices) -> Tests:

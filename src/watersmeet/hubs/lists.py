@@ -41,7 +41,7 @@ class Lists:
 
 
 def spread(starts: Indices, counts: Indices) -> tuple[Indices, Indices]:
-    """The numbers from each start on, so many of them, and for each the place of its start."""
+    """`counts` numbers from each start on, and for each number the place of its start."""
     owner = np.repeat(np.arange(len(starts)), counts)
     before = np.cumsum(counts) - counts
     return owner, np.arange(len(owner)) + np.repeat(starts - before, counts)

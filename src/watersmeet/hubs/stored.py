@@ -4,7 +4,7 @@
     R.2               the index of the third column of R: order keys, row numbers and publication times
     ~answered         the answers of DISTINCT queries that came out, by a hash (hubs/distinct.py)
     ~catalogue        a catalogue, as one row
-    ~commands         the commands of a batch, in their order
+    ~commands         the commands of a batch, in the order of their arrival
 
 An index has the times too, so that its entries leave as their rows do. Which runs are stored, and when they leave, is
 said in hubs/needed.py.
@@ -27,7 +27,9 @@ ANSWERED: Final = "~answered"
 CATALOGUE: Final = "~catalogue"
 COMMANDS: Final = "~commands"
 SCHEME: Final = "hub"
-COMMAND_COLUMNS: Final = ("op", "id", "sql")
+# `at` orders the commands of a batch: nanoseconds since 1970, or any other number.
+COMMAND_TYPES: Final = {"op": "string", "id": "string", "sql": "string", "at": "bigint"}
+COMMAND_COLUMNS: Final = tuple(COMMAND_TYPES)
 
 _LISTED: Final = {"queries": QUERIES, "templates": TEMPLATES, "events": EVENTS}
 CATALOGUE_ROW: Final = pa.schema(
@@ -48,8 +50,8 @@ def hub_signature(schemas: Mapping[str, Schema], times: Mapping[str, str]) -> Jo
             InputSpec(index_name(stream, place), located, (column,), of=stream, located=True)
             for place, column in enumerate(schema)
         ]
-    strings = tuple(StoredColumn(name, "string") for name in COMMAND_COLUMNS)
-    inputs.append(InputSpec(COMMANDS, strings, (), order=Order.ARRIVAL))
+    told = tuple(StoredColumn(name, kind) for name, kind in COMMAND_TYPES.items())
+    inputs.append(InputSpec(COMMANDS, told, (), order=Order.ARRIVAL))
     answered = (("query", "string"), ("start", "bigint"), ("answer", "string"), (AT, "bigint"))
     inputs.append(InputSpec(ANSWERED, tuple(StoredColumn(*one) for one in answered), ()))
     rows = tuple(StoredColumn(name, "string") for name in CATALOGUE_ROW.names)

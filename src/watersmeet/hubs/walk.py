@@ -80,7 +80,7 @@ class Found:
 class Walk:
     """Walks the forest over the rows of one batch. `fresh_from` is the number of the batch's first row, in any stream.
 
-    `time` is the name of the column of publication times.
+    `time` is the name of the column of publication times. `looked`, if given, counts the rows that each branch looks at.
     """
 
     forest: Forest
@@ -88,6 +88,7 @@ class Walk:
     fresh_from: Keys
     time: str
     piece_rows: int = PIECE_ROWS
+    looked: Indices | None = None
 
     def answers(self, fresh: Mapping[int, Indices]) -> Iterator[Found]:
         """The answers whose first bound row is one of these fresh rows, given by stream as positions."""
@@ -99,6 +100,8 @@ class Walk:
         """Bind fresh rows of a stream to all first steps over it."""
         roots = self.forest.roots[stream]
         step = max(1, self.piece_rows // max(1, len(roots)))
+        if self.looked is not None:
+            self.looked[roots] += len(positions)
         for low in range(0, len(positions), step):
             part = positions[low : low + step]
             branch, row = np.repeat(roots, len(part)), np.tile(part, len(roots))
@@ -159,6 +162,8 @@ class Walk:
                 for key, number in hits.entries(first, end, limit if end - first == 1 else self.piece_rows):
                     at, place = spread(begins[key], seekers[key])
                     binding, found = by_key[place], number[at]
+                    if self.looked is not None:
+                        np.add.at(self.looked, branch[binding], 1)
                     here = np.flatnonzero((found >= first_row[binding]) & (found < end_row[binding]))
                     yield binding[here], found[here]
 

@@ -16,8 +16,6 @@ when the file is read, but only paths are filled in here (see `jobs/model.py`).
 from __future__ import annotations
 
 import os
-import re
-import sys
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -25,100 +23,59 @@ from typing import Any
 from watersmeet.engine.inputs import check_names, check_number, check_tables
 from watersmeet.engine.options import AUTO, How, JoinOptions
 from watersmeet.errors import ConfigError, UsageError
-from watersmeet.jobs.model import AvailableNow, Every, Job, Options, Sink, Source, TableSource, Trigger
-from watersmeet.jobs.secrets import expand, expand_all
-from watersmeet.jobs.table import TomlTable, did_you_mean, flatten, refuse_unknown
+from watersmeet.jobs.model import Job, Source, TableSource
+from watersmeet.jobs.parts import PartsReader, parse_toml, read_toml, trigger_of
+from watersmeet.jobs.secrets import expand
+from watersmeet.jobs.table import TomlTable, refuse_unknown
 from watersmeet.log.names import STATE_IN_CHECKPOINT
+from watersmeet.log.storage import SCHEME
 from watersmeet.tables.spec import Address
 
-if sys.version_info >= (3, 11):
-    import tomllib
-else:
-    import tomli as tomllib
-
 _TABLES = ("inputs", "join", "sink", "job", "spark")
-_INPUT_KEYS = ("format", "path", "schema", "where", "columns", "options", "native")
-# Options of an input with `native = true`, by the names that Spark's file source has for them.
-_NATIVE_OPTIONS = ("maxFilesPerTrigger", "maxBytesPerTrigger", "header", "order")
 _TABLE_KEYS = ("path", "key", "table", "refresh", "in_place", "page_rows", "page_bytes", "patience")
 _TABLE_WORDS = {"keys": "key", "location": "path", "uri": "path"}
-_INPUT_WORDS = {
-    "select": "columns",
-    "filter": "where",
-    "location": "path",
-    "topic": "options",
-    "type": "format",
-}
 _JOIN_KEYS = (
     *("on", "select", "name", "tasks", "strategy", "cells", "mapping"),
     *("groups", "within", "time", "lateness", "how", "max_delay", "memory", "pay_within", "defer"),
 )
 _JOIN_WORDS = {"predicate": "on", "condition": "on", "columns": "select", "window": "within"}
-_SINK_KEYS = ("format", "path", "options", "mode")
 _JOB_KEYS = ("name", "checkpoint", "state", "trigger")
 _JOB_WORDS = {"checkpointlocation": "checkpoint"}
-
-# Formats whose files carry no column types. Guessing them at each start would not be stable.
-_NEED_SCHEMA = ("csv", "json", "xml")
-
-# Sinks that write to a directory.
-_NEED_PATH = ("parquet", "orc", "json", "csv", "text", "avro")
-
-_AT_ONCE = "as fast as possible"
-_TRIGGERS = ("once", "available-now", _AT_ONCE, "5 seconds")
-_INTERVAL = re.compile(r"\d+ (millisecond|second|minute|hour|day)s?")
-
-# At least two letters, so that a Windows drive is not a scheme.
-_SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:")
-
-# A column by its name, as against an expression.
-_COLUMN = re.compile(r"\w+")
 
 
 def load_job(path: str | os.PathLike[str], env: Mapping[str, str] | None = None) -> Job:
     """Read and check a job file."""
-    file = Path(path).absolute()
-    try:
-        text = file.read_text(encoding="utf-8")
-    except FileNotFoundError as error:
-        raise ConfigError(f"there is no job file {file}") from error
-    except (OSError, UnicodeDecodeError) as error:
-        raise ConfigError(f"cannot read the job file {file}: {error}") from error
-    return parse_job(text, file, os.environ if env is None else env)
+    return _job(*read_toml(path), os.environ if env is None else env)
 
 
 def parse_job(text: str, file: Path, env: Mapping[str, str]) -> Job:
     """Parse a job. `file` names it in messages and is the base of relative paths."""
-    try:
-        tables = tomllib.loads(text)
-    except tomllib.TOMLDecodeError as error:
-        raise ConfigError(f"{file.name} is not valid TOML: {error}") from error
+    return _job(file, parse_toml(text, file), env)
+
+
+def _job(file: Path, tables: dict[str, Any], env: Mapping[str, str]) -> Job:
     refuse_unknown(file.name, tables, _TABLES, {"input": "inputs", "output": "sink", "session": "spark"})
-    return _Reader(file, env).job(tables)
+    return _JoinReader(file, env).job(tables)
 
 
-class _Reader:
-    def __init__(self, file: Path, env: Mapping[str, str]):
-        self._file = file
-        self._env = env
-
+class _JoinReader(PartsReader):
     def job(self, tables: dict[str, Any]) -> Job:
-        spark = self._spark(tables.get("spark", {}))
+        spark = self.spark(tables.get("spark", {}))
         inputs = self._inputs(tables)
-        sink = self._sink(tables)
-        own = self._table(tables, "job", _JOB_KEYS, _JOB_WORDS)
-        checkpoint = self._path(own, "checkpoint", own.text("checkpoint"))
+        sink = self.sink(tables)
+        own = self.table(tables, "job", _JOB_KEYS, _JOB_WORDS)
+        checkpoint = self.path(own, "checkpoint", own.text("checkpoint"))
         given = own.optional_text("state") or spark.get("spark.watersmeet.state")
-        state = self._path(own, "state", given or f"{checkpoint.rstrip('/')}/{STATE_IN_CHECKPOINT}")
+        state = self.path(own, "state", given or f"{checkpoint.rstrip('/')}/{STATE_IN_CHECKPOINT}")
         return Job(
-            file=self._file,
-            name=own.optional_text("name") or self._file.stem,
+            file=self.file,
+            name=own.optional_text("name") or self.file.stem,
             inputs=inputs,
             join=self._join(tables, state),
             sink=sink,
             checkpoint=checkpoint,
             state=state,
-            trigger=_trigger(own),
+            trigger=trigger_of(own),
             spark=spark,
         )
 
@@ -126,7 +83,7 @@ class _Reader:
         found = tables.get("inputs", {})
         if not isinstance(found, dict) or len(found) < 2:
             raise ConfigError(
-                f"{self._file.name} needs two or more inputs, each in a table such as [inputs.o]"
+                f"{self.file.name} needs two or more inputs, each in a table such as [inputs.o]"
             )
         try:
             check_number(found)
@@ -136,35 +93,16 @@ class _Reader:
                 found, [n for n, values in found.items() if isinstance(values, dict) and "key" in values]
             )
         except UsageError as error:
-            raise ConfigError(f"{self._file.name}: [inputs]: {error}") from error
+            raise ConfigError(f"{self.file.name}: [inputs]: {error}") from error
         return tuple(self._input(name, values) for name, values in found.items())
 
     def _input(self, name: str, values: Any) -> Source | TableSource:
         if isinstance(values, dict) and "key" in values:
             return self._table_input(name, values)
-        table = TomlTable(self._name(f"inputs.{name}"), values, _INPUT_KEYS, _INPUT_WORDS)
-        form, schema = table.text("format"), table.optional_text("schema")
-        if form.lower() in _NEED_SCHEMA and schema is None:
-            raise ConfigError(
-                f"{table.where} lacks the key 'schema': {form} files carry no column types; "
-                'add them, such as schema = "id BIGINT, price DOUBLE"'
-            )
-        source = Source(
-            name=name,
-            format=form,
-            path=self._optional_path(table),
-            schema=schema,
-            where=table.optional_text("where"),
-            columns=table.texts("columns") or (),
-            options=self._options(table),
-            native=table.flag("native") or False,
-        )
-        if source.native:
-            _check_native(source, table.where)
-        return source
+        return self.source(name, values)
 
     def _table_input(self, name: str, values: dict[str, Any]) -> TableSource:
-        table = TomlTable(self._name(f"inputs.{name}"), values, _TABLE_KEYS, _TABLE_WORDS)
+        table = TomlTable(self.name(f"inputs.{name}"), values, _TABLE_KEYS, _TABLE_WORDS)
         keys = table.texts("key") if isinstance(values["key"], list) else (table.text("key"),)
         return TableSource(
             name=name,
@@ -181,13 +119,13 @@ class _Reader:
     def _place(self, table: TomlTable) -> Address:
         """The address of a table. A URI's variables are filled in when it is opened, as they may be credentials."""
         text = table.text("path")
-        if not _SCHEME.match(text):
-            return Address(self._path(table, "path", text))
-        expand(text, self._env, f"{table.where}, key path,")
+        if not SCHEME.match(text):
+            return Address(self.path(table, "path", text))
+        expand(text, self.env, f"{table.where}, key path,")
         return Address(text)
 
     def _join(self, tables: dict[str, Any], state: str) -> JoinOptions:
-        table = self._table(tables, "join", _JOIN_KEYS, _JOIN_WORDS)
+        table = self.table(tables, "join", _JOIN_KEYS, _JOIN_WORDS)
         try:
             return JoinOptions(
                 on=table.text("on"),
@@ -212,75 +150,3 @@ class _Reader:
             raise
         except UsageError as error:
             raise ConfigError(f"{table.where}: {error}") from error
-
-    def _sink(self, tables: dict[str, Any]) -> Sink:
-        table = self._table(tables, "sink", _SINK_KEYS, {"outputmode": "mode", "location": "path"})
-        form, path = table.text("format"), self._optional_path(table)
-        if (mode := table.optional_text("mode") or "append") != "append":
-            raise ConfigError(
-                f"{table.where}: mode is {mode!r}, but a join only ever appends: leave mode out"
-            )
-        if form.lower() in _NEED_PATH and path is None:
-            raise ConfigError(f"{table.where} lacks the key 'path': give the directory for the {form} files")
-        return Sink(form, path, self._options(table))
-
-    def _spark(self, values: Any) -> Options:
-        where = self._name("spark")
-        if not isinstance(values, dict):
-            raise ConfigError(f"{where} must be a table of spark.* settings")
-        settings = flatten(where, values)
-        for key in settings:
-            if not key.startswith("spark."):
-                raise ConfigError(f"{where} has no key {key!r}; did you mean 'spark.{key}'?")
-        expand_all(settings, self._env, where)
-        return settings
-
-    def _options(self, table: TomlTable) -> Options:
-        options = table.options("options")
-        expand_all(options, self._env, table.where)
-        return options
-
-    def _optional_path(self, table: TomlTable) -> str | None:
-        path = table.optional_text("path")
-        return None if path is None else self._path(table, "path", path)
-
-    def _path(self, table: TomlTable, key: str, text: str) -> str:
-        """An absolute path; a URI stays as it is."""
-        filled = expand(text, self._env, f"{table.where}, key {key},")
-        if _SCHEME.match(filled):
-            return filled
-        return os.path.normpath(self._file.parent / Path(filled).expanduser())
-
-    def _table(
-        self, tables: dict[str, Any], name: str, known: tuple[str, ...], also: Mapping[str, str]
-    ) -> TomlTable:
-        if name not in tables:
-            raise ConfigError(f"{self._file.name} lacks the table [{name}]")
-        return TomlTable(self._name(name), tables[name], known, also)
-
-    def _name(self, table: str) -> str:
-        return f"{self._file.name}: [{table}]"
-
-
-def _check_native(source: Source, where: str) -> None:
-    if source.path is None:
-        raise ConfigError(f"{where} lacks the key 'path': native = true reads the files of a directory")
-    refuse_unknown(f"{where}: options, with native = true,", source.options, _NATIVE_OPTIONS, {})
-    for column in source.columns:
-        if not _COLUMN.fullmatch(column):
-            raise ConfigError(
-                f"{where}: columns has {column!r}: with native = true, columns are names. Compute it in [join] select, or "
-                "remove native"
-            )
-
-
-def _trigger(table: TomlTable) -> Trigger:
-    text = table.optional_text("trigger") or _AT_ONCE
-    word = " ".join(text.lower().split())
-    if word in ("once", "available-now"):
-        return AvailableNow()
-    if word in (_AT_ONCE, f"continuous {_AT_ONCE}"):
-        return Every()
-    if _INTERVAL.fullmatch(word):
-        return Every(word)
-    raise ConfigError(f"{table.where}: trigger cannot be {text!r}{did_you_mean(text, _TRIGGERS)}")

@@ -10,6 +10,7 @@ from py4j.protocol import Py4JJavaError
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
+from pyspark.sql.streaming import DataStreamWriter
 from pyspark.sql.streaming.query import StreamingQuery
 from pyspark.sql.types import StructType
 
@@ -18,7 +19,7 @@ from watersmeet.engine.options import AUTO, JoinOptions
 from watersmeet.errors import ConfigError, FileError, TableError, UsageError
 from watersmeet.file_inputs.spec import FileInput
 from watersmeet.jobs.failure import plain_message
-from watersmeet.jobs.model import AvailableNow, Every, Job, Source, TableSource
+from watersmeet.jobs.model import AvailableNow, Every, HubJob, Job, Sink, Source, TableSource
 from watersmeet.jobs.progress import METRIC, ROWS_OUT
 from watersmeet.jobs.secrets import expand, expand_all
 from watersmeet.spark.file_frames import OpenInputs, open_file_inputs
@@ -44,6 +45,15 @@ def read_inputs(spark: SparkSession, job: Job, env: Mapping[str, str]) -> OpenIn
         return open_file_inputs(frames)
 
 
+def read_streams(spark: SparkSession, job: HubJob, env: Mapping[str, str]) -> dict[str, DataFrame]:
+    """The streams of a hub."""
+    frames: dict[str, DataFrame] = {}
+    for source in job.inputs:
+        with complaints(f"{job.file.name}: [inputs.{source.name}]"):
+            frames[source.name] = _read(spark, source, expand_all(source.options, env, source.name))
+    return frames
+
+
 def _files(source: Source, options: dict[str, str]) -> FileInput:
     most_files, most_bytes = options.get("maxFilesPerTrigger"), options.get("maxBytesPerTrigger")
     return watersmeet.files(
@@ -58,6 +68,7 @@ def _files(source: Source, options: dict[str, str]) -> FileInput:
         header=_truth(options.get("header")),
         name=source.name,
         stream=True,
+        moved_from=options.get("movedFrom"),
     )
 
 
@@ -127,19 +138,25 @@ def start_query(job: Job, joined: DataFrame, env: Mapping[str, str]) -> Streamin
     if isinstance(job.trigger, AvailableNow) and job.beats and beat_source() is None:
         raise ConfigError(f"{job.file.name}: [job]: {NO_AVAILABLE_NOW}")
     counted = joined.observe(METRIC, F.count(F.lit(1)).alias(ROWS_OUT))
-    writer = (
-        counted.writeStream.format(job.sink.format)
-        .outputMode("append")
-        .queryName(job.name)
-        .options(**expand_all(job.sink.options, env, "sink"))
-        .option("checkpointLocation", job.checkpoint)
-    )
-    if isinstance(job.trigger, AvailableNow):
-        writer = writer.trigger(availableNow=True)
-    else:
-        writer = writer.trigger(processingTime=job.trigger.interval)
+    return start_writing(counted, job, job.sink, env)
+
+
+def start_writing(
+    counted: DataFrame, job: Job | HubJob, sink: Sink, env: Mapping[str, str]
+) -> StreamingQuery:
+    """Start the query of a job whose results go to a sink of Spark."""
+    writer = triggered(counted, job).format(sink.format).outputMode("append")
+    writer = writer.options(**expand_all(sink.options, env, "sink"))
     with complaints(f"{job.file.name}: [sink]"):
-        return writer.start(job.sink.path) if job.sink.path else writer.start()
+        return writer.start(sink.path) if sink.path else writer.start()
+
+
+def triggered(counted: DataFrame, job: Job | HubJob) -> DataStreamWriter:
+    """The writer of a job, with its name, checkpoint and trigger."""
+    writer = counted.writeStream.queryName(job.name).option("checkpointLocation", job.checkpoint)
+    if isinstance(job.trigger, AvailableNow):
+        return writer.trigger(availableNow=True)
+    return writer.trigger(processingTime=job.trigger.interval)
 
 
 @contextlib.contextmanager

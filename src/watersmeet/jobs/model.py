@@ -8,6 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from watersmeet.engine.hub import HubOptions
 from watersmeet.engine.options import JoinOptions
 from watersmeet.tables.spec import Address
 
@@ -83,7 +84,47 @@ class Job:
     spark: Options = field(default_factory=dict)
 
     @property
+    def stream_inputs(self) -> tuple[Source, ...]:
+        return tuple(source for source in self.inputs if isinstance(source, Source))
+
+    @property
+    def sink_options(self) -> Options:
+        return self.sink.options
+
+    @property
     def beats(self) -> bool:
         """Whether a source without rows starts batches while the streams are idle."""
         waits = self.join.max_delay is not None and self.join.max_delay_ms > 0
         return waits or self.join.pay_within is not None
+
+
+@dataclass(frozen=True, slots=True)
+class Delivery:
+    """A place with a folder for each query, and the format of its files."""
+
+    path: str
+    format: str = "parquet"
+
+
+@dataclass(frozen=True, slots=True)
+class HubJob:
+    """The facts that `watersmeet hub run` needs. Answers go to a sink of Spark, or a delivery."""
+
+    file: Path
+    name: str
+    inputs: tuple[Source, ...]
+    hub: HubOptions
+    sink: Sink | Delivery
+    checkpoint: str
+    state: str
+    commands: str | None = None
+    trigger: Trigger = Every()
+    spark: Options = field(default_factory=dict)
+
+    @property
+    def stream_inputs(self) -> tuple[Source, ...]:
+        return self.inputs
+
+    @property
+    def sink_options(self) -> Options:
+        return self.sink.options if isinstance(self.sink, Sink) else {}

@@ -17,7 +17,7 @@ from watersmeet.credentials import hide
 from watersmeet.engine.choose import Choice
 from watersmeet.engine.spec import JoinSpec, Settings
 from watersmeet.errors import ConfigError, WatersmeetError
-from watersmeet.jobs.model import Job, Source
+from watersmeet.jobs.model import HubJob, Job, Source
 from watersmeet.jobs.secrets import expand_all
 from watersmeet.log.checkpoint import Checkpoint, read_checkpoint
 from watersmeet.log.files import open_files
@@ -32,7 +32,7 @@ from watersmeet.spark.operator import PlannedJoin
 _REMOTE = re.compile(r"(?!file:)[A-Za-z][A-Za-z0-9+.-]+:")
 
 
-def storage_of(job: Job, env: Mapping[str, str]) -> Storage:
+def storage_of(job: Job | HubJob, env: Mapping[str, str]) -> Storage:
     """The location of the job's state, opened as its file says."""
     given = expand_all(job.spark, env, f"{job.file.name}: [spark]")
     return read_settings(given.get, state=job.state, tasks=1).storage
@@ -55,7 +55,7 @@ def operators_of(plan: PlannedJoin) -> Operators:
     return Operators(specs, specs[plan.chain.main], plan.built[plan.chain.main].choice)
 
 
-def find_checkpoint(job: Job) -> Checkpoint | None:
+def find_checkpoint(job: Job | HubJob) -> Checkpoint | None:
     """The query's checkpoint; None if it cannot be read from here, which leaves the check to the tasks."""
     try:
         return read_checkpoint(job.checkpoint)
@@ -86,10 +86,11 @@ def check_state(spark: SparkSession, job: Job, operators: Operators, checkpoint:
         return
     settings = read_settings(session_conf(spark), state=job.state, tasks=job.join.tasks)
     for spec in operators.specs:
-        _check_operator(settings, spec, checkpoint.query, checkpoint.next_batch)
+        check_operator(settings, spec, checkpoint.query, checkpoint.next_batch)
 
 
-def _check_operator(settings: Settings, spec: JoinSpec, query: str, next_batch: int) -> None:
+def check_operator(settings: Settings, spec: JoinSpec, query: str, next_batch: int) -> None:
+    """Raise as `check_state`, for one operator."""
     files = open_files(settings.storage).under(spec.name, query)
     # The run gets its id at the start. It is a new one, so no manifest can carry it.
     batch = BatchId(query, run="", number=next_batch)

@@ -81,7 +81,45 @@ def prepare(spark: SparkSession, job: Job, env: Mapping[str, str]) -> Prepared:
     return Prepared(job, inputs, joined, operators, checkpoint)
 
 
-class Running:
+class Followed:
+    """A started query, whose batches are reported as they end."""
+
+    def __init__(self, query: StreamingQuery):
+        self.query = query
+        self._seen = -1
+
+    def new_batches(self) -> list[Batches]:
+        """The batches that ended since the last call."""
+        with query_errors():
+            new = read_new(self.query.recentProgress, after=self._seen)
+        if new:
+            self._seen = new[-1].last
+        return new
+
+    def stop(self) -> None:
+        """Stop the query and ignore its errors while it stops."""
+        with query_errors():
+            self.query.stop()
+
+    def watch(self, report: Callable[[], None], stop: Event, until_s: float = math.inf) -> None:
+        """Report until the query ends by itself, `stop` is set or the monotonic clock reaches `until_s`.
+
+        Raise QueryError if the query fails.
+        """
+        while not self._ended_within(TICK_S, stop) and not stop.is_set() and time.monotonic() < until_s:
+            report()
+        report()
+
+    def _ended_within(self, seconds: float, stop: Event) -> bool:
+        deadline = time.monotonic() + seconds
+        with query_errors():
+            while time.monotonic() < deadline and not stop.is_set():
+                if self.query.awaitTermination(_NOTICE_S):  # type: ignore[arg-type]
+                    return True
+        return False
+
+
+class Running(Followed):
     """A started job."""
 
     def __init__(self, prepared: Prepared, env: Mapping[str, str]):
@@ -90,24 +128,15 @@ class Running:
         self._shown = prepared.operators.main.name
         self._stages = prepared.operators.specs
         self._native = any(isinstance(one, Source) and one.native for one in self.job.inputs)
-        self._seen = -1
-        self.query: StreamingQuery = start_query(prepared.job, prepared.joined, env)
+        super().__init__(start_query(prepared.job, prepared.joined, env))
 
     def follow(self, observer: Observer, stop: Event, until_s: float = math.inf) -> None:
-        """Report batches until the query ends by itself, `stop` is set or the monotonic clock reaches `until_s`.
-
-        Raise QueryError if the query fails.
-        """
-        while not self._ended_within(TICK_S, stop) and not stop.is_set() and time.monotonic() < until_s:
-            self.report(observer)
-        self.report(observer)
+        """Tell the observer about batches; see `watch`."""
+        self.watch(lambda: self.report(observer), stop, until_s)
 
     def report(self, observer: Observer) -> None:
         """Tell the observer about the batches that ended since the last report."""
-        with query_errors():
-            new = read_new(self.query.recentProgress, after=self._seen)
-        if new:
-            self._seen = new[-1].last
+        new = self.new_batches()
         if new and self._native:
             with contextlib.suppress(OSError, WatersmeetError):
                 new = count_rows_in(self._files, self._stages, str(self.query.id), new)
@@ -119,25 +148,12 @@ class Running:
             self.query.processAllAvailable()
         self.report(observer)
 
-    def stop(self) -> None:
-        """Stop the query and ignore its errors while it stops."""
-        with query_errors():
-            self.query.stop()
-
     def state(self) -> JoinStatus | None:
         """The status of the operator that stands for the join; None if it cannot be read from here."""
         try:
             return join_status(self._files, self._shown, str(self.query.id), now_s=time.time(), verify=False)
         except (OSError, WatersmeetError):
             return None
-
-    def _ended_within(self, seconds: float, stop: Event) -> bool:
-        deadline = time.monotonic() + seconds
-        with query_errors():
-            while time.monotonic() < deadline and not stop.is_set():
-                if self.query.awaitTermination(_NOTICE_S):  # type: ignore[arg-type]
-                    return True
-        return False
 
 
 @contextlib.contextmanager

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 
 from watersmeet.credentials import HIDDEN, hide, secrets_in
 from watersmeet.errors import ConfigError
-from watersmeet.jobs.model import Job, Source
+from watersmeet.jobs.model import HubJob, Job
 
 _VARIABLE = re.compile(r"(?<!\$)\$\{([A-Za-z_][A-Za-z0-9_]*)\}")
 _ESCAPED = re.compile(r"\$(\$\{[A-Za-z_][A-Za-z0-9_]*\})")
@@ -58,15 +58,14 @@ def shown(key: str, value: str) -> str:
     return hide(value)
 
 
-def secrets_of(job: Job, env: Mapping[str, str]) -> frozenset[str]:
+def secrets_of(job: Job | HubJob, env: Mapping[str, str]) -> frozenset[str]:
     """Texts that must not appear in a message: values under secret-looking keys, values of variables, and the
     credentials in the URIs of state and checkpoint.
 
     Tables hide theirs themselves (tables/spec.py).
     """
     found = secrets_in(job.state) | secrets_in(job.checkpoint)
-    sources = [source for source in job.inputs if isinstance(source, Source)]
-    for options in (*(source.options for source in sources), job.sink.options, job.spark):
+    for options in (*(source.options for source in job.stream_inputs), job.sink_options, job.spark):
         for key, value in options.items():
             found.update(env[name] for name in variables(value) if name in env)
             if looks_secret(key):

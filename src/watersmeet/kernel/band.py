@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import ClassVar
 
 import numpy as np
 import pyarrow as pa
@@ -17,11 +18,12 @@ import pyarrow as pa
 from watersmeet.kernel.emit import Emission, OutputColumn, rows_together
 from watersmeet.kernel.keys import Indices, Keys, Mask, encode_floats, partners, shift
 from watersmeet.kernel.match import TABLE_RATIO, TABLE_SLOT_BITS, expand
-from watersmeet.kernel.pieces import Side, candidates, owed_pieces
+from watersmeet.kernel.pieces import Side, candidates, look_up_fresh, owed_pieces
 from watersmeet.kernel.rows import position
 from watersmeet.model.expression import Expression
 from watersmeet.model.facts import KEY_SPACE, KeyRange
 from watersmeet.model.limits import DEFAULT_LIMITS, Limits
+from watersmeet.model.tally import Tally
 from watersmeet.model.types import SqlType
 
 Bound = int | float | None
@@ -38,12 +40,18 @@ class BandJoin:
     residual: Expression | None
     output: tuple[OutputColumn, ...]
     ansi: bool = True
+    on_one_key: ClassVar[bool] = False
 
     def results(
-        self, sides: tuple[Side, ...], within: int | None, limits: Limits = DEFAULT_LIMITS
+        self,
+        sides: tuple[Side, ...],
+        within: int | None,
+        limits: Limits = DEFAULT_LIMITS,
+        tally: Tally | None = None,
     ) -> Iterator[pa.RecordBatch]:
         """As `EquiJoin.results`."""
         left, right = sides
+        look_up_fresh(sides, tally)
         # Float bounds are widened, so they may hold values even if low > high.
         if isinstance(self.low, int) and isinstance(self.high, int) and self.low > self.high:
             return

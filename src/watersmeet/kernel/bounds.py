@@ -17,22 +17,22 @@ from watersmeet.kernel.rows import Keyed, Sorted, concatenate, merge_order
 from watersmeet.kernel.sizes import Sizes, all_row_bytes, cut_by_bytes
 from watersmeet.model.facts import KEY_SPACE, KeyRange
 
-Item = TypeVar("Item")
+Bundled = TypeVar("Bundled")
 
 
-class Bundle(Generic[Item]):
+class Bundle(Generic[Bundled]):
     """Neighbours that are held until another one would exceed `most_rows` or `most_bytes`."""
 
     __slots__ = ("_bytes", "_rows", "held", "most_bytes", "most_rows")
 
     def __init__(self, most_rows: int, most_bytes: int) -> None:
         self.most_rows, self.most_bytes = most_rows, most_bytes
-        self.held: list[Item] = []
+        self.held: list[Bundled] = []
         self._rows = self._bytes = 0
 
-    def add(self, item: Item, rows: int, bytes_: int) -> list[Item]:
+    def add(self, item: Bundled, rows: int, bytes_: int) -> list[Bundled]:
         """Hold one more. If it does not fit, those held before come out; otherwise none."""
-        full: list[Item] = []
+        full: list[Bundled] = []
         if self.held and (self._rows + rows > self.most_rows or self._bytes + bytes_ > self.most_bytes):
             full, self.held = self.held, []
             self._rows = self._bytes = 0
@@ -43,14 +43,14 @@ class Bundle(Generic[Item]):
 
 
 def bundled(
-    items: Iterable[Item],
-    rows_of: Callable[[Item], int],
-    bytes_of: Callable[[Item], int],
+    items: Iterable[Bundled],
+    rows_of: Callable[[Bundled], int],
+    bytes_of: Callable[[Bundled], int],
     most_rows: int,
     most_bytes: int,
-) -> Iterator[list[Item]]:
+) -> Iterator[list[Bundled]]:
     """Neighbours in lists of at most `most_rows` rows and `most_bytes` bytes; an item that exceeds them is alone."""
-    bundle: Bundle[Item] = Bundle(most_rows, most_bytes)
+    bundle: Bundle[Bundled] = Bundle(most_rows, most_bytes)
     for item in items:
         if full := bundle.add(item, rows_of(item), bytes_of(item)):
             yield full

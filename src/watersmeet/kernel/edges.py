@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from watersmeet.kernel.emit import Candidates
+from watersmeet.kernel.emit import PickedRows
 from watersmeet.kernel.keys import words
 from watersmeet.kernel.near import BandBounds, Intervals
 
@@ -29,7 +29,7 @@ class Edge:
     def of(self, name: str) -> tuple[str, ...]:
         return next(columns for input_, columns in self.columns if input_ == name)
 
-    def near(self, found: Candidates, bound: str) -> Intervals:
+    def near(self, found: PickedRows, bound: str) -> Intervals:
         """Where the values of the other input may lie, for each combination."""
         assert self.band is not None
         (first, _), _ = self.columns

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -25,7 +25,8 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from watersmeet.kernel.evaluate import same_value, surviving, take
+from watersmeet.kernel.early import possible
+from watersmeet.kernel.evaluate import Read, same_value, surviving, take
 from watersmeet.kernel.keys import Indices, Mask
 from watersmeet.kernel.rows import take_rows, take_values
 from watersmeet.kernel.sizes import (
@@ -61,9 +62,30 @@ class Picked(NamedTuple):
 
 
 # The rows of each input that make up candidates, aligned: the first of each input is the first candidate, and so on.
-Candidates = dict[str, Picked]
+PickedRows = dict[str, Picked]
 # Two columns, as (input, name), that must have equal values.
-Equality = tuple[tuple[str, str], tuple[str, str]]
+EqualColumns = tuple[tuple[str, str], tuple[str, str]]
+
+
+def columns_read(
+    name: str,
+    output: Iterable[OutputColumn],
+    keys: Iterable[str],
+    conditions: Iterable[Expression],
+    within: int | None,
+) -> list[str]:
+    """The columns of an input that a join of several inputs needs: those that come out, its keys, and what is tested."""
+    tested = (column for condition in conditions for column in columns_of(condition))
+    return list(
+        dict.fromkeys(
+            [
+                *(c.column for c in output if c.input == name),
+                *keys,
+                *(c.name for c in tested if c.input == name),
+                *([AT] if within is not None else ()),
+            ]
+        )
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,14 +93,16 @@ class Emission:
     """What becomes of a candidate: it is tested, then the columns of `output` come out.
 
     The tests, in this order: window times are at most `within` apart, the columns of `verify` are equal, `residual`
-    is true. `read` names the columns of each input that are copied for a candidate; vectors are read in place.
+    is true, none of `early` is certainly not (early.py). `read` names the columns of each input that are copied for a
+    candidate; vectors are read in place.
     """
 
     output: tuple[OutputColumn, ...]
     residual: Expression | None = None
     ansi: bool = True
-    verify: tuple[Equality, ...] = ()
+    verify: tuple[EqualColumns, ...] = ()
     within: int | None = None
+    early: tuple[Expression, ...] = ()
     limits: Limits = field(kw_only=True)
     read: dict[str, list[str]] = field(init=False, repr=False, compare=False)
 
@@ -100,7 +124,7 @@ class Emission:
         """Whether rows with equal keys may still fail."""
         return self.residual is not None or self.within is not None
 
-    def results(self, found: Candidates) -> Iterator[pa.RecordBatch]:
+    def results(self, found: PickedRows) -> Iterator[pa.RecordBatch]:
         """The candidates that pass, in bounded batches that are not empty."""
         if self.within is not None:
             found = _close(found, self.within)
@@ -109,25 +133,29 @@ class Emission:
             if batch.num_rows:
                 yield batch
 
-    def passing(self, found: Candidates) -> Candidates:
+    def passing(self, found: PickedRows) -> PickedRows:
         """The candidates that pass all tests but that of the window."""
         for (one, key), (other, also) in self.verify:
             same = same_value(found[one].values(key), found[other].values(also))
             found = kept(found, np.flatnonzero(pc.fill_null(same, False)))
-        rows = _rows(found)
-        if self.residual is not None and rows:
-
-            def read(column: Column, alive: Indices) -> pa.Array | Vectors:
-                picked = found[column.input]
-                return take(picked.rows.column(column.name), picked.at[alive])
-
-            found = kept(found, surviving(self.residual, read, rows, ansi=self.ansi))
+        if self.residual is not None and _rows(found):
+            found = kept(found, surviving(self.residual, _reading(found), _rows(found), ansi=self.ansi))
+        if self.early:
+            found = kept(found, possible(self.early, _reading(found), _rows(found), ansi=self.ansi))
         return found
 
-    def _gathered(self, found: Candidates) -> pa.RecordBatch:
+    def _gathered(self, found: PickedRows) -> pa.RecordBatch:
         found = self.passing(found)
         arrays = [found[c.input].values(c.column) for c in self.output]
         return pa.RecordBatch.from_arrays(arrays, names=[c.name for c in self.output])
+
+
+def _reading(found: PickedRows) -> Read:
+    def read(column: Column, alive: Indices) -> pa.Array | Vectors:
+        picked = found[column.input]
+        return take(picked.rows.column(column.name), picked.at[alive])
+
+    return read
 
 
 def rows_together(limits: Limits, *sides: pa.RecordBatch) -> int:
@@ -135,7 +163,7 @@ def rows_together(limits: Limits, *sides: pa.RecordBatch) -> int:
     return max(1, min(limits.output_rows, limits.output_bytes // sum(map(mean_row_bytes, sides))))
 
 
-def bounded(found: Candidates, read: Mapping[str, Sequence[str]], most_bytes: int) -> Iterator[Candidates]:
+def bounded(found: PickedRows, read: Mapping[str, Sequence[str]], most_bytes: int) -> Iterator[PickedRows]:
     """Cut candidates so that the columns to be read stay within `most_bytes`, whatever single values weigh."""
     weighed = (
         row_bytes([rows.column(column) for column in read.get(name, ())], at)
@@ -149,28 +177,28 @@ def bounded(found: Candidates, read: Mapping[str, Sequence[str]], most_bytes: in
         yield {name: Picked(rows, at[here]) for name, (rows, at) in found.items()}
 
 
-def _rows(found: Candidates) -> int:
+def _rows(found: PickedRows) -> int:
     return len(next(iter(found.values())).at)
 
 
-def kept(found: Candidates, keep: Indices) -> Candidates:
+def kept(found: PickedRows, keep: Indices) -> PickedRows:
     """The candidates at some ascending places."""
     # By position: where about half of the candidates pass, a mask takes several times as long.
     return found if len(keep) == _rows(found) else picked_at(found, keep)
 
 
-def picked_at(found: Candidates, at: Indices) -> Candidates:
+def picked_at(found: PickedRows, at: Indices) -> PickedRows:
     """The candidates at some places, in this order and as often as they are named."""
     return {name: Picked(rows, before.take(at)) for name, (rows, before) in found.items()}
 
 
-def _close(found: Candidates, width: int) -> Candidates:
+def _close(found: PickedRows, width: int) -> PickedRows:
     for name in list(found)[1:]:
         found = close_to(found, name, width)
     return found
 
 
-def close_to(found: Candidates, name: str, width: int) -> Candidates:
+def close_to(found: PickedRows, name: str, width: int) -> PickedRows:
     """The candidates whose row of one input is within the window of the rows of the inputs before it."""
     for other in itertools.takewhile(lambda other: other != name, found):
         times, others = (found[one].rows.column(AT).to_numpy().take(found[one].at) for one in (other, name))

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from typing import ClassVar
 
 import numpy as np
 import pyarrow as pa
@@ -20,12 +21,20 @@ from watersmeet.kernel.emit import Emission, OutputColumn, cross, rows_crossed, 
 from watersmeet.kernel.evaluate import all_same
 from watersmeet.kernel.few import FewCandidates
 from watersmeet.kernel.match import Matches, expand, matches_of
-from watersmeet.kernel.pieces import Counted, KeyedRows, Side, candidates, fit_a_piece, owed_pieces
+from watersmeet.kernel.pieces import (
+    KeyedRows,
+    Side,
+    candidates,
+    fit_a_piece,
+    look_up_fresh,
+    owed_pieces,
+)
 from watersmeet.kernel.rows import Merged, Sorted
 from watersmeet.kernel.sizes import mean_row_bytes
 from watersmeet.model.expression import Expression
 from watersmeet.model.facts import KeyRange
 from watersmeet.model.limits import DEFAULT_LIMITS, Limits
+from watersmeet.model.tally import Tally
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,20 +48,22 @@ class EquiJoin:
     residual: Expression | None
     output: tuple[OutputColumn, ...]
     ansi: bool = True
+    on_one_key: ClassVar[bool] = True
 
     def results(
         self,
         sides: tuple[Side, ...],
         within: int | None,
         limits: Limits = DEFAULT_LIMITS,
-        counted: Counted | None = None,
+        tally: Tally | None = None,
     ) -> Iterator[pa.RecordBatch]:
         """All results that the fresh rows of two sides owe, in bounded batches.
 
-        With `within`, only pairs whose window times are at most that far apart come out. `counted` is told the pairs of
-        each key before they are tested.
+        With `within`, only pairs whose window times are at most that far apart come out. `tally` counts the
+        fresh rows, and, if it counts results, the pairs of each key before they are tested.
         """
         first, second = sides
+        look_up_fresh(sides, tally)
         verify = tuple(((first.name, one), (second.name, other)) for one, other in self.verify)
         emission = Emission(self.output, self.residual, self.ansi, verify, within, limits=limits)
         if _one_key(first, second):
@@ -65,7 +76,7 @@ class EquiJoin:
         for first_part, second_part in _cut_fresh(first, second, limits):
             for one, other in owed_pieces(first_part, second_part, limits):
                 needles, sought = (one, other) if len(one.keys) <= len(other.keys) else (other, one)
-                yield from _meet(needles, sought, emission, few, counted)
+                yield from _meet(needles, sought, emission, few, tally)
         yield from few.rest()
 
 
@@ -105,7 +116,7 @@ def _meet(
     sought: KeyedRows,
     emission: Emission,
     few: FewCandidates,
-    counted: Counted | None = None,
+    tally: Tally | None = None,
 ) -> Iterator[pa.RecordBatch]:
     """The results of two pieces, the shorter one first: heavy keys as blocks, the rest by position.
 
@@ -114,8 +125,8 @@ def _meet(
     matches, limits = matches_of(needles.keys, sought.keys), emission.limits
     if not len(matches.found):
         return
-    if counted is not None:
-        counted(needles.keys[matches.found], matches.rows)
+    if tally is not None and tally.counts:
+        tally.count(needles.keys[matches.found], matches.rows)
     crossed = np.zeros(len(matches.found), np.bool_)
     for block in () if emission.tests_pairs else _blocks(matches, limits.heavy_pairs):
         sides = _rows_of_block(needles, sought, matches, block, emission)

@@ -54,7 +54,7 @@ _CHECKED: Final = {
     "neg": pc.negate_checked,
     "abs": pc.abs_checked,
 }
-_WRAPPING: Final = {"+": pc.add, "-": pc.subtract, "*": pc.multiply, "neg": pc.negate, "abs": pc.abs}
+WRAPPING: Final = {"+": pc.add, "-": pc.subtract, "*": pc.multiply, "neg": pc.negate, "abs": pc.abs}
 _ARROW: Final = {
     "boolean": pa.bool_(),
     "tinyint": pa.int8(),
@@ -90,8 +90,13 @@ def may_raise(expression: Expression) -> bool:
     """
     if not isinstance(expression, Call):
         return False
-    overflows = expression.op in _CHECKED and expression.type.integral
-    return overflows or expression.op in vectors.FUNCTIONS or any(may_raise(arg) for arg in expression.args)
+    raises = may_overflow(expression) or expression.op in vectors.FUNCTIONS
+    return raises or any(may_raise(arg) for arg in expression.args)
+
+
+def may_overflow(call: Call) -> bool:
+    """Whether this operation can leave its type, whatever its arguments do."""
+    return call.op in _CHECKED and call.type.integral
 
 
 def _in_session_zone(literal: Literal) -> bool:
@@ -271,7 +276,7 @@ def _compute(op: str, args: list[pa.Array | pa.Scalar], result: SqlType, ansi: b
     kind = arrow_type(result)
     operands = [_cast(arg, kind) for arg in args]
     if not result.integral or not ansi:
-        return _WRAPPING[op](*operands)
+        return WRAPPING[op](*operands)
     try:
         return _CHECKED[op](*operands)
     except pa.ArrowInvalid as overflow:

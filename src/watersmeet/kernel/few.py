@@ -15,7 +15,7 @@ from collections.abc import Iterator
 import numpy as np
 import pyarrow as pa
 
-from watersmeet.kernel.emit import Candidates, Emission, Picked
+from watersmeet.kernel.emit import Emission, Picked, PickedRows
 from watersmeet.kernel.rows import take_rows
 from watersmeet.kernel.sizes import value_bytes
 
@@ -32,7 +32,7 @@ class FewCandidates:
         # The bytes of a row of each input; None if rows differ.
         self._widths: dict[str, int | None] = {}
 
-    def results(self, found: Candidates) -> Iterator[pa.RecordBatch]:
+    def results(self, found: PickedRows) -> Iterator[pa.RecordBatch]:
         """The results of these candidates now, or those of candidates before, or none yet."""
         limits = self._emission.limits
         rows = len(next(iter(found.values())).at)
@@ -64,7 +64,7 @@ class FewCandidates:
             }
         )
 
-    def _most_bytes(self, found: Candidates, rows: int) -> int:
+    def _most_bytes(self, found: PickedRows, rows: int) -> int:
         """What copies of the candidates' rows take at most."""
         return sum(
             rows * (width if (width := self._width(name, picked.rows)) is not None else picked.rows.nbytes)

@@ -33,7 +33,7 @@ from watersmeet.kernel.rows import ORDER, Sorted, merge_order, sorted_order, tak
 from watersmeet.kernel.sizes import mean_row_bytes
 from watersmeet.model.expression import Expression
 from watersmeet.model.limits import DEFAULT_LIMITS, Limits
-from watersmeet.model.pages import HASH_BITS, HASH_SHIFT, PAGE_SHIFT, PageIndex
+from watersmeet.model.pages import HASH_BITS, HASH_SHIFT, PageIndex, page_bounds
 
 # The place of a pending row, given out with each match of a left join and taken off again.
 _PLACE = "__wm_place"
@@ -220,9 +220,7 @@ def _candidates(
 
 def _bounds(stream: Keys, pages: Sequence[Page]) -> Indices:
     """For each page where the rows that wait on it begin and end."""
-    numbers = np.array([page.number for page in pages], np.uint64)
-    first = numbers << np.uint64(PAGE_SHIFT)
-    last = first | np.uint64((1 << PAGE_SHIFT) - 1)
+    first, last = page_bounds(np.array([page.number for page in pages], np.int64))
     return np.stack([np.searchsorted(stream, first), np.searchsorted(stream, last, side="right")], axis=1)
 
 

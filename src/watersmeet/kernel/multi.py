@@ -14,7 +14,8 @@ Two steps keep the cost of a batch to its fresh rows and its results:
    the fewest rows first, and a key that some input lacks is dropped at once: it costs a binary search and no product.
 2. *Expand.* The rows of the keys that are left are gathered once for all terms, old before fresh, and bound input by
    input as positions, depth first in bounded pieces: memory does not follow the fan-out. A test is made as soon as all
-   inputs that it reads are bound; one that may raise waits for the last, as another may guard it.
+   inputs that it reads are bound. One that may raise waits for the last, as another may guard it, and until then drops
+   only what it certainly rejects (early.py).
 
 Where a key has many combinations and nothing is left to test, the last input is crossed with the combinations of the
 others as a block (`emit.cross`).
@@ -28,17 +29,18 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import ClassVar, NamedTuple
 
 import numpy as np
 import pyarrow as pa
 
 from watersmeet.kernel.emit import (
-    Candidates,
     Emission,
     OutputColumn,
     Picked,
+    PickedRows,
     close_to,
+    columns_read,
     cross,
     picked_at,
     rows_crossed,
@@ -58,10 +60,10 @@ from watersmeet.kernel.gather import (
 )
 from watersmeet.kernel.keys import Indices, Keys, Mask
 from watersmeet.kernel.match import expand
-from watersmeet.kernel.pieces import Counted, Side
-from watersmeet.model.expression import Expression, columns_of, conjunction, conjuncts_of, inputs_of
+from watersmeet.kernel.pieces import Side, look_up_fresh
+from watersmeet.model.expression import Expression, conjunction, conjuncts_of, inputs_of
 from watersmeet.model.limits import DEFAULT_LIMITS, Limits
-from watersmeet.model.window import AT
+from watersmeet.model.tally import Tally
 
 # Stands for all inputs but one where their combinations are a side of a cross product. No input has this name.
 _OTHERS = "*"
@@ -79,39 +81,33 @@ class MultiJoin:
     residual: Expression | None
     output: tuple[OutputColumn, ...]
     ansi: bool = True
+    on_one_key: ClassVar[bool] = True
 
     def results(
         self,
         sides: tuple[Side, ...],
         within: int | None,
         limits: Limits = DEFAULT_LIMITS,
-        counted: Counted | None = None,
+        tally: Tally | None = None,
     ) -> Iterator[pa.RecordBatch]:
         """All results that the fresh rows of the sides owe, in bounded batches.
 
-        With `within`, only combinations whose window times are all at most that far apart come out. `counted` is told
-        the combinations of each key before they are tested.
+        With `within`, only combinations whose window times are all at most that far apart come out. `tally` counts
+        the fresh rows, and, if it counts results, the combinations of each key before they are tested.
         """
+        look_up_fresh(sides, tally)
         read = {side.name: self._read(side.name, place, within) for place, side in enumerate(sides)}
         keys = {side.name: tuple(line[place] for line in self.verify) for place, side in enumerate(sides)}
         for owed, parts in owed_parts(sides, read, limits):
-            if counted is not None:
-                counted(owed, np.prod([part.count.astype(np.float64) for part in parts], axis=0))
+            if tally is not None and tally.counts:
+                tally.count(owed, np.prod([part.count.astype(np.float64) for part in parts], axis=0))
             yield from self._expanded(parts, keys, within, limits)
 
     def _read(self, name: str, place: int, within: int | None) -> list[str]:
         """The columns that are needed of an input."""
-        residual = columns_of(self.residual) if self.residual is not None else ()
-        return list(
-            dict.fromkeys(
-                [
-                    *(c.column for c in self.output if c.input == name),
-                    *(line[place] for line in self.verify),
-                    *(c.name for c in residual if c.input == name),
-                    *([AT] if within is not None else ()),
-                ]
-            )
-        )
+        keys = (line[place] for line in self.verify)
+        tested = () if self.residual is None else (self.residual,)
+        return columns_read(name, self.output, keys, tested, within)
 
     def _expanded(
         self, parts: Sequence[Part], keys: dict[str, tuple[str, ...]], within: int | None, limits: Limits
@@ -146,11 +142,13 @@ class MultiJoin:
             verify = tuple(
                 ((first, one), (name, other)) for one, other in zip(keys[first], keys[name], strict=True)
             )
+            early = () if last else [part for part in left if name in inputs_of(part) <= bound]
             emission = Emission(
                 self.output if last else (),
                 conjunction(now),
                 self.ansi,
                 verify if place else (),
+                early=tuple(early),
                 limits=limits,
             )
             steps.append(Binding(emission, within if place else None))
@@ -197,7 +195,7 @@ class Binding(NamedTuple):
 
 
 def _bind(
-    parts: Sequence[Part], steps: Sequence[Binding], keys: Indices, bound: Candidates, limit: int
+    parts: Sequence[Part], steps: Sequence[Binding], keys: Indices, bound: PickedRows, limit: int
 ) -> Iterator[pa.RecordBatch]:
     """Bind the rows of the first part to combinations of those before it, then go on with the other parts.
 

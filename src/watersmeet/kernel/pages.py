@@ -17,14 +17,9 @@ import pyarrow.compute as pc
 
 from watersmeet.errors import UsageError
 from watersmeet.kernel.keys import Indices, Keys, Mask, mix, order_keys, strict, valid_rows, words
-from watersmeet.model.pages import HASH_BITS, HASH_SHIFT, PAGE_NUMBERS, PAGE_SHIFT, PageIndex
+from watersmeet.model.pages import HASH_BITS, HASH_SHIFT, PAGE_NUMBERS, PAGE_SHIFT, PageIndex, pages_of
 
 _SALT_DROPPED = np.uint64(64 - HASH_SHIFT)
-
-
-def pages_of(orders: Keys) -> Indices:
-    # Page numbers are short, so nothing needs to be converted.
-    return (orders >> np.uint64(PAGE_SHIFT)).view(np.int64)
 
 
 def key_hashes(keys: pa.RecordBatch) -> Keys:

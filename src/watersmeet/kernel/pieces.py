@@ -14,24 +14,20 @@ History is only viewed.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
 from watersmeet.kernel.bounds import bundled
-from watersmeet.kernel.emit import Candidates, Picked
+from watersmeet.kernel.emit import Picked, PickedRows
 from watersmeet.kernel.keys import Indices, Keys
 from watersmeet.kernel.late import LateDeal
-from watersmeet.kernel.rows import Keyed, Merged, Places, merge_order, take_rows
+from watersmeet.kernel.rows import Keyed, Merged, RowPlaces, merge_order, take_rows
 from watersmeet.model.limits import Limits
+from watersmeet.model.tally import Tally
 from watersmeet.model.walks import KeyCut
-
-# Is told ascending keys, and how many combinations of rows of each are found.
-Counted = Callable[[Keys, npt.NDArray[Any]], None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +54,7 @@ class KeyedRows:
     input: str
     keys: Keys
     rows: pa.RecordBatch
-    order: Indices | Places | None = None
+    order: Indices | RowPlaces | None = None
 
     def picked(self, at: Indices) -> Picked:
         """The rows at some places of the keys."""
@@ -70,6 +66,12 @@ class KeyedRows:
         if self.order is None:
             return rows.slice(start, stop - start)
         return take_rows(rows, self.order[start:stop].astype(np.int64, copy=False))
+
+
+def look_up_fresh(sides: Sequence[Side], tally: Tally | None) -> None:
+    """Count the fresh rows of all sides."""
+    if tally is not None:
+        tally.look_up(sum(len(rows) for side in sides for rows in side.fresh))
 
 
 def keyed_rows(name: str, slice_: Keyed) -> KeyedRows:
@@ -149,6 +151,6 @@ def fit_a_piece(slices: Sequence[Keyed], limits: Limits) -> bool:
     return rows <= limits.piece_rows and size <= limits.piece_bytes
 
 
-def candidates(one: KeyedRows, one_at: Indices, other: KeyedRows, other_at: Indices) -> Candidates:
+def candidates(one: KeyedRows, one_at: Indices, other: KeyedRows, other_at: Indices) -> PickedRows:
     """Pairs of rows to test, by their places in the keys of two pieces."""
     return {one.input: one.picked(one_at), other.input: other.picked(other_at)}

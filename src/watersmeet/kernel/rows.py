@@ -28,7 +28,7 @@ from watersmeet.kernel.keys import Indices, Keys
 from watersmeet.model.facts import KEY_SPACE, KeyRange
 
 # Places of rows in a run: 32 bits, because they are kept in memory for as long as the run is read.
-Places = npt.NDArray[np.int32]
+RowPlaces = npt.NDArray[np.int32]
 Same = TypeVar("Same", bound="Keyed")
 # The first column of every run file: the order key.
 ORDER = "__wm_order"
@@ -91,7 +91,7 @@ class Sorted(Keyed):
         return int(self.rows.nbytes)
 
     def slice(self, start: int, stop: int) -> Sorted:
-        return Sorted(self.keys[start:stop], self.rows.slice(start, stop - start))
+        return stretch_of(self, start, stop)
 
     def at(self, places: Indices) -> Sorted:
         return Sorted(self.keys[places], take_rows(self.rows, places))
@@ -101,7 +101,7 @@ class Sorted(Keyed):
 class Merged(Keyed):
     """The row of a key is where `order` says. `rows` may also hold rows that have no key here."""
 
-    order: Places
+    order: RowPlaces
 
     @property
     def nbytes(self) -> int:
@@ -139,13 +139,18 @@ class Sections:
 
     def stretch(self, start: int, stop: int) -> Sorted:
         """The rows between two places, which must lie in one section for the keys to ascend."""
-        return Sorted(self.keys[start:stop], self.rows.slice(start, stop - start))
+        return stretch_of(self, start, stop)
 
     def parts(self, numbers: Iterable[int] | None = None) -> dict[int, Sorted]:
         """Some sections, or all, by number. Empty sections are left out."""
         starts = self.starts
         wanted = range(len(self.sizes)) if numbers is None else numbers
         return {n: self.stretch(starts[n], starts[n + 1]) for n in wanted if self.sizes[n]}
+
+
+def stretch_of(all_: Sorted | Sections, start: int, stop: int) -> Sorted:
+    """A view of the rows between two places."""
+    return Sorted(all_.keys[start:stop], all_.rows.slice(start, stop - start))
 
 
 def put_together(parts: Mapping[int, Sorted]) -> Sections:
@@ -164,7 +169,7 @@ class MergedKeys:
     """
 
     keys: Keys
-    order: Places
+    order: RowPlaces
     first: int
     end: int
 

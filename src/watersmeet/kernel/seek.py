@@ -16,7 +16,7 @@ import numpy as np
 import pyarrow as pa
 
 from watersmeet.kernel.edges import Arranged, Edge
-from watersmeet.kernel.emit import Candidates
+from watersmeet.kernel.emit import PickedRows
 from watersmeet.kernel.gather import Looked, look_up, look_up_prefixes, numbered
 from watersmeet.kernel.key_table import WORTH_RATIO, KeyTable, key_table
 from watersmeet.kernel.keys import Indices, Keys, joined_keys, order_keys, prefix_ranges
@@ -59,7 +59,7 @@ class Seeker:
     # By arrangement, made when one is first worth it.
     tables: dict[str, KeyTable] = field(default_factory=dict)
 
-    def finds_more(self, arranged: Arranged, found: Candidates, newest: str, known: Sought | None) -> bool:
+    def finds_more(self, arranged: Arranged, found: PickedRows, newest: str, known: Sought | None) -> bool:
         """Whether the rows that were bound last find rows in an arrangement, or fewer than those known."""
         edges = self.edges
         if arranged.input in found or arranged.edge is None:
@@ -72,7 +72,7 @@ class Seeker:
         used = frozenset() if known is None else known.by
         return any(newest in edges[one].inputs for one in leading if one is not None and one not in used)
 
-    def look_up(self, arranged: Arranged, found: Candidates) -> Sought:
+    def look_up(self, arranged: Arranged, found: PickedRows) -> Sought:
         """Look up the keys of all combinations: by both keys of the arrangement if both are bound."""
         slices = self.slices[arranged.name]
         self.work.looked_rows += len(next(iter(found.values())).at)
@@ -115,7 +115,7 @@ class Seeker:
         of[likely] = numbers
         return Sought(arranged, looked, np.append(_rows_found(looked, len(sought)), 0), of, by)
 
-    def _look_up_near(self, arranged: Arranged, found: Candidates) -> Sought:
+    def _look_up_near(self, arranged: Arranged, found: PickedRows) -> Sought:
         """Look up the values of all combinations: by all bands whose other input is bound. Each narrows the others."""
         assert arranged.edge is not None
         edges = self.edges
@@ -131,7 +131,7 @@ class Seeker:
         by = frozenset(number for number, _ in leading)
         return Sought(arranged, looked, _rows_found(looked, len(sought.lower)), of, by, sought)
 
-    def _keys(self, number: int, found: Candidates) -> list[pa.Array] | None:
+    def _keys(self, number: int, found: PickedRows) -> list[pa.Array] | None:
         """The key of an edge in each combination, if an input of the edge is bound."""
         edge = self.edges[number]
         bound = next((name for name in found if name in edge.inputs), None)

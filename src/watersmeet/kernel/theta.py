@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import pyarrow as pa
@@ -20,10 +20,10 @@ import pyarrow.compute as pc
 
 from watersmeet.errors import ConditionError
 from watersmeet.kernel.emit import (
-    Candidates,
     Emission,
     OutputColumn,
     Picked,
+    PickedRows,
     bounded,
     cross,
     needed,
@@ -32,11 +32,12 @@ from watersmeet.kernel.emit import (
 )
 from watersmeet.kernel.keys import Indices, Mask
 from watersmeet.kernel.match import expand
-from watersmeet.kernel.pieces import KeyedRows, Side, owed_pieces
+from watersmeet.kernel.pieces import KeyedRows, Side, look_up_fresh, owed_pieces
 from watersmeet.kernel.rows import take_rows
 from watersmeet.kernel.truth import PairTest, pair_test, prepare, true_pairs
 from watersmeet.model.expression import Expression, Literal
 from watersmeet.model.limits import DEFAULT_LIMITS, Limits
+from watersmeet.model.tally import Tally
 
 # (left rows, right rows), aligned -> one truth for each pair, as an Arrow or a numpy array.
 Condition = Callable[[pa.RecordBatch, pa.RecordBatch], Any]
@@ -55,12 +56,18 @@ class ThetaJoin:
     ansi: bool = True
     condition: Condition | None = None
     columns: tuple[tuple[str, ...], tuple[str, ...]] = ((), ())
+    on_one_key: ClassVar[bool] = False
 
     def results(
-        self, sides: tuple[Side, ...], within: int | None, limits: Limits = DEFAULT_LIMITS
+        self,
+        sides: tuple[Side, ...],
+        within: int | None,
+        limits: Limits = DEFAULT_LIMITS,
+        tally: Tally | None = None,
     ) -> Iterator[pa.RecordBatch]:
         """As `EquiJoin.results`."""
         left, right = sides
+        look_up_fresh(sides, tally)
         residual = self.residual
         if isinstance(residual, Literal):
             if residual.value is not True:
@@ -143,7 +150,7 @@ def _together(held: list[tuple[Indices, Indices]]) -> tuple[Indices, Indices]:
     return np.concatenate([one for one, _ in held]), np.concatenate([other for _, other in held])
 
 
-def _asked(condition: Condition, found: Candidates, read: dict[str, tuple[str, ...]]) -> Candidates:
+def _asked(condition: Condition, found: PickedRows, read: dict[str, tuple[str, ...]]) -> PickedRows:
     """The pairs for which a condition in Python is true. `read` names its arguments' inputs, in their order."""
     left, right = (
         take_rows(found[name].rows.select(list(columns)), found[name].at) for name, columns in read.items()

@@ -18,7 +18,7 @@ other:
    clique of four or more inputs the third key is only compared. Bands that lead to the same value of an input narrow
    its interval in the same way, each as soon as its other input is bound.
 3. Its rows are gathered (sought_rows.py), bound as positions, and tested by all conditions whose inputs are bound;
-   those that may raise wait for the last input.
+   those that may raise wait for the last input, and until then drop only what they certainly reject (early.py).
 
 No intermediate result is stored. Combinations are expanded depth first in bounded pieces, so memory follows the number
 of inputs and not the fan-out.
@@ -35,18 +35,20 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import ClassVar
 
 import numpy as np
 import pyarrow as pa
 
 from watersmeet.kernel.edges import Arranged, Edge
 from watersmeet.kernel.emit import (
-    Candidates,
     Emission,
-    Equality,
+    EqualColumns,
     OutputColumn,
     Picked,
+    PickedRows,
     close_to,
+    columns_read,
     kept,
     picked_at,
     rows_together,
@@ -58,11 +60,10 @@ from watersmeet.kernel.match import expand
 from watersmeet.kernel.pieces import Side, pieces
 from watersmeet.kernel.seek import Seeker, Sought, fewest_rows
 from watersmeet.kernel.sought_rows import SoughtRows
-from watersmeet.model.expression import Expression, columns_of, conjunction, inputs_of
+from watersmeet.model.expression import Expression, conjunction, inputs_of
 from watersmeet.model.limits import DEFAULT_LIMITS, Limits
-from watersmeet.model.tally import Work
+from watersmeet.model.tally import Tally, Work
 from watersmeet.model.walks import Arc, KeyCut, WalkGraph
-from watersmeet.model.window import AT
 
 # Numbers combinations while they are tested. No input has this name.
 _NUMBER = "#"
@@ -78,18 +79,19 @@ class WalkJoin:
     conjuncts: tuple[Expression, ...]
     output: tuple[OutputColumn, ...]
     ansi: bool = True
+    on_one_key: ClassVar[bool] = False
 
     def results(
         self,
         sides: tuple[Side, ...],
         within: int | None,
         limits: Limits = DEFAULT_LIMITS,
-        work: Work | None = None,
+        tally: Tally | None = None,
     ) -> Iterator[pa.RecordBatch]:
         """All results of one share: the fresh rows of the first side with all rows of the other sides.
 
-        With `within`, only combinations whose window times are all at most that far apart come out. `work` counts what
-        is done.
+        With `within`, only combinations whose window times are all at most that far apart come out. `tally` counts
+        the work.
         """
         start, *others = sides
         slices = {side.name: [s for s in (*side.history, *side.fresh) if len(s)] for side in others}
@@ -97,7 +99,8 @@ class WalkJoin:
         ranked = sorted((side for side in others if side.rank is not None), key=lambda side: side.rank or 0)
         order = tuple(dict.fromkeys(self.input_of(side.name) for side in ranked))
         slices_of = {name: slices[one.stored] for name, one in met.items()}
-        seeker = Seeker(self.edges, slices_of, work or Work())
+        work = Work()
+        seeker = Seeker(self.edges, slices_of, work)
         walk = _Walk(self, met, seeker, within, limits, order, start.cuts)
         origin = self.input_of(start.name)
         read = self.read(origin, within)
@@ -105,6 +108,9 @@ class WalkJoin:
             rows, at = piece.picked(np.arange(len(piece.keys)))
             found = {origin: Picked(rows.select(read), at)}
             yield from walk.go_on(found, origin, {}, late=start.late)
+        if tally is not None:
+            # The other inputs of a term are looked up in.
+            tally.add_walk(origin, sum(map(len, start.fresh)), work)
 
     @property
     def arrangements(self) -> tuple[tuple[str, tuple[str, ...]], ...]:
@@ -135,16 +141,8 @@ class WalkJoin:
 
     def read(self, name: str, within: int | None) -> list[str]:
         """The columns that are needed of an input."""
-        return list(
-            dict.fromkeys(
-                [
-                    *(c.column for c in self.output if c.input == name),
-                    *(key for edge in self.edges if name in edge.inputs for key in edge.of(name)),
-                    *(c.name for part in self.conjuncts for c in columns_of(part) if c.input == name),
-                    *([AT] if within is not None else ()),
-                ]
-            )
-        )
+        keys = (key for edge in self.edges if name in edge.inputs for key in edge.of(name))
+        return columns_read(name, self.output, keys, self.conjuncts, within)
 
     def conditions(self, bound: Sequence[str], name: str, last: bool) -> tuple[Expression, ...]:
         """The conjuncts that can be tested now that `name` is bound too, and could not before."""
@@ -158,7 +156,15 @@ class WalkJoin:
             if (last or due(part, (*bound, name))) and not (bound and due(part, bound))
         )
 
-    def equalities(self, bound: Sequence[str], name: str, found_by: Iterable[int]) -> tuple[Equality, ...]:
+    def early(self, bound: Sequence[str], name: str) -> tuple[Expression, ...]:
+        """The conjuncts that wait for the last input, and whose inputs are all bound now that `name` is."""
+        return tuple(
+            part for part in self.conjuncts if may_raise(part) and name in inputs_of(part) <= {*bound, name}
+        )
+
+    def equalities(
+        self, bound: Sequence[str], name: str, found_by: Iterable[int]
+    ) -> tuple[EqualColumns, ...]:
         """The key columns to compare now that `name` is bound too, and was found by some edges."""
         return tuple(
             ((other, one), (name, also))
@@ -197,7 +203,7 @@ class _Walk:
 
     def go_on(
         self,
-        found: Candidates,
+        found: PickedRows,
         newest: str,
         sought: dict[str, Sought],
         by: frozenset[int] = frozenset(),
@@ -217,6 +223,7 @@ class _Walk:
             conjunction(join.conditions(bound, newest, last)),
             join.ansi,
             join.equalities(bound, newest, by),
+            early=() if last else join.early(bound, newest),
             limits=self.limits,
         )
         bands = join.bands(bound, newest, by)
@@ -243,8 +250,8 @@ class _Walk:
             yield from self._expanded(kept(found, keep), mine, rest)
 
     def _of_cuts(
-        self, found: Candidates, newest: str, bound: Sequence[str], sought: dict[str, Sought]
-    ) -> tuple[Candidates, dict[str, Sought]]:
+        self, found: PickedRows, newest: str, bound: Sequence[str], sought: dict[str, Sought]
+    ) -> tuple[PickedRows, dict[str, Sought]]:
         """The combinations whose keys are those of the cuts, with what was looked up for them.
 
         Only the edges of which `newest` is the first input are tested.
@@ -259,7 +266,7 @@ class _Walk:
             found, sought = kept(found, keep), {name: one.at(keep) for name, one in sought.items()}
         return found, sought
 
-    def _close(self, found: Candidates, newest: str, bands: Iterable[tuple[Edge, str]]) -> Candidates:
+    def _close(self, found: PickedRows, newest: str, bands: Iterable[tuple[Edge, str]]) -> PickedRows:
         """The combinations whose row of the input `newest` is within the window, and within these bands."""
         if self.within is not None:
             found = close_to(found, newest, self.within)
@@ -270,12 +277,12 @@ class _Walk:
 
     def _tested(
         self,
-        found: Candidates,
+        found: PickedRows,
         newest: str,
         sought: dict[str, Sought],
         bands: Iterable[tuple[Edge, str]],
         emission: Emission,
-    ) -> tuple[Candidates, dict[str, Sought]]:
+    ) -> tuple[PickedRows, dict[str, Sought]]:
         """The combinations that pass, with what was looked up for them."""
         passing = found | {_NUMBER: Picked(_NO_ROWS, np.arange(len(found[newest].at)))}
         passing = emission.passing(self._close(passing, newest, bands))
@@ -283,7 +290,7 @@ class _Walk:
         return passing, {name: one.at(keep) for name, one in sought.items()}
 
     def _expanded(
-        self, found: Candidates, sought: dict[str, Sought], late: LateDeal | None
+        self, found: PickedRows, sought: dict[str, Sought], late: LateDeal | None
     ) -> Iterator[pa.RecordBatch]:
         """Bind the next input: as ordered, or else the one with the fewest rows to bind.
 
@@ -309,7 +316,7 @@ class _Walk:
 
     def _bound(
         self,
-        found: Candidates,
+        found: PickedRows,
         rest: dict[str, Sought],
         one: Sought,
         late: LateDeal | None = None,

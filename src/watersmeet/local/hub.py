@@ -20,7 +20,7 @@ from watersmeet.engine.spec import SessionSettings, Settings, SqlSettings
 from watersmeet.errors import UsageError
 from watersmeet.hubs.answers import ANSWERS
 from watersmeet.hubs.stored import COMMANDS
-from watersmeet.local.stage import Rows, conform, record_batches
+from watersmeet.local.stage import GivenRows, conform, record_batches
 from watersmeet.log.descriptors import Told
 from watersmeet.log.probe import probe
 from watersmeet.model.facts import BatchId
@@ -28,7 +28,9 @@ from watersmeet.model.types import Schema, type_of_arrow
 from watersmeet.predicate.window import Length
 from watersmeet.schemes.grid.policy import dynamic
 
-COMMAND_SCHEMA: Final = pa.schema([("op", pa.string()), ("id", pa.string()), ("sql", pa.string())])
+COMMAND_SCHEMA: Final = pa.schema(
+    [("op", pa.string()), ("id", pa.string()), ("sql", pa.string()), ("at", pa.int64())]
+)
 _MICROSECOND: Final = datetime.timedelta(microseconds=1)
 _EPOCH: Final = datetime.datetime(1970, 1, 1, tzinfo=datetime.timezone.utc)
 
@@ -88,11 +90,13 @@ class LocalHub:
 
     def batch(
         self,
-        commands: Rows | None = None,
+        commands: GivenRows | None = None,
         at: datetime.datetime | None = None,
-        **streams: Rows,
+        **streams: GivenRows,
     ) -> pa.Table:
         """Run one micro-batch and return its answers and events. `commands` has the columns op, id and sql.
+
+        It may have a column `at`, an integer: the order in which the commands of the batch take effect.
 
         `at` is the time of the batch. Who replays a batch gives the same time again.
         """
@@ -105,8 +109,8 @@ class LocalHub:
     def ingest(
         self,
         batch: BatchId,
-        streams: Mapping[str, Rows],
-        commands: Rows | None = None,
+        streams: Mapping[str, GivenRows],
+        commands: GivenRows | None = None,
         at: datetime.datetime | None = None,
     ) -> list[Told]:
         """Store the rows and commands of a batch."""
@@ -120,7 +124,7 @@ class LocalHub:
             )
             told += [self.operator.ingest(batch, name, number, part) for number, part in enumerate(parts)]
         if commands is not None:
-            given = [conform("commands", one, COMMAND_SCHEMA) for one in record_batches(commands)]
+            given = [conform("commands", _ordered(one), COMMAND_SCHEMA) for one in record_batches(commands)]
             told.append(self.operator.ingest(batch, COMMANDS, 0, given))
         return told
 
@@ -134,6 +138,13 @@ class LocalHub:
         whole = pa.Table.from_batches(rows)
         cuts = [len(whole) * number // self.partitions for number in range(self.partitions + 1)]
         return [whole.slice(low, high - low).to_batches() for low, high in itertools.pairwise(cuts)]
+
+
+def _ordered(rows: pa.RecordBatch) -> pa.RecordBatch:
+    """Commands with a column `at`, null if they came without one."""
+    if "at" in rows.schema.names:
+        return rows
+    return rows.append_column("at", pa.nulls(rows.num_rows, pa.int64()))
 
 
 def _timed(rows: pa.RecordBatch, at_us: int) -> pa.RecordBatch:

@@ -26,7 +26,7 @@ from watersmeet.engine.spec import JoinSpec, SessionSettings, Settings, SqlSetti
 from watersmeet.errors import PredicateError, UsageError
 from watersmeet.kernel.theta import Condition
 from watersmeet.local.owed import owed_results, settle_into
-from watersmeet.local.stage import LocalStage, Rows, TaskWork, single
+from watersmeet.local.stage import GivenRows, LocalStage, TaskWork, single
 from watersmeet.log.checkpoint import Checkpoint
 from watersmeet.log.files import open_files
 from watersmeet.log.probe import probe
@@ -38,7 +38,7 @@ from watersmeet.schemes.grid.policy import GridPolicy, dynamic
 from watersmeet.tables.prepare import prepare
 from watersmeet.tables.spec import Span, Table
 
-__all__ = ["LocalJoin", "Rows", "TaskWork"]
+__all__ = ["GivenRows", "LocalJoin", "TaskWork"]
 
 
 @dataclass
@@ -151,18 +151,18 @@ class LocalJoin:
         }
         return JoinOptions(**arguments)
 
-    def batch(self, **inputs: Rows) -> pa.Table:
+    def batch(self, **inputs: GivenRows) -> pa.Table:
         """Run one micro-batch and return its results. An omitted input has no new rows."""
         results: list[pa.RecordBatch] = []
         self._run(inputs, results.append)
         return self._shaped(self.stages[-1].project(results))
 
-    def count(self, **inputs: Rows) -> int:
+    def count(self, **inputs: GivenRows) -> int:
         """Run one micro-batch and return the number of its results, without keeping them."""
         self._run(inputs, lambda result: None)
         return sum(task.emitted for task in self.work)
 
-    def _run(self, inputs: Mapping[str, Rows], take: Callable[[pa.RecordBatch], None]) -> None:
+    def _run(self, inputs: Mapping[str, GivenRows], take: Callable[[pa.RecordBatch], None]) -> None:
         """Run all stages, each with the results of those before it; `take` gets those of the last."""
         for name in inputs:
             if name not in self.schemas or isinstance(self.schemas[name], Table):
@@ -207,7 +207,7 @@ class LocalJoin:
             raise UsageError("a join with a wm.table owes nothing: it takes no budget for its history")
         return self.operator.spec
 
-    def arriving(self, name: str, rows: Rows) -> list[pa.RecordBatch]:
+    def arriving(self, name: str, rows: GivenRows) -> list[pa.RecordBatch]:
         """Rows as the operator ingests them, for whoever drives it task by task. A join of one stage only."""
         (only,) = self.stages
         return only.arriving(name, rows)

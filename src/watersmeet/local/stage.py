@@ -19,7 +19,7 @@ from watersmeet.model.expression import Column, Selected
 from watersmeet.model.facts import BatchId
 from watersmeet.model.tally import Tally
 
-Rows: TypeAlias = "pa.Table | pa.RecordBatch | Sequence[pa.RecordBatch]"
+GivenRows: TypeAlias = "pa.Table | pa.RecordBatch | Sequence[pa.RecordBatch]"
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +56,7 @@ class LocalStage:
     def run(
         self,
         batch: BatchId,
-        inputs: Mapping[str, Rows],
+        inputs: Mapping[str, GivenRows],
         partitions: int,
         take: Callable[[pa.RecordBatch], None],
     ) -> tuple[TaskWork, ...]:
@@ -77,7 +77,7 @@ class LocalStage:
             work.append(TaskWork(tally.probed_rows, emitted, seconds, walked))
         return tuple(work)
 
-    def _partitions(self, name: str, rows: Rows, partitions: int) -> Iterable[Rows]:
+    def _partitions(self, name: str, rows: GivenRows, partitions: int) -> Iterable[GivenRows]:
         """Cut the rows of an input into partitions of even size, in their order."""
         if partitions == 1:
             return [rows]
@@ -85,10 +85,10 @@ class LocalStage:
         cuts = [len(whole) * number // partitions for number in range(partitions + 1)]
         return [whole.slice(low, high - low) for low, high in itertools.pairwise(cuts)]
 
-    def _batches(self, name: str, rows: Rows) -> Iterable[pa.RecordBatch]:
+    def _batches(self, name: str, rows: GivenRows) -> Iterable[pa.RecordBatch]:
         return [conform(name, part, self.schemas[name]) for part in record_batches(rows)]
 
-    def arriving(self, name: str, rows: Rows) -> list[pa.RecordBatch]:
+    def arriving(self, name: str, rows: GivenRows) -> list[pa.RecordBatch]:
         """Rows as the operator ingests them, for whoever drives it task by task.
 
         Does what the JVM does for the Spark driver: prune the columns and compute keys that are expressions.
@@ -138,7 +138,7 @@ def _select(item: Selected, columns: dict[tuple[str, str], pa.Array], rows: int,
     return evaluate(item.expression, columns, rows, ansi=ansi)
 
 
-def record_batches(rows: Rows) -> Iterable[pa.RecordBatch]:
+def record_batches(rows: GivenRows) -> Iterable[pa.RecordBatch]:
     """Rows as record batches, in their order."""
     if isinstance(rows, pa.RecordBatch):
         return [rows]
@@ -148,7 +148,7 @@ def record_batches(rows: Rows) -> Iterable[pa.RecordBatch]:
 
 
 def conform(name: str, rows: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
-    """Rows of an input with just the columns of its schema, in their types."""
+    """Rows of an input with only the columns of its schema, in their types."""
     missing = [column for column in schema.names if column not in rows.schema.names]
     if missing:
         raise UsageError(

@@ -139,11 +139,11 @@ def from_plain(kind: Any, plain: Any) -> Any:
     return plain if read is None else read(plain)
 
 
-_Reader = Callable[[Any], Any]
+_ReadsPlain = Callable[[Any], Any]
 
 
 @functools.cache
-def _reader(kind: Any) -> _Reader | None:
+def _reader(kind: Any) -> _ReadsPlain | None:
     """The function that reads values of a type; None if they need no conversion. Made once for each type."""
     if kind is SchemePlan or kind is RunStats:
         class_of = _plan_class if kind is SchemePlan else stats_class
@@ -173,7 +173,7 @@ def _word(kind: type[ClosedSet], plain: Any) -> ClosedSet:
         raise UnknownField(f"the unknown word {plain!r} for a {kind.__name__}") from None
 
 
-def _fact_reader(kind: Any) -> _Reader:
+def _fact_reader(kind: Any) -> _ReadsPlain:
     hints = typing.get_type_hints(kind)
     fields = {field.name: _reader(hints[field.name]) for field in dataclasses.fields(kind)}
     nested = {name: read for name, read in fields.items() if read is not None}

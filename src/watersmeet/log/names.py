@@ -16,6 +16,7 @@ removed, and it is no error.
     tables/FINGERPRINT/{table.json, pages-, part-, used-, making-}  is_table_file
     ~files/ID/intakes/000000000007.json                    intake_number
     ~files/ID/seen/000000000100.json                       intake_number
+    ~commands/HUB/*.json                                   written by anybody, read by Spark (engine/hub_commands.py)
     JOIN, JOIN~TABLE                                       is_join_folder
     .NAME.ID                                               is_draft: NAME must fit its folder's pattern
     CACHE/HASH/.../NAME.arrow                              is_copy_folder, is_copy, is_copy_draft
@@ -41,6 +42,9 @@ TALLIES = "tallies"
 FILE_LOGS = "~files"
 INTAKES = "intakes"
 SEEN_NAMES = "seen"
+
+# The command folders of hubs, by name. No join can have this name either.
+COMMAND_FOLDERS = "~commands"
 
 # The state directory of a job that names none: a folder in the checkpoint, so that deleting or moving the checkpoint
 # includes the state.

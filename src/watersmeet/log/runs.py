@@ -40,17 +40,22 @@ from watersmeet.kernel.rows import (
     open_sorted,
     position,
 )
+from watersmeet.log.advice import NORMAL, RANDOM, Addresses, addresses_of, advise, read_ahead
 from watersmeet.log.cache import CacheFull
 from watersmeet.log.codec import checksum
 from watersmeet.log.sections import SECTIONS, SectionChecks, frame_is_intact, with_checksums
 from watersmeet.log.storage import Files
 from watersmeet.model.facts import FULL_RANGE, KeyRange, Run, RunStats
 from watersmeet.model.limits import DEFAULT_LIMITS, Limits
+from watersmeet.model.ranges import Ranges
 
 RUNS = "runs"
 
 # Shares into which the marks cut a run's rows: enough to place a bound within a few per cent.
 MARK_SHARES = 32
+# A planner searches a run for the bounds of all groups. That touches most pages of the keys of a run with fewer bytes of
+# them, so they are read at once.
+SEARCHED_BYTES = 1 << 20
 # Keys sampled for the marks of one section.
 _MARK_SAMPLE = 1024
 
@@ -127,6 +132,10 @@ class RunReader:
         # Runs that will be read soon, and fetched runs that were not read yet.
         self._expected: Callable[[], Iterable[Run]] | None = None
         self._fetched: dict[str, pa.Buffer] = {}
+        # Runs of which only some rows are read, and what of each was asked for in this batch and in the one before.
+        self._partial: frozenset[str] = frozenset()
+        self._ahead: dict[_Ahead, Addresses] = {}
+        self._ahead_before: dict[_Ahead, Addresses] = {}
         self._limits = limits
         self._merged = _KeptKeys(limits.merged_bytes)
 
@@ -141,7 +150,7 @@ class RunReader:
     def read(
         self, run: Run, range_: KeyRange, columns: tuple[str, ...], sections: Sequence[range] | None = None
     ) -> dict[int, Sorted]:
-        """The rows of a run within a key range, with just these columns, by section. Nothing is copied.
+        """The rows of a run within a key range, with only the named columns, by section. Nothing is copied.
 
         A run without sections is one section, number 0. `sections` selects some of them; None is all.
         """
@@ -186,21 +195,66 @@ class RunReader:
 
     def keys(self, run: Run) -> Keys:
         """All order keys of a run that is not cut into sections, ascending."""
-        return self._verified(run, None).parts(None)[0].keys
+        keys = self._verified(run, None).parts(None)[0].keys
+        if run.path in self._partial and keys.nbytes <= SEARCHED_BYTES:
+            places = np.array([0]), np.array([len(keys)])
+            self._ask((run.path, 0, 0, 0, ()), lambda: addresses_of([pa.array(keys)], *places))
+        return keys
 
-    def forget_all_but(self, paths: Iterable[str], unused: Iterable[str] = ()) -> None:
+    def read_ahead(self, run: Run, ranges: Ranges, columns: tuple[str, ...]) -> None:
+        """Have some rows of a run that is open read from the disk, if the kernel does not do so by itself.
+
+        Once in a batch: memory may have been short since the last one.
+        """
+        mapped = self._open.get(run.path)
+        if run.path not in self._partial or mapped is None or mapped.whole is None or not ranges:
+            return
+        keys, rows = mapped.whole.keys, mapped.select(columns)
+
+        def addresses() -> Addresses:
+            ends = np.array([one.high - 1 for one in ranges], np.uint64)
+            return addresses_of(
+                [pa.array(keys), *rows.columns],
+                np.searchsorted(keys, np.array([one.low for one in ranges], np.uint64)),
+                np.searchsorted(keys, ends, side="right"),
+            )
+
+        self._ask((run.path, ranges[0].low, ranges[-1].high, len(ranges), columns), addresses)
+
+    def _ask(self, wanted: _Ahead, addresses: Callable[[], Addresses]) -> None:
+        if wanted not in self._ahead:
+            known = self._ahead_before.get(wanted)
+            self._ahead[wanted] = addresses() if known is None else known
+            read_ahead(self._ahead[wanted])
+
+    def forget_all_but(
+        self, paths: Iterable[str], unused: Iterable[str] = (), partial: Iterable[str] = ()
+    ) -> None:
         """Unmap runs that are no longer live or have left the cache: only that frees their disk space.
 
-        Live runs that are `unused` for now are unmapped too: a process may have no address space for all of them.
+        Live runs that are `unused` for now are unmapped too: a process may have no address space for all of them. A
+        payment may open them again. Of these, and of runs that are `partial`, some rows must not become resident, so the
+        kernel is told to read no page that nobody asked for.
         """
         alive = frozenset(paths)
-        used = alive.difference(unused)
+        unused = frozenset(unused)
+        used = alive - unused
         for path in [p for p in self._open if p not in used or not self._files.has_copy(p)]:
             del self._open[path]
         self._intact &= alive
+        self._read_in_part(frozenset((*unused, *partial)))
         self._expected = None
         self._fetched.clear()
         self._merged.forget_all_but(alive)
+
+    def _read_in_part(self, partial: frozenset[str]) -> None:
+        """Advise on the mappings of runs that are read in part from now on, and of those that are no longer."""
+        for path in partial ^ self._partial:
+            mapped = self._open.get(path)
+            if mapped is not None:
+                advise(mapped.content, RANDOM if path in partial else NORMAL)
+        self._partial = partial
+        self._ahead_before, self._ahead = self._ahead, {}
 
     def _verified(self, run: Run, sections: Sequence[range] | None) -> _Mapped:
         """The mapped run, after these sections were found to be intact."""
@@ -240,6 +294,13 @@ class RunReader:
             self._intact.add(run.path)
         if frame is not None and not frame_is_intact(content, frame):
             return "is damaged: the checksum of its frame does not match"
+        if run.path in self._partial:
+            # Now that it was read as a whole, or need not be.
+            advise(content, RANDOM)
+            # It is mapped elsewhere now.
+            for known in (self._ahead, self._ahead_before):
+                for wanted in [one for one in known if one[0] == run.path]:
+                    del known[wanted]
         return _Mapped(run, content, self._limits.bytes_per_section)
 
     def _map(self, path: str) -> pa.Buffer:
@@ -289,6 +350,7 @@ class _Mapped:
 
     def __init__(self, run: Run, content: pa.Buffer, bytes_per_section: int):
         file = pa.ipc.open_file(content)
+        self.content = content
         sizes = run.sections or (run.rows,)
         self.whole: Sections | None = None
         self._checks: SectionChecks | None = None
@@ -320,7 +382,7 @@ class _Mapped:
         return {n: part for n, part in self._parts.items() if any(n in wanted for wanted in sections)}
 
     def select(self, columns: tuple[str, ...]) -> pa.RecordBatch:
-        """All rows with just these columns."""
+        """All rows, with only the named columns."""
         assert self.whole is not None
         if columns not in self._selected:
             self._selected[columns] = self.whole.rows.select(list(columns))
@@ -354,6 +416,9 @@ class _Mapped:
             return range(most)
         return [number for wanted in sections for number in range(wanted.start, min(wanted.stop, most))]
 
+
+# A run, the lowest key of some ranges, the end of the highest, their number, and the columns.
+_Ahead = tuple[str, int, int, int, tuple[str, ...]]
 
 # A run, the wanted sections, and the range of keys.
 _Wanted = tuple[str, tuple[range, ...] | None, KeyRange]

@@ -13,7 +13,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from watersmeet.errors import CorruptFile, StateError
 from watersmeet.log.files import open_files
@@ -36,15 +36,18 @@ from watersmeet.log.seen import Seen
 from watersmeet.log.starts import STARTS, is_settling, starts_above
 from watersmeet.log.storage import FileInfo, Files
 from watersmeet.log.tallies import latest_tallies
-from watersmeet.model.facts import Elsewhere, InputTotals, Manifest, SchemePlan
+from watersmeet.model.facts import Elsewhere, InputTotals, Manifest, SchemePlan, Settlement
 from watersmeet.model.found import found_by
 from watersmeet.model.tally import TaskTally
 from watersmeet.model.window import lateness_text, over_time, time_text, width_text
 from watersmeet.schemes.register import SCHEMES
-from watersmeet.schemes.scheme import Shown
+from watersmeet.schemes.scheme import Serves, Shown
 
 _FOLDERS = frozenset({MANIFESTS, RUNS, RECEIPTS})
 _SMALL_FILES = (MANIFESTS, BASES, STATISTICS, DESCRIPTORS, RECEIPTS, STARTS, TALLIES)
+
+# How the names of the inputs begin that a hub stores for itself (hubs/stored.py).
+OWN = "~"
 
 # Folder names shown if the directory is not a state.
 _SHOWN_FOLDERS = 5
@@ -54,7 +57,7 @@ _SEARCHED_FOLDERS = 20
 
 @dataclass(frozen=True, slots=True)
 class InputStatus:
-    """One input of a join: its live state, and its totals since the query began.
+    """One input of a join: its live state, and its `totals` since the query began.
 
     Rows count once, however many `arrangements` they are stored in; runs and bytes are those of all of them. `found_by`
     says what they are found by, in words.
@@ -64,11 +67,7 @@ class InputStatus:
     runs: int
     rows: int
     bytes: int
-    arrived_rows: int
-    null_rows: int
-    late_rows: int = 0
-    evicted_rows: int = 0
-    absent_rows: int = 0
+    totals: InputTotals
     arrangements: int = 1
     found_by: tuple[str, ...] = ()
 
@@ -84,20 +83,6 @@ class WindowStatus:
     lateness: str | None
     watermark: str | None
     newest: dict[str, str]
-
-
-@dataclass(frozen=True, slots=True)
-class SettledStatus:
-    """What rows owed after `batch` was paid outside of the query: `rows` results in `folder`, at `at_ms`.
-
-    `lost` are damaged runs that took no part.
-    """
-
-    batch: int
-    folder: str
-    rows: int
-    at_ms: int
-    lost: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,22 +102,22 @@ class JoinStatus:
     query: str
     batch: int | None
     starts: int
-    predicate: str | None
-    inputs: tuple[InputStatus, ...]
-    pending_rows: int
-    pending_parts: int
-    written_ms: int | None
-    age_s: float | None
-    live_bytes: int
-    disk_bytes: int
-    damage: tuple[str, ...]
+    predicate: str | None = None
+    inputs: tuple[InputStatus, ...] = ()
+    pending_rows: int = 0
+    pending_parts: int = 0
+    written_ms: int | None = None
+    age_s: float | None = None
+    live_bytes: int = 0
+    disk_bytes: int = 0
+    damage: tuple[str, ...] = ()
     strategy: str | None = None
     plan: SchemePlan | None = None
     window: WindowStatus | None = None
     gaps: tuple[str, ...] = ()
     tallies: tuple[TaskTally, ...] = ()
     part_of: str | None = None
-    settled: tuple[SettledStatus, ...] = ()
+    settled: tuple[Settlement, ...] = ()
     is_settled: bool = False
     unsettled: int | None = None
 
@@ -200,33 +185,41 @@ def join_status(files: Files, name: str, query: str, *, now_s: float, verify: bo
         damage += _lost_manifests(mine, names, newest)
         damage += _damaged_runs(mine, newest, runs)
         damage += _lost_statistics(mine, newest)
-    written_ms = newest.written_ms if newest else None
-    return JoinStatus(
+    found = JoinStatus(
         name=name,
         query=query,
         batch=names[-1].batch if names else None,
-        starts=names[-1].run_seq + 1 - (len(newest.settlements) if newest else 0) if names else 0,
-        predicate=newest.signature.predicate if newest else None,
-        inputs=_inputs(newest) if newest else (),
-        pending_rows=sum(merge.pending_rows for merge in newest.merges) if newest else 0,
-        pending_parts=_pending_parts(newest) if newest else 0,
-        written_ms=written_ms,
-        age_s=None if written_ms is None else max(0.0, now_s - written_ms / 1000),
-        live_bytes=sum(run.bytes for run in newest.live) if newest else 0,
+        starts=names[-1].run_seq + 1 if names else 0,
         disk_bytes=_bytes(*(mine.entries(folder) for folder in _SMALL_FILES), *runs.values()),
         damage=tuple(damage),
-        strategy=newest.signature.scheme if newest else None,
-        plan=newest.plan.scheme if newest else None,
-        window=_window(newest) if newest else None,
-        gaps=tuple(map(str, newest.gaps)) if newest else (),
-        tallies=latest_tallies(mine, newest.run_seq) if newest and verify else (),
         part_of=join_of(name),
-        settled=tuple(
-            SettledStatus(one.batch, one.folder, one.rows, one.at_ms, one.lost)
-            for one in (newest.settlements if newest else ())
-        ),
-        is_settled=newest is not None and is_settled(newest),
         unsettled=_unfinished(mine, names[-1].run_seq) if names and verify else None,
+    )
+    if newest is None:
+        return found
+    found = _with_manifest(found, newest, now_s)
+    return replace(found, tallies=latest_tallies(mine, newest.run_seq)) if verify else found
+
+
+def _with_manifest(found: JoinStatus, newest: Manifest, now_s: float) -> JoinStatus:
+    """The status, with what the newest manifest that can be read says."""
+    return replace(
+        found,
+        # A settling takes the number of a start.
+        starts=found.starts - len(newest.settlements),
+        predicate=newest.signature.predicate,
+        inputs=_inputs(newest),
+        pending_rows=sum(merge.pending_rows for merge in newest.merges),
+        pending_parts=_pending_parts(newest),
+        written_ms=newest.written_ms,
+        age_s=max(0.0, now_s - newest.written_ms / 1000),
+        live_bytes=sum(run.bytes for run in newest.live),
+        strategy=newest.signature.scheme,
+        plan=newest.plan.scheme,
+        window=_window(newest),
+        gaps=tuple(map(str, newest.gaps)),
+        settled=newest.settlements,
+        is_settled=is_settled(newest),
     )
 
 
@@ -329,25 +322,23 @@ def _lost_statistics(files: Files, manifest: Manifest | None) -> list[str]:
 
 def _inputs(manifest: Manifest) -> tuple[InputStatus, ...]:
     described = []
+    # A hub may index any column, and does where a live query needs it.
+    is_hub = SCHEMES[manifest.signature.scheme].serves == Serves.HUB
     for spec in manifest.signature.inputs:
-        if spec.of:
+        # What a hub stores for itself is none of its streams.
+        if spec.of or spec.name.startswith(OWN):
             continue
         stored = [one.name for one in manifest.signature.inputs if one.input == spec.name]
         live = [run for run in manifest.live if run.input in stored]
-        totals = manifest.totals.get(spec.name, InputTotals())
         described.append(
             InputStatus(
                 name=spec.name,
                 runs=len(live),
                 rows=sum(run.stored_rows for run in live if run.input == spec.name),
                 bytes=sum(run.bytes for run in live),
-                arrived_rows=totals.rows,
-                null_rows=totals.null_rows,
-                late_rows=totals.late_rows,
-                evicted_rows=totals.evicted_rows,
-                absent_rows=totals.absent_rows,
-                arrangements=len(stored),
-                found_by=found_by(manifest.signature, spec.name),
+                totals=manifest.totals.get(spec.name, InputTotals()),
+                arrangements=len({spec.name} | {run.input for run in live}) if is_hub else len(stored),
+                found_by=() if is_hub else found_by(manifest.signature, spec.name),
             )
         )
     return tuple(described)

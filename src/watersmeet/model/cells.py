@@ -10,9 +10,9 @@ What a cell owes depends only on the generations of its blocks: nothing if all a
 else all its combinations. To pay a cell touches only its blocks. With blocks of a share of 1/m of the limit for m inputs
 a cell fits, and no other shape has as many combinations for the same bytes.
 
-Cells are paid over several batches, and only their number is stored. So the blocks must not change meanwhile: they are
-of rows that were pushed, which no merge moves that is planned later, and a payment begins when no pending one will
-(schemes/budget/cells.py).
+Cells are paid over several batches, and only their number is stored, with the rows of each run. So the blocks must not
+change meanwhile: they are of rows that were pushed, which no merge moves that is planned later, and a payment begins
+when no pending one will (schemes/budget/slices.py).
 """
 
 from __future__ import annotations

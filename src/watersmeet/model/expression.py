@@ -100,22 +100,6 @@ class KeySide:
 
 
 @dataclass(frozen=True, slots=True)
-class KeyPair:
-    """Two sides that must be equal, in the order of the inputs, and the type in which Spark compares them."""
-
-    sides: tuple[KeySide, KeySide]
-    type: SqlType
-
-    @property
-    def inputs(self) -> tuple[str, str]:
-        one, other = self.sides
-        return one.input, other.input
-
-    def side(self, input_: str) -> KeySide:
-        return next(side for side in self.sides if side.input == input_)
-
-
-@dataclass(frozen=True, slots=True)
 class KeyClass:
     """Sides of different inputs, in the order of the inputs, that are all equal, and the type of every comparison."""
 
@@ -128,6 +112,13 @@ class KeyClass:
 
     def side(self, input_: str) -> KeySide:
         return next(side for side in self.sides if side.input == input_)
+
+
+@dataclass(frozen=True, slots=True)
+class KeyPair(KeyClass):
+    """Two sides that must be equal, in the order of the inputs, and the type in which Spark compares them."""
+
+    sides: tuple[KeySide, KeySide]
 
 
 # The largest decimal whose unscaled value always fits 64 bits.

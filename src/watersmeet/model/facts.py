@@ -251,6 +251,9 @@ class Cells:
 
     The rows of the key that pushes up to the batch `border` have set aside are cut into blocks of `block_rows`. Those
     pushes and blocks stay as they are until all cells are paid. Then they are one generation, still set aside.
+
+    `runs` are those with such rows, and `rows` how many each has. So the blocks of a run are known even if it cannot be
+    read any more. Early states of format 9 do not have them.
     """
 
     range: KeyRange
@@ -259,6 +262,8 @@ class Cells:
     first: int
     end: int
     of: int
+    runs: tuple[str, ...] = ()
+    rows: tuple[int, ...] = ()
 
     @property
     def is_last(self) -> bool:

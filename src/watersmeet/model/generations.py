@@ -150,12 +150,24 @@ def history_generations(manifest: Manifest, groups: Sequence[KeyRange] = ()) -> 
     return generations_of(manifest.history, manifest.pushes, _cuts(manifest, groups))
 
 
-def paths_set_aside(manifest: Manifest) -> tuple[str, ...]:
-    """The runs of the history without a row that fresh rows may meet: all of theirs were pushed."""
-    if not manifest.pushes:
-        return ()
+@dataclass(frozen=True, slots=True)
+class Aside:
+    """Runs of the history with rows that fresh rows may not meet: the `whole` run, or a `part` of it."""
+
+    whole: tuple[str, ...] = ()
+    part: tuple[str, ...] = ()
+
+
+def paths_set_aside(manifest: Manifest) -> Aside:
+    """The runs of which all rows or some were pushed, or were merged into others."""
+    if not manifest.pushes and not any(run.held for run in manifest.history):
+        return Aside()
     found = generations_of(manifest.history, manifest.pushes)
-    return tuple(run.path for run, seen in zip(found.runs, found.is_current, strict=True) if not seen.any())
+    seen = list(zip(found.runs, found.is_current, strict=True))
+    return Aside(
+        tuple(run.path for run, current in seen if not current.any()),
+        tuple(run.path for run, current in seen if current.any() and not current.all()),
+    )
 
 
 def paid_generations(manifest: Manifest, groups: Sequence[KeyRange] = ()) -> Generations:

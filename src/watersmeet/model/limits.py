@@ -100,8 +100,8 @@ class Limits:
     min_part_rows: int = 100_000
     # Below this a sequence is not rewritten for the sake of its expired rows: a merge or its end is near.
     min_rewrite_rows: int = 1024
-    # Runs that were merged stay as long as a checkpoint may be rolled back to them (plan/room.py): so many bytes of them
-    # for each live byte, so that the state takes 2.5 times its live runs.
+    # Runs that were merged stay as long as a checkpoint may be rolled back to them (plan/room.py): this
+    # many bytes of them for each live byte, so that the state takes 2.5 times its live runs.
     retained_share: float = 1.5
     # Below this an input's runs are merged as soon as a tier is full: the disk is not scarce then.
     least_scarce_bytes: int = 64 << 20

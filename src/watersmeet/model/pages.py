@@ -33,6 +33,9 @@ HASH_BITS = PAGE_SHIFT - HASH_SHIFT
 # A table has fewer pages: one number stands for keys in no page.
 PAGE_NUMBERS = 1 << (64 - PAGE_SHIFT)
 
+Keys = npt.NDArray[np.uint64]
+Pages = npt.NDArray[np.int64]
+
 _FIRST, _LAST, _ROWS, _BYTES, _GAPS = "first:", "last:", "rows", "bytes", b"watersmeet.gaps"
 
 
@@ -43,6 +46,35 @@ def page_range(page: int) -> KeyRange:
     True
     """
     return KeyRange(page << PAGE_SHIFT, (page + 1) << PAGE_SHIFT)
+
+
+def page_bounds(pages: Pages) -> tuple[Keys, Keys]:
+    """The first and the last order key of each page.
+
+    >>> [keys.tolist() for keys in page_bounds(np.array([2]))] == [[2 << 36], [(3 << 36) - 1]]
+    True
+    """
+    first = pages.astype(np.uint64) << np.uint64(PAGE_SHIFT)
+    return first, first | np.uint64((1 << PAGE_SHIFT) - 1)
+
+
+def pages_of(orders: Keys) -> Pages:
+    """The page of each order key.
+
+    >>> pages_of(np.array([0, (2 << 36) - 1, 2 << 36], np.uint64)).tolist()
+    [0, 1, 2]
+    """
+    # Page numbers are short, so nothing needs to be converted.
+    return (orders >> np.uint64(PAGE_SHIFT)).view(np.int64)
+
+
+def pages_in(keys: KeyRange) -> range:
+    """The pages with order keys in a range.
+
+    >>> pages_in(KeyRange(5, (2 << 36) + 1)), pages_in(KeyRange(1 << 36, 2 << 36))
+    (range(0, 3), range(1, 2))
+    """
+    return range(keys.low >> PAGE_SHIFT, -(-keys.high >> PAGE_SHIFT))
 
 
 @dataclass(frozen=True, slots=True, eq=False)

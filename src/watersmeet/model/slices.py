@@ -36,7 +36,7 @@ def weight_below(stretches: Sequence[Weighed], bound: int) -> float:
 
 
 def cut(stretches: Sequence[Weighed], range_: KeyRange, most_bytes: float) -> KeyRange:
-    """The longest range from the lowest key on whose rows have at most so many bytes. It may have no row.
+    """The longest range from the lowest key on whose rows have at most `most_bytes`. It may have no row.
 
     The stretches have no key below the range.
 
@@ -57,7 +57,7 @@ def cut(stretches: Sequence[Weighed], range_: KeyRange, most_bytes: float) -> Ke
 
 
 def slices_of(stretches: Sequence[Weighed], range_: KeyRange, most_bytes: float) -> Iterator[KeyRange]:
-    """Cut a whole range into slices of at most so many bytes each, or of one key that has more.
+    """Cut a whole range into slices of at most `most_bytes` each, or of one key that has more.
 
     >>> keys = Weighed(np.array([2, 5, 5, 8], np.uint64), 10.0)
     >>> [one.high for one in slices_of([keys], KeyRange(0, 9), 10)]

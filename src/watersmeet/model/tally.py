@@ -47,13 +47,29 @@ class TermTally:
 
 
 @dataclass(frozen=True, slots=True)
+class QueryTally:
+    """What one query of a hub did in a task: its answers, and the rows that were looked at for it.
+
+    Steps that queries share count for each of them.
+    """
+
+    query: str
+    answers: int = 0
+    looked_rows: int = 0
+
+    def plus(self, other: QueryTally) -> QueryTally:
+        return QueryTally(self.query, self.answers + other.answers, self.looked_rows + other.looked_rows)
+
+
+@dataclass(frozen=True, slots=True)
 class TaskTally:
     """What one task did in one batch.
 
     `touched_bytes` are the parts of run files that it opened. `reading` is the time to open and verify runs, `probing`
     that to find and build results, `emitting` that while results were taken, `merging` that of its merges. Under a
     budget of memory `groups` are the partition groups that had results, by number, and `group_rows` the results of
-    each. `decoded_bytes` are the parts of a table's files that were decoded, if it is read in place.
+    each. `decoded_bytes` are the parts of a table's files that were decoded, if it is read in place. Of a hub `answers`
+    counts them, and `queries` are those that answered or cost most.
     """
 
     batch: int
@@ -69,6 +85,8 @@ class TaskTally:
     groups: tuple[int, ...] = ()
     group_rows: tuple[int, ...] = ()
     decoded_bytes: int = 0
+    answers: int = 0
+    queries: tuple[QueryTally, ...] = ()
 
 
 @dataclass(slots=True)
@@ -99,6 +117,13 @@ class Tally:
     # The lowest keys of the partition groups, if results are counted by them, and the results of each.
     group_lows: npt.NDArray[np.uint64] | None = None
     group_rows: npt.NDArray[np.float64] | None = None
+    answers: int = 0
+    queries: tuple[QueryTally, ...] = ()
+
+    @property
+    def counts(self) -> bool:
+        """Whether results are counted by their keys."""
+        return self.group_lows is not None
 
     def count_by(self, groups: Sequence[KeyRange]) -> None:
         """Count results by partition group from now on."""
@@ -116,9 +141,15 @@ class Tally:
         known = self.touched_segments.setdefault(path, np.zeros(of, np.int64))
         known[segments] = np.maximum(known[segments], size)
 
+    def look_up(self, fresh_rows: int) -> None:
+        """Count fresh rows that were looked up once each."""
+        self.probed_rows += fresh_rows
+        self.looked_rows += fresh_rows
+
     def add_walk(self, start: str, fresh_rows: int, work: Work) -> None:
         mine = TermTally(start, fresh_rows, work.looked_rows, work.bound_rows)
         self.terms[start] = self.terms[start].plus(mine) if start in self.terms else mine
+        self.probed_rows += fresh_rows
         self.looked_rows += work.looked_rows
 
     @property
@@ -144,6 +175,8 @@ class Tally:
             tuple(self.terms.values()),
             *self._grouped(),
             decoded_bytes=self.decoded_bytes,
+            answers=self.answers,
+            queries=self.queries,
         )
 
     def _grouped(self) -> tuple[tuple[int, ...], tuple[int, ...]]:

@@ -1,7 +1,7 @@
 """A sliding window: which rows of two inputs may match at all.
 
 Over time, two rows match if their times are at most `width` apart. Rows are accepted up to `lateness` behind the newest
-row of their input. Over rows, each row is matched against the last `width` rows of the other input from earlier
+row of their input. Over rows, each row is matched against the last `width` rows of each other input from earlier
 batches, and all rows of its own batch. Times are integers: microseconds of a timestamp, days of a date, the values of
 an integer column. Over rows they are the rows' numbers in their input.
 """

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any, Protocol
 
 from watersmeet.errors import StateError
@@ -19,9 +20,8 @@ from watersmeet.model.facts import (
     Receipt,
     Run,
 )
-from watersmeet.model.limits import RETAIN_BATCHES, Limits
+from watersmeet.model.limits import RETAIN_BATCHES
 from watersmeet.model.signature import JoinSignature
-from watersmeet.model.tally import TaskTally
 from watersmeet.plan.compatible import check_compatible
 from watersmeet.plan.merges import accept_receipts, apply_finished, plan_assignments, plan_merges
 from watersmeet.plan.pushes import (
@@ -34,7 +34,7 @@ from watersmeet.plan.pushes import (
     set_aside,
 )
 from watersmeet.plan.window import WindowState, advance_window, check_watermarks, evict, reachable
-from watersmeet.schemes.scheme import BatchFacts, Decision, FanOutsOf, KeysOf, Scheme
+from watersmeet.schemes.scheme import BatchFacts, Circumstances, Scheme
 
 
 def plan_batch(
@@ -47,32 +47,20 @@ def plan_batch(
     signature: JoinSignature,
     instance: str,
     run_seq: int,
-    tasks: int,
-    now_ms: int,
-    keys_of: KeysOf,
-    limits: Limits,
-    outside: Any = None,
-    tallies: tuple[TaskTally, ...] = (),
-    fan_outs_of: FanOutsOf | None = None,
-    remote: bool = False,
-    repeated: Decision | None = None,
+    given: Circumstances,
     retained_batches: int = RETAIN_BATCHES,
-    trigger_ms: int | None = None,
 ) -> Manifest:
     """Plan a batch. History is what the parent left live, with finished merges applied; fresh is what arrived.
 
-    `keys_of` gives the sorted order keys of a run, `outside` the scheme's further facts (see `BatchFacts`),
-    `tallies` what is known of the tasks of the batch before, `fan_outs_of` samples walks. `remote` says where the runs
-    are. `repeated` is what an earlier attempt of this batch pushed and paid. `retained_batches` says how long manifests,
-    and the runs that they name, are kept. `trigger_ms` is the query's trigger interval.
+    `retained_batches` says how long manifests, and the runs that they name, are kept.
     """
     if parent is not None:
         check_compatible(parent.signature, signature)
     window = WindowState.after(parent, signature)
-    own = scheme.window(outside)
+    own = scheme.window(given.outside)
     marks = own.watermarks if own else dict.fromkeys(signature.names, window.watermark)
     check_watermarks(descriptors, marks)
-    scheme.check_located(descriptors, outside)
+    scheme.check_located(descriptors, given.outside)
     history: tuple[Run, ...] = ()
     pending: tuple[Merge, ...] = ()
     pushes: tuple[Push, ...] = ()
@@ -80,45 +68,38 @@ def plan_batch(
         history, pending, pushes = history_after(parent, receipts, signature)
         floors = own.floors if own else window.floors
         history, pending = evict(history, pending, floors, owing(pushes))
-        carried = scheme.carried(parent, history, keys_of, outside)
+        carried = scheme.carried(parent, history, given.keys_of, given.outside)
         if len(carried) < len(history):
             history, pending = carried, _wholly_in(pending, carried)
     fresh = window.number(run for descriptor in descriptors for run in descriptor.runs)
-    fresh = (*fresh, *scheme.added(outside))
+    fresh = (*fresh, *scheme.added(given.outside))
     evicts = own is not None or signature.window is not None
     totals = _totals(parent, descriptors, history, signature, evicts=evicts)
     window = advance_window(window, fresh, totals)
     stands = tuple(map(as_it_stands, history))
-    keys_of = held_keys(keys_of, history)
+    given = replace(given, keys_of=held_keys(given.keys_of, history))
     facts = BatchFacts(
+        **given.by_name(),
         batch=batch.number,
-        now_ms=now_ms,
-        tasks=tasks,
         inputs=signature.names,
         before=parent.plan.scheme if parent else None,
         batch_before=parent.batch.number if parent else None,
         history=stands,
         reachable=reachable(signature.window, signature.names, stands, fresh, totals),
         fresh=fresh,
-        keys_of=keys_of,
-        limits=limits,
         windowed=signature.window is not None,
-        outside=outside,
-        tallies=tallies,
-        fan_outs_of=fan_outs_of,
-        remote=remote,
         pushes=pushes,
         paying=parent.paying if parent else (),
         merges=pending,
-        repeated=repeated,
-        trigger_ms=trigger_ms,
     )
     plan = scheme.plan(facts)
     decision = scheme.decide(plan, facts)
-    decided_ms = now_ms if decision.at_ms is None else decision.at_ms
+    decided_ms = given.now_ms if decision.at_ms is None else decision.at_ms
     forced = put_into_force(decision, pushes, history, batch.number, decided_ms, facts.paying)
-    payments = payments_of(decision, facts.paying, lambda ranges: tuple(scheme.payments(plan, ranges, tasks)))
-    holes = Holes(forced.pushes, keys_of)
+    payments = payments_of(
+        decision, facts.paying, lambda ranges: tuple(scheme.payments(plan, ranges, given.tasks))
+    )
+    holes = Holes(forced.pushes, given.keys_of)
     if decision.pushed:
         history = set_aside(history, holes)
     merges = pending
@@ -127,21 +108,22 @@ def plan_batch(
         planned = plan_merges(
             history,
             pending,
-            tasks,
+            given.tasks,
             batch.number,
             own.later if own else window.floors,
-            limits,
+            given.limits,
             holes,
             retained_batches,
+            remote=given.remote,
         )
         merges = (*pending, *planned)
     assignments = plan_assignments(
         merges,
         (*history, *fresh),
         sum(run.rows for run in fresh),
-        tasks,
+        given.tasks,
         parent.plan.assignments if parent else (),
-        limits,
+        given.limits,
     )
     return Manifest(
         batch=batch,
@@ -156,7 +138,7 @@ def plan_batch(
         totals=totals,
         arrived=count_arrived(descriptors),
         gaps=gaps_after(parent, batch),
-        written_ms=now_ms,
+        written_ms=given.now_ms,
         newest=dict(window.newest),
         watermark=window.watermark,
         pushes=forced.pushes,

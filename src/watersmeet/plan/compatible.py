@@ -13,15 +13,21 @@ from watersmeet.errors import StateMismatch
 from watersmeet.model.found import explain_found
 from watersmeet.model.signature import Compared, InputSpec, JoinSignature
 from watersmeet.model.window import Window, width_text
-from watersmeet.schemes.hub import HubScheme
 from watersmeet.schemes.register import SCHEMES
+from watersmeet.schemes.scheme import Scheme, Serves
 
 
 def check_compatible(old: JoinSignature, new: JoinSignature) -> None:
     """Raise StateMismatch that names the first difference that matters."""
-    if HubScheme.name in (old.scheme, new.scheme):
-        _check_hub(old, new)
-        return
+    # A scheme that this version does not know continues as any join.
+    before, after = (SCHEMES.get(one.scheme, Scheme) for one in (old, new))
+    if (before.serves == Serves.HUB) != (after.serves == Serves.HUB):
+        other = "a hub" if before.serves == Serves.HUB else "a join"
+        raise StateMismatch(f"the state was written by {other}: give this one another name=. {_ADVICE}")
+    after.check_continues(old, new, _check_joins)
+
+
+def _check_joins(old: JoinSignature, new: JoinSignature) -> None:
     _check_arrangements(old, new)
     old_names, new_names = [i.name for i in old.inputs], [i.name for i in new.inputs]
     if old_names != new_names:
@@ -39,32 +45,6 @@ def check_compatible(old: JoinSignature, new: JoinSignature) -> None:
     _check_window(old, new)
     for before, after in zip(old.inputs, new.inputs, strict=True):
         _check_columns(before, after)
-
-
-def _check_hub(old: JoinSignature, new: JoinSignature) -> None:
-    """Refuse streams with other columns than the state has: their rows and the texts of queries would not fit."""
-    if old.scheme != new.scheme:
-        other = "a hub" if old.scheme == HubScheme.name else "a join"
-        raise StateMismatch(f"the state was written by {other}: give this one another name=. {_ADVICE}")
-    before = {one.name: one for one in old.inputs if not one.of}
-    after = {one.name: one for one in new.inputs if not one.of}
-    for name in [*before, *after]:
-        was, now = before.get(name), after.get(name)
-        if was and now and was.time != now.time and _columns_of(was) == _columns_of(now):
-            raise StateMismatch(
-                f"the time of stream {name} was {was.time or 'that of its batches'}, now it is "
-                f"{now.time or 'that of its batches'}: rows of two meanings would meet in windows. {_ADVICE}"
-            )
-        if was != now:
-            raise StateMismatch(
-                f"stream {name} has not the columns that the state was written with "
-                f"({_columns_of(was)}; now {_columns_of(now)}): start with a new checkpoint"
-            )
-
-
-def _columns_of(spec: InputSpec | None) -> str:
-    stored = spec.stored if spec else ()
-    return ", ".join(f"{one.name} {one.type}" for one in stored) or "none"
 
 
 def _check_arrangements(old: JoinSignature, new: JoinSignature) -> None:

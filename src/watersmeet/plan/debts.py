@@ -82,13 +82,15 @@ class Survey:
 class DividedDebts:
     """All that is owed: the shares, the rows in segments that owe, and the most results that they can owe.
 
-    `lost` says which runs cannot be read, with the reason. Their rows take no part.
+    `lost` says which runs cannot be read, with the reason. Their rows take no part. Of `dropped_keys` that are being
+    paid, nothing is paid any more: it is not known which cells have rows of a lost run.
     """
 
     shares: tuple[DebtShare, ...] = ()
     rows: int = 0
     most_results: int = 0
     lost: Mapping[str, str] = field(default_factory=dict)
+    dropped_keys: int = 0
 
 
 def segments_of(manifest: Manifest) -> Generations:
@@ -145,7 +147,7 @@ def survey_run(run: Run, keys: Keys, segments: Generations, limits: Limits) -> S
 def plan_debts(
     manifest: Manifest, segments: Generations, surveys: Sequence[Survey], tasks: int, limits: Limits
 ) -> DividedDebts:
-    """Divide what is owed after a batch among so many tasks."""
+    """Divide what is owed after a batch among the tasks that pay it."""
     lost = {one.path: one.problem for one in surveys if one.problem}
     if not manifest.pushes:
         return DividedDebts(lost=lost)
@@ -160,15 +162,20 @@ def plan_debts(
     target = max(float(limits.debt_work), whole / (tasks * SHARES_PER_TASK))
     under_way = {cells.range.low for cells in manifest.paying}
     heavy = sorted(key for key in {*results, *under_way} if key in under_way or results[key] > target)
-    # The cells of a key are numbered by its blocks. Without some of these nobody knows which cells are paid.
+    # The cells of a key are numbered by its blocks, those of lost runs too. Early states do not say how many these have.
     unread = [run for run in manifest.live if run.path in lost]
-    readable = [cells for cells in manifest.paying if not any(cells.range.overlaps(run) for run in unread)]
+    readable = [
+        cells
+        for cells in manifest.paying
+        if cells.runs or not any(cells.range.overlaps(run) for run in unread)
+    ]
     shares = [
         *_rest_of_payments(readable, target, len(names)),
         *_keys(heavy, results, target, len(names)),
         *_ranges(segments, work, owes, heavy, results, target),
     ]
-    return DividedDebts(tuple(sorted(shares, key=lambda one: -one.work)), total, most, lost)
+    dropped = len(manifest.paying) - len(readable)
+    return DividedDebts(tuple(sorted(shares, key=lambda one: -one.work)), total, most, lost, dropped)
 
 
 def _rows_of(names: Sequence[str], segments: Generations, surveys: Sequence[Survey]) -> Counts:

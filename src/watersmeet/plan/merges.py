@@ -9,7 +9,11 @@ If rows expire (`plan/window.py`), merges drop them as they rewrite, and a seque
 rewritten by itself. So the state stays within about twice the window.
 
 Rows that were pushed (plan/pushes.py) are left where they are, and their run stays for them alone. Of keys that owe
-results no row is dropped, however old: it may owe a combination.
+results no row is dropped, however old: it may owe a combination. So a sequence is rewritten if at least half of what is
+rewritten can be dropped: else it would be due again in the next batch.
+
+A remote run is fetched whole, also for a few active rows. So a remote sequence that is more than half pushed is
+rewritten by itself: its active rows go into a run of their own, and the rest is not fetched until it is paid.
 
 Invariant: a run takes part in at most one merge, and leaves the live set only when all parts of that merge are
 written, or when all its rows are expired. The debt is not guaranteed to reach zero.
@@ -129,8 +133,12 @@ def plan_merges(
     limits: Limits = DEFAULT_LIMITS,
     holes: Holes = _NO_HOLES,
     retained_batches: int = RETAIN_BATCHES,
+    *,
+    remote: bool = False,
 ) -> tuple[Merge, ...]:
-    """Plan merges for every full tier and for sequences that are mostly expired, without runs of pending merges.
+    """Plan merges for every full tier and for sequences that are mostly expired, or pushed if runs are `remote`.
+
+    Runs of pending merges take no part.
 
     A tier waits while the disk has no room for the runs that its merge leaves behind (plan/room.py), for as long as the
     manifests of `retained_batches` name them.
@@ -162,9 +170,14 @@ def plan_merges(
             fitting = oldest_that_fit(groups, room[input_name], limits)
             room[input_name] -= sum(map(size_of, fitting))
             chosen = [[run for group in fitting for run in group]] if fitting else []
-        elif floor is not None and not holes.pushes:
-            # While something is owed a rewriting may drop nothing, and would be due again in the next batch.
-            chosen = [group for group in groups if _mostly_expired(group, floor, limits.min_rewrite_rows)]
+        else:
+            least_rows = limits.min_rewrite_rows
+            chosen = [
+                group
+                for group in groups
+                if (floor is not None and _mostly_expired(group, floor, least_rows, rows_of(group), holes))
+                or (remote and least_rows <= _stored_rows(group) > 2 * rows_of(group))
+            ]
         for together in chosen:
             skipped = _left(together, left, holes)
             owed = owing(holes.pushes) if floor is not None else ()
@@ -187,9 +200,17 @@ def _left(runs: Iterable[Run], rows: Mapping[str, int], holes: Holes) -> tuple[L
     )
 
 
-def _mostly_expired(group: Sequence[Run], floor: int, least_rows: int) -> bool:
-    rows = sum(run.stored_rows for run in group)
-    return rows >= least_rows and 2 * sum(estimate_expired_rows(run, floor) for run in group) > rows
+def _mostly_expired(group: Sequence[Run], floor: int, least_rows: int, rewritten: int, holes: Holes) -> bool:
+    """Whether a rewriting of a sequence drops more than half of its rows, or of those that it does not leave behind."""
+    rows = _stored_rows(group)
+    expired = sum(estimate_expired_rows(run, floor) * run.stored_rows / max(1, run.rows) for run in group)
+    if rows < least_rows or 2 * expired <= rows:
+        return False
+    return not holes.pushes or 2 * (expired - sum(map(holes.rows_owing, group))) > rewritten
+
+
+def _stored_rows(group: Iterable[Run]) -> int:
+    return sum(run.stored_rows for run in group)
 
 
 def _groups(runs: Iterable[Run]) -> list[list[Run]]:

@@ -201,6 +201,16 @@ class Holes:
         assert self.keys_of is not None
         return count_within(self.keys_of(run), holes)
 
+    def rows_owing(self, run: Run) -> int:
+        """The rows of a run with keys that may owe results: those that are set aside, and others of their keys."""
+        ranges = intersected(owing(self.pushes), run.held_ranges)
+        if not any(range_.overlaps(run) for range_ in ranges):
+            return 0
+        if not subtracted(run.held_ranges, ranges):
+            return run.stored_rows
+        assert self.keys_of is not None
+        return count_within(self.keys_of(run), ranges)
+
 
 def reduced(run: Run, ranges: Ranges, rows: int) -> Run:
     """A run that stands only for its rows in some ranges."""

@@ -16,7 +16,7 @@ larger than its older ones may exceed the bound.
 
 Not guaranteed: evicted rows and runs of a rolled-back start are not counted, and neither is what is younger than the
 grace period but no longer retained. Where batches come in many partitions, tiers fill up to the number of sequences that
-is merged in any case: eight of them take 2.7 times the live runs at worst.
+is merged in any case: eight of them take up to three times the live runs.
 """
 
 from __future__ import annotations
@@ -87,7 +87,7 @@ def _tiers_below(group: Sequence[Run], mean_rows: float, fan_in: int) -> int:
 def oldest_that_fit(groups: Sequence[list[Run]], room_bytes: float, limits: Limits) -> list[list[Run]]:
     """Of a full tier the sequences to merge: all, or at least `fan_in` of the oldest ones, or none.
 
-    So many sequences that look-ups would suffer are merged in any case.
+    Sequences are merged in any case if look-ups would suffer from their number.
     """
     if sum(map(size_of, groups)) <= room_bytes or len(groups) >= limits.most_tier_sequences:
         return list(groups)

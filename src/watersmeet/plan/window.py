@@ -6,7 +6,7 @@ time. It never falls, even if a restart brings another lateness. Rows below it a
 row with time + width below it can match nothing any more: it is expired.
 
 Over rows. The rows of an input are numbered by batch, and within a batch by partition. Each row is matched against the
-last `width` rows of the other input from before its batch, so all rows before those are expired.
+last `width` rows of each other input from before its batch, so all rows before those are expired.
 
 In both cases each input has a *floor*: stored rows below it are expired. It never falls.
 

@@ -73,11 +73,11 @@ def position_of(node: exp.Expr, lexemes: list[Lexeme]) -> int:
 
 
 # What is open, and the lexeme that closes it. `TEXT` is the whole text.
-_Opened = Enum("_Opened", "TEXT BRACKET CALL IN_LIST INDEX CASE")
+_Open = Enum("_Open", "TEXT BRACKET CALL IN_LIST INDEX CASE")
 _CLOSER: Final = {
-    **dict.fromkeys((_Opened.BRACKET, _Opened.CALL, _Opened.IN_LIST), ")"),
-    _Opened.INDEX: "]",
-    _Opened.CASE: "END",
+    **dict.fromkeys((_Open.BRACKET, _Open.CALL, _Open.IN_LIST), ")"),
+    _Open.INDEX: "]",
+    _Open.CASE: "END",
 }
 
 
@@ -85,7 +85,7 @@ _CLOSER: Final = {
 class _Level:
     """An open bracket, CASE or the whole text; `compared`, `between` and `term` are of its current clause."""
 
-    kind: _Opened
+    kind: _Open
     opener: Lexeme
     depth: int
     compared: Lexeme | None = None
@@ -106,7 +106,7 @@ class _Gate:
         self.wants_value = True
         self.prefixes = 0
         self.end = Lexeme(Kind.END, "", len(text.rstrip()), len(text))
-        self.levels = [_Level(_Opened.TEXT, self.end, 0)]
+        self.levels = [_Level(_Open.TEXT, self.end, 0)]
 
     @property
     def level(self) -> _Level:
@@ -125,7 +125,7 @@ class _Gate:
             raise self.refused("the text ends too early: a value is missing", self.end)
         if len(self.levels) > 1:
             opener = self.level.opener
-            bracket = "(" if self.level.kind is _Opened.CALL else ""
+            bracket = "(" if self.level.kind is _Open.CALL else ""
             raise self.refused(f"this {opener.text}{bracket} is never closed", opener)
         self.close_clause()
 
@@ -153,15 +153,15 @@ class _Gate:
             self.wants_value, self.prefixes = False, 0
         elif lexeme.kind is Kind.CALL:
             self.at += 1
-            self.open(_Opened.CALL, lexeme)
+            self.open(_Open.CALL, lexeme)
         elif lexeme.text == "(":
-            self.open(_Opened.BRACKET, lexeme)
-        elif lexeme.text == ")" and self.level.kind is _Opened.CALL and self.lexemes[self.at - 2].text == "(":
+            self.open(_Open.BRACKET, lexeme)
+        elif lexeme.text == ")" and self.level.kind is _Open.CALL and self.lexemes[self.at - 2].text == "(":
             self.close(lexeme)
         elif lexeme.text in ("NOT", "!", "-"):
             self.prefix(lexeme)
         elif lexeme.text == "CASE":
-            self.open(_Opened.CASE, lexeme)
+            self.open(_Open.CASE, lexeme)
         elif lexeme.text == "WHEN" and self.lexemes[self.at - 2].text == "CASE":
             self.level.stage = "WHEN"
         else:
@@ -187,7 +187,7 @@ class _Gate:
             problem = f"nested too deeply: more than {MAX_NESTING} levels"
             raise self.refused(problem, lexeme, "compute a part of it as a column before the join")
 
-    def open(self, kind: _Opened, opener: Lexeme) -> None:
+    def open(self, kind: _Open, opener: Lexeme) -> None:
         depth = self.level.depth + self.prefixes + 1
         self.check_depth(depth, opener)
         self.levels.append(_Level(kind, opener, depth))
@@ -250,7 +250,7 @@ class _Gate:
         if self.peek().text != "(":
             raise self.refused("IN needs a list in brackets", lexeme, "write x IN (1, 2)")
         self.at += 1
-        self.open(_Opened.IN_LIST, lexeme)
+        self.open(_Open.IN_LIST, lexeme)
 
     def is_test(self, lexeme: Lexeme) -> None:
         self.at += self.peek().text == "NOT"
@@ -273,16 +273,16 @@ class _Gate:
     def punctuation(self, lexeme: Lexeme) -> None:
         text, level = lexeme.text, self.level
         if text == "[":
-            self.open(_Opened.INDEX, lexeme)
+            self.open(_Open.INDEX, lexeme)
         elif text == "." and self.peek().kind is Kind.FIELD:
             self.at += 1
-        elif text == "," and level.kind in (_Opened.CALL, _Opened.IN_LIST):
+        elif text == "," and level.kind in (_Open.CALL, _Open.IN_LIST):
             self.close_clause()
             self.wants_value = True
         elif text == ",":
             hint = "compare the columns one by one, joined by AND"
             raise self.refused("a list is not a value", lexeme, hint)
-        elif level.kind is _Opened.CASE and text in _CASE_ORDER[level.stage]:
+        elif level.kind is _Open.CASE and text in _CASE_ORDER[level.stage]:
             self.case_word(lexeme)
         elif text in REFUSED_WORDS:
             raise self.because(REFUSED_WORDS[text], lexeme)

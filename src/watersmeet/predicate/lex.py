@@ -199,7 +199,7 @@ class NamePart:
 
 
 # A literal, the type of a cast or the parts of a name.
-Value = Literal | SqlType | tuple[NamePart, ...] | None
+LexemeValue = Literal | SqlType | tuple[NamePart, ...] | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -210,7 +210,7 @@ class Lexeme:
     text: str
     start: int
     end: int
-    value: Value = None
+    value: LexemeValue = None
 
     @property
     def ends_value(self) -> bool:
@@ -251,11 +251,11 @@ class _Folder:
         index = self.at + ahead
         return self.pieces[index] if index < len(self.pieces) else self.end
 
-    def add(self, kind: Kind, text: str, start: int, value: Value = None) -> None:
+    def add(self, kind: Kind, text: str, start: int, value: LexemeValue = None) -> None:
         """Add a lexeme that ends with the last piece taken."""
         self.done.append(Lexeme(kind, text, start, self.pieces[self.at - 1].end, value))
 
-    def add_operand(self, kind: Kind, first: Piece, value: Value) -> None:
+    def add_operand(self, kind: Kind, first: Piece, value: LexemeValue) -> None:
         """Add a literal or a name, with its text as the user wrote it."""
         self.add(kind, self.text[first.start : self.pieces[self.at - 1].end], first.start, value)
 

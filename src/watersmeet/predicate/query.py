@@ -6,12 +6,16 @@
 That is all that a query may say: anything else is refused at its place in the text. Conditions and items are read by
 the same lexer, grammar and rules as `on=` and `select=`. They become one condition and one list of items, so a query is
 the same join as the call with these arguments.
+
+As in Spark, ON and USING see the inputs up to their own, also those before a comma (its setting
+`spark.sql.ansi.relationPrecedence` is not looked at), and WHERE sees all. USING puts its columns first. Where it could
+mean several columns Spark takes the first; it is refused here.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 from watersmeet.errors import PredicateError
@@ -28,9 +32,8 @@ _REFUSED: Final = {
     "CROSS": "write a comma between the inputs, and what joins them after WHERE",
     "NATURAL": "name the columns with USING or ON",
     **dict.fromkeys(("GROUP", "HAVING"), "aggregate the result of the join"),
-    **dict.fromkeys(
-        ("ORDER", "SORT", "CLUSTER", "DISTRIBUTE", "LIMIT", "OFFSET"), "order the result of the join"
-    ),
+    **dict.fromkeys(("ORDER", "SORT", "CLUSTER", "DISTRIBUTE"), "order the result of the join"),
+    **dict.fromkeys(("LIMIT", "OFFSET"), "take rows of the result of the join"),
     **dict.fromkeys(("UNION", "EXCEPT", "MINUS", "INTERSECT"), "combine the results of several joins"),
     **dict.fromkeys(
         ("LATERAL", "TABLESAMPLE", "PIVOT", "UNPIVOT", "WINDOW", "QUALIFY"), "do it before or after the join"
@@ -80,16 +83,18 @@ class QueryReader:
         self.at = 0
         self.inputs: dict[str, str] = {}
         self.conditions: list[list[Piece]] = []
-        # USING says that a column is the same in several inputs: by its lower-case name the first of them.
-        self.merged: dict[str, str] = {}
+        # The inputs that each condition may read; None for all of them.
+        self.readable: list[tuple[str, ...] | None] = []
         self.equalities: list[str] = []
-        self.dropped: set[tuple[str, str]] = set()
+        # The columns of all inputs so far, as (input, column). USING merges some and puts them first.
+        self.columns: list[tuple[str, str]] = []
 
     def read(self) -> Query:
         items = self.clauses()
         scope = self.scope()
-        for pieces in self.conditions:
+        for pieces, readable in zip(self.conditions, self.readable, strict=True):
             check_condition(pieces, self.text, scope)
+            self.check_reads(pieces, readable, scope)
         select = [shown for item in items for shown in self.shown(item, scope)]
         return Query(tuple(self.inputs.items()), self.on(), tuple(select))
 
@@ -99,12 +104,12 @@ class QueryReader:
         self.quantifier()
         items = self.items()
         self.expect("FROM", "FROM is missing")
-        self.source()
+        self.columns = self.columns_of(self.source())
         while self.more():
             pass
         if self.peek().word == "WHERE":
             self.at += 1
-            self.conditions.append(self.condition())
+            self.condition(None)
         if self.at < len(self.pieces):
             raise self.unexpected()
         return items
@@ -205,7 +210,7 @@ class QueryReader:
         """Read one more source, with what joins it to those before; False if there is none."""
         if self.peek().text == ",":
             self.at += 1
-            self.source()
+            self.columns += self.columns_of(self.source())
             return True
         if self.peek().word not in ("JOIN", "INNER"):
             return False
@@ -215,7 +220,8 @@ class QueryReader:
         named = self.source()
         if self.peek().word == "ON":
             self.at += 1
-            self.conditions.append(self.condition())
+            self.columns += self.columns_of(named)
+            self.condition(tuple(self.inputs))
         elif self.peek().word == "USING":
             self.at += 1
             self.using(named)
@@ -223,63 +229,74 @@ class QueryReader:
             raise self.refused(f"the join of {named} has no condition", "add ON condition or USING (columns)")
         return True
 
-    def condition(self) -> list[Piece]:
+    def condition(self, readable: tuple[str, ...] | None) -> None:
         found = self.until_clause(comma=True)
         if not found:
             raise self.refused("a condition is missing")
-        return found
+        self.conditions.append(found)
+        self.readable.append(readable)
+
+    def check_reads(self, pieces: list[Piece], readable: tuple[str, ...] | None, scope: Scope) -> None:
+        """Refuse a condition that is right in itself, but reads an input that its ON does not see."""
+        if readable is None or len(readable) == len(scope.inputs):
+            return
+        seen = {name: scope.schemas[name] for name in readable}
+        try:
+            check_condition(pieces, self.text, replace(scope, schemas=seen))
+        except PredicateError as error:
+            piece = next(piece for piece in pieces if piece.start == error.position)
+            raise self.refused(
+                f"this ON cannot read {piece.name}",
+                f"{piece.name} comes later: write the condition there, or after WHERE",
+                piece,
+            ) from None
 
     def using(self, named: str) -> None:
         if self.peek().text != "(":
             raise self.refused("the columns of USING stand in brackets", "write USING (column)")
+        before, here = self.columns, self.columns_of(named)
+        merged: list[tuple[str, str]] = []
         while True:
             self.at += 1
             column = self.peek()
             if not column.is_name:
                 raise self.refused("the name of a column is missing")
-            self.equal(column, named)
+            if same_names(column.name, [name for _, name in merged], self.case_sensitive):
+                raise self.refused(f"{column.name} is named twice")
+            one, other = self.one_of(column, before), self.one_of(column, here)
+            self.equalities.append(f"({_quoted(*one)} = {_quoted(*other)})")
+            merged.append(one)
+            here.remove(other)
             self.at += 1
             if self.peek().text not in (",", ")"):
                 raise self.unexpected()
             if self.peek().text == ")":
                 self.at += 1
+                self.columns = [*merged, *(one for one in before if one not in merged), *here]
                 return
 
-    def equal(self, column: Piece, named: str) -> None:
-        """The column of the newest input equals that of the inputs before it."""
-        before = [name for name in self.inputs if name != named and self.columns(name, column)]
-        here = self.columns(named, column)
-        first = self.merged.get(column.name.lower())
-        if first is None and len(before) > 1:
-            raise self.refused(
-                f"{column.name} is a column of {' and '.join(before)}", "name the input with ON", column
-            )
-        if not here or not before:
-            missing = named if not here else " and ".join(name for name in self.inputs if name != named)
-            raise self.refused(f"{missing} has no column {column.name}", "", column)
-        first = first or before[0]
-        self.merged[column.name.lower()] = first
-        self.dropped.add((named, here[0]))
-        self.equalities.append(
-            f"({_quoted(first, self.columns(first, column)[0])} = {_quoted(named, here[0])})"
-        )
+    def one_of(self, column: Piece, columns: Sequence[tuple[str, str]]) -> tuple[str, str]:
+        """The column that USING means on one side of a join."""
+        found = [one for one in columns if same_names(column.name, [one[1]], self.case_sensitive)]
+        if len(found) > 1:
+            owners = " and ".join(".".join(one) for one in found)
+            raise self.refused(f"{column.name} may be {owners}", "name the input with ON", column)
+        if not found:
+            names = " and ".join(dict.fromkeys(name for name, _ in columns))
+            raise self.refused(f"{names} has no column {column.name}", "", column)
+        return found[0]
 
-    def columns(self, named: str, column: Piece) -> list[str]:
-        return same_names(column.name, self.sources[self.inputs[named]], self.case_sensitive)
+    def columns_of(self, named: str) -> list[tuple[str, str]]:
+        return [(named, column) for column in self.sources[self.inputs[named]]]
 
     def scope(self) -> Scope:
         schemas = {name: self.sources[source] for name, source in self.inputs.items()}
         return make_scope(schemas, self.ansi, self.case_sensitive)
 
     def shown(self, item: Sequence[Piece], scope: Scope) -> list[str]:
-        """The items that one item stands for: a star for all columns, those of USING once."""
+        """The items that one item stands for: a star for all columns, those of USING once and first."""
         if [piece.text for piece in item] == ["*"]:
-            return [
-                _quoted(name, column)
-                for name in self.inputs
-                for column in scope.schemas[name]
-                if (name, column) not in self.dropped
-            ]
+            return [_quoted(*column) for column in self.columns]
         check_item(list(item), self.text, scope)
         return [self.text[item[0].start : item[-1].end]]
 

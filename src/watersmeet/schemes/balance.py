@@ -54,7 +54,8 @@ class Spread:
             if 0 < place < len(self.keys):
                 low, high = self.keys[place - 1], self.keys[place]
                 share = (wanted - self.reached[place - 1]) / (self.reached[place] - self.reached[place - 1])
-                found.append(low + int((high - low) * share))
+                # As a float a wide gap may be rounded to more than it is.
+                found.append(min(high, low + int((high - low) * share)))
         return sorted({bound for bound in found if self.keys[0] < bound})
 
 

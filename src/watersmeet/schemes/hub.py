@@ -10,13 +10,13 @@ part of it, so that cleaning keeps it as it keeps any run.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import ClassVar
 
-from watersmeet.errors import StateInUse
+from watersmeet.errors import StateInUse, StateMismatch
 from watersmeet.model.facts import Descriptor, Manifest, Run, SchemePlan
-from watersmeet.model.signature import Order
+from watersmeet.model.signature import InputSpec, JoinSignature, Order
 from watersmeet.model.window import TIMESTAMP, Window, WindowKind, time_text
 from watersmeet.schemes.scheme import (
     BatchFacts,
@@ -25,6 +25,7 @@ from watersmeet.schemes.scheme import (
     KeysOf,
     OwnWindow,
     Scheme,
+    Serves,
     Share,
     Shown,
     Slice,
@@ -72,6 +73,7 @@ class HubScheme(Scheme[HubPlan]):
     plan_type = HubPlan
     orders: ClassVar[tuple[Order, ...]] = ()
     needs: ClassVar[str] = "a hub"
+    serves: ClassVar[Serves] = Serves.HUB
 
     def check_located(self, descriptors: Sequence[Descriptor], outside: HubFacts) -> None:
         if any(one.table != outside.known_as for one in descriptors):
@@ -110,6 +112,27 @@ class HubScheme(Scheme[HubPlan]):
         assert plan.in_force and plan.after, "a plan of a hub names two catalogues"
 
     @classmethod
+    def check_continues(
+        cls, old: JoinSignature, new: JoinSignature, as_joins: Callable[[JoinSignature, JoinSignature], None]
+    ) -> None:
+        """Refuse streams with other columns than the state has: their rows and the texts of queries would not fit."""
+        before = {one.name: one for one in old.inputs if not one.of}
+        after = {one.name: one for one in new.inputs if not one.of}
+        for name in [*before, *after]:
+            was, now = before.get(name), after.get(name)
+            if was and now and was.time != now.time and _columns_of(was) == _columns_of(now):
+                raise StateMismatch(
+                    f"the time of stream {name} was {was.time or 'that of its batches'}, now it is "
+                    f"{now.time or 'that of its batches'}: rows of two meanings would meet in windows. Change it back, "
+                    "or start with a new checkpoint"
+                )
+            if was != now:
+                raise StateMismatch(
+                    f"stream {name} has not the columns that the state was written with "
+                    f"({_columns_of(was)}; now {_columns_of(now)}): start with a new checkpoint"
+                )
+
+    @classmethod
     def show(cls, plan: HubPlan, inputs: Sequence[str]) -> Shown:
         rows = tuple((name, _moment(mark)) for name, mark in sorted(plan.watermarks.items()))
         return Shown(
@@ -119,3 +142,8 @@ class HubScheme(Scheme[HubPlan]):
 
 def _moment(micros: int) -> str:
     return time_text(Window(WindowKind.TIME, 1, of=TIMESTAMP), micros)
+
+
+def _columns_of(spec: InputSpec | None) -> str:
+    stored = spec.stored if spec else ()
+    return ", ".join(f"{one.name} {one.type}" for one in stored) or "none"

@@ -19,12 +19,13 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from typing import Any, ClassVar, Generic, Protocol, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 
+from watersmeet.model.closed import ClosedSet
 from watersmeet.model.facts import (
     FULL_RANGE,
     KEY_SPACE,
@@ -41,7 +42,7 @@ from watersmeet.model.facts import (
 )
 from watersmeet.model.limits import Limits
 from watersmeet.model.ranges import Ranges, intersected, joined
-from watersmeet.model.signature import Layout, Order
+from watersmeet.model.signature import JoinSignature, Layout, Order
 from watersmeet.model.tally import TaskTally
 from watersmeet.model.walks import FanOut, KeyCut, WalkGraph
 from watersmeet.schemes.balance import even_ranges
@@ -184,42 +185,54 @@ class Decision:
     at_ms: int | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class BatchFacts:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Circumstances:
+    """What a batch is planned under, besides its rows and those before.
+
+    `keys_of` gives the sorted order keys of a run. `outside` is what the scheme's part of the engine has seen of the
+    world outside the inputs: the table, for the scheme of tables. `tallies` are those of some tasks of the batch
+    before, or of none: a plan may be better with them, but must be right without. `fan_outs_of` samples walks, if the
+    join is one. `remote` state is fetched by every machine that reads it. `repeated` is what an earlier attempt of the
+    batch decided, if there was one. `trigger_ms` is the query's trigger interval, if it is known.
+    """
+
+    now_ms: int
+    tasks: int
+    keys_of: KeysOf
+    limits: Limits
+    outside: Any = None
+    tallies: tuple[TaskTally, ...] = ()
+    fan_outs_of: FanOutsOf | None = None
+    remote: bool = False
+    repeated: Decision | None = None
+    trigger_ms: int | None = None
+
+    def by_name(self) -> dict[str, Any]:
+        """The circumstances alone, as keyword arguments."""
+        return {field.name: getattr(self, field.name) for field in fields(Circumstances)}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BatchFacts(Circumstances):
     """The facts that a scheme may use to plan a batch.
 
     `before` is the parent's plan, by whichever scheme, and `batch_before` its batch. Of the `history` only `reachable`
-    runs hold rows that a fresh row can meet; without a window the two are the same. `outside` is what the scheme's part
-    of the engine has seen of the world outside the inputs: the table, for the scheme of tables. `tallies` are those of
-    some tasks of the batch before, or of none: a plan may be better with them, but must be right without. `fan_outs_of`
-    samples walks, if the join is one. `remote` state is fetched by every machine that reads it. `pushes` are in force
-    before this batch, `paying` has been paid of keys that owe too much for one batch, and `merges` are pending.
-    `repeated` is what an earlier attempt of the batch decided, if there was one. `trigger_ms` is the query's trigger
-    interval, if it is known. A run of the history that stands for a part of its file has the rows and bytes of that part, and
-    `keys_of` gives their keys.
+    runs hold rows that a fresh row can meet; without a window the two are the same. `pushes` are in force before this
+    batch, `paying` has been paid of keys that owe too much for one batch, and `merges` are pending. A run of the
+    history that stands for a part of its file has the rows and bytes of that part, and `keys_of` gives their keys.
     """
 
     batch: int
-    now_ms: int
-    tasks: int
     inputs: tuple[str, ...]
     before: SchemePlan | None
     batch_before: int | None
     history: tuple[Run, ...]
     reachable: tuple[Run, ...]
     fresh: tuple[Run, ...]
-    keys_of: KeysOf
-    limits: Limits
     windowed: bool = False
-    outside: Any = None
-    tallies: tuple[TaskTally, ...] = ()
-    fan_outs_of: FanOutsOf | None = None
-    remote: bool = False
     pushes: tuple[Push, ...] = ()
     paying: tuple[Cells, ...] = ()
     merges: tuple[Merge, ...] = ()
-    repeated: Decision | None = None
-    trigger_ms: int | None = None
 
     def plan_before(self, kind: type[AnyPlan]) -> AnyPlan | None:
         """The parent's plan if it has this class, else None."""
@@ -303,6 +316,14 @@ def by_input(runs: Iterable[Run], inputs: Sequence[str]) -> dict[str, list[Run]]
     return found
 
 
+class Serves(ClosedSet):
+    """What the operator of a scheme serves: streams (or batches), a stream and a table, or many queries."""
+
+    STREAMS = "streams"
+    TABLE = "table"
+    HUB = "hub"
+
+
 class Scheme(ABC, Generic[AnyPlan]):
     """One way of sharing a join. Instances are frozen, small and picklable, and hold the user's choices."""
 
@@ -327,6 +348,10 @@ class Scheme(ABC, Generic[AnyPlan]):
     weighs_tallies: ClassVar[bool] = False
     # Whether its batches may push rows aside: decisions that a replay repeats.
     pushes: ClassVar[bool] = False
+    # What its operator serves.
+    serves: ClassVar[Serves] = Serves.STREAMS
+    # Whether it joins one input after the other, each by its own keys.
+    walks: ClassVar[bool] = False
     # Whether runs are merged. False if no row stays for long.
     merges: ClassVar[bool] = True
 
@@ -398,6 +423,13 @@ class Scheme(ABC, Generic[AnyPlan]):
     def show(cls, plan: AnyPlan, inputs: Sequence[str]) -> Shown:
         """The plan as `watersmeet status` and the live displays show it."""
         return Shown(f"strategy {cls.name}")
+
+    @classmethod
+    def check_continues(
+        cls, old: JoinSignature, new: JoinSignature, as_joins: Callable[[JoinSignature, JoinSignature], None]
+    ) -> None:
+        """Raise StateMismatch if a state cannot be continued. `as_joins` compares predicates, keys and columns."""
+        as_joins(old, new)
 
     @classmethod
     def words_for_layout(cls, layout: Layout | None) -> str:

@@ -102,6 +102,7 @@ class FileFrame:
             settings.tasks,
             splits,
             settings.retain_batches,
+            given.moved_from,
         )
         options = source.options_of(task.encode(), stream, None)
         return spark.readStream.format(source.NAME).schema(schema).options(**options).load()

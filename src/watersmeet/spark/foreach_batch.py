@@ -50,7 +50,7 @@ class ForeachBatch:
 
     def __call__(self, frame: DataFrame, number: int) -> None:
         session = frame.sparkSession
-        if not _is_connect(session):
+        if not is_connect(session):
             self._function(frame, number)
             return
         if self._start is None:
@@ -88,7 +88,7 @@ def wrap(function: BatchFunction, query_name: str | None) -> ForeachBatch:
     return ForeachBatch(function, query_name)
 
 
-def _is_connect(session: SparkSession) -> bool:
+def is_connect(session: SparkSession) -> bool:
     """Whether this is a Connect session, by its module: importing the class needs packages that classic lacks."""
     return type(session).__module__.startswith("pyspark.sql.connect.")
 

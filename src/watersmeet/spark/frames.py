@@ -21,6 +21,7 @@ from watersmeet.errors import PredicateError, UsageError
 from watersmeet.model.expression import Column as Selectable
 from watersmeet.model.expression import Selected
 from watersmeet.model.types import Schema, SqlType, parse_type
+from watersmeet.predicate.write import quoted
 from watersmeet.spark.file_frames import FileFrame
 from watersmeet.spark.tasks import DESCRIPTOR_SCHEMA, IngestTask, IngestTogether, JoinTask
 
@@ -212,7 +213,3 @@ def _shape(
 
 def refused(error: AnalysisException, on: str) -> PredicateError:
     return PredicateError(f"Spark refuses the join: {error.getMessage()}", on)
-
-
-def quoted(name: str) -> str:
-    return "`" + name.replace("`", "``") + "`"

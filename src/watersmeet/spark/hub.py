@@ -2,7 +2,11 @@
 
     stream R ── columns, time of the batch ── mapInArrow(ingest) ─┐
     stream S ── columns, time of the batch ── mapInArrow(ingest) ─┼─ repartitionById ── mapInArrow(answer)
-    commands ── op, id, sql ───────────────── mapInArrow(ingest) ─┘
+    commands ── op, id, sql, at ───────────── mapInArrow(ingest) ─┘
+
+Commands are a stream like the others, or a folder of JSON lines (engine/hub_commands.py). Spark can neither add nor drop
+a source of an existing checkpoint, so a hub without commands has a folder of its own from the beginning if its state is
+in a directory.
 
 The tasks are those of a join. The time of a batch is Spark's own, which the offset log keeps: a replay finds the same
 one again.
@@ -11,26 +15,162 @@ one again.
 from __future__ import annotations
 
 import functools
+import os
 import time
 import uuid
 from collections.abc import Mapping
-from typing import Final
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final, cast
 
-from pyspark.sql import DataFrame
+from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from watersmeet.config import read_session, session_conf
-from watersmeet.engine.hub import HubOptions, build_hub
+from watersmeet.engine.hub import HUB, HubOptions, build_hub
+from watersmeet.engine.hub_commands import COMMAND_FIELDS, default_folder, make_folder
 from watersmeet.engine.hub_ingest import BATCH_TIME
-from watersmeet.engine.spec import JoinSpec
+from watersmeet.engine.hub_status import HubState, HubStatus, hub_status, open_hub
+from watersmeet.engine.spec import JoinSpec, Settings
 from watersmeet.engine.together import share_tasks
 from watersmeet.errors import UsageError
-from watersmeet.hubs.stored import COMMAND_COLUMNS, COMMANDS
+from watersmeet.hubs.stored import COMMANDS
 from watersmeet.log.probe import probe
-from watersmeet.spark.frames import quoted, schema_of, stored_rows, stored_together
+from watersmeet.log.storage import SCHEME, Storage
+from watersmeet.predicate.write import quoted
+from watersmeet.spark.foreach_batch import ForeachBatch, is_connect, wrap
+from watersmeet.spark.frames import schema_of, stored_rows, stored_together
+from watersmeet.spark.hub_delivery import HubDelivery, read_answers
 from watersmeet.spark.tasks import JoinTask
+from watersmeet.spark.there import call_there
 
 _OUT: Final = "query string, event string, batch bigint, oldest timestamp, newest timestamp, answer string, message string"
+# The columns that commands must have.
+_NEEDED: Final = ("op", "id", "sql")
+
+
+@dataclass(frozen=True)
+class Hub:
+    """Many continuous queries over the same streams: what `wm.hub` returns.
+
+    `commands` is the stream of commands, and `folder` where they are read from if it is a folder.
+    """
+
+    streams: Mapping[str, DataFrame]
+    commands: DataFrame | None
+    folder: str | None
+    options: HubOptions
+    settings: Settings
+
+    def answers(self) -> DataFrame:
+        """The answers of all queries, and what becomes of commands, as one streaming DataFrame.
+
+        Columns: `query` (its id), `event` (answer, added, removed or refused), `batch`, `oldest` and `newest` (the
+        publication times of the answer's rows), `answer` (JSON with the query's own columns) and `message` (why a command
+        was refused). Start one Spark query on it: two would each run the hub, with a state of its own.
+        """
+        return self._answers
+
+    @functools.cached_property
+    def _answers(self) -> DataFrame:
+        return hub_answers(self.streams, self.commands, self.options)
+
+    def deliver(
+        self, place: str | os.PathLike[str], format: str = "parquet", *, query_name: str | None = None
+    ) -> ForeachBatch:
+        """A function for `foreachBatch` that writes the answers of each query into a folder of its own.
+
+        Answers go to `place/answers/query=ID/batch=N`, what becomes of commands to `place/events/batch=N`. A batch that
+        Spark repeats replaces what it wrote before, so every answer is there once. It works on Spark Connect too, where
+        `query_name` tells several queries apart, as in `wm.foreach_batch`.
+
+        Example:
+            >>> writer = hub.answers().writeStream.foreachBatch(hub.deliver("/data/out"))   # doctest: +SKIP
+        """
+        return wrap(HubDelivery(os.fspath(place), format, self.settings.tasks), query_name)
+
+    def read(
+        self, query: str, place: str | os.PathLike[str], sql: str | None = None, format: str = "parquet"
+    ) -> DataFrame:
+        """The answers of one query that were delivered to a place, as a batch DataFrame with the query's own columns.
+
+        Before these stand `batch`, `oldest` and `newest`, with an underscore in front if the query has such a column. If an
+        id was added again with another text, only the answers of the live one are read.
+
+        Args:
+            query: the id of a live query; or of a removed one, with its text.
+            place, format: as given to `deliver`.
+            sql: the text of a query that was removed or replaced.
+        """
+        return read_answers(self.state(), self._session, query, os.fspath(place), sql, format)
+
+    def status(self) -> HubStatus:
+        """The queries, streams and indexes of the hub, refused commands, and what answers and costs most.
+
+        StateError before the first batch. It only reads the state, and needs no running query.
+        """
+        return hub_status(self.state())
+
+    def state(self) -> HubState:
+        """The hub as its newest manifest has it; StateError before the first batch."""
+        return open_hub(self.settings.storage, self.options.name or HUB)
+
+    @property
+    def _session(self) -> SparkSession:
+        return next(iter(self.streams.values())).sparkSession
+
+
+def make_hub(
+    streams: Mapping[str, DataFrame], commands: DataFrame | str | os.PathLike[str] | None, options: HubOptions
+) -> Hub:
+    """A hub over some streams, checked as far as no row is needed. A folder of commands is made if it is missing."""
+    given = commands if isinstance(commands, str | os.PathLike) else None
+    frame = None if given is not None else cast("DataFrame | None", commands)
+    check_streams(streams, frame)
+    settings = plan_hub(streams, options).settings
+    probe(settings.storage)
+    spark = next(iter(streams.values())).sparkSession
+    place: str | None = None
+    if given is not None:
+        place = os.fspath(given)
+        if not SCHEME.match(place):
+            place = str(Path(place).absolute())
+            _make(spark, place)
+    elif frame is None:
+        own = default_folder(settings.storage, options.name or HUB)
+        if own is not None:
+            place = str(own)
+            _make(spark, place, settings.storage)
+    if place is not None:
+        frame = _from_folder(spark, place)
+    if frame is None and not options.queries:
+        raise UsageError(
+            f"a hub without queries needs commands, and the state {settings.storage} is no directory, so it has no folder "
+            "for them: give commands= a folder that Spark can list, or a stream"
+        )
+    hub = Hub(dict(streams), frame, place, options, settings)
+    # What does not fit is refused here, and not where the answers are asked for.
+    hub.answers()
+    return hub
+
+
+def _make(spark: SparkSession, place: str, state: Storage | None = None) -> None:
+    """Make a folder of commands: on Spark Connect in a task, as the client may be on another machine."""
+    if is_connect(spark):
+        call_there(spark, functools.partial(_make_there, place, state))
+    else:
+        make_folder(Path(place), state)
+
+
+def _make_there(place: str, state: Storage | None, number: int) -> None:
+    make_folder(Path(place), state)
+
+
+def _from_folder(spark: SparkSession, place: str) -> DataFrame:
+    """Commands as JSON lines. Without a time of its own a command has that of its file."""
+    rows = spark.readStream.schema(COMMAND_FIELDS).json(place)
+    written = F.unix_micros(F.col("_metadata.file_modification_time")) * 1000
+    return rows.select(*_NEEDED, F.coalesce(F.col("at"), written).alias("at"))
 
 
 def hub_answers(
@@ -42,9 +182,7 @@ def hub_answers(
     probe(spec.settings.storage)
     arriving = {name: _timed(frame) for name, frame in streams.items()}
     if commands is not None:
-        arriving[COMMANDS] = commands.select(
-            *(F.col(column).cast("string").alias(column) for column in COMMAND_COLUMNS)
-        )
+        arriving[COMMANDS] = _told(commands)
     if share_tasks(len(arriving), spec.settings.tasks):
         told = stored_together(arriving, spec)
     else:
@@ -79,11 +217,33 @@ def check_streams(streams: Mapping[str, DataFrame], commands: DataFrame | None) 
         if not frame.isStreaming:
             raise UsageError(f"{name} is not streaming: a hub reads streams. Read it with spark.readStream")
     if commands is not None:
-        missing = [column for column in COMMAND_COLUMNS if column not in commands.columns]
+        missing = [column for column in _NEEDED if column not in commands.columns]
         if missing:
             raise UsageError(
-                f"the commands have no column {missing[0]}: they need the columns {', '.join(COMMAND_COLUMNS)}"
+                f"the commands have no column {missing[0]}: they need the columns {', '.join(_NEEDED)}, and may have at"
             )
+        _at(commands)
+
+
+def _told(commands: DataFrame) -> DataFrame:
+    """The commands with their columns as they are stored."""
+    texts = (F.col(column).cast("string").alias(column) for column in _NEEDED)
+    return commands.select(*texts, _at(commands).alias("at"))
+
+
+def _at(commands: DataFrame) -> Column:
+    """What orders the commands of a batch: Spark reads the files of a batch by size, not by age."""
+    kind = commands.schema["at"].dataType.simpleString() if "at" in commands.columns else None
+    if kind is None:
+        return F.lit(None).cast("bigint")
+    if kind == "timestamp":
+        # Null for a moment that 64 bits of nanoseconds do not reach: an error would end the batch, and each replay.
+        return F.try_multiply(F.unix_micros(F.col("at")), F.lit(1000))
+    if kind in ("tinyint", "smallint", "int", "bigint"):
+        return F.col("at").cast("bigint")
+    raise UsageError(
+        f"the column at of the commands is {kind}: it orders the commands, so it is a timestamp or an integer"
+    )
 
 
 def _timed(frame: DataFrame) -> DataFrame:

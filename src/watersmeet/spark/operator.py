@@ -54,9 +54,10 @@ from watersmeet.model.signature import JoinSignature
 from watersmeet.model.types import Schema, parse_type
 from watersmeet.model.window import DATE, FARTHEST, TIMESTAMP, TIMESTAMP_NTZ, Window
 from watersmeet.predicate.query import read_query
+from watersmeet.predicate.write import quoted
 from watersmeet.schemes.table.facts import TableVersion
 from watersmeet.spark.file_frames import FileFrame, OpenInputs, open_file_inputs
-from watersmeet.spark.frames import ingested_inputs, joined, quoted, refused, schema_of
+from watersmeet.spark.frames import ingested_inputs, joined, refused, schema_of
 from watersmeet.spark.heartbeat import heartbeat
 from watersmeet.spark.table_frames import Frames, shown_progress
 from watersmeet.spark.trigger import watch_triggers

@@ -118,6 +118,13 @@ def is_being_made(files: Files, folder: str, now_s: float) -> bool:
     )
 
 
+def killed_copies(files: Files, folder: str, now_s: float) -> int:
+    """How many processes were killed while they made a copy there: their marks have expired, and nobody removed them."""
+    return sum(
+        file.name.startswith(_MAKING) and now_s - file.modified_s > MAKING_S for file in files.entries(folder)
+    )
+
+
 def find_entry(files: Files, folder: str) -> TableEntry | None:
     """What an earlier preparation published, if there was one."""
     try:

@@ -229,7 +229,7 @@ def most_at_end(cut: Cut, end_rows: int, estimated_rows: int) -> int:
 
 
 def has_other_size(cut: Cut, estimated_rows: int) -> bool:
-    """Whether a table has grown or shrunk so much that it should get new pages.
+    """Whether a table should get new pages, because its size has changed much.
 
     >>> [has_other_size(Cut(1_000, 100), rows) for rows in (500, 501, 1_999, 2_000)]
     [True, False, False, True]

@@ -39,7 +39,7 @@ from watersmeet.tables.dialects import database_path
 from watersmeet.tables.lake import CATALOGUE_SCHEME, open_delta, open_iceberg, open_iceberg_folder, refused
 from watersmeet.tables.parquet import InPlace, ParquetFiles, Snapshot, find_files, plan_in_place
 from watersmeet.tables.places import LogFormat, is_metadata, log_above, log_in, place_of, reading
-from watersmeet.tables.sorted_copy import write_sorted_copy
+from watersmeet.tables.sorted_copy import BACKGROUND_PART_BYTES, BACKGROUND_SORT_BYTES, write_sorted_copy
 from watersmeet.tables.source import NotPrepared, NotSupported, PreparedTable, Report, no_report
 from watersmeet.tables.spec import SQLITE, Address, Table
 
@@ -113,7 +113,7 @@ def newest_files(source: PreparedTable, files: Files, *, make: bool = True) -> P
 def copy_in_place(source: PreparedTable, folder: str, report: Report) -> None:
     """Write the sorted copy of files that are read in place, unless they have changed since they were found.
 
-    It takes one thread, beside the batches that go on. What an earlier attempt left is removed.
+    It takes one thread and little memory, beside the batches that go on. What an earlier attempt left is removed.
     """
     table = source.origin
     assert table is not None and table.address is not None
@@ -129,7 +129,15 @@ def copy_in_place(source: PreparedTable, folder: str, report: Report) -> None:
     check(found)
     # Once more before the copy is published: a file may change while it is read.
     entry = write_sorted_copy(
-        files, folder, table, found, report, threads=1, check=lambda: check(find_table(address))
+        files,
+        folder,
+        table,
+        found,
+        report,
+        BACKGROUND_PART_BYTES,
+        threads=1,
+        memory_bytes=BACKGROUND_SORT_BYTES,
+        check=lambda: check(find_table(address)),
     )
     drop_orphans(files, folder, entry, time.time())
 

@@ -21,7 +21,7 @@ from watersmeet.errors import TableError
 from watersmeet.log.files import open_files
 from watersmeet.log.storage import Files, Storage
 from watersmeet.model.pages import PageIndex
-from watersmeet.tables.catalogue import Catalogue, PagesIn, find_entry, open_catalogue
+from watersmeet.tables.catalogue import Catalogue, PagesIn, find_entry, killed_copies, open_catalogue
 from watersmeet.tables.spec import Table
 
 if TYPE_CHECKING:
@@ -96,6 +96,10 @@ class PreparedTable:
         entry = find_entry(open_files(self.place, cache=self.cache), folder)
         return entry.version if entry else None
 
+    def killed_copies(self, folder: str, now_s: float) -> int:
+        """How many processes were killed while they made a sorted copy in a folder of this state."""
+        return killed_copies(open_files(self.place, cache=self.cache), folder, now_s)
+
     def at(self, folder: str, version: str) -> PreparedTable:
         """The version of this table that another folder has.
 
@@ -136,7 +140,7 @@ class OpenTable(ABC):
 
     @abstractmethod
     def read(self, page: int, columns: Sequence[str]) -> pa.RecordBatch:
-        """The rows of a page with just these columns, in any order, possibly with null keys.
+        """The rows of a page with only the named columns, in any order, possibly with null keys.
 
         Where they are sorted by the hash of their key (`kernel/pages.key_hashes`), that hash is the first column, named
         as in runs (`kernel/rows.ORDER`), and no key is null.

@@ -20,7 +20,7 @@ MANY = settings(max_examples=max(100, settings().max_examples))
 
 
 class Scripted:
-    """Any mapping at any time: changes as soon as the controller has seen so many rows and may decide."""
+    """Any mapping at any time: changes as soon as the controller has seen enough rows and may decide."""
 
     def __init__(self, group: GridGroup, script: list[tuple[int, GridShape]]) -> None:
         self._group = group

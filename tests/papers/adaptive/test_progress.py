@@ -7,11 +7,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from papers.adaptive.operators import static_mid, static_opt
 from papers.adaptive.sim.arrivals import Arrivals, KeyedArrivals, with_equality_results
 from papers.adaptive.sim.costs import CostModel
 from papers.adaptive.sim.grid import run_grid
 from papers.adaptive.sim.hash import run_hash
-from watersmeet.schemes.grid.policy import dynamic, start_grid, static_mid, static_opt
+from watersmeet.schemes.grid.policy import dynamic, start_grid
 
 MANY = settings(max_examples=max(100, settings().max_examples))
 

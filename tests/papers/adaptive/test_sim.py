@@ -8,6 +8,7 @@ from itertools import chain
 import numpy as np
 import pytest
 
+from papers.adaptive.operators import static_mid, static_opt
 from papers.adaptive.sim.arrivals import Arrivals, KeyedArrivals, count_keys, with_equality_results
 from papers.adaptive.sim.costs import CostModel
 from papers.adaptive.sim.grid import run_grid
@@ -27,7 +28,7 @@ from papers.adaptive.sim.messages import (
 from papers.adaptive.sim.network import Network
 from watersmeet.errors import UsageError
 from watersmeet.schemes.grid.facts import GridGroup, GridShape
-from watersmeet.schemes.grid.policy import dynamic, start_grid, static_mid, static_opt
+from watersmeet.schemes.grid.policy import dynamic, start_grid
 
 
 def steady(left: int, right: int, chunks: int = 10, **sizes) -> Arrivals:

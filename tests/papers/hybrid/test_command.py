@@ -11,7 +11,7 @@ from typer.testing import CliRunner
 from papers.__main__ import app
 from papers.hybrid.cases import QUICK
 from papers.hybrid.figures import Hybrid
-from papers.shared.reproduction import Stopped
+from papers.shared.reproduction import Session, Stopped
 
 TINY = dataclasses.replace(
     QUICK,
@@ -46,7 +46,7 @@ def run_tiny(names, tmp_path, stop=None):
     watch = Watch()
     armed = []
     exhibits = Hybrid(TINY).run(
-        names, tmp_path, tmp_path, watch=watch, stop=stop or Event(), arm=lambda: armed.append(True)
+        names, Session(tmp_path, tmp_path, watch, stop or Event(), lambda: armed.append(True))
     )
     assert armed
     return exhibits, watch

@@ -135,7 +135,7 @@ unique_tables = st.tuples(
 
 
 def drawn(case: tuple[int, int, int, int, int]) -> tuple[Source, pa.RecordBatch, int]:
-    """A table with each key once, a stream with keys that are often small, and room for so many rows."""
+    """A table with each key once, a stream with keys that are often small, and room for some rows."""
     seed, table_rows, stream_rows, capacity, most = case
     rng = random.Random(seed)
     source = Source(cut(list(range(table_rows)), rng, most))

@@ -25,7 +25,7 @@ from papers.hypercube.cases import (
     supplier_inputs,
     zipf_inputs,
 )
-from papers.hypercube.curves import fig4, fig6
+from papers.hypercube.curves import fig4, fig6, fig7
 from papers.hypercube.example import fig3, plan_step
 from papers.hypercube.figures import FULL, QUICK, Hypercube
 from papers.hypercube.many import TaskRun, fastest, handing_cost, run_tasks
@@ -33,7 +33,7 @@ from papers.hypercube.measure import CaseRun
 from papers.hypercube.operators import JB, JB1, JB6, JBS, PHJ, READINGS, SHC, TASKS, THREE
 from papers.shared.arrival import cut, steady
 from papers.shared.queries import Inputs
-from papers.shared.reproduction import Stopped
+from papers.shared.reproduction import Session, Stopped
 from watersmeet.errors import WatersmeetError
 
 # Figure 3
@@ -123,7 +123,7 @@ def test_every_lineitem_has_one_supplier_and_the_heaviest_has_the_share_of_zipf(
     ("results", "rows", "part"),
     [
         pytest.param(10**9, 10**9, 1.0, id="all of them"),
-        pytest.param(10_000, 10**9, 0.1, id="as many as have so many results"),
+        pytest.param(10_000, 10**9, 0.1, id="as many as have that many results"),
         pytest.param(10**9, 500, 0.25, id="no more rows than that"),
     ],
 )
@@ -204,7 +204,7 @@ def test_tasks_give_all_results_and_leave_nothing(operator, tmp_path):
 
 
 def test_the_same_join_can_run_again_where_the_first_one_was(tmp_path):
-    """With so many keys that statistics are in files of their own, which go with the first run."""
+    """With many keys, so that statistics are in files of their own, which go with the first run."""
     inputs = zipf_inputs(90_000, 1.0)
     for _ in range(2):
         run = run_tasks(PHJ, 2, inputs, cut(steady(*inputs.rows), 4), tmp_path / "run")
@@ -309,6 +309,28 @@ def test_a_figure_says_how_long_phj_takes():
     assert "1.00 to 2.50 s" in fig4(measured, FULL).how
 
 
+def test_points_at_which_phj_takes_less_than_a_second_are_named():
+    cases = cases_for("fig7", FULL)
+    measured = dict.fromkeys(cases, EVEN) | {cases[1]: case_run(0.86, (1,) * 6, 1)}
+    assert "(0.86 to 1.00 s; less than a second: 0.86 at r = 0.02)" in fig7(measured, FULL).how
+    assert "less than a second" not in fig7(dict.fromkeys(cases, EVEN), FULL).how
+
+
+def test_a_setting_of_jb_is_the_best_only_where_all_of_them_ran():
+    def words(figure, run):
+        exhibit = figure(dict.fromkeys([*cases_for("fig4", FULL), *cases_for("fig6", FULL)], run), FULL)
+        verdicts = [v for v in exhibit.verdicts if "many-to-many" not in v.paper]
+        told = [text for v in verdicts for text in (v.paper, v.ours, *(c.who for c in v.controls))]
+        return " ".join(
+            [*told, *exhibit.tables[0].columns, *(s.name for c in exhibit.charts for s in c.series)]
+        )
+
+    three = EVEN.tasks.keys() - {o for o in JBS if o.groups not in (24, 6, 2)}
+    some = replace(EVEN, tasks={o: run for o, run in EVEN.tasks.items() if o in three})
+    assert "best" not in words(fig6, some) and "the fastest of 3 y" in words(fig6, some)
+    assert "JB with its best y" in words(fig4, EVEN) and "fastest of" not in words(fig4, EVEN)
+
+
 def test_the_reason_speaks_of_the_points_where_the_paper_is_not_confirmed():
     cases = cases_for("fig4", FULL)
     measured = dict.fromkeys(cases, EVEN)
@@ -359,5 +381,5 @@ def test_figure_3_needs_neither_spark_nor_data():
             pass
 
     reproduction, watch = Hypercube(QUICK), Watch()
-    reproduction.run(["fig3"], Path("none"), Path("none"), watch=watch, stop=Event(), arm=lambda: None)
+    reproduction.run(["fig3"], Session(Path("none"), Path("none"), watch, Event(), lambda: None))
     assert watch.steps == reproduction.count_steps(["fig3"]) == 1

@@ -10,7 +10,7 @@ from papers.hypercube.cases import Size, similar_inputs, zipf_inputs
 from papers.hypercube.figures import Hypercube
 from papers.hypercube.operators import THREE
 from papers.shared.arrival import cut, steady, write_streams
-from papers.shared.reproduction import Stopped
+from papers.shared.reproduction import Session, Stopped
 from papers.shared.timed import run_timed
 
 pytestmark = pytest.mark.spark
@@ -58,7 +58,7 @@ def test_exhibits_are_made_in_as_many_steps_as_were_announced(spark, tmp_path, m
     monkeypatch.setattr("papers.hypercube.measure.handing_cost", lambda joins: 1e-7)
     reproduction, steps, armed = Hypercube(TINY), Steps(), []
     (exhibit,) = reproduction.run(
-        ["fig7"], tmp_path / "data", tmp_path, watch=steps, stop=Event(), arm=lambda: armed.append(True)
+        ["fig7"], Session(tmp_path / "data", tmp_path, steps, Event(), lambda: armed.append(True))
     )
     assert exhibit.name == "fig7"
     assert len(steps.texts) == reproduction.count_steps(["fig7"])
@@ -71,5 +71,5 @@ def test_exhibits_are_made_in_as_many_steps_as_were_announced(spark, tmp_path, m
 def test_a_stop_ends_it_without_exhibits(spark, tmp_path):
     stop = Event()
     with pytest.raises(Stopped):
-        Hypercube(TINY).run(["fig7"], tmp_path / "data", tmp_path, watch=Steps(), stop=stop, arm=stop.set)
+        Hypercube(TINY).run(["fig7"], Session(tmp_path / "data", tmp_path, Steps(), stop, stop.set))
     assert spark.streams.active == []

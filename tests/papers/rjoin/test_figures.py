@@ -31,7 +31,7 @@ from papers.rjoin.sim.ring import Ring, hashed
 from papers.rjoin.sim.run import run_case
 from papers.rjoin.strategies import fig2
 from papers.shared.plots import draw
-from papers.shared.reproduction import Stopped
+from papers.shared.reproduction import Session, Stopped
 
 TINY = Size(
     queries=60,
@@ -81,9 +81,7 @@ def test_cases_run_in_processes_with_as_many_steps_as_announced(tmp_path, monkey
     # Two of the cases are enough to show that processes give what this one would.
     cases = needed(names, size)[:2]
     monkeypatch.setattr("papers.rjoin.figures.needed", lambda names, size: cases)
-    found = reproduction.run(
-        names, tmp_path, tmp_path, watch=watch, stop=Event(), arm=lambda: armed.append(True)
-    )
+    found = reproduction.run(names, Session(tmp_path, tmp_path, watch, Event(), lambda: armed.append(True)))
     assert found == [2]
     assert armed
     assert len(watch.steps) == reproduction.count_steps(names)

@@ -13,7 +13,7 @@ import pytest
 
 import papers.state.figures as figures
 from papers.shared.load import Load
-from papers.shared.reproduction import write
+from papers.shared.reproduction import Session, write
 from papers.state.cases import (
     CASES,
     FULL,
@@ -96,7 +96,7 @@ def test_every_figure_has_statements_with_controls_and_a_picture(tmp_path, monke
 
     monkeypatch.setattr(figures, "run_case", pretended)
     state = State(QUICK)
-    exhibits = state.run(state.exhibits, tmp_path, tmp_path, watch=Watch(), stop=Event(), arm=lambda: None)
+    exhibits = state.run(state.exhibits, Session(tmp_path, tmp_path, Watch(), Event(), lambda: None))
     assert [one.name for one in exhibits] == list(CASES)
     assert all(one.verdicts and one.charts for one in exhibits)
     assert len(seen) == state.count_steps(state.exhibits)

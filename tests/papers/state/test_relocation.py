@@ -36,7 +36,7 @@ def stream(seed: int, count: int) -> dict[str, list[Row]]:
 
 
 def orders() -> st.SearchStrategy[Callable[[int], int]]:
-    """Which of so many events comes next: drawn numbers in turn, which shrink well; or a seed, with a leaning.
+    """Which of several events comes next: drawn numbers in turn, which shrink well; or a seed, with a leaning.
 
     A leaning of 0 takes any event. A high one lets the newest messages overtake all others, a low one the rows of the
     inputs, so that many of them are under way when a relocation begins.

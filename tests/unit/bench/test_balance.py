@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 import numpy as np
 import pytest
 
@@ -109,3 +111,28 @@ def test_the_balance_is_printed_and_kept(tmp_path):
     assert done.exit_code == 0, done.output
     assert "4.00 (4.00)" in done.output, "one task of the hash join does everything"
     assert len(load(tmp_path / "results" / "balance-quick")) == 2
+
+
+def test_a_section_without_some_of_its_cases_is_not_written(tmp_path, monkeypatch):
+    from typer.testing import CliRunner
+
+    from bench import balance
+    from bench.__main__ import app
+
+    monkeypatch.setattr(balance, "run_cases", lambda *_: iter(()))
+    monkeypatch.setattr(balance, "write", lambda *_: (tmp_path / "written").touch())
+    home = tmp_path / "results" / "balance"
+    home.mkdir(parents=True)
+    for case in balance.cases():
+        if case != balance.Case("Zipf 0", "hash", 2):
+            ratios = balance_case(case.scheme).popitem()[1]
+            found = {"case": [case.distribution, case.scheme, case.tasks], "result": ratios}
+            (home / f"{case.scheme}.{case.distribution}.{case.tasks}.json").write_text(json.dumps(found))
+    command = ["balance", "--date", "2026-01-01", "--only"]
+    done = CliRunner().invoke(app, [*command, "one key"])
+    assert done.exit_code == 2 and "no results yet: hash, Zipf 0, 2 tasks." in " ".join(
+        done.output.replace("│", " ").split()
+    )
+    assert not (tmp_path / "written").exists()
+    done = CliRunner().invoke(app, [*command, "Zipf 0"])
+    assert done.exit_code == 0 and (tmp_path / "written").exists(), "the missing case is measured now"

@@ -43,6 +43,32 @@ def test_what_is_over_the_limit_leaves_memory_also_where_it_is_mapped(tmp_path):
     assert sum(memoryview(mapped)[::PAGE]) == 0, "a dropped page is read again"
 
 
+@pytest.mark.skipif(sys.platform != "linux", reason="mincore is of Linux")
+def test_what_was_unused_for_longest_leaves_memory_and_what_every_batch_uses_stays(tmp_path):
+    if not on_a_disk(tmp_path):
+        pytest.skip("pages of tmpfs cannot be dropped")
+    import pyarrow as pa
+
+    for number in range(FILES):
+        (tmp_path / str(number)).write_bytes(bytes(FILE_BYTES))
+    used, unused = (memoryview(pa.memory_map(str(tmp_path / name)).read_buffer()) for name in "01")
+    limit = Residency(tmp_path, 2 * FILE_BYTES)
+    # Half of the first file is used in every batch, the second one only in the second batch.
+    half, batches = FILE_BYTES // 2, 5
+    for batch in range(batches):
+        assert sum(used[:half:PAGE]) == 0
+        if batch == 1:
+            assert sum(unused[::PAGE]) == 0
+        limit.limit_bytes = [4, 3, 2, 1, 1][batch] * FILE_BYTES
+        limit.enforce()
+        pages = {name: resident_pages(tmp_path / name) for name in "012"}
+        here = {name: sum(byte & 1 for byte in mine) * PAGE for name, mine in pages.items()}
+        assert sum(byte & 1 for byte in pages["0"][: half // PAGE]) * PAGE == half, "what is used was dropped"
+        if batch == 2:
+            assert here["1"] == FILE_BYTES and here["2"] < FILE_BYTES, "the older one goes first"
+    assert here["0"] + here["1"] + here["2"] <= FILE_BYTES
+
+
 def test_a_run_has_all_results_and_fewer_with_a_budget(tmp_path):
     whole, bounded = (
         measure(Run(str(tmp_path / str(memory)), 4000, 4, 10, memory)) for memory in (None, 60_000)

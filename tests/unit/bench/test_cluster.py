@@ -191,7 +191,7 @@ def test_only_what_grows_with_the_rows_is_stretched():
 
 def test_what_was_simulated_is_kept_and_makes_a_page(tmp_path):
     from bench.cluster import load, save
-    from bench.cluster_page import CLUSTERS, Model, Trial, answer, section
+    from bench.cluster_page import CLUSTERS, Model, Trial, answer, section, trials
 
     uses = simulated("grid", batches=2)
     save(tmp_path / "x.json", uses)
@@ -200,3 +200,24 @@ def test_what_was_simulated_is_kept_and_makes_a_page(tmp_path):
     assert "next bottleneck" in answer(found, Model())
     page = section(found, Model(), "2026-01-01", "x.svg")
     assert "| grid | 200K | object store |" in page
+    missing = page.split("Not simulated: ")[1].split(".\n")[0].split("; ")
+    assert len(missing) == len(trials()) - 1
+    assert {"grid, 20M rows", "even keys, 2M rows", "even keys, 2M rows, 128 tasks"} <= {*missing}
+    every = section(dict.fromkeys(trials(), uses), Model(), "2026-01-01", "x.svg")
+    assert "Not simulated" not in every
+
+
+@pytest.mark.parametrize(
+    "largest, known", [("history", False), ("new rows", False), ("agree", True)], ids=lambda one: str(one)
+)
+def test_no_bottleneck_is_named_where_reads_are_counted_too_high(monkeypatch, largest, known):
+    from bench import cluster_page
+    from bench.costs import SEGMENTS
+
+    times = dict.fromkeys(SEGMENTS, 1.0) | {largest: 2.0}
+    monkeypatch.setattr(cluster_page.Model, "times", lambda *_: times)
+    found = {cluster_page.Trial("grid", 200_000): simulated("grid", batches=2)}
+    objects, server = cluster_page.answer(found, cluster_page.Model()).split("On the file server ")
+    assert f"the next bottleneck is **{largest}**" in objects, "an object store gives runs whole"
+    assert ("the next bottleneck is" in server) == known
+    assert known or f"not known. {cluster_page.READ_WHOLE}, **{largest}** would be" in server

@@ -116,10 +116,15 @@ def test_walks_along_values_and_by_scans_give_the_same():
     assert len({results for _, _, results in found.values()} - {0}) == 1
 
 
-def order_runs(chosen: list[int], fixed: list[int], results: int = 9) -> dict:
+def order_runs(chosen: list[int], fixed: list[int], results: int = 9, cpu_s: float = 1.0) -> dict:
     lives = {"chosen": chosen, "b:acd c:dba": fixed}
     orders = {
-        name: [{"results": results if name == "chosen" else 9, "work": w, "cpu_s": 1.0} for w in work]
+        name: [
+            {"results": results, "work": w, "cpu_s": cpu_s}
+            if name == "chosen"
+            else {"results": 9, "work": w, "cpu_s": 1.0}
+            for w in work
+        ]
         for name, work in lives.items()
     }
     return {"workload": "path-swap", "competitor": "watersmeet", "change": 4, "orders": orders}
@@ -128,18 +133,19 @@ def order_runs(chosen: list[int], fixed: list[int], results: int = 9) -> dict:
 @pytest.mark.parametrize(
     "run, met",
     [
-        (order_runs([9, 9, 9, 12, 50, 50, 50, 12], [10] * 8), [True, True]),
-        (order_runs([10] * 7 + [13], [10] * 8), [True, False]),
-        (order_runs([10] * 8, [10] * 8, results=8), [False, False]),
+        (order_runs([9, 9, 9, 12, 50, 50, 50, 12], [10] * 8), [True, True, True, True]),
+        (order_runs([10] * 7 + [13], [10] * 8), [True, False, True, True]),
+        (order_runs([10] * 8, [10] * 8, results=8), [False] * 4),
+        (order_runs([10] * 8, [10] * 8, cpu_s=1.21), [True, True, False, False]),
     ],
-    ids=["three batches to settle", "late", "other results"],
+    ids=["three batches to settle", "late", "other results", "slow"],
 )
 def test_chosen_orders_are_compared_with_the_best_fixed_one(run, met):
     from bench.orders import near_best
     from bench.report import Results
 
     assert [finding.met for finding in near_best(Results([run]), "path-swap")] == met
-    assert [finding.met for finding in near_best(Results([]), "path-swap")] == [None, None]
+    assert [finding.met for finding in near_best(Results([]), "path-swap")] == [None] * 4
 
 
 def test_a_fixed_order_is_walked_and_changes_no_result(tmp_path):

@@ -56,8 +56,40 @@ def test_the_table_of_mappings_says_how_often_the_mean_task_was_ahead(tmp_path):
     found = [{"predicate": "equality", "tasks": 4, "ratio": 8, "operators": figures}]
     opt["mean_ms"] = opt["slowest_ms"] = 2 * max(mid["slowest_ms"], mid["mean_ms"])
     text = mappings.section(found, "today")
-    assert text.startswith("Measured today") and "NOT MET: equality, 4 tasks, 1:8: STATICOPT reads" in text
+    assert (
+        text.startswith("Measured today")
+        and "NOT MET in these, by the time of STATICMID's:\n\n| join" in text
+    )
     assert "The mean task is not ahead: equality, 4 tasks, 1:8: STATICOPT" in text
-    header, _, *lines = (line.split(" | ") for line in text.splitlines() if line.startswith("|"))
+    head, _, *rows = (line.split(" | ") for line in text.splitlines() if line.startswith("|"))
+    missed = rows[: next(place for place, row in enumerate(rows) if row[0] == "| join")]
+    assert [row[3] for row in missed if row[3] != "DYNAMIC"] == ["STATICOPT"], (
+        "what DYNAMIC takes is measured"
+    )
+    assert all(len(row) == len(head) for row in missed)
+    assert (
+        missed[0][6] == f"{opt['slowest_ms'] / mid['slowest_ms']:.3f}" and "as many searches" in missed[0][-1]
+    )
+    header, _, *lines = rows[len(missed) :]
     assert len(lines) == 3 and all(len(line) == len(header) for line in lines)
     assert lines[1][-1] == "1 of 2 |" and lines[0][-1].strip(" |") == ""
+
+
+def test_a_case_that_misses_its_demand_says_why():
+    """Where all pairs are compared it is the area of a cell, whatever is read."""
+    from bench import mappings
+
+    same = {"rows_read": 100, "slowest_ms": 4.0, "mean_ms": 1.0, "searches": 9, "results": 7}
+    cases = [
+        ("any condition", 9, "the area of a cell"),
+        ("band", 9, "as many searches"),
+        ("band", 8, "as many results"),
+    ]
+    for predicate, searches, reason in cases:
+        slower = same | {"rows_read": 50, "slowest_ms": 4.001, "searches": searches}
+        operators = {"STATICMID": same, "STATICOPT": slower, "DYNAMIC": same}
+        case = mappings.Case(
+            {"predicate": predicate, "tasks": 2, "ratio": 8, "operators": operators}, "STATICOPT"
+        )
+        *_, ratio, _, why = mappings._missed(case)
+        assert ratio == "1.000" and reason in why and not case.met

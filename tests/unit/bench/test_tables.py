@@ -152,3 +152,22 @@ def test_a_page_without_a_key_is_one_too_many(paging, met):
     from bench.tables import strays
 
     assert strays(table_results(paging), "table-4m").met is met
+
+
+def test_the_verdict_on_a_background_copy_shows_the_whole_run_too():
+    from bench.report import CHOSEN, STATIC, Results
+    from bench.tables import settled
+    from bench.workloads import TABLE_GROUPS
+
+    ours = {
+        "batches": [{"batch": n, "seconds": 4.0 if n < 3 else 1.0} for n in range(6)],
+        "needed": [{"copied": n >= 3} for n in range(6)],
+    }
+    theirs = {"batches": [{"batch": n, "seconds": 5.0} for n in range(6)]}
+    runs = [
+        {"workload": TABLE_GROUPS.name, "competitor": name, **run}
+        for name, run in ((CHOSEN, ours), (STATIC, theirs))
+    ]
+    found = settled(Results(runs), TABLE_GROUPS.name, 3.0)
+    assert "5.00x (1.000 s against 5.000 s, in the last 3 of 6)" in found.measured
+    assert "all batches 2.86x (1.750 s)" in found.measured

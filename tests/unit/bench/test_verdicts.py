@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
+
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -159,15 +161,99 @@ def test_every_job_of_a_suite_can_be_started(suite, suffix):
         assert callable(module.main)
 
 
-@pytest.mark.parametrize("part", ["plan", "tasks", "runs", "cleaning"])
-def test_the_suite_of_many_tasks_runs_and_meets_what_does_not_depend_on_the_machine(part):
+@pytest.mark.parametrize(
+    ("part", "about"),
+    {
+        "plan": "hypercube: ",
+        "tasks": "20 tasks x 20 partitions, ",
+        "runs": "1,000 live runs: ",
+        "cleaning": "cleaning: ",
+        "batches": "one-row batches: ",
+        "shares": ": fetched by the busiest of 8 tasks",
+    }.items(),
+)
+def test_the_suite_of_many_tasks_runs_and_meets_what_does_not_depend_on_the_machine(part, about):
     from bench.many import measure
 
     said: list[str] = []
-    findings = measure({part}, True, said.append)
+    findings = measure(part, True, said.append)
     assert said and findings
     for one in findings:
-        assert one.met or " ms" in one.measured, one
+        assert about in one.demand
+        # Runs are fetched in proportion to the rows: above the limit at any size.
+        assert one.met or " ms" in one.measured or "runs that the planner fetches" in one.demand, one
+
+
+def test_plans_are_timed_where_they_make_the_first_effort_too(monkeypatch):
+    """The first batches, and every batch of a window: those are the figures beside the one that is judged."""
+    from bench.many_plans import FIRST_BATCHES, WINDOW, Plans
+    from watersmeet.schemes.hypercube import plan, suspects
+
+    efforts: list[str] = []
+
+    def choose(*of):
+        effort = suspects.choose_effort(*of)
+        efforts.append("first" if effort is suspects.FIRST else "next")
+        return effort
+
+    monkeypatch.setattr(plan, "choose_effort", choose)
+    plans = Plans(4, 2, 2_000, 1.0)
+    assert len(plans.timed(FIRST_BATCHES + 6)[0]) == len(efforts) == FIRST_BATCHES + 6
+    assert efforts == ["first"] * FIRST_BATCHES + ["next"] * 6
+    efforts.clear()
+    plans.timed(WINDOW + 6, WINDOW)
+    assert efforts[WINDOW:] == ["first"] * 6
+
+
+def test_a_figure_without_a_target_misses_no_demand(tmp_path):
+    import json
+
+    from bench.many import PARTS, section
+    from bench.report import NO_TARGET, Finding
+
+    figure = Finding("a plan", NO_TARGET, "5.0 ms", None)
+    assert [figure.verdict, Finding("a plan", "under 3 ms", "-", None).verdict] == [NO_TARGET, "not measured"]
+    for part in PARTS:
+        (tmp_path / f"{part}.json").write_text(json.dumps({"notes": [], "findings": [asdict(figure)]}))
+    assert "| a plan | no target | 5.0 ms | no target |" in section(tmp_path, "2026-11-19")
+
+
+def test_a_section_without_some_of_its_parts_is_not_written(tmp_path, monkeypatch):
+    from typer.testing import CliRunner
+
+    from bench import many
+    from bench.__main__ import app
+
+    document = tmp_path / "page.md"
+    document.write_text("as it was")
+    monkeypatch.setattr(many, "DOCUMENT", document)
+    monkeypatch.setattr(many, "measure", lambda *_: [])
+    done = CliRunner().invoke(app, ["many", "--only", "plan", "--only", "runs", "--date", "2026-01-01"])
+    assert done.exit_code == 2
+    assert "no results yet: tasks; cleaning; batches; shares." in " ".join(
+        done.output.replace("│", " ").split()
+    )
+    assert document.read_text() == "as it was"
+    done = CliRunner().invoke(app, ["many", "--date", "2026-01-01"])
+    assert done.exit_code == 0 and "Measured 2026-01-01" in document.read_text()
+    done = CliRunner().invoke(app, ["many", "--only", "plan", "--date", "2026-01-02"])
+    assert done.exit_code == 0 and "Measured 2026-01-02" in document.read_text(), "the others are kept"
+
+
+def test_a_part_of_the_suite_of_many_tasks_that_there_is_not_is_refused():
+    from bench.many import measure
+
+    with pytest.raises(ValueError, match="part must be one of plan, .*, got 'all'"):
+        measure("all", True, print)
+
+
+def test_the_table_of_files_names_every_file():
+    from bench.report import DOCUMENT
+
+    folder = DOCUMENT.parent.parent / "bench"
+    table = (folder / "README.md").read_text().split("## Files")[1]
+    files = {path.name for path in folder.glob("*.py")} - {"__init__.py"}
+    assert not [name for name in sorted(files) if f"`{name}`" not in table]
 
 
 def test_a_count_of_requests_tells_reads_from_writes(tmp_path):
@@ -181,11 +267,57 @@ def test_a_count_of_requests_tells_reads_from_writes(tmp_path):
     assert (count.reads, count.read_bytes, count.written_bytes) == (3, 4, 4)
 
 
+def test_runs_that_a_planner_fetches_are_counted_once_and_whole():
+    """The first that is missing makes all be fetched that are expected, as in `RunReader`."""
+    from bench.many_state import Count, FetchedKeys
+    from bench.zipf_runs import ZipfRuns
+
+    shelf, count = ZipfRuns(1.0, 2, 0), Count()
+    runs = [shelf.store("l", 0, f"p{part}", shelf.draw(rows)) for part, rows in enumerate((10, 30, 400_000))]
+    keys = FetchedKeys(shelf, count)
+    keys.expect(lambda: runs[:1])
+    assert (count.fetched_bytes, count.fetches) == (0, 0), "nothing was read yet"
+    assert len(keys.keys(runs[0])) == 10
+    assert (count.fetched_bytes, count.fetches) == (240, 1)
+    keys.expect(lambda: runs)
+    keys.keys(runs[0])
+    assert count.fetches == 1, "a run that the machine has makes nothing be fetched"
+    keys.keys(runs[1])
+    assert (count.fetched_bytes, count.fetches) == (24 * 400_040, 4), "9.6 MB take two requests"
+    for run in runs:
+        keys.keys(run)
+    assert count.fetches == 4
+    other = FetchedKeys(shelf, count)
+    other.expect(lambda: runs[:2])
+    other.keys(runs[2])
+    assert count.fetches == 6, "a run that was not expected is fetched alone"
+
+
+@pytest.mark.parametrize(
+    "fetched, log_requests, met",
+    [((20_000_000, 400), 600, True), ((20_000_001, 1), 1, False), ((1, 401), 600, False)],
+    ids=["at the limits", "too many bytes", "too many requests with the log's"],
+)
+def test_runs_that_a_planner_fetches_have_the_limits_of_the_log(fetched, log_requests, met):
+    from bench.many_tasks import Fetched, fetched_to_plan
+
+    batches = [Fetched(0, 0, 0), Fetched(*fetched, 0)]
+    assert fetched_to_plan("x", batches, log_requests).met is met
+
+
 @pytest.mark.parametrize("late, met", [([1.2, 1.2, 9.0], True), ([1.3, 1.3, 0.1], False)])
 def test_batches_that_take_longer_and_longer_are_found_whatever_one_round_says(late, met):
     from bench.many_batches import _growth
 
     assert _growth("x", [1.0, 1.0, 1.0], late, "ms").met is met
+
+
+def test_calls_on_many_rows_may_grow_with_the_logarithm_and_no_more():
+    from bench.many_batches import MILLION, MOST_CALLS_GROWTH, WARM, _growth
+
+    assert np.log(sum(MILLION)) / np.log(WARM) == pytest.approx(MOST_CALLS_GROWTH, rel=0.01)
+    assert _growth("x", [1.0], [1.9], "calls", MOST_CALLS_GROWTH).met
+    assert not _growth("x", [1.0], [2.1], "calls", MOST_CALLS_GROWTH).met
 
 
 def test_the_table_workload_of_two_versions_runs_all_of_its_batches(capsys):

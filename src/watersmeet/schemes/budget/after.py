@@ -13,7 +13,7 @@ import numpy.typing as npt
 
 from watersmeet.model.generations import NOT_HELD, Generations, generations_of
 from watersmeet.model.ranges import Ranges, joined
-from watersmeet.schemes.budget.census import Census, Counts, Pushed, combinations, rows_by
+from watersmeet.schemes.budget.census import Census, ExactCounts, Pushed, combinations, rows_by
 from watersmeet.schemes.budget.facts import Groups, TaskLoad
 from watersmeet.schemes.budget.policy import Amounts, Indices
 from watersmeet.schemes.scheme import BatchFacts, Decision
@@ -44,11 +44,11 @@ class After:
         return np.where(self.owing, rows, 0)
 
     @property
-    def most_owed(self) -> Counts:
+    def most_owed(self) -> ExactCounts:
         """The results that each group owes at most: no combination of rows of one generation is owed."""
         current = self.current_of + self.fresh_of
         owed = combinations(current + self.pushed.rows_of) - combinations(current) - self.pushed.met
-        most: Counts = np.where(self.owing, owed, 0)
+        most: ExactCounts = np.where(self.owing, owed, 0)
         return most
 
     def load(self, mine: Indices) -> TaskLoad:
@@ -150,7 +150,7 @@ def _counted(facts: BatchFacts, groups: Groups, cut: Mask, decision: Decision) -
         met = (now == found.current) & ((was != found.current) | (run.path in reachable))
         np.add.at(active, group_of[mine][met], number[met] * row_bytes)
     aside = np.arange(generations) != found.current
-    per_generation: Counts = combinations(rows[aside])
+    per_generation: ExactCounts = combinations(rows[aside])
     return After(
         active,
         rows[found.current],

@@ -19,7 +19,7 @@ from watersmeet.schemes.budget.policy import Amounts, Indices
 from watersmeet.schemes.scheme import BatchFacts, Keys
 
 # Numbers that may not fit 64 bits.
-Counts = npt.NDArray[np.object_]
+ExactCounts = npt.NDArray[np.object_]
 Mask = npt.NDArray[np.bool_]
 
 
@@ -38,7 +38,7 @@ class Census:
     pushed_of: Indices
     pushed_bytes: Amounts
     borders: Indices
-    met: Counts
+    met: ExactCounts
     fresh_of: Indices
     found: Generations
 
@@ -118,7 +118,7 @@ class Pushed:
     rows_of: Indices
     bytes: Amounts
     borders: Indices
-    met: Counts
+    met: ExactCounts
 
 
 def _known(facts: BatchFacts, groups: Groups) -> Pushed | None:
@@ -158,13 +158,13 @@ def count_pushed(
     return Pushed(rows.sum(axis=0), size, borders, combinations(rows).sum(axis=0))
 
 
-def combinations(rows: Indices) -> Counts:
+def combinations(rows: Indices) -> ExactCounts:
     """The products over the inputs, exact however large. The inputs are the last axis but one.
 
     >>> combinations(np.array([[10**12], [10**12]]))[0] == 10**24
     True
     """
-    products: Counts = np.prod(rows.astype(object), axis=-2)
+    products: ExactCounts = np.prod(rows.astype(object), axis=-2)
     return products
 
 

@@ -161,6 +161,7 @@ def _pay(given: Situation, task: int, mine: Indices, found: _Decided) -> bool:
         _pay_due(given, task, mine, due, found)
         return True
     room = room_to_pay(float(active.sum()), given.memory, given.how)
+    most = room.touched
     if tempo is not None:
         # Without knowing that there is time, nothing is paid before it is due.
         room = Room(min(room.stays, tempo.slice_bytes), min(room.touched, tempo.slice_bytes))
@@ -175,7 +176,7 @@ def _pay(given: Situation, task: int, mine: Indices, found: _Decided) -> bool:
     _, busy = cover(given.groups, joined(begun))
     spent, groups = 0.0, 0
     for place in np.flatnonzero(busy).tolist():
-        more = _pay_some(given, task, place, room.less(spent), found)
+        more = _pay_some(given, task, place, room.less(spent), most - spent, found)
         spent, groups = spent + more, groups + (more > 0)
     size = spent
     whole, next_ = choose_paid(np.where(busy[mine], 0.0, debts), room.less(spent).touched)
@@ -184,7 +185,7 @@ def _pay(given: Situation, task: int, mine: Indices, found: _Decided) -> bool:
     spent, groups = spent + float(debts[whole].sum()), groups + len(paid)
     rows, size = int(census.pushed_rows[paid].sum()), size + float(census.pushed_bytes[paid].sum())
     if next_ is not None:
-        more = _pay_some(given, task, int(mine[next_]), room.less(spent), found)
+        more = _pay_some(given, task, int(mine[next_]), room.less(spent), most - spent, found)
         spent, size, groups = spent + more, size + more, groups + (more > 0)
     if groups:
         why = f"{shown_size(float(active.sum()))} active, there is room"
@@ -198,7 +199,7 @@ def _pay_due(given: Situation, task: int, mine: Indices, due: Indices, found: _D
     """Pay debts that are due, the oldest first, from what the batch leaves of the budget."""
     census, tempo, idle = given.census, given.tempo, given.is_idle(mine)
     active = float(census.active_bytes[mine].sum())
-    left = given.memory - (0.0 if idle else active)
+    left = most = given.memory - (0.0 if idle else active)
     if tempo is not None:
         left = min(left, tempo.slice_bytes)
     # A payment reads all rows of a group; if the batch has rows for the task, the active ones count already.
@@ -216,7 +217,7 @@ def _pay_due(given: Situation, task: int, mine: Indices, due: Indices, found: _D
         if cost <= later and not _is_begun(given, place):
             waits = True
             continue
-        more = _pay_some(given, task, place, Room(left - spent, left - spent), found)
+        more = _pay_some(given, task, place, Room(left - spent, left - spent), most - spent, found)
         spent += more
         if more:
             break
@@ -243,8 +244,13 @@ def _is_begun(given: Situation, place: int) -> bool:
     return any(cells.range.low in given.groups[place] for cells in given.facts.paying)
 
 
-def _pay_some(given: Situation, task: int, place: int, room: Room, found: _Decided) -> float:
-    """Pay some keys of a group, or cells of one key; the bytes that this touches."""
+def _pay_some(
+    given: Situation, task: int, place: int, room: Room, most_bytes: float, found: _Decided
+) -> float:
+    """Pay some keys of a group, or cells of one key; the bytes that this touches.
+
+    One cell may touch more than there is time for, but not more than `most_bytes`, for which there is memory.
+    """
     facts, generations = given.facts, given.census.found
     mine = given.ranges(np.array([place]))
     idle = given.is_idle(np.flatnonzero(given.owners == task))
@@ -271,7 +277,7 @@ def _pay_some(given: Situation, task: int, place: int, room: Room, found: _Decid
     if given.tempo is not None:
         cell_bytes = min(cell_bytes, given.tempo.cell_bytes)
     for key in keys:
-        chosen = next_cells(facts, generations, key, room.touched, cell_bytes, hard=given.tempo is None)
+        chosen = next_cells(facts, generations, key, room.touched, cell_bytes, most_bytes)
         if isinstance(chosen, KeyRange):
             found.pushed.append(chosen)
             found.events.append(event_of(facts, task, PUSHED, 1, 0, 0.0, "one key, to be paid in parts"))

@@ -54,15 +54,19 @@ PUSHED, PAID, MOVED = "pushed", "paid", "moved"
 class BudgetPlan(SchemePlan):
     """The partition groups, ascending, and the task that joins each.
 
-    The groups are `equal` ranges of the order keys, cut at every heavy key. `seen_ms` is when the last row of each
-    came, `output` the results that are known of each. `borders` counts the pushed generations that each has rows of,
-    and `pushed_rows` and `pushed_bytes` are those of all of them together, `pushed_of` the rows of each input. `met`
-    are the combinations of rows of one pushed generation, if all rows of a group had one key. `pushed`, `paid` and
-    `parts` are what this batch decides, and `events` the last decisions, oldest first. `moved_ms` is when groups last
-    went from one task to another. `owed_ms` is since when each group owes results, 0 if it owes none, and
-    `owed_rows` and `most_owed` are as those of a `TaskLoad`. `slice_bytes` is
-    what a task pays in a batch that has time, and `slow_ms` how long a batch may take, if the join defers. `sampled` is the output of each task at `sampled_ms`, and `forced_bytes` were pushed
-    by tasks that were within their budget (adapt.py).
+    The groups are `equal` ranges of the order keys, cut at every heavy key.
+
+    Of each group:
+    - `seen_ms`: when its last row came. `output`: the results that are known of it.
+    - `borders`: the pushed generations that it has rows of. `pushed_rows` and `pushed_bytes`: those of all of them
+      together. `pushed_of`: the rows of each input.
+    - `met`: the combinations of rows of one pushed generation, if all its rows had one key.
+    - `owed_ms`: since when it owes results, 0 if it owes none. `owed_rows` and `most_owed`: as those of a `TaskLoad`.
+
+    `pushed`, `paid` and `parts` are what this batch decides, and `events` the last decisions, oldest first. `moved_ms`
+    is when groups last went from one task to another. `sampled` is the output of each task at `sampled_ms`, and
+    `forced_bytes` were pushed by tasks that were within their budget (adapt.py). If the join defers, `slice_bytes` is
+    what a task pays in a batch that has time, and `slow_ms` how long a batch may take.
     """
 
     kind: ClassVar[str] = "budget"

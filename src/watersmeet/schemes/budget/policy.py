@@ -6,7 +6,7 @@ active is the state that gives results. The other policies are those that the pa
 
 Differences from the paper, and why: a task pushes at least down to its budget, however much that is, since here a
 budget is a promise for every batch. Debts are paid while the query runs, as soon as there is room, and not only when
-it ends. A task pays only so much that it will not push it again at once.
+it ends. A task pays no more than it can keep without pushing it again at once.
 """
 
 from __future__ import annotations
@@ -118,7 +118,7 @@ def choose_pushed(
 
 
 def choose_least(groups: Candidates, most_bytes: float, how: Pushing, batch: int) -> Indices:
-    """The groups that a policy pushes first, as many as have at most so many bytes together.
+    """The groups that a policy pushes first, as many as have at most `most_bytes` together.
 
     >>> groups = Candidates(np.array([[60.0, 30.0, 30.0]]), np.array([9.0, 9.0, 1.0]), np.zeros(3))
     >>> choose_least(groups, 95, Pushing(), 0).tolist(), choose_least(groups, 20, Pushing(), 0).tolist()

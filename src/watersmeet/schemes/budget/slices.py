@@ -14,7 +14,7 @@ touched already, unless the keys are pushed again at once.
 from __future__ import annotations
 
 from collections.abc import Iterator, Set
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -43,7 +43,7 @@ class PaidKeys:
 def cut_slice(
     facts: BatchFacts, found: Generations, ranges: Ranges, most_bytes: float, *, all_: bool
 ) -> PaidKeys:
-    """The lowest keys of ascending ranges whose payment touches at most so many bytes.
+    """The lowest keys of ascending ranges whose payment touches at most `most_bytes`.
 
     With `all_` every row counts, also those that fresh rows reach.
     """
@@ -93,15 +93,14 @@ def next_cells(
     facts: BatchFacts,
     found: Generations,
     key: KeyRange,
-    most_bytes: float,
+    enough_bytes: float,
     cell_bytes: float,
-    *,
-    hard: bool = True,
+    most_bytes: float,
 ) -> tuple[Cells, float] | KeyRange | None:
     """The cells of a key to pay now, and what that touches.
 
-    A cell that is cut now touches at most `cell_bytes`. If the limit is not `hard`, at least one cell is paid. The key
-    itself if it must be pushed first. None if nothing can be done now.
+    A cell that is cut now touches at most `cell_bytes`. Together they touch at most `enough_bytes`, or one cell up to
+    `most_bytes`. The key itself if it must be pushed first. None if nothing can be done now.
     """
     begun = next((cells for cells in facts.paying if cells.range == key), None)
     if begun is None:
@@ -119,15 +118,18 @@ def next_cells(
         blocks = [blocks_of(mine, block_rows) for mine in stretches]
         begun = Cells(key, border, block_rows, 0, 0, count_cells(blocks))
     else:
-        blocks = [blocks_of(mine, begun.block_rows) for mine in _stretches(facts, found, key, begun.border)]
-    end, size = _reach(facts, blocks, begun, most_bytes, hard=hard)
+        stretches = _stretches(facts, found, key, begun.border)
+        blocks = [blocks_of(mine, begun.block_rows) for mine in stretches]
+    end, size = _reach(facts, blocks, begun, enough_bytes, most_bytes)
     if end == begun.end and not begun.is_last:
         return None
-    return Cells(key, begun.border, begun.block_rows, begun.end, end, begun.of), size
+    held = [one for mine in stretches for one in mine]
+    runs, rows = tuple(one.path for one in held), tuple(one.rows for one in held)
+    return replace(begun, first=begun.end, end=end, runs=runs, rows=rows), size
 
 
 def _reach(
-    facts: BatchFacts, blocks: list[list[Block]], begun: Cells, most_bytes: float, *, hard: bool
+    facts: BatchFacts, blocks: list[list[Block]], begun: Cells, enough_bytes: float, most_bytes: float
 ) -> tuple[int, float]:
     """The end of the cells that fit, and what they touch."""
     row_bytes = {run.path: run.bytes / max(1, run.rows) for run in facts.history}
@@ -137,7 +139,7 @@ def _reach(
     for number, cell in owed_cells(blocks, begun.end, scanned):
         more = {block for block in cell if block not in touched}
         size_then = size + sum((one.stop - one.start) * row_bytes[one.path] for one in more)
-        if size_then > most_bytes and (hard or touched):
+        if size_then > (enough_bytes if touched else most_bytes):
             return number, size
         touched |= more
         size = size_then

@@ -105,6 +105,7 @@ class Delta(Scheme[DeltaPlan]):
     needs = "a condition as text that joins all inputs"
     most_inputs = MOST_INPUTS
     weighs_tallies = True
+    walks = True
 
     # The arrangements of each input, in the order of the inputs.
     arrangements: tuple[tuple[str, tuple[str, ...]], ...]

@@ -47,9 +47,9 @@ MAX_PARTS = 1 << 16
 
 @dataclass(frozen=True, slots=True)
 class GridPolicy:
-    """How a grid chooses its mapping. Use one of the four makers below.
+    """How a grid chooses its mapping. `dynamic` and `fixed` make the two that users can ask for.
 
-    The first mapping is optimal for the `expected` sizes; `shape` overrides it.
+    The first mapping is optimal for the `expected` sizes; `shape` overrides it. If the grid does not adapt, it stays.
     """
 
     adapts: bool
@@ -79,16 +79,6 @@ def dynamic(
     return GridPolicy(
         True, epsilon=epsilon, min_rows=min_rows, capacity_bytes=capacity_bytes, max_cells=max_cells
     )
-
-
-def static_mid() -> GridPolicy:
-    """STATICMID: as square as possible, and never changed."""
-    return GridPolicy(False)
-
-
-def static_opt(left_bytes: int, right_bytes: int) -> GridPolicy:
-    """STATICOPT: the best mapping for the known final sizes, from the start."""
-    return GridPolicy(False, expected=(left_bytes, right_bytes))
 
 
 def fixed(rows: int, cols: int) -> GridPolicy:

@@ -18,7 +18,7 @@ import numpy.typing as npt
 from watersmeet.schemes.grid.facts import Amount, GridGroup, GridPlan
 
 Counts = npt.NDArray[np.int64]
-Floats = npt.NDArray[np.float64]
+Amounts = npt.NDArray[np.float64]
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +64,7 @@ def count_relocation(before: GridPlan, after: GridPlan, stored: StoredSections) 
 
 
 def relocation_per_cell(
-    before: GridPlan, after: GridPlan, left: Counts | Floats, right: Counts | Floats
+    before: GridPlan, after: GridPlan, left: Counts | Amounts, right: Counts | Amounts
 ) -> npt.NDArray[Any]:
     """Kept, moved and discarded for each cell of `after`: an array of three columns.
 
@@ -87,7 +87,7 @@ def _side(
     old_bits: tuple[int, ...],
     new: GridGroup,
     new_bits: tuple[int, ...],
-    stored: Counts | Floats,
+    stored: Counts | Amounts,
 ) -> npt.NDArray[Any]:
     """Kept, moved and discarded of one input, for each cell of one group. Both parts are ranges of sections."""
     reached = np.concatenate(([0], np.cumsum(stored)))

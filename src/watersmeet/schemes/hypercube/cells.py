@@ -15,7 +15,7 @@ import numpy as np
 
 from watersmeet.model.facts import Run
 from watersmeet.schemes.hypercube.allot import Lot
-from watersmeet.schemes.hypercube.census import Counts, KeyCounts, Stored, Work, count_by_run
+from watersmeet.schemes.hypercube.census import Amounts, Counts, KeyCounts, Stored, count_by_run
 from watersmeet.schemes.hypercube.facts import HeavyKey
 from watersmeet.schemes.hypercube.hot_keys import workers_of
 from watersmeet.schemes.hypercube.shape import (
@@ -114,7 +114,7 @@ def with_unequal_cells(lots: Sequence[Lot], runs: Sequence[Stored], keys_of: Key
 
 
 def _unevenness(lot: Lot, off_rows: Sequence[float]) -> float:
-    """The most that cells may differ by, as a share of their rows, if a part of each input is off by so many."""
+    """The most that cells may differ by, as a share of their rows, if a part of each input is off by `off_rows`."""
     return sum(
         [
             off * of / max(1, rows)
@@ -139,14 +139,14 @@ def rows_of_parts(counts: Counts, turns: Keys, of: int) -> Counts:
     return rows
 
 
-def work_of_cells(old: Sequence[Counts], new: Sequence[Counts]) -> Work:
+def work_of_cells(old: Sequence[Counts], new: Sequence[Counts]) -> Amounts:
     """The work of every cell, the last axis running fastest, from the rows of each part of each input."""
     whole = [a + b for a, b in zip(old, new, strict=True)]
     every, before = (
         functools.reduce(np.multiply.outer, [one.astype(np.float64) for one in side]) for side in (whole, old)
     )
     probed = functools.reduce(np.add.outer, new)
-    work: Work = (every - before + probed).reshape(-1)
+    work: Amounts = (every - before + probed).reshape(-1)
     return work
 
 

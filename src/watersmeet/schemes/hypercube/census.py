@@ -21,7 +21,7 @@ from watersmeet.schemes.scheme import Keys, KeysOf
 
 Counts = npt.NDArray[np.int64]
 
-Work = npt.NDArray[np.float64]
+Amounts = npt.NDArray[np.float64]
 
 # A run with fewer rows for each key that is sought is small: one pass over its rows costs less than the searches.
 ROWS_PER_SEARCH = 8
@@ -66,12 +66,12 @@ class KeyCounts:
         return totals
 
     @property
-    def emitted(self) -> Work:
+    def emitted(self) -> Amounts:
         """Results of the batch, by the delta rule, as floats: products of large inputs may exceed 64 bits."""
         new, old = self.new.astype(np.float64), self.old.astype(np.float64)
         if len(new) == 2:
             # The same for two inputs, in fewer calls: most joins have two, and a plan asks half a dozen times.
-            found: Work = new[0] * old[1] + new[1] * (new[0] + old[0])
+            found: Amounts = new[0] * old[1] + new[1] * (new[0] + old[0])
             return found
         total = new + old
         emitted = np.zeros(new.shape[1])
@@ -89,7 +89,7 @@ class Profile:
     """Work along the key space, at some ascending keys."""
 
     keys: Keys
-    work: Work
+    work: Amounts
 
     @property
     def total(self) -> float:

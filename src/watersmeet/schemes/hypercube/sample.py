@@ -18,7 +18,7 @@ import numpy as np
 import numpy.typing as npt
 
 from watersmeet.model.facts import Run
-from watersmeet.schemes.hypercube.census import Counts, KeyCounts, Profile, Stored, Work, among, count_rows
+from watersmeet.schemes.hypercube.census import Amounts, Counts, KeyCounts, Profile, Stored, among, count_rows
 from watersmeet.schemes.scheme import Keys, KeysOf
 
 # A key is frequent from this many draws of one input on. Its work is a product of two draws: with fewer, its error is
@@ -65,15 +65,15 @@ class Sample:
 
     keys: Keys
     hits: Counts
-    rows: tuple[Work, Work]
-    weights: tuple[Work, Work]
+    rows: tuple[Amounts, Amounts]
+    weights: tuple[Amounts, Amounts]
     complete: bool
-    probed: Work
-    emitted: Work
-    work: Work
+    probed: Amounts
+    emitted: Amounts
+    work: Amounts
     frequent: npt.NDArray[np.bool_]
     rare: Keys
-    rare_rows: Work
+    rare_rows: Amounts
     mean: float | None
     fresh: Counts | None
     bits: int
@@ -89,7 +89,7 @@ class Sample:
         rows = self._rows(rest)
         return float(self.work[self.frequent].sum()) + rows * (1 + self._mean(rest, rows))
 
-    def busy(self, much_work: float, most: int, least_work: float, known: Keys) -> tuple[Keys, Work]:
+    def busy(self, much_work: float, most: int, least_work: float, known: Keys) -> tuple[Keys, Amounts]:
         """The keys that seem to have much work, and about how many old rows, in lines for the inputs.
 
         Also `most` others that were drawn often enough to stand out, if they may have the least work. Without the
@@ -136,13 +136,13 @@ class Sample:
     def _rows(self, rest: npt.NDArray[np.bool_]) -> float:
         return float(self.probed[rest].sum()) + float(self.rare_rows.sum())
 
-    def _by_stretch(self, keys: Keys, rows: Work) -> Work:
+    def _by_stretch(self, keys: Keys, rows: Amounts) -> Amounts:
         return np.bincount((keys >> self._shift).view(np.int64), rows, 1 << self.bits).astype(np.float64)
 
     @property
-    def live(self) -> Work:
+    def live(self) -> Amounts:
         """The rows of each key."""
-        live: Work = self.probed + self.rows[1].sum(axis=0)
+        live: Amounts = self.probed + self.rows[1].sum(axis=0)
         return live
 
     @property
@@ -175,7 +175,9 @@ def sample_work(
     # Whether a draw, or the end, begins with another key than the draw before.
     begins = np.ones(len(keys) + 1, np.bool_)
     np.not_equal(keys[1:], keys[:-1], out=begins[1:-1])
-    few = np.count_nonzero(begins) - 1 <= few_keys * tasks
+    # If all rows are drawn, nothing is to be estimated: the mean of rare keys would blur those with few rows.
+    complete = all(weight <= 1 for _, weight in drawn)
+    few = complete or np.count_nonzero(begins) - 1 <= few_keys * tasks
     alone = np.zeros(len(keys), np.bool_) if few else begins[1:] & begins[:-1]
     inputs = len(stored)
     once = (alone & (source < inputs)).nonzero()[0]
@@ -194,7 +196,7 @@ def sample_work(
         hits.sum(axis=0),
         (estimated.new, estimated.old),
         (weights[:inputs], weights[inputs:]),
-        all(weight <= 1 for _, weight in drawn),
+        complete,
         probed,
         emitted,
         probed + emitted,
@@ -224,7 +226,7 @@ def _hits(
 
 
 def _mean_results(
-    stored: Sequence[Stored], rare: Keys, rows: Work, source: npt.NDArray[Any], keys_of: KeysOf
+    stored: Sequence[Stored], rare: Keys, rows: Amounts, source: npt.NDArray[Any], keys_of: KeysOf
 ) -> float:
     """The results of a fresh row of these keys, from some that are looked up. `source` has the input of each."""
     of_input = [np.flatnonzero(source == place) for place in range(len(stored))]
@@ -279,13 +281,13 @@ def draw_rows(runs: Sequence[Run], samples: int, keys_of: KeysOf) -> tuple[Keys,
 
 
 @functools.lru_cache(maxsize=8)
-def _spread(count: int) -> Work:
+def _spread(count: int) -> Amounts:
     """A place in each of some stretches of length one."""
     numbers = np.arange(count, dtype=np.uint64)
     mixed = numbers * _MIX[0]
     mixed = (mixed ^ (mixed >> np.uint64(32))) * _MIX[1]
     # The first bits are mixed best, and a float holds them exactly.
-    places: Work = numbers + (mixed >> np.uint64(40)) / (1 << 24)
+    places: Amounts = numbers + (mixed >> np.uint64(40)) / (1 << 24)
     places.flags.writeable = False
     return places
 
@@ -299,13 +301,13 @@ def _marked(keys: Keys, known: Keys) -> npt.NDArray[np.bool_]:
     return marked
 
 
-def _combinations(others: Sequence[tuple[Counts, Counts]], keys: int) -> Work:
+def _combinations(others: Sequence[tuple[Counts, Counts]], keys: int) -> Amounts:
     """The results of one fresh row, given the old and new rows of its key in each other input.
 
     A combination of f fresh rows is found from f sides, so each side counts 1 / f of it. The sum over all combinations
     of 1 / f is the integral of the product of (old + t * new) over t from 0 to 1.
     """
-    powers: list[Work] = [np.ones(keys)]
+    powers: list[Amounts] = [np.ones(keys)]
     for old, new in others:
         shifted = [np.zeros(keys), *(power * new for power in powers)]
         powers = [

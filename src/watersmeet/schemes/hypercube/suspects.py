@@ -22,10 +22,10 @@ import numpy as np
 import numpy.typing as npt
 
 from watersmeet.schemes.hypercube.census import (
+    Amounts,
     Counts,
     KeyCounts,
     Stored,
-    Work,
     count_rows,
     distinct,
     places_among,
@@ -163,20 +163,20 @@ def _listed(seen: Sequence[Frequent], rows: float) -> list[Keys]:
     return [one.keys[one.listed >= rows / len(seen)] for one in seen]
 
 
-def _old_in_step(new: Counts, stored: Sequence[Stored]) -> Work:
+def _old_in_step(new: Counts, stored: Sequence[Stored]) -> Amounts:
     """The old rows of keys that have the same part of the history as of the batch."""
-    old: Work = new * np.array([[one.old_rows / max(1, one.fresh_rows)] for one in stored])
+    old: Amounts = new * np.array([[one.old_rows / max(1, one.fresh_rows)] for one in stored])
     return old
 
 
-def _work(new: Counts, old: Work) -> Work:
+def _work(new: Counts, old: Amounts) -> Amounts:
     counts = KeyCounts(np.zeros(new.shape[1], np.uint64), new, old)
     return counts.probed + counts.emitted
 
 
 def choose_watched(
     counts: KeyCounts,
-    work: Work,
+    work: Amounts,
     heavy: npt.NDArray[np.bool_],
     whole: float,
     stored: Sequence[Stored],

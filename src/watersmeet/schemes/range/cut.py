@@ -32,7 +32,7 @@ import numpy as np
 from watersmeet.model.facts import KEY_SPACE, KeyRange, Run
 from watersmeet.schemes.balance import ranges_between
 from watersmeet.schemes.range.facts import RangePlan, SharedRange, TaskBox
-from watersmeet.schemes.range.grains import Counts, Grains, InputRuns, Work
+from watersmeet.schemes.range.grains import Amounts, Counts, Grains, InputRuns
 from watersmeet.schemes.scheme import Facing, KeysOf
 
 # A hot grain is cut if it has more than this part of a task's work. A bound beside a smaller one is off by less.
@@ -52,7 +52,7 @@ _FIRST_STEP = 0.02
 _HALVINGS = 6
 
 # Where a task ends: in or before a grain, and at which part of its work.
-Bound = tuple[int, float]
+TaskEnd = tuple[int, float]
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,7 +92,7 @@ class _Line:
             mean,
         )
 
-    def load(self, begin: Bound, end: Bound) -> float:
+    def load(self, begin: TaskEnd, end: TaskEnd) -> float:
         """Rows looked up and pairs of a stretch: a part of a grain, whole grains, and a part of another grain."""
         (first, done), (last, part) = begin, end
         if first == last:
@@ -105,7 +105,7 @@ class _Line:
             load += self.ends[last] - self.starts[first]
         return load + (part * self.cut_work[last] + self.reads[last] if part else 0.0)
 
-    def reach(self, begin: Bound, level: float) -> Bound:
+    def reach(self, begin: TaskEnd, level: float) -> TaskEnd:
         """The end of the longest stretch from here that stays below a level."""
         first, done = begin
         if done:
@@ -128,7 +128,7 @@ class _Line:
         return last, min(1 - 1 / PARTS, max(0.0, room / self.cut_work[last]))
 
 
-def _right_parts(grains: Grains, work: Work, facing: Work, mean: float) -> Counts:
+def _right_parts(grains: Grains, work: Amounts, facing: Amounts, mean: float) -> Counts:
     """The parts of the right rows, for each grain if it were cut: one unless that leaves too much.
 
     One left row with one right part should be a small part of a task's work. So should the fresh right rows that each
@@ -169,7 +169,7 @@ def cut_grains(
     )
 
 
-def _bounds(line: _Line, tasks: int) -> list[Bound]:
+def _bounds(line: _Line, tasks: int) -> list[TaskEnd]:
     """The ends of all stretches but the last, under the lowest level that is enough for all of them."""
     low = line.mean
     step = max(1.0, _FIRST_STEP * low)
@@ -186,10 +186,10 @@ def _bounds(line: _Line, tasks: int) -> list[Bound]:
     return found
 
 
-def _filled(line: _Line, level: float, tasks: int) -> list[Bound] | None:
+def _filled(line: _Line, level: float, tasks: int) -> list[TaskEnd] | None:
     """The ends if every task takes as much as the level allows; None if the last one is left with more."""
     bounds = []
-    at: Bound = (0, 0.0)
+    at: TaskEnd = (0, 0.0)
     for _ in range(tasks - 1):
         at = line.reach(at, level)
         bounds.append(at)
@@ -204,7 +204,7 @@ class _Rows:
     """The rows that each run has in some ranges of keys: a line for each range, a column for each run."""
 
     rows: Counts
-    turns: Work
+    turns: Amounts
 
     @classmethod
     def of(cls, runs: Sequence[Run], ranges: Sequence[KeyRange], keys_of: KeysOf) -> _Rows:
@@ -223,10 +223,10 @@ class _Rows:
         totals: Counts = self.rows.sum(axis=1)
         return totals
 
-    def before(self, parts: Counts, of: Counts) -> Work:
+    def before(self, parts: Counts, of: Counts) -> Amounts:
         """For each range the rows before part `parts` of `of`, as `RowPart` cuts them, up to the rounding of floats."""
         turns = np.floor(self.turns * of[:, None])
-        rows: Work = np.floor((self.rows * parts[:, None] + turns) / of[:, None]).sum(axis=1)
+        rows: Amounts = np.floor((self.rows * parts[:, None] + turns) / of[:, None]).sum(axis=1)
         return rows
 
 
@@ -241,18 +241,18 @@ class _Cuts:
     right_new: _Rows
     right_old: _Rows
 
-    def partners(self, parts: Counts) -> tuple[Work, Work]:
+    def partners(self, parts: Counts) -> tuple[Amounts, Amounts]:
         """What a fresh left row costs with the first `parts` right parts, and what a stored one does."""
         fresh = self.right_new.before(parts, self.right_parts)
         stored = self.right_old.before(parts, self.right_parts)
         return parts / self.right_parts + fresh + stored, fresh
 
-    def work(self, parts: Counts) -> Work:
+    def work(self, parts: Counts) -> Amounts:
         """The work of all left rows with the first `parts` right parts."""
         per_new, per_old = self.partners(parts)
         return self.left_new.total * per_new + self.left_old.total * per_old
 
-    def codes(self, done: Work) -> list[int]:
+    def codes(self, done: Amounts) -> list[int]:
         """Where each grain is cut to have this part of its work done: right part * PARTS + place in the left rows."""
         wanted = done * self.work(self.right_parts)
         part = np.minimum(_last_below(self.work, wanted, self.right_parts), self.right_parts - 1)
@@ -261,7 +261,7 @@ class _Cuts:
         )
         rest, steps = wanted - self.work(part), np.full(len(part), PARTS)
 
-        def reached(place: Counts) -> Work:
+        def reached(place: Counts) -> Amounts:
             return self.left_new.before(place, steps) * per_new + self.left_old.before(place, steps) * per_old
 
         place = _last_below(reached, rest, steps)
@@ -272,7 +272,7 @@ class _Cuts:
         return codes
 
 
-def _last_below(reached: Callable[[Counts], Work], target: Work, most: Counts) -> Counts:
+def _last_below(reached: Callable[[Counts], Amounts], target: Amounts, most: Counts) -> Counts:
     """For each line the largest number up to `most` at which `reached`, which ascends, is not above the target."""
     low, high = np.zeros_like(most), most
     while (low < high).any():
@@ -284,7 +284,7 @@ def _last_below(reached: Callable[[Counts], Work], target: Work, most: Counts) -
 
 def _shared(
     line: _Line,
-    bounds: Sequence[Bound],
+    bounds: Sequence[TaskEnd],
     edges: Sequence[int],
     left: InputRuns,
     right: InputRuns,
@@ -320,7 +320,7 @@ def _shared(
     return tuple(found)
 
 
-def _voids(places: Sequence[int], bounds: Sequence[Bound], edges: Sequence[int]) -> Iterator[SharedRange]:
+def _voids(places: Sequence[int], bounds: Sequence[TaskEnd], edges: Sequence[int]) -> Iterator[SharedRange]:
     """The voids, each as a share of its own, of the task whose stretch it lies in."""
     ends = [place for place, _ in bounds]
     for place in places:

@@ -24,7 +24,7 @@ from watersmeet.model.facts import KEY_SPACE, Run
 from watersmeet.schemes.scheme import Facing, Keys, KeysOf
 
 Counts = npt.NDArray[np.int64]
-Work = npt.NDArray[np.float64]
+Amounts = npt.NDArray[np.float64]
 Mask = npt.NDArray[np.bool_]
 
 # Sampled rows for each task, of the fresh and the stored rows of each input: a bound is then off by a few per cent of a
@@ -153,8 +153,8 @@ class Grains:
     edges: Keys
     new: Counts
     old: Counts
-    per_new: Work
-    per_old: Work
+    per_new: Amounts
+    per_old: Amounts
     reads_from: Counts
     reads_to: Counts
     hot: Mask
@@ -169,7 +169,7 @@ class Grains:
         return Grains(**{part.name: getattr(self, part.name)[mask] for part in fields(self)})
 
     @property
-    def work(self) -> Work:
+    def work(self) -> Amounts:
         """Fresh left rows and pairs."""
         return self.new * self.per_new + self.old * self.per_old
 
@@ -233,7 +233,7 @@ def _partners(
     met: tuple[Counts, Counts],
     begun: tuple[Counts, Counts],
     usual: Mask,
-) -> tuple[Work, Work]:
+) -> tuple[Amounts, Amounts]:
     """The fresh and the stored partners of a row in each grain.
 
     `met` has those of its first row, `begun` the right rows before them. Most grains take them as they are. In a wide
@@ -260,16 +260,16 @@ def _partners(
     return new, old
 
 
-def _around(amounts: Work) -> Work:
+def _around(amounts: Amounts) -> Amounts:
     """For each grain the sum over the grains on both sides of it."""
     reached = np.concatenate([[0.0], np.cumsum(amounts)])
     places = np.arange(len(amounts))
     high = np.minimum(places + AVERAGED_GRAINS + 1, len(amounts))
-    total: Work = reached[high] - reached[np.maximum(places - AVERAGED_GRAINS, 0)]
+    total: Amounts = reached[high] - reached[np.maximum(places - AVERAGED_GRAINS, 0)]
     return total
 
 
-def _likely(likely: Work, counted: Counts, smooth: Mask) -> Work:
+def _likely(likely: Amounts, counted: Counts, smooth: Mask) -> Amounts:
     """The likely number of partners where it is small, unless the count differs by more than chance allows."""
     by_chance = np.abs(counted - likely) <= 4 * np.sqrt(likely) + 4
     return np.where(smooth & (likely <= FEW_PARTNERS) & by_chance, likely, counted)

@@ -17,7 +17,7 @@ import numpy.typing as npt
 from watersmeet.model.closed import ClosedSet
 from watersmeet.model.facts import KeyRange, SchemePlan
 
-Batches = npt.NDArray[np.int64]
+BatchNumbers = npt.NDArray[np.int64]
 
 # In place of the last batch that read a page, if none did.
 NEVER = -1
@@ -83,13 +83,14 @@ class Decoding:
 
     `copy_folder` is the folder for the sorted copy of this version of the table. `decoded_bytes` are the parts of files
     that tasks have decoded, and `limit_bytes` is how much of them costs as much as making the copy. `chosen_in` is the
-    batch that decided to make it.
+    batch that decided to make it. With `is_given_up` it could not be made: workers were stopped before it was ready.
     """
 
     copy_folder: str
     decoded_bytes: int
     limit_bytes: int
     chosen_in: int = NEVER
+    is_given_up: bool = False
 
     @property
     def is_chosen(self) -> bool:
@@ -130,7 +131,7 @@ class PagePlan(SchemePlan):
     decoding: Decoding | None = None
 
 
-def stretches_of(batches: Batches) -> tuple[Stretch, ...]:
+def stretches_of(batches: BatchNumbers) -> tuple[Stretch, ...]:
     """
     >>> stretches_of(np.array([4, 4, -1]))
     (Stretch(pages=2, batch=4), Stretch(pages=1, batch=-1))
@@ -142,7 +143,7 @@ def stretches_of(batches: Batches) -> tuple[Stretch, ...]:
     )
 
 
-def batches_of(stretches: Iterable[Stretch]) -> Batches:
+def batches_of(stretches: Iterable[Stretch]) -> BatchNumbers:
     """The inverse of `stretches_of`."""
     listed = list(stretches)
     batches = np.array([one.batch for one in listed], np.int64)

@@ -37,8 +37,8 @@ def count_decoding(
 
     >>> tallies = [TaskTally(8, 0, 0, 0, 0, decoded_bytes=300)]
     >>> known = count_decoding(None, tallies, copy_folder="c", limit_bytes=1_000, tasks=2, batch=9)
-    >>> known
-    Decoding(copy_folder='c', decoded_bytes=600, limit_bytes=1000, chosen_in=-1)
+    >>> known.decoded_bytes, known.chosen_in
+    (600, -1)
     >>> count_decoding(known, tallies, copy_folder="c", limit_bytes=1_000, tasks=2, batch=10).chosen_in
     10
     """
@@ -56,11 +56,18 @@ def count_decoding(
 def show_decoding(decoding: Decoding, version_folder: str) -> str:
     """What was decided about the files, and why.
 
-    >>> show_decoding(Decoding("c", 1 << 20, 4 << 20), "t")
+    >>> show_decoding(Decoding("c", 1_000_000, 4_000_000), "t")
     'files read in place: 1.0 MB decoded so far, a sorted copy pays from 4.0 MB on'
-    >>> show_decoding(Decoding("c", 5 << 20, 4 << 20, 7), "t")
+    >>> show_decoding(Decoding("c", 5_000_000, 4_000_000, 7), "t")
     'files read in place until their sorted copy is ready: decided in batch 7, after 5.0 MB were decoded and 4.0 MB cost as much as a copy'
+    >>> show_decoding(Decoding("c", 5_000_000, 4_000_000, 7, True), "t")
+    'files read in place: a sorted copy would pay since batch 7, but workers were stopped before it was ready; in_place=False makes it before the first batch'
     """
+    if decoding.is_given_up and version_folder != decoding.copy_folder:
+        return (
+            f"files read in place: a sorted copy would pay since batch {decoding.chosen_in}, but workers were stopped "
+            "before it was ready; in_place=False makes it before the first batch"
+        )
     if not decoding.is_chosen:
         return (
             f"files read in place: {size(decoding.decoded_bytes)} decoded so far, a sorted copy pays from "

@@ -20,7 +20,7 @@ import numpy as np
 import numpy.typing as npt
 
 from watersmeet.model.facts import KEY_SPACE, KeyRange
-from watersmeet.model.pages import PAGE_SHIFT
+from watersmeet.model.pages import page_range
 from watersmeet.schemes.balance import ranges_between
 
 Numbers = npt.NDArray[np.int64]
@@ -146,11 +146,11 @@ def _bound(
     place = int(np.searchsorted(reached, wanted))
     page, inside = int(counts.pages[place]), wanted - float(reached[place] - work[place])
     slack = _BORDER_SLACK * total / tasks
-    behind = int(work[place]) - inside
+    behind, keys = int(work[place]) - inside, page_range(page)
     if min(inside, behind) <= slack:
-        return (page if inside <= behind else page + 1) << PAGE_SHIFT
+        return keys.low if inside <= behind else keys.high
     share = inside / int(work[place])
     orders = None if orders_of is None else orders_of(page)
     if orders is None or not len(orders):
-        return (page << PAGE_SHIFT) + int(share * (1 << PAGE_SHIFT))
+        return keys.low + int(share * (keys.high - keys.low))
     return int(orders[min(int(share * len(orders)), len(orders) - 1)])

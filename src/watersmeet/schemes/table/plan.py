@@ -13,7 +13,7 @@ Measured costs depend on the clock too, so each plan stores those in force, and 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import ClassVar
 
 import numpy as np
@@ -22,13 +22,14 @@ import numpy.typing as npt
 from watersmeet.errors import StateError
 from watersmeet.model.facts import Descriptor, Manifest, Run
 from watersmeet.model.figures import count, size
-from watersmeet.model.pages import PAGE_SHIFT
+from watersmeet.model.pages import page_bounds, pages_of
 from watersmeet.model.signature import Order
 from watersmeet.schemes.scheme import (
     BatchFacts,
     Keys,
     KeysOf,
     Scheme,
+    Serves,
     Share,
     Shown,
     Slice,
@@ -67,7 +68,8 @@ class TableFacts:
     `newest` is the version for the next batch, found at `checked_ms`. With `reads_all` every page is read in every
     batch. `repeated` has the decisions of an earlier attempt at this batch. `measured` is what the process that plans
     has measured of the table; nothing, if it has not joined any rows yet. `copy_folder` is where the sorted copy of
-    files that are read in place belongs; empty if there is to be none.
+    files that are read in place belongs; empty if there is to be none. With `copy_given_up` it was chosen and cannot be
+    made.
     """
 
     version: TableVersion
@@ -80,6 +82,7 @@ class TableFacts:
     repeated: PagePlan | None = None
     measured: Measured = field(default_factory=Measured)
     copy_folder: str = ""
+    copy_given_up: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,6 +91,7 @@ class TableScheme(Scheme[PagePlan]):
 
     name: ClassVar[str] = "table"
     plan_type = PagePlan
+    serves = Serves.TABLE
     merges: ClassVar[bool] = False
     # What tasks decoded of files that are read in place.
     weighs_tallies: ClassVar[bool] = True
@@ -124,7 +128,7 @@ class TableScheme(Scheme[PagePlan]):
         counts = count_pages(
             (pages[before[pages] < run.batch], arrivals.get(run.batch, 0))
             for run in live
-            for pages in [_page_numbers(facts.keys_of(run))]
+            for pages in [pages_of(facts.keys_of(run))]
         )
         changes = table.newest != table.version
         costs = self._costs(facts, parent)
@@ -254,7 +258,7 @@ def _decoding(facts: BatchFacts, parent: PagePlan | None) -> Decoding | None:
         return before
     if not table.copy_folder:
         return None
-    return count_decoding(
+    counted = count_decoding(
         before,
         facts.tallies,
         copy_folder=table.copy_folder,
@@ -262,6 +266,7 @@ def _decoding(facts: BatchFacts, parent: PagePlan | None) -> Decoding | None:
         tasks=facts.tasks,
         batch=facts.batch,
     )
+    return replace(counted, is_given_up=counted.is_given_up or table.copy_given_up)
 
 
 def _shown(costs: PageCosts | None) -> str:
@@ -329,11 +334,7 @@ def _arrivals(facts: BatchFacts, parent: PagePlan | None, repeated: PagePlan | N
 
 def waiting_rows(keys: Keys, before: Numbers, batch: int) -> npt.NDArray[np.bool_]:
     """Which rows of a run of this batch, by their order keys, wait on a page that has not been read since."""
-    return before[_page_numbers(keys)] < batch
-
-
-def _page_numbers(keys: Keys) -> Numbers:
-    return (keys >> np.uint64(PAGE_SHIFT)).view(np.int64)
+    return before[pages_of(keys)] < batch
 
 
 def _row_bytes(runs: Sequence[Run]) -> int:
@@ -351,11 +352,11 @@ def _before(parent: PagePlan | None, batch: int | None, table: TableVersion) -> 
 
 def _orders_of(runs: Sequence[Run], before: Numbers, keys_of: KeysOf) -> OrdersOf:
     def orders(page: int) -> Keys:
-        bounds = np.array([page << PAGE_SHIFT, ((page + 1) << PAGE_SHIFT) - 1], np.uint64)
+        first, last = page_bounds(np.array([page]))
         found = []
         for run in runs:
             keys = keys_of(run)
-            low, high = np.searchsorted(keys, bounds[0]), np.searchsorted(keys, bounds[1], side="right")
+            low, high = np.searchsorted(keys, first[0]), np.searchsorted(keys, last[0], side="right")
             here = keys[low:high]
             found.append(here[waiting_rows(here, before, run.batch)])
         return np.sort(np.concatenate(found))

@@ -61,7 +61,7 @@ _ROUNDS = 8
 
 _US = 1e6
 
-Numbers = npt.NDArray[np.float64]
+Amounts = npt.NDArray[np.float64]
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,7 +149,7 @@ def estimate_costs(measured: Measured, before: PageCosts | None, default_page_ro
     )
 
 
-def _fit(measured: Measured, old: Numbers) -> list[float]:
+def _fit(measured: Measured, old: Amounts) -> list[float]:
     """Costs by least squares around the old ones, each within the bounds of a batch.
 
     The unknowns are the factors by which the costs change. If one is at its bound, the others are the best beside it.
@@ -165,7 +165,7 @@ def _fit(measured: Measured, old: Numbers) -> list[float]:
     return [_rounded(cost) for cost in (factors * old).tolist()]
 
 
-def _bounded(factors: npt.ArrayLike) -> Numbers:
+def _bounded(factors: npt.ArrayLike) -> Amounts:
     return np.clip(np.asarray(factors, np.float64), 1 / _MOST_CHANGE, _MOST_CHANGE)
 
 

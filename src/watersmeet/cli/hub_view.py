@@ -1,0 +1,121 @@
+"""A hub for people: its queries, streams, indexes, refusals, and what answers and costs most."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from rich import box
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from watersmeet.cli.figures import age, harmless, moment, shortened
+from watersmeet.cli.outcome import say
+from watersmeet.engine.hub_status import HubStatus, LiveQuery
+from watersmeet.log.codec import to_plain
+from watersmeet.model.figures import count, size
+from watersmeet.model.tally import QueryTally
+
+# Refused commands that are printed; the JSON has all of them.
+_SHOWN_REFUSALS = 10
+# Columns that a line of a list has room for, beside the id and the batch, where no terminal says so.
+_LIST_WIDTH = 160
+_ID_WIDTH = 30
+
+
+def as_plain(status: HubStatus) -> dict[str, Any]:
+    """A hub as JSON: the number of queries instead of the queries, as there may be thousands."""
+    plain: dict[str, Any] = to_plain(status)
+    return plain | {"queries": len(status.queries), "answers_per_s": status.answers_per_s}
+
+
+def print_queries(queries: Sequence[LiveQuery]) -> None:
+    console = Console(highlight=False)
+    width = console.width if console.is_terminal else _LIST_WIDTH
+    ascii_only = console.options.ascii_only
+    table = _table("query", "since batch", "text")
+    ids = [shortened(harmless(one.id, ascii_only=ascii_only), _ID_WIDTH) for one in queries]
+    room = max(20, width - max(map(len, ids), default=0) - 20)
+    for id_, one in zip(ids, queries, strict=True):
+        text = harmless(" ".join(one.sql.split()), ascii_only=ascii_only)
+        table.add_row(Text(id_), Text(str(one.since)), Text(shortened(text, room)))
+    console.print(table, soft_wrap=not console.is_terminal)
+
+
+def print_query(query: LiveQuery, status: HubStatus) -> None:
+    console = Console(highlight=False)
+    say(console, (harmless(query.id), "bold"), f"  since batch {query.since}")
+    same = sum(one.template == query.template for one in status.queries) - 1
+    say(
+        console,
+        f"{count(same)} other queries differ in constants only" if same else "no other query is like it",
+    )
+    # A query that is in neither list of ten has fewer answers than they, or the tasks have left no tally.
+    tallies = {one.query: one for one in (*status.top_answers, *status.top_costs)}
+    if query.id in tallies:
+        one = tallies[query.id]
+        say(
+            console,
+            f"batch {status.batch}: {count(one.answers)} answers, {count(one.looked_rows)} rows looked at",
+        )
+    say(console, harmless(query.sql))
+
+
+def print_hub(status: HubStatus) -> None:
+    console = Console(highlight=False)
+    say(
+        console,
+        (status.name, "bold"),
+        f"  batch {status.batch}, {age(status.age_s)} ({moment(status.written_ms)})",
+    )
+    print_hub_parts(console, status)
+
+
+def print_hub_parts(console: Console, status: HubStatus) -> None:
+    """What a hub has beside a join: also a part of `watersmeet status`."""
+    say(console, _summary(status))
+    _print_streams(console, status)
+    for words, tallies in (("answer", status.top_answers), ("cost", status.top_costs)):
+        _print_top(console, f"queries that {words} most", tallies)
+    for one in status.refused[:_SHOWN_REFUSALS]:
+        say(console, ("refused ", "bold yellow"), f"{harmless(one.query) or '(no id)'}: {one.message}")
+    if len(status.refused) > _SHOWN_REFUSALS:
+        say(console, f"and {count(len(status.refused) - _SHOWN_REFUSALS)} more refused")
+
+
+def _summary(status: HubStatus) -> str:
+    text = f"{count(len(status.queries))} queries of {count(status.templates)} templates"
+    if status.answers is None:
+        return text
+    text += f"; {count(status.answers)} answers in the last batch"
+    return text + (f" ({count(status.answers_per_s)}/s)" if status.answers_per_s else "")
+
+
+def _print_streams(console: Console, status: HubStatus) -> None:
+    table = _table("stream", "rows", "bytes", "arrived", "not read", "indexed by")
+    for one in status.streams:
+        indexes = ", ".join(f"{index.column} ({size(index.bytes)})" for index in one.indexes)
+        figures = (count(one.rows), size(one.bytes), count(one.arrived_rows), count(one.unread_rows))
+        table.add_row(Text(one.name), *figures, Text(indexes or "-"))
+    console.print(table, soft_wrap=not console.is_terminal)
+
+
+def _print_top(console: Console, title: str, tallies: Sequence[QueryTally]) -> None:
+    if not tallies:
+        return
+    table = _table(title, "answers", "rows looked at")
+    for one in tallies:
+        table.add_row(
+            Text(shortened(harmless(one.query), _ID_WIDTH)), count(one.answers), count(one.looked_rows)
+        )
+    console.print(table, soft_wrap=not console.is_terminal)
+
+
+def _table(first: str, *others: str) -> Table:
+    table = Table(box=box.SIMPLE_HEAD, padding=(0, 2, 0, 0), pad_edge=False, show_edge=False)
+    table.add_column(first, no_wrap=True)
+    for heading in others:
+        left = heading in ("text", "indexed by")
+        table.add_column(heading, justify="left" if left else "right", no_wrap=not left)
+    return table
