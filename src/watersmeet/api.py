@@ -212,16 +212,17 @@ def hub(
     name: str | None = None,
     tasks: int | None = None,
     time: Mapping[str, str] | None = None,
+    lateness: Length | None = None,
     options: Mapping[str, object] | None = None,
 ) -> Hub:
     """Answer many continuous queries over the same streams in one streaming query.
 
-    Queries are rows, not plans: thousands of them share their work, and come and go while the query runs. A query counts
-    the rows of batches after the one that brought it. Every combination of rows that satisfies it is one answer, in the
+    Queries are rows, not plans: thousands of them share their work, and come and go while the query runs. A query sees
+    only rows of later batches than its command. Every combination of rows that satisfies it is one answer, in the
     batch in which its last row arrives. A text that cannot be used is refused as an event, and stops no other.
 
-    A query is `SELECT columns FROM streams WHERE conditions [WINDOW 10 MINUTES | WINDOW TUMBLING 1 HOUR]`, over one to
-    eight streams, also the same one under several aliases. Conditions are joined by AND: equalities of columns of
+    A query is `SELECT [DISTINCT] columns FROM streams WHERE conditions`, and at the end perhaps `WINDOW 10 MINUTES` or
+    `WINDOW TUMBLING 1 HOUR`, over one to eight streams, also the same one under several aliases. Conditions are joined by AND: equalities of columns of
     different streams, and comparisons of a column with constants.
 
     Args:
@@ -238,6 +239,8 @@ def hub(
         tasks: the number of tasks that look for answers in parallel. Default: the cores of the session.
         time: the column with the publication time of a stream's rows, such as `{"R": "at"}`: a timestamp. The rows of
             other streams have the time of their batch.
+        lateness: how far a row may be behind the newest row of its own stream, such as `"1 minute"`. Queries with a
+            window do not see later rows, and they are counted. Default: 0.
         options: other settings, as for `wm.join`.
 
     Returns:
@@ -256,7 +259,9 @@ def hub(
     from watersmeet.engine.hub import HubOptions
     from watersmeet.spark.hub import make_hub
 
-    asked = HubOptions({} if queries is None else queries, state, name, tasks, time, options)
+    asked = HubOptions(
+        {} if queries is None else queries, state, name, tasks, time, lateness=lateness, options=options
+    )
     return make_hub(streams, commands, asked)
 
 

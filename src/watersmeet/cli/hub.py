@@ -203,6 +203,7 @@ def run(
       name = "alerts"                    # default: "hub"
       tasks = 4                          # default: the cores of the session
       time = { orders = "at" }           # columns with publication times
+      lateness = "1 minute"              # how far their rows may be behind
       commands = "commands"              # default: a folder in the state
 
       [queries]                          # from the first batch on
