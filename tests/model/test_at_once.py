@@ -48,7 +48,8 @@ class Requests:
                 self.most[kind] = max(self.most[kind], self._now[kind])
                 self._turn.notify_all()
                 if threading.current_thread() is not threading.main_thread():
-                    self._turn.wait_for(lambda: self.most[kind] >= self.together[kind], timeout=20)
+                    met = self._turn.wait_for(lambda: self.most[kind] >= self.together[kind], timeout=20)
+                    assert met, f"{kind}: {self.most[kind]} at a time, {self.together[kind]} expected"
             try:
                 return real(*args)
             finally:

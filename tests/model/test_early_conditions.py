@@ -84,6 +84,18 @@ class TestErrors:
         join.batch(b=table(3, y=TOP), c=table(3))
         assert not join.batch(a=table(3)).num_rows
 
+    def test_an_overflow_behind_a_condition_that_may_overflow_too_is_not_reported(self, tmp_path, keys):
+        """The first condition overflows, the second rejects the combination before all inputs are bound."""
+        join = start(tmp_path, f"{keys} AND c.y + a.y > 0 AND a.x + b.x > 5")
+        join.batch(b=table(3), c=table(6, y=TOP))
+        assert not join.batch(a=table(3)).num_rows
+
+    def test_an_overflow_that_no_other_condition_rejects_is_an_error(self, tmp_path, keys):
+        join = start(tmp_path, f"{keys} AND c.y + a.y > 0 AND a.x + b.x > 1")
+        join.batch(b=table(3), c=table(6, y=TOP))
+        with pytest.raises(ArithmeticOverflow):
+            join.batch(a=table(3))
+
     def test_an_overflow_without_a_guard_is_an_error(self, tmp_path, keys):
         join = start(tmp_path, f"{keys} AND a.x + b.y > 0")
         join.batch(b=table(3, y=TOP), c=table(3))

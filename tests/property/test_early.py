@@ -90,6 +90,19 @@ def test_only_the_rows_near_an_overflow_pass_for_it():
     assert possible([one], reading({"x": x}), 5, ansi=False).tolist() == [3]
 
 
+def test_a_row_that_one_of_two_conditions_rejects_is_dropped_where_the_other_may_overflow():
+    top = 2**63 - 1
+    columns = {"x": pa.array([1, 5, 5, 1], pa.int64()), "y": pa.array([top, top, 1, 1], pa.int64())}
+
+    def more(one: str, other: str, than: int) -> Call:
+        added = Call("+", (Column("a", one, BIGINT), Column("a", other, BIGINT)), BIGINT)
+        return Call(">", (added, Literal(than, BIGINT)), BOOLEAN)
+
+    both = [more("y", "x", 0), more("x", "x", 5)]
+    for conjuncts in (both, both[::-1]):
+        assert possible(conjuncts, reading(columns), 4, ansi=True).tolist() == [1, 2]
+
+
 @pytest.mark.parametrize(
     ("vectors", "kept"), [([[0.0, 0.0], [3.0, 4.0], None], [0]), ([[0.0], [3.0, 4.0], None], [0, 1, 2])]
 )

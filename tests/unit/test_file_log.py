@@ -109,6 +109,54 @@ def test_an_intake_without_a_directory_is_still_read(log, tmp_path):
     assert stream.between(BEGINNING, FileOffset("one", 2)) == (file(1), ListedFile("b", 1, 2))
 
 
+def test_a_directory_that_was_moved_twice_goes_on(tmp_path):
+    """Also where Spark asks again for files that were taken before each of the moves."""
+
+    def stream(name: str, moved_from: str | None = None) -> FileStream:
+        directory = Directory(Address(str(tmp_path / name)), lambda: 0)
+        return FileStream(
+            directory,
+            LocalFiles(tmp_path / "state"),
+            lambda: 0,
+            moved_from=moved_from and str(tmp_path / moved_from),
+        )
+
+    def write(name: str, file: str) -> None:
+        (tmp_path / name / file).write_bytes(b"x")
+
+    def names(stream: FileStream, start: FileOffset, end: FileOffset) -> list[str]:
+        return [file.name for file in stream.between(start, end)]
+
+    (tmp_path / "a").mkdir()
+    write("a", "1")
+    first = stream("a").latest(BEGINNING, IntakeLimit())
+    (tmp_path / "a").rename(tmp_path / "b")
+    write("b", "2")
+    moved = stream("b", "a")
+    second = moved.latest(first, IntakeLimit())
+    assert names(moved, first, second) == ["2"]
+    # An intake has the new name, so nobody needs to be told again.
+    assert names(stream("b"), BEGINNING, second) == ["1", "2"]
+    assert stream("b").latest(second, IntakeLimit()) == second
+
+    (tmp_path / "b").rename(tmp_path / "c")
+    write("c", "3")
+    for told in (None, "a"):
+        for start, end in ((BEGINNING, first), (first, second)):
+            with pytest.raises(FileError, match=f"has taken files from {tmp_path}/b, "):
+                stream("c", told).between(start, end)
+        with pytest.raises(FileError, match=f'pass moved_from="{tmp_path}/b"'):
+            stream("c", told).latest(second, IntakeLimit())
+    moved = stream("c", "b")
+    assert names(moved, BEGINNING, first) == ["1"]
+    third = moved.latest(second, IntakeLimit())
+    assert names(moved, second, third) == ["3"]
+    assert names(stream("c"), BEGINNING, third) == ["1", "2", "3"]
+    (tmp_path / "b").mkdir()
+    with pytest.raises(FileError, match=f"taken files from {tmp_path}/c, and its input now is {tmp_path}/b"):
+        stream("b", "a").between(BEGINNING, first)
+
+
 def test_offsets_of_another_source_are_refused():
     with pytest.raises(StateError, match="not one of a wm.files input"):
         FileOffset.from_json({"logOffset": 4})

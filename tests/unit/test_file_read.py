@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime
 import gzip
+import itertools
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -16,6 +17,7 @@ from watersmeet.file_inputs.place import Place
 from watersmeet.file_inputs.read import read_rows
 from watersmeet.file_inputs.schema import schema_of_file
 from watersmeet.file_inputs.spec import FileFormat
+from watersmeet.file_inputs.unpack import is_mapped
 from watersmeet.file_inputs.where import parse_where
 from watersmeet.tables.spec import Address
 
@@ -180,6 +182,20 @@ def test_a_local_arrow_file_is_not_read_as_a_whole(tmp_path):
     # What came out is a copy: the file may be written to once it was compared with what was taken.
     path.write_bytes(bytes(path.stat().st_size))
     assert first.column("k").to_pylist() == list(range(len(first)))
+
+
+@pytest.mark.parametrize("packed", [None, "lz4", "zstd"])
+def test_a_file_is_mapped_unless_it_is_compressed(tmp_path, monkeypatch, packed):
+    """Whatever other threads of the process allocate meanwhile, or free."""
+    rows = TEN.append_column("day_name", TEN["name"].dictionary_encode())
+    path = tmp_path / "a.arrow"
+    options = pa.ipc.IpcWriteOptions(compression=packed)
+    with pa.ipc.new_file(path, rows.schema, options=options) as sink:
+        sink.write_table(pa.concat_tables([rows] * 1_000).combine_chunks())
+    for change in (1 << 30, -(1 << 30)):
+        allocated = itertools.count(1 << 40, change)
+        monkeypatch.setattr(pa, "total_allocated_bytes", lambda allocated=allocated: next(allocated))
+        assert is_mapped(Place(Address(str(path)))) == (packed is None)
 
 
 def test_columns_that_a_file_lacks_are_null(tmp_path):

@@ -174,6 +174,22 @@ def test_a_file_that_grows_after_its_batch_stops_the_query(folder):
     assert read_all(reader, later, reader.latestOffset(later, ReadAllAvailable())) == [4]
 
 
+def test_a_file_that_shrinks_after_its_batch_stops_the_query(folder):
+    """Nothing was added to it, so the message does not say so."""
+    reader = reader_for(folder)
+    start = reader.initialOffset()
+    end = reader.latestOffset(start, ReadAllAvailable())
+    whole = (folder / "1.parquet").read_bytes()
+    (folder / "1.parquet").write_bytes(whole[:50])
+    write(folder / "3.parquet", 3)
+    expected = (
+        rf"had {len(whole)} bytes .* now it has 50: it was cut short or replaced\. .* stay in the results"
+    )
+    with pytest.raises(FileError, match=expected) as error:
+        reader.latestOffset(end, ReadAllAvailable())
+    assert "was written to later" not in str(error.value)
+
+
 def test_files_of_the_last_intakes_are_watched(folder, monkeypatch):
     monkeypatch.setattr("watersmeet.file_inputs.stream.WATCHED_FILES", 2)
     reader = reader_for(folder)

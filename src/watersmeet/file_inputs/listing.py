@@ -5,8 +5,8 @@ Names are treated as Spark's file source treats them: files and folders that beg
 below the directory are not read. A folder such as `day=1` would be a partition, whose column is in no file: it is
 refused. Where Spark's file sink writes, its log says which files count (`file_inputs/sink_log.py`). The log is read
 first, then the directory: a batch that is committed in between is seen by the next look. A link that leads nowhere, or
-round in a circle, is passed over. One thing differs: an empty file is passed over until it has content. Spark takes it at once, and misses what is written to it
-later.
+round in a circle, is passed over. One thing differs: an empty file is passed over until it has content. Spark takes it
+at once, and misses what is written to it later.
 
 A local directory is not listed while it is unchanged. Its time of change moves when a name appears, so a look at that
 is enough. Two names may appear in one tick of the clock, one of them after our listing: an unchanged time counts only
@@ -251,11 +251,18 @@ class Directory:
     def _check_size(self, name: str, taken_bytes: int, now_bytes: int) -> None:
         if now_bytes in (0, taken_bytes):
             return
+        if now_bytes > taken_bytes:
+            happened = "it was written to later, and these rows are in no result"
+        else:
+            happened = (
+                "it was cut short or replaced. The rows that it had stay in the results, and rows that are new in it "
+                "are in no result"
+            )
         raise FileError(
             f"{self._address!r}/{name} had {taken_bytes} bytes when it was taken into a batch, and now it has "
-            f"{now_bytes}: it was written to later, and these rows are in no result. Write the rows that are missing "
-            "into a new file, remove this one or put it back as it was, and start the query again. Write files under a "
-            "name that begins with '_' or '.', or elsewhere, and rename them when they are complete"
+            f"{now_bytes}: {happened}. Write the rows that are missing into a new file, remove this one or put it back "
+            "as it was, and start the query again. Write files under a name that begins with '_' or '.', or elsewhere, "
+            "and rename them when they are complete"
         )
 
     def _check_sink(self, counted: set[str] | None, taken: Container[str], present: set[str]) -> None:

@@ -109,7 +109,7 @@ def _arrow_batches(place: Place, read: pa.Schema, what: str, batch_bytes: int) -
         found = find_fields(list(reader.schema), list(read), "", what)
         # Without any field Arrow would read them all; one tells how many rows there are.
         present = sorted(number for number in found if number is not None) or [0]
-        mapped = is_mapped(reader, place)
+    mapped = is_mapped(place)
     # Of a mapped file what is not used is not read; Arrow would copy the fields that it is asked for.
     with open_arrow(place, None if mapped else present) as reader:
         stored = (reader.get_batch(number) for number in range(reader.num_record_batches))

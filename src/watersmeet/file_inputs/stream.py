@@ -11,7 +11,9 @@ here, from names that no intake has. A driver that died after it wrote an intake
 next driver finds it in the log in both cases.
 
 *Another directory* is refused under the same checkpoint: files with names that were taken in the old one would be
-passed over in silence. An intake has its directory, and `moved_from` accepts one that was moved as it is.
+passed over in silence. An intake has its directory, and `moved_from` accepts one that was moved as it is. The newest
+intake alone is compared: the log goes from one directory to another only where this was accepted. So a directory may be
+moved again, and `moved_from` may be left out once an intake has the new name.
 
 One process serves an input while its query runs. The names that are taken are in its memory: some 150 bytes a file, a
 tenth of what Spark's own source needs. A listing is kept while its files fill intakes, so a backlog is listed once.
@@ -55,7 +57,7 @@ class StreamSpec:
 
     `storage` is the state that holds the file log, `tasks` how many tasks share a batch, `splits` whether a file can be
     read in parts, `retain` how many intakes Spark may ask for again after they are done. `moved_from` is where the
-    directory was.
+    directory was at the newest intake.
     """
 
     address: Address
@@ -167,8 +169,9 @@ class FileStream:
                 f"the checkpoint has offsets of two file logs, {start.log} and {end.log}: it was put together from two "
                 "queries. Start with a new checkpoint"
             )
-        intakes = FileLog(self._state, end.log).between(start.intake, end.intake)
-        self._check_directory(intakes)
+        # Checks the directory of the newest intake, which may be after `end`.
+        log = self._open(end).log
+        intakes = log.between(start.intake, end.intake)
         return tuple(file for intake in intakes for file in intake.files)
 
     def hold(self) -> None:
@@ -190,7 +193,8 @@ class FileStream:
             assert start.log is not None, "an intake is in a log"
             log = FileLog(self._state, start.log)
             found = log.load(start.intake)
-            self._check_directory(found.newest)
+            for intake in found.newest[-1:]:
+                self._check_directory(intake)
             opened = _Opened(log, found.taken, found.last)
             for intake in found.newest:
                 # A moved directory may have been copied otherwise.
@@ -200,15 +204,15 @@ class FileStream:
         self._list_anew()
         return opened
 
-    def _check_directory(self, intakes: Sequence[Intake]) -> None:
-        for intake in intakes:
-            if intake.directory not in self._known:
-                raise FileError(
-                    f"this query has taken files from {intake.directory}, and its input now is {self._directory.name}: "
-                    "files with the same names would be left out. If the directory was moved with its files, pass "
-                    f'moved_from="{intake.directory}" to wm.files. Otherwise change the address back, or start with a '
-                    "new checkpoint"
-                )
+    def _check_directory(self, intake: Intake) -> None:
+        """Refuse the newest intake of a log if it is of another directory."""
+        if intake.directory not in self._known:
+            raise FileError(
+                f"this query has taken files from {intake.directory}, and its input now is {self._directory.name}: "
+                "files with the same names would be left out. If the directory was moved with its files, pass "
+                f'moved_from="{intake.directory}" to wm.files. Otherwise change the address back, or start with a '
+                "new checkpoint"
+            )
 
     def _list_anew(self) -> None:
         self._pending, self._closed = [], False
@@ -239,7 +243,7 @@ class FileStream:
             return
         number = opened.last + 1
         logged = opened.log.publish(number, Intake(files, self._directory.name))
-        self._check_directory([logged])
+        self._check_directory(logged)
         opened.last = number
         opened.add(logged.files)
         if logged.files != files:

@@ -73,16 +73,26 @@ def open_arrow(place: Place, fields: Sequence[int] | None = None) -> Iterator[pa
         yield reader
 
 
-def is_mapped(reader: pa.RecordBatchFileReader, place: Place) -> bool:
-    """Whether batches of the file are views of it: it is a local one, and not compressed.
+def is_mapped(place: Place) -> bool:
+    """Whether batches of an Arrow file are views of it: it is a local one, and not compressed.
 
-    A compressed batch is unpacked to find out, once for each file.
+    Arrow does not tell how a file is compressed. The first batch is unpacked to find out, once for each file, and most
+    of it must lie in the mapped file. If others are packed otherwise, they take more memory, and have the same rows.
     """
-    if not isinstance(place.on_filesystem()[0], fs.LocalFileSystem):
+    filesystem, path = place.on_filesystem()
+    if not isinstance(filesystem, fs.LocalFileSystem):
         return False
-    before = pa.total_allocated_bytes()
-    batch = reader.get_batch(0) if reader.num_record_batches else None
-    return batch is None or pa.total_allocated_bytes() - before < batch.nbytes // 2
+    options = pa.ipc.IpcReadOptions(use_threads=False)
+    with pa.memory_map(path) as file, pa.ipc.open_file(file, options=options) as reader:
+        if not reader.num_record_batches:
+            return True
+        file.seek(0)
+        whole = file.read_buffer()
+        batch = reader.get_batch(0)
+        buffers = [buffer for column in batch.columns for buffer in column.buffers() if buffer is not None]
+        end = whole.address + whole.size
+        mapped_bytes = sum(buffer.size for buffer in buffers if whole.address <= buffer.address < end)
+        return 2 * mapped_bytes >= sum(buffer.size for buffer in buffers)
 
 
 @contextmanager
