@@ -40,8 +40,8 @@ chaos: ## Kills, flipped bits, races, power losses and failing disks on the loca
 	@$(RUN_PLAIN) python -m tests.chaos $(ARGS)
 
 .PHONY: bench
-bench: ## The benchmarks: many tasks and runs, a budget of memory, balance; against Spark equality, band and skewed joins, tables, many inputs, NEXMark, windows, large states (five hours)
-	@failed=; for suite in many memory equality band skew tables graph nexmark window scale; do \
+bench: ## The benchmarks: many tasks and runs, a budget of memory, a hub, balance; against Spark equality, band and skewed joins, tables, many inputs, NEXMark, windows, large states (five hours)
+	@failed=; for suite in many memory hub equality band skew tables graph nexmark window scale; do \
 		$(RUN) python -m bench $$suite $(ARGS) || failed="$$failed $$suite"; done; \
 	$(RUN_PLAIN) python -m bench balance || failed="$$failed balance"; \
 	[ -z "$$failed" ] || { echo "a demand is not met:$$failed"; exit 1; }

@@ -15,6 +15,7 @@ from bench.balance import balance
 from bench.budget import memory
 from bench.cluster import cluster
 from bench.data import cache_dir
+from bench.hub import hub
 from bench.jobs import BALANCE, DRIVEN, FILLED, ORDERS, PAGES, VERIFY, Job, Terms, run_jobs
 from bench.many import many
 from bench.report import DOCUMENT, Finding, Results, markdown, print_findings, replace_section
@@ -75,6 +76,7 @@ app.command()(many)
 app.command()(memory)
 app.command()(balance)
 app.command()(cluster)
+app.command()(hub)
 app.command()(similar)
 app.command()(timeline)
 app.command()(versions)
