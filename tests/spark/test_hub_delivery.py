@@ -8,6 +8,7 @@ import os
 from decimal import Decimal
 
 import pytest
+from pyspark.errors import StreamingQueryException
 from pyspark.sql import functions as F
 
 import watersmeet as wm
@@ -32,7 +33,7 @@ class Script(StreamScript):
         self.arguments = {"state": str(folder / "state"), "tasks": 2, **arguments}
         self.runs = spark.sparkContext.accumulator(0)
 
-    def start(self):
+    def start(self, checkpoint="checkpoint"):
         runs = self.runs
 
         def count(parts):
@@ -44,7 +45,7 @@ class Script(StreamScript):
         answers = self.hub.answers()
         writer = answers.mapInArrow(count, answers.schema).writeStream
         writer = writer.foreachBatch(self.hub.deliver(self.place, self.format))
-        self.query = writer.option("checkpointLocation", str(self.folder / "checkpoint")).start()
+        self.query = writer.option("checkpointLocation", str(self.folder / checkpoint)).start()
         return self
 
     def read(self, query, **arguments):
@@ -74,6 +75,21 @@ def test_each_query_has_its_own_answers_once_also_if_a_batch_is_repeated(spark, 
             assert sorted(rows) == [(5, "a"), (5, "b"), (6, "c")], id_
         assert script.events() == sorted((0, id_, "added") for id_ in IDS)
         assert script.hub.read("007", script.place).columns == ["batch", "oldest", "newest", "x", "y"]
+
+
+def test_a_place_is_refused_to_a_new_checkpoint(spark, tmp_path):
+    script = Script(spark, tmp_path, queries={"r": "SELECT R.x FROM R"})
+    with script.start():
+        script.batch(r=[(1, 5)])
+        script.batch(r=[(1, 6)])
+        script.stop()
+        script.start("another")
+        with pytest.raises(StreamingQueryException, match="another query, .* Deliver to a new folder"):
+            script.process()
+        assert [row[-1] for row in script.read("r")] == [5, 6]
+        script.start().process()
+        script.batch(r=[(1, 7)])
+        assert [row[-1] for row in script.read("r")] == [5, 6, 7]
 
 
 def test_a_batch_of_a_delivery_runs_the_hub_once(spark, tmp_path):
