@@ -131,7 +131,7 @@ class HubState:
         return {
             spec.name: {one.name: parse_type(one.type) for one in spec.stored if one.name != AT}
             for spec in self.manifest.signature.inputs
-            if not spec.of and not spec.name.startswith("~")
+            if spec.is_given
         }
 
     def reader(self) -> TemplateReader:
