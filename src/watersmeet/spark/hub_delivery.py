@@ -26,6 +26,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import DataType, StructField, StructType
 
+from watersmeet import failpoints
 from watersmeet.credentials import hide
 from watersmeet.engine.hub_status import HubState
 from watersmeet.errors import UsageError
@@ -77,6 +78,7 @@ class HubDelivery:
                 "query",
                 "batch",
             )
+            failpoints.reach("answers-delivered")
             events = kept.where(F.col("event") != ANSWER)
             self._write(events.select("query", "event", "message", "batch").coalesce(1), "events", "batch")
         finally:
