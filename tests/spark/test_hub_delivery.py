@@ -187,9 +187,11 @@ def test_an_answer_comes_back_in_the_types_of_its_columns(spark, tmp_path, forma
         format=format,
         schemas={"r": schema, "s": "k long"},
         queries={"q": text, "none": text},
+        time={"R": "t"},
     )
+    nothing = tuple(moment if name == "t" else None for name in kinds)
     with script.start():
-        script.batch(r=[row, (None,) * len(row)])
+        script.batch(r=[row, nothing])
         found = script.hub.read("q", script.place, format=format)
         assert found.columns == ["_batch", "oldest", "newest", *kinds]
         assert [field.dataType.simpleString() for field in found.schema][3:] == [
@@ -197,7 +199,8 @@ def test_an_answer_comes_back_in_the_types_of_its_columns(spark, tmp_path, forma
         ]
         rows = found.where(F.col("k").isNotNull()).collect()
         original = spark.createDataFrame([row], schema).collect()
-        assert [tuple(one)[3:] for one in rows] == [tuple(one) for one in original]
+        published = original[0].t
+        assert [tuple(one)[1:] for one in rows] == [(published, published, *one) for one in original]
         assert found.where(F.col("k").isNull()).count() == 1
 
 

@@ -38,6 +38,8 @@ from watersmeet.spark.frames import quoted
 
 # Formats of files that keep a text as it is.
 FORMATS: Final = ("parquet", "orc", "json")
+# In JSON a timestamp is a text, which Spark cuts to milliseconds. In UTC, as offsets of old times have seconds.
+_EXACT: Final = {"timestampFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSSXXX", "timeZone": "UTC"}
 
 # What stands before the columns of a query.
 _BESIDE: Final = ("batch", "oldest", "newest")
@@ -114,6 +116,7 @@ class HubDelivery:
     def _write(self, rows: DataFrame, folder: str, *by: str) -> None:
         (
             rows.write.format(self.format)
+            .options(**_EXACT)
             .partitionBy(*by)
             .mode("overwrite")
             .option("partitionOverwriteMode", "dynamic")
@@ -154,7 +157,7 @@ def _delivered(spark: SparkSession, folder: str, format: str) -> DataFrame:
 def _read_if_there(spark: SparkSession, folder: str, format: str, schema: str) -> DataFrame | None:
     """The rows of a folder; None if there is none."""
     try:
-        rows = spark.read.format(format).schema(schema).load(folder)
+        rows = spark.read.format(format).schema(schema).options(**_EXACT).load(folder)
         # On Spark Connect the folder is looked at when the columns are asked for.
         _ = rows.columns
     except AnalysisException as error:
