@@ -157,7 +157,11 @@ def test_a_query_that_was_added_again_has_only_the_answers_of_its_own_text(spark
         script.batch(r=[(1, 6)])
         script.batch(s=[(1, "a")])
         assert [row[-1] for row in script.read("q")] == ["a"]
-        assert sorted(row[-1] for row in script.read("q", sql="SELECT R.x FROM R"))[0] == 5
+        assert sorted(row[-1] for row in script.read("q", sql=" SELECT R.x FROM R"))[0] == 5
+        write_command(folder, "remove", "q")
+        script.process()
+        assert [row[-1] for row in script.read("q", sql="SELECT S.y FROM S")] == ["a"]
+        assert {row[-1] for row in script.read("q", sql="SELECT R.x FROM R")} <= {5, 6}
 
 
 @pytest.mark.parametrize("format", ["parquet", "orc", "json"])

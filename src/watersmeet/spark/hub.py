@@ -44,7 +44,10 @@ from watersmeet.spark.hub_delivery import HubDelivery, read_answers
 from watersmeet.spark.tasks import JoinTask
 from watersmeet.spark.there import call_there
 
-_OUT: Final = "query string, event string, batch bigint, oldest timestamp, newest timestamp, answer string, message string"
+_OUT: Final = (
+    "query string, event string, batch bigint, oldest timestamp, newest timestamp, answer string, message string, "
+    "text bigint"
+)
 # The columns that commands must have.
 _NEEDED: Final = ("op", "id", "sql")
 
@@ -66,8 +69,9 @@ class Hub:
         """The answers of all queries, and what becomes of commands, as one streaming DataFrame.
 
         Columns: `query` (its id), `event` (answer, added, removed or refused), `batch`, `oldest` and `newest` (the
-        publication times of the answer's rows), `answer` (JSON with the query's own columns) and `message` (why a command
-        was refused). Start one Spark query on it: two would each run the hub, with a state of its own.
+        publication times of the answer's rows), `answer` (JSON with the query's own columns), `message` (why a command
+        was refused) and `text` (a number for the query's text, which tells the answers of an id apart that was added again
+        with another text). Start one Spark query on it: two would each run the hub, with a state of its own.
         """
         return self._answers
 
@@ -95,12 +99,12 @@ class Hub:
         """The answers of one query that were delivered to a place, as a batch DataFrame with the query's own columns.
 
         Before these stand `batch`, `oldest` and `newest`, with an underscore in front if the query has such a column. If an
-        id was added again with another text, only the answers of the live one are read.
+        id was added again with another text, only the answers to one text are read: the live one, or `sql`.
 
         Args:
             query: the id of a live query; or of a removed one, with its text.
             place, format: as given to `deliver`.
-            sql: the text of a query that was removed or replaced.
+            sql: the text of a query that was removed or replaced, letter for letter.
         """
         return read_answers(self.state(), self._session, query, os.fspath(place), sql, format)
 

@@ -1,6 +1,6 @@
 """Hand the answers of a hub out: a folder for each query, and one query read back with its own columns.
 
-    place/answers/query=ID/batch=N     oldest, newest, answer (JSON)
+    place/answers/query=ID/batch=N     oldest, newest, answer (JSON), text (a number)
     place/events/batch=N               query, event, message
     place/query-id                     the id of the Spark query that delivers here
 
@@ -21,6 +21,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Final
 
+import pyarrow as pa
 from pyspark.errors import AnalysisException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
@@ -31,7 +32,7 @@ from watersmeet.credentials import hide
 from watersmeet.engine.hub_status import HubState
 from watersmeet.errors import UsageError
 from watersmeet.hubs.answers import ANSWER
-from watersmeet.hubs.catalogue import folder_of
+from watersmeet.hubs.catalogue import folder_of, text_numbers
 from watersmeet.hubs.language import Template
 from watersmeet.spark.foreach_batch import query_id
 from watersmeet.spark.frames import quoted
@@ -43,7 +44,7 @@ _EXACT: Final = {"timestampFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSSXXX", "timeZone
 
 # What stands before the columns of a query.
 _BESIDE: Final = ("batch", "oldest", "newest")
-_STORED: Final = "oldest timestamp, newest timestamp, answer string, batch bigint"
+_STORED: Final = "oldest timestamp, newest timestamp, answer string, text bigint, batch bigint"
 
 # The place's own file, which names its query.
 _OWNER: Final = "query-id"
@@ -73,7 +74,7 @@ class HubDelivery:
         try:
             answers = kept.where(F.col("event") == ANSWER)
             self._write(
-                answers.select("query", "batch", "oldest", "newest", "answer").repartition(
+                answers.select("query", "batch", "oldest", "newest", "answer", "text").repartition(
                     self.tasks, "query"
                 ),
                 "answers",
@@ -135,11 +136,9 @@ def read_answers(
             f"there is no query {id_!r} in the hub {found.name}. If it was removed, give its text as sql="
         )
     rows = _delivered(spark, f"{place.rstrip('/')}/answers/{folder_of(id_)}", format)
-    if live is not None:
-        # An id may have been added again: older answers are of another text.
-        of_live = sql is None or sql.strip() == live.sql
-        rows = rows.where((F.col("batch") > live.since) if of_live else (F.col("batch") <= live.since))
-    text = live.sql if sql is None and live is not None else sql or ""
+    text = live.sql if sql is None and live is not None else (sql or "").strip()
+    # An id may have been added again with another text.
+    rows = rows.where(F.col("text") == text_numbers(pa.array([text]))[0].as_py())
     template = found.reader().read(text).template
     return _typed(rows, template, found)
 
