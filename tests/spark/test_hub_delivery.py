@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime
 import json
 import os
+import time
 from decimal import Decimal
 
 import pytest
@@ -62,6 +63,14 @@ class Script(StreamScript):
         for path in (commits / str(last), commits / f".{last}.crc"):
             path.unlink(missing_ok=True)
         self.start().process()
+
+
+def drop_command(path, command, *, written_s):
+    """A file of one command that was written at some time and gets its name now."""
+    draft = path.with_name(f".{path.name}")
+    draft.write_text(json.dumps(command))
+    os.utime(draft, (written_s, written_s))
+    draft.rename(path)
 
 
 def test_each_query_has_its_own_answers_once_also_if_a_batch_is_repeated(spark, tmp_path):
@@ -133,17 +142,26 @@ def test_files_of_commands_without_times_take_effect_in_the_order_of_the_files(s
         script.stop()
         folder = tmp_path / "state" / "~commands" / "hub"
         long = {"op": "add", "id": "q", "sql": f"SELECT R.x FROM R WHERE R.x <> {'0' * 2000}"}
-        for name, (command, written_s) in {
-            "a": (long, 2_000_000_000),
-            "b": ({"op": "remove", "id": "q"}, 1_900_000_000),
-        }.items():
-            (folder / f"{name}.json").write_text(json.dumps(command))
-            os.utime(folder / f"{name}.json", (written_s, written_s))
+        drop_command(folder / "a.json", long, written_s=2_000_000_000)
+        drop_command(folder / "b.json", {"op": "remove", "id": "q"}, written_s=1_900_000_000)
         script.start().process()
         assert [(query, event) for _, query, event in script.events()][1:] == [
             ("q", "added"),
             ("q", "removed"),
         ]
+
+
+def test_a_command_is_read_however_old_or_new_its_file_is(spark, tmp_path):
+    script = Script(spark, tmp_path, queries={"q": "SELECT S.y FROM S"})
+    with script.start():
+        script.process()
+        folder, now_s = tmp_path / "state" / "~commands" / "hub", int(time.time())
+        # The last one is beyond 64 bits of nanoseconds.
+        for at, days in enumerate((0, -9, 3_000, 0, 100_000)):
+            add = {"op": "add", "id": f"q{at}", "sql": "SELECT R.x FROM R"}
+            drop_command(folder / f"{at}.json", add, written_s=now_s + days * 86_400)
+            script.process()
+            assert script.hub.state().find(f"q{at}"), f"{days} days"
 
 
 def test_a_query_that_was_added_again_has_only_the_answers_of_its_own_text(spark, tmp_path):

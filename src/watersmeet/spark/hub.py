@@ -48,6 +48,10 @@ _OUT: Final = (
     "query string, event string, batch bigint, oldest timestamp, newest timestamp, answer string, message string, "
     "text bigint"
 )
+# Spark passes over files of a folder that are so much older than the newest one that it has seen, by default seven days.
+# A command may be written long before it gets its name, and a clock may be wrong: ten thousand years are never over.
+_OLDEST_COMMAND: Final = "3650000d"
+
 # The columns that commands must have.
 _NEEDED: Final = ("op", "id", "sql")
 
@@ -172,8 +176,8 @@ def _make_there(place: str, state: Storage | None, number: int) -> None:
 
 def _from_folder(spark: SparkSession, place: str) -> DataFrame:
     """Commands as JSON lines. Without a time of its own a command has that of its file."""
-    rows = spark.readStream.schema(COMMAND_FIELDS).json(place)
-    written = F.unix_micros(F.col("_metadata.file_modification_time")) * 1000
+    rows = spark.readStream.schema(COMMAND_FIELDS).option("maxFileAge", _OLDEST_COMMAND).json(place)
+    written = _nanoseconds(F.col("_metadata.file_modification_time"))
     return rows.select(*_NEEDED, F.coalesce(F.col("at"), written).alias("at"))
 
 
@@ -241,13 +245,17 @@ def _at(commands: DataFrame) -> Column:
     if kind is None:
         return F.lit(None).cast("bigint")
     if kind == "timestamp":
-        # Null for a moment that 64 bits of nanoseconds do not reach: an error would end the batch, and each replay.
-        return F.try_multiply(F.unix_micros(F.col("at")), F.lit(1000))
+        return _nanoseconds(F.col("at"))
     if kind in ("tinyint", "smallint", "int", "bigint"):
         return F.col("at").cast("bigint")
     raise UsageError(
         f"the column at of the commands is {kind}: it orders the commands, so it is a timestamp or an integer"
     )
+
+
+def _nanoseconds(moment: Column) -> Column:
+    """Since 1970; null for a moment that 64 bits do not reach: an error would end the batch, and each replay."""
+    return F.try_multiply(F.unix_micros(moment), F.lit(1000))
 
 
 def _timed(frame: DataFrame) -> DataFrame:
