@@ -14,7 +14,7 @@ from pyspark.sql import functions as F
 
 import watersmeet as wm
 from watersmeet.engine.hub_commands import write_command
-from watersmeet.errors import StateError, UsageError
+from watersmeet.errors import ConfigError, PredicateError, StateError, UsageError
 from watersmeet.spark.hub import Hub
 from watersmeet.testing import StreamScript
 
@@ -116,13 +116,15 @@ def test_commands_in_the_folder_of_the_state_take_effect_while_it_runs(spark, tm
         assert script.hub.folder == str(folder)
         with pytest.raises(StateError, match="there is no hub named hub"):
             script.hub.status()
-        write_command(folder, "add", "q", PAIR)
+        with pytest.raises(PredicateError, match="nope is not a column"):
+            script.hub.add("q", "SELECT R.nope FROM R")
+        script.hub.add("q", PAIR)
         script.process()
         script.batch(r=[(1, 5)], s=[(1, "a")])
         assert script.read("q")[0][-2:] == (5, "a")
         # One without a time of its own has that of its file, which is later.
         (folder / "by-hand.json").write_text(json.dumps({"op": "remove", "id": "q"}) + "\n{nonsense\n")
-        write_command(folder, "add", "late", "SELECT R.x FROM R")
+        script.hub.add("late", "SELECT R.x FROM R")
         script.process()
         script.batch(r=[(1, 6)])
         assert [row[-1] for row in script.read("late")] == [6]
@@ -130,6 +132,9 @@ def test_commands_in_the_folder_of_the_state_take_effect_while_it_runs(spark, tm
         assert sorted(events) == [("", "refused"), ("late", "added"), ("q", "added"), ("q", "removed")]
         status = script.hub.status()
         assert [one.id for one in status.queries] == ["late"]
+        script.hub.remove("late")
+        script.process()
+        assert script.hub.status().queries == ()
         with pytest.raises(UsageError, match="there is no query 'q' in the hub hub"):
             script.hub.read("q", script.place)
         assert [row[-2:] for row in script.read("q", sql=PAIR)] == [(5, "a")]
@@ -226,6 +231,19 @@ def test_an_answer_comes_back_in_the_types_of_its_columns(spark, tmp_path, forma
         assert found.where(F.col("k").isNull()).count() == 1
 
 
+def test_a_case_sensitive_session_reads_back_what_its_hub_accepted(spark, tmp_path):
+    text = "SELECT a.k, A.x FROM R a, R A WHERE a.k = A.k"
+    script = Script(spark, tmp_path, queries={"q": text})
+    spark.conf.set("spark.sql.caseSensitive", "true")
+    try:
+        with script.start():
+            script.batch(r=[(1, 5)])
+            assert script.hub.read("q", script.place).select("k", "x").collect() == [(1, 5)]
+            script.hub.add("other", text)
+    finally:
+        spark.conf.unset("spark.sql.caseSensitive")
+
+
 def test_a_query_without_answers_is_read_as_no_rows(spark, tmp_path):
     script = Script(spark, tmp_path, queries={"q": PAIR})
     with script.start():
@@ -240,11 +258,17 @@ def test_a_hub_on_an_object_store_has_no_folder_of_its_own(spark, tmp_path, buck
     assert (hub.commands, hub.folder) == (None, None)
     with pytest.raises(UsageError, match="a hub without queries needs commands"):
         wm.hub(streams, state=f"{bucket}/state")
+    with pytest.raises(UsageError, match=r"commands from no local folder, and remove\(\) writes"):
+        hub.remove("q")
 
 
 def test_the_answers_of_a_hub_are_one_dataframe(spark, tmp_path):
     streams = {"R": spark.readStream.schema(SCHEMAS["r"]).parquet(str(tmp_path))}
     hub = wm.hub(streams, state=str(tmp_path / "state"), commands=tmp_path / "mine")
+    # Who only reads makes no folder: commands that are put there would wait for ever.
+    assert not (tmp_path / "mine").exists() and not (tmp_path / "state").exists()
+    with pytest.raises(ConfigError, match="there is no command folder .*mine: start the hub once"):
+        hub.add("q", "SELECT R.x FROM R")
     assert hub.answers() is hub.answers()
     assert hub.folder == str(tmp_path / "mine") and (tmp_path / "mine").is_dir()
     with pytest.raises(UsageError, match="answers cannot be delivered as 'text'"):

@@ -34,6 +34,7 @@ from watersmeet.errors import UsageError
 from watersmeet.hubs.answers import ANSWER
 from watersmeet.hubs.catalogue import folder_of, text_numbers
 from watersmeet.hubs.language import Template
+from watersmeet.hubs.templates import TemplateReader
 from watersmeet.spark.foreach_batch import query_id
 from watersmeet.spark.frames import quoted
 
@@ -126,7 +127,13 @@ class HubDelivery:
 
 
 def read_answers(
-    found: HubState, spark: SparkSession, id_: str, place: str, sql: str | None, format: str
+    found: HubState,
+    reader: TemplateReader,
+    spark: SparkSession,
+    id_: str,
+    place: str,
+    sql: str | None,
+    format: str,
 ) -> DataFrame:
     """The delivered answers of one query, in its own columns; see `Hub.read`."""
     check_format(format)
@@ -139,7 +146,7 @@ def read_answers(
     text = live.sql if sql is None and live is not None else (sql or "").strip()
     # An id may have been added again with another text.
     rows = rows.where(F.col("text") == text_numbers(pa.array([text]))[0].as_py())
-    template = found.reader().read(text).template
+    template = reader.read(text).template
     return _typed(rows, template, found)
 
 
