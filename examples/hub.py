@@ -1,4 +1,4 @@
-"""Three hundred queries of customers over two streams, in one streaming query; one of them is changed on the way.
+"""Three hundred queries of customers over two streams, in one streaming query; one of them is removed while it runs.
 
     python examples/hub.py
 
@@ -6,11 +6,8 @@ Each customer watches one share: trades above a price, with the news about the s
 a row, not a plan: all of them share their work, and texts that differ only in constants are parsed once.
 """
 
-import json
 import random
 import tempfile
-import time
-from pathlib import Path
 
 from pyspark.sql import SparkSession
 
@@ -42,9 +39,8 @@ with tempfile.TemporaryDirectory() as folder:
     writer = hub.answers().writeStream.option("checkpointLocation", f"{folder}/checkpoint")
     query = writer.foreachBatch(hub.deliver(f"{folder}/answers")).start()
     query.processAllAvailable()
-    # What `watersmeet hub remove` does. The customer has no answers of later batches.
-    command = {"op": "remove", "id": "customer 7", "at": time.time_ns()}
-    (Path(str(hub.folder)) / "remove.json").write_text(json.dumps(command))
+    # As `watersmeet hub remove` does. The customer has no answers of later batches.
+    hub.remove("customer 7")
     query.processAllAvailable()
     for number in range(1, FILES):
         arrive(number)

@@ -231,7 +231,7 @@ def hub(
             that is live keeps its text, and one that was removed stays removed.
         commands: queries that come and go while the hub runs: a streaming DataFrame with the columns `op` (add or
             remove), `id` and `sql`, and perhaps `at`, a timestamp or an integer that orders the commands of a batch.
-            Or a folder of JSON lines with these fields, which is made if it is missing. Default: a folder in the state,
+            Or a folder of JSON lines with these fields, which `answers()` makes if it is missing. Default: a folder in the state,
             `~commands/NAME`, if the state is in a directory. Spark cannot add a source to an existing checkpoint or drop
             one, so this choice stays.
         state: a directory or URI for the durable state, as for `wm.join`.
@@ -245,7 +245,8 @@ def hub(
 
     Returns:
         A `Hub`: `answers()` is one streaming DataFrame, `deliver(place)` writes a folder for each query,
-        `read(id, place)` reads one back, and `status()` says what is live and what it costs.
+        `read(id, place)` reads one back, `add(id, sql)` and `remove(id)` write commands if they are read from a folder,
+        and `status()` says what is live and what it costs.
 
     Example:
         >>> import watersmeet as wm

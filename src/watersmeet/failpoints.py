@@ -94,6 +94,7 @@ NAMES = {
     "settled-file-moved": "remote folder: a file has its name, others are still to go",
     "settled-moved": "the results of a settled state have their name",
     "task-done": "a task of the batch is done",
+    "answers-delivered": "driver: the answers of a hub's batch are delivered, what became of commands is not",
 }
 
 # A test that forgets a waiting process must not leave it behind.

@@ -241,7 +241,7 @@ def test_foreach_batch_with_restarts_gives_every_result_once(spark, streams, tmp
 def test_a_hub_delivers_each_answer_once_and_takes_commands(spark, streams, tmp_path):
     """Two evaluations in each batch, a restart, and a query that is added on the way."""
     text = "SELECT l.x, r.x AS y FROM l, r WHERE l.k = r.k"
-    place, folder = str(tmp_path / "out"), tmp_path / "state" / "~commands" / "hub"
+    place = str(tmp_path / "out")
 
     def start():
         hub = wm.hub(
@@ -258,7 +258,7 @@ def test_a_hub_delivers_each_answer_once_and_takes_commands(spark, streams, tmp_
             streams.add(**{name: rows})
             query.processAllAvailable()
         query.stop()
-        (folder / "add.json").write_text(json.dumps({"op": "add", "id": "late", "sql": text}))
+        hub.add("late", text)
     hub, query = start()
     query.processAllAvailable()
     streams.add(l=[(7, 1)], r=[(7, 2)])

@@ -12,6 +12,7 @@ from pathlib import Path
 
 from tests.faults.harness import CLEANING, JOINS, Scene, feed, new_session, run
 from tests.faults.hub_scene import HubScene, change, run_hub
+from watersmeet import failpoints
 
 HUB = "hub"
 
@@ -30,6 +31,9 @@ def main() -> None:
         if is_hub:
             change(scene)
         feed(scene, options.after)
+    if is_hub:
+        # A delivery runs in this process, which reads the variable when it starts.
+        failpoints._POINTS = failpoints._parse(options.failpoints)
     process(spark, scene, options.failpoints)
     spark.stop()
 
@@ -61,7 +65,8 @@ def _parse() -> argparse.Namespace:
 
 def _write_pids(path: Path, jvm: int) -> None:
     draft = path.with_suffix(".draft")
-    draft.write_text(f"{os.getpid()} {jvm}")
+    # The JVM first: this process may be the one that kills both.
+    draft.write_text(f"{jvm} {os.getpid()}")
     draft.rename(path)
 
 

@@ -35,6 +35,8 @@ HUB_POINTS = [
     Point("result-emitted", "some answers emitted, the others not"),
     Point("task-done", "all done, the task not reported"),
 ]
+# The process of the driver comes by here, and no other.
+DRIVER_POINTS = [Point("answers-delivered", "the answers of the batch delivered, its events not")]
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,7 @@ import signal
 import pytest
 
 from tests.faults.harness import feed
-from tests.faults.hub_scene import HUB_POINTS, HubScene, check_hub, strike
+from tests.faults.hub_scene import DRIVER_POINTS, HUB_POINTS, HubScene, check_hub, strike
 from tests.faults.processes import driver
 
 pytestmark = [pytest.mark.faults, pytest.mark.timeout(600)]
@@ -20,7 +20,7 @@ def test_a_python_worker_of_a_hub_is_killed(spark, tmp_path, point):
     check_hub(spark, scene, point)
 
 
-@pytest.mark.parametrize("point", HUB_POINTS, ids=lambda point: point.says)
+@pytest.mark.parametrize("point", [*HUB_POINTS, *DRIVER_POINTS], ids=lambda point: point.says)
 def test_the_driver_of_a_hub_is_killed(spark, tmp_path, point):
     scene = HubScene(tmp_path)
     feed(scene, point.before)

@@ -5,14 +5,16 @@ from __future__ import annotations
 import datetime
 import json
 import os
+import time
 from decimal import Decimal
 
 import pytest
+from pyspark.errors import StreamingQueryException
 from pyspark.sql import functions as F
 
 import watersmeet as wm
 from watersmeet.engine.hub_commands import write_command
-from watersmeet.errors import StateError, UsageError
+from watersmeet.errors import ConfigError, PredicateError, StateError, UsageError
 from watersmeet.spark.hub import Hub
 from watersmeet.testing import StreamScript
 
@@ -32,7 +34,7 @@ class Script(StreamScript):
         self.arguments = {"state": str(folder / "state"), "tasks": 2, **arguments}
         self.runs = spark.sparkContext.accumulator(0)
 
-    def start(self):
+    def start(self, checkpoint="checkpoint"):
         runs = self.runs
 
         def count(parts):
@@ -44,7 +46,7 @@ class Script(StreamScript):
         answers = self.hub.answers()
         writer = answers.mapInArrow(count, answers.schema).writeStream
         writer = writer.foreachBatch(self.hub.deliver(self.place, self.format))
-        self.query = writer.option("checkpointLocation", str(self.folder / "checkpoint")).start()
+        self.query = writer.option("checkpointLocation", str(self.folder / checkpoint)).start()
         return self
 
     def read(self, query, **arguments):
@@ -63,6 +65,14 @@ class Script(StreamScript):
         self.start().process()
 
 
+def drop_command(path, command, *, written_s):
+    """A file of one command that was written at some time and gets its name now."""
+    draft = path.with_name(f".{path.name}")
+    draft.write_text(json.dumps(command))
+    os.utime(draft, (written_s, written_s))
+    draft.rename(path)
+
+
 def test_each_query_has_its_own_answers_once_also_if_a_batch_is_repeated(spark, tmp_path):
     script = Script(spark, tmp_path, queries=dict.fromkeys(IDS, PAIR))
     with script.start():
@@ -74,6 +84,21 @@ def test_each_query_has_its_own_answers_once_also_if_a_batch_is_repeated(spark, 
             assert sorted(rows) == [(5, "a"), (5, "b"), (6, "c")], id_
         assert script.events() == sorted((0, id_, "added") for id_ in IDS)
         assert script.hub.read("007", script.place).columns == ["batch", "oldest", "newest", "x", "y"]
+
+
+def test_a_place_is_refused_to_a_new_checkpoint(spark, tmp_path):
+    script = Script(spark, tmp_path, queries={"r": "SELECT R.x FROM R"})
+    with script.start():
+        script.batch(r=[(1, 5)])
+        script.batch(r=[(1, 6)])
+        script.stop()
+        script.start("another")
+        with pytest.raises(StreamingQueryException, match="another query, .* Deliver to a new folder"):
+            script.process()
+        assert [row[-1] for row in script.read("r")] == [5, 6]
+        script.start().process()
+        script.batch(r=[(1, 7)])
+        assert [row[-1] for row in script.read("r")] == [5, 6, 7]
 
 
 def test_a_batch_of_a_delivery_runs_the_hub_once(spark, tmp_path):
@@ -91,13 +116,15 @@ def test_commands_in_the_folder_of_the_state_take_effect_while_it_runs(spark, tm
         assert script.hub.folder == str(folder)
         with pytest.raises(StateError, match="there is no hub named hub"):
             script.hub.status()
-        write_command(folder, "add", "q", PAIR)
+        with pytest.raises(PredicateError, match="nope is not a column"):
+            script.hub.add("q", "SELECT R.nope FROM R")
+        script.hub.add("q", PAIR)
         script.process()
         script.batch(r=[(1, 5)], s=[(1, "a")])
         assert script.read("q")[0][-2:] == (5, "a")
         # One without a time of its own has that of its file, which is later.
         (folder / "by-hand.json").write_text(json.dumps({"op": "remove", "id": "q"}) + "\n{nonsense\n")
-        write_command(folder, "add", "late", "SELECT R.x FROM R")
+        script.hub.add("late", "SELECT R.x FROM R")
         script.process()
         script.batch(r=[(1, 6)])
         assert [row[-1] for row in script.read("late")] == [6]
@@ -105,6 +132,9 @@ def test_commands_in_the_folder_of_the_state_take_effect_while_it_runs(spark, tm
         assert sorted(events) == [("", "refused"), ("late", "added"), ("q", "added"), ("q", "removed")]
         status = script.hub.status()
         assert [one.id for one in status.queries] == ["late"]
+        script.hub.remove("late")
+        script.process()
+        assert script.hub.status().queries == ()
         with pytest.raises(UsageError, match="there is no query 'q' in the hub hub"):
             script.hub.read("q", script.place)
         assert [row[-2:] for row in script.read("q", sql=PAIR)] == [(5, "a")]
@@ -117,17 +147,26 @@ def test_files_of_commands_without_times_take_effect_in_the_order_of_the_files(s
         script.stop()
         folder = tmp_path / "state" / "~commands" / "hub"
         long = {"op": "add", "id": "q", "sql": f"SELECT R.x FROM R WHERE R.x <> {'0' * 2000}"}
-        for name, (command, written_s) in {
-            "a": (long, 2_000_000_000),
-            "b": ({"op": "remove", "id": "q"}, 1_900_000_000),
-        }.items():
-            (folder / f"{name}.json").write_text(json.dumps(command))
-            os.utime(folder / f"{name}.json", (written_s, written_s))
+        drop_command(folder / "a.json", long, written_s=2_000_000_000)
+        drop_command(folder / "b.json", {"op": "remove", "id": "q"}, written_s=1_900_000_000)
         script.start().process()
         assert [(query, event) for _, query, event in script.events()][1:] == [
             ("q", "added"),
             ("q", "removed"),
         ]
+
+
+def test_a_command_is_read_however_old_or_new_its_file_is(spark, tmp_path):
+    script = Script(spark, tmp_path, queries={"q": "SELECT S.y FROM S"})
+    with script.start():
+        script.process()
+        folder, now_s = tmp_path / "state" / "~commands" / "hub", int(time.time())
+        # The last one is beyond 64 bits of nanoseconds.
+        for at, days in enumerate((0, -9, 3_000, 0, 100_000)):
+            add = {"op": "add", "id": f"q{at}", "sql": "SELECT R.x FROM R"}
+            drop_command(folder / f"{at}.json", add, written_s=now_s + days * 86_400)
+            script.process()
+            assert script.hub.state().find(f"q{at}"), f"{days} days"
 
 
 def test_a_query_that_was_added_again_has_only_the_answers_of_its_own_text(spark, tmp_path):
@@ -141,7 +180,11 @@ def test_a_query_that_was_added_again_has_only_the_answers_of_its_own_text(spark
         script.batch(r=[(1, 6)])
         script.batch(s=[(1, "a")])
         assert [row[-1] for row in script.read("q")] == ["a"]
-        assert sorted(row[-1] for row in script.read("q", sql="SELECT R.x FROM R"))[0] == 5
+        assert sorted(row[-1] for row in script.read("q", sql=" SELECT R.x FROM R"))[0] == 5
+        write_command(folder, "remove", "q")
+        script.process()
+        assert [row[-1] for row in script.read("q", sql="SELECT S.y FROM S")] == ["a"]
+        assert {row[-1] for row in script.read("q", sql="SELECT R.x FROM R")} <= {5, 6}
 
 
 @pytest.mark.parametrize("format", ["parquet", "orc", "json"])
@@ -171,9 +214,11 @@ def test_an_answer_comes_back_in_the_types_of_its_columns(spark, tmp_path, forma
         format=format,
         schemas={"r": schema, "s": "k long"},
         queries={"q": text, "none": text},
+        time={"R": "t"},
     )
+    nothing = tuple(moment if name == "t" else None for name in kinds)
     with script.start():
-        script.batch(r=[row, (None,) * len(row)])
+        script.batch(r=[row, nothing])
         found = script.hub.read("q", script.place, format=format)
         assert found.columns == ["_batch", "oldest", "newest", *kinds]
         assert [field.dataType.simpleString() for field in found.schema][3:] == [
@@ -181,8 +226,22 @@ def test_an_answer_comes_back_in_the_types_of_its_columns(spark, tmp_path, forma
         ]
         rows = found.where(F.col("k").isNotNull()).collect()
         original = spark.createDataFrame([row], schema).collect()
-        assert [tuple(one)[3:] for one in rows] == [tuple(one) for one in original]
+        published = original[0].t
+        assert [tuple(one)[1:] for one in rows] == [(published, published, *one) for one in original]
         assert found.where(F.col("k").isNull()).count() == 1
+
+
+def test_a_case_sensitive_session_reads_back_what_its_hub_accepted(spark, tmp_path):
+    text = "SELECT a.k, A.x FROM R a, R A WHERE a.k = A.k"
+    script = Script(spark, tmp_path, queries={"q": text})
+    spark.conf.set("spark.sql.caseSensitive", "true")
+    try:
+        with script.start():
+            script.batch(r=[(1, 5)])
+            assert script.hub.read("q", script.place).select("k", "x").collect() == [(1, 5)]
+            script.hub.add("other", text)
+    finally:
+        spark.conf.unset("spark.sql.caseSensitive")
 
 
 def test_a_query_without_answers_is_read_as_no_rows(spark, tmp_path):
@@ -199,11 +258,17 @@ def test_a_hub_on_an_object_store_has_no_folder_of_its_own(spark, tmp_path, buck
     assert (hub.commands, hub.folder) == (None, None)
     with pytest.raises(UsageError, match="a hub without queries needs commands"):
         wm.hub(streams, state=f"{bucket}/state")
+    with pytest.raises(UsageError, match=r"commands from no local folder, and remove\(\) writes"):
+        hub.remove("q")
 
 
 def test_the_answers_of_a_hub_are_one_dataframe(spark, tmp_path):
     streams = {"R": spark.readStream.schema(SCHEMAS["r"]).parquet(str(tmp_path))}
     hub = wm.hub(streams, state=str(tmp_path / "state"), commands=tmp_path / "mine")
+    # Who only reads makes no folder: commands that are put there would wait for ever.
+    assert not (tmp_path / "mine").exists() and not (tmp_path / "state").exists()
+    with pytest.raises(ConfigError, match="there is no command folder .*mine: start the hub once"):
+        hub.add("q", "SELECT R.x FROM R")
     assert hub.answers() is hub.answers()
     assert hub.folder == str(tmp_path / "mine") and (tmp_path / "mine").is_dir()
     with pytest.raises(UsageError, match="answers cannot be delivered as 'text'"):

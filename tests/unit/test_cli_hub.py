@@ -48,17 +48,27 @@ def commands(state) -> list[dict[str, str]]:
 
 def test_commands_are_files_in_the_folder_of_the_state(state):
     added = invoke("hub", "add", state, "new", PAIR)
-    assert (added.exit_code, added.stdout) == (0, "new: added with the next batch\n")
+    assert (added.exit_code, added.stdout) == (0, "new: command written: the next batch reads it\n")
     removed = invoke("hub", "remove", state, "one")
-    assert (removed.exit_code, removed.stdout) == (0, "one: removed with the next batch\n")
+    assert (removed.exit_code, removed.stdout) == (0, "one: command written: the next batch reads it\n")
     assert commands(state) == [{"op": "add", "id": "new", "sql": PAIR}, {"op": "remove", "id": "one"}]
 
 
 def test_what_the_hub_will_refuse_is_said_but_left_to_it(state):
-    assert "live with another text" in invoke("hub", "add", state, "one", PAIR).stdout
-    assert "the same text is live already" in invoke("hub", "add", state, "pair", PAIR).stdout
-    assert "it is not live now" in invoke("hub", "remove", state, "other").stdout
+    said = invoke("hub", "add", state, "one", PAIR).stdout
+    assert said.splitlines() == [
+        "one: command written: the next batch reads it",
+        "note: it will be refused: another text is live. Remove it first",
+    ]
+    assert "changes nothing: the same text is live" in invoke("hub", "add", state, "pair", PAIR).stdout
+    assert "it will be refused: no such query is live" in invoke("hub", "remove", state, "other").stdout
     assert len(commands(state)) == 3
+
+
+def test_what_only_a_case_sensitive_session_can_use_is_left_to_the_hub(state):
+    done = invoke("hub", "add", state, "q", "SELECT a.k, A.x FROM R a, R A WHERE a.k = A.k")
+    assert done.exit_code == 0, done.output
+    assert "not checked: only a session with spark.sql.caseSensitive can use it" in done.stdout
 
 
 @pytest.mark.parametrize(
@@ -98,8 +108,16 @@ def test_queries_are_listed_and_shown(state):
     assert [(one["id"], one["since"]) for one in plain] == [("pair", -1), ("one", -1)]
     shown = invoke("hub", "show", state, "pair").stdout
     assert "batch 0: 5 answers, " in shown and PAIR in shown
+    assert "not among" not in shown
     missing = invoke("hub", "show", state, "nothing")
     assert missing.exit_code == 2 and "there is no query 'nothing' in the hub hub" in missing.stderr
+
+
+def test_a_query_that_answers_nothing_is_shown_with_the_reason_for_no_figures(tmp_path):
+    queries = {f"q{number:02d}": f"SELECT R.x FROM R WHERE R.x < {20 - number}" for number in range(12)}
+    LocalHub({"R": R}, str(tmp_path), queries).batch(R=pa.table({"k": range(20), "x": range(20)}))
+    shown = invoke("hub", "show", tmp_path, "q11").stdout
+    assert "batch 0: not among the ten that answer or cost most" in shown
 
 
 def test_a_hub_is_shown_with_what_answers_costs_and_was_refused(state):

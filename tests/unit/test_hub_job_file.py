@@ -89,6 +89,7 @@ def test_credentials_of_a_hub_are_known_as_such():
         (LEAST + '[hub]\nlateness = "1 minute"\n', r"\[hub\]: lateness is of streams with a time column"),
         (LEAST + "[hub]\ntasks = 0\n", r"\[hub\]: tasks must be an integer of at least 1"),
         (LEAST + '[hub]\nname = "a/b"\n', r"\[hub\]: name='a/b' cannot be a folder name"),
+        (LEAST + '[hub]\nname = "queries/b"\n', r"\[hub\]: name='queries/b' cannot be a folder name"),
         (LEAST + "[queries]\nq = 5\n", r"\[queries\]: queries are texts by id, got 'q': 5"),
         (LEAST + '[join]\non = "true"\n', r"hub.toml has a table \[join\]: it is a job of `watersmeet run`"),
         (LEAST + '[querys]\nq = ""\n', r"has no key 'querys'; did you mean 'queries'"),

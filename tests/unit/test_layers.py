@@ -59,6 +59,8 @@ ALLOWED: dict[str, set[str]] = {
     "local": {"errors", "model", "predicate", "schemes", "plan", "kernel", "hubs", "log", "tables", "engine"},
     "spark": {
         "errors",
+        "failpoints",
+        "credentials",
         "model",
         "predicate",
         "schemes",

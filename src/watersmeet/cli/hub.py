@@ -48,7 +48,8 @@ def add(
     """Add a query to a hub, running or not.
 
     The command is a file in the command folder. It is read with the next batch, and the query counts the rows of the
-    batches after that. If a batch has run, the text is checked here, against the columns of the streams.
+    batches after that. If a batch has run, the text is checked here, against the columns of the streams. A text that
+    only a session with spark.sql.caseSensitive can use is left to the hub.
 
     Examples:
 
@@ -58,25 +59,13 @@ def add(
     """
     with reported(debug=debug):
         from watersmeet.engine.hub_commands import write_command
+        from watersmeet.engine.hub_status import find_hub
 
-        found = _open_if_begun(state, name)
+        found = find_hub(state, name)
         folder = _folder(state, name, found, commands)
-        live = None
-        if found is not None:
-            found.check(query_id, sql)
-            live = found.find(query_id)
+        note = _check(found, query_id, sql)
         write_command(folder, "add", query_id, sql)
-    notes = []
-    if found is None:
-        notes.append("not checked: no batch of the hub has run yet. What cannot be used is refused then")
-    elif live is not None:
-        same = live.sql == sql.strip()
-        notes.append(
-            "the same text is live already"
-            if same
-            else "it is live with another text, and refused unless it is removed before"
-        )
-    _told(f"{query_id}: added with the next batch", *notes)
+    _told(query_id, note)
 
 
 def remove(
@@ -94,14 +83,12 @@ def remove(
     """
     with reported(debug=debug):
         from watersmeet.engine.hub_commands import write_command
+        from watersmeet.engine.hub_status import find_hub
 
-        found = _open_if_begun(state, name)
+        found = find_hub(state, name)
         write_command(_folder(state, name, found, commands), "remove", query_id)
     unknown = found is not None and found.find(query_id) is None
-    _told(
-        f"{query_id}: removed with the next batch",
-        *(["it is not live now: the hub refuses this unless it is added before"] if unknown else []),
-    )
+    _told(query_id, "it will be refused: no such query is live. Add it first" if unknown else None)
 
 
 def list_queries(state: _STATE, name: _NAME = None, as_json: _JSON = False, debug: _DEBUG = False) -> None:
@@ -253,11 +240,29 @@ def _run(job_file: Path, stop: StopRequest, *, once: bool, debug: bool) -> None:
         run_hub(job, stop)
 
 
-def _open_if_begun(state: str, name: str | None) -> HubState | None:
-    """The hub of a state; None before its first batch."""
-    from watersmeet.engine.hub_status import find_hub
+def _check(found: HubState | None, query_id: str, sql: str) -> str | None:
+    """Raise what is wrong with a new query, or return what is to be said of it."""
+    from watersmeet.engine.hub_commands import check_command
+    from watersmeet.errors import PredicateError
 
-    return find_hub(state, name)
+    if found is None:
+        check_command("add", query_id, sql)
+        return "not checked: no batch of the hub has run yet. What cannot be used is refused then"
+    note = None
+    try:
+        check_command("add", query_id, sql, found.reader())
+    except PredicateError as error:
+        try:
+            found.reader(case_sensitive=True).read(sql)
+        except PredicateError:
+            raise error from None
+        note = "not checked: only a session with spark.sql.caseSensitive can use it. Others refuse it"
+    live = found.find(query_id)
+    if live is None:
+        return note
+    if live.sql == sql.strip():
+        return "it changes nothing: the same text is live"
+    return "it will be refused: another text is live. Remove it first"
 
 
 def _folder(state: str, name: str | None, found: HubState | None, commands: Path | None) -> Path:
@@ -266,12 +271,12 @@ def _folder(state: str, name: str | None, found: HubState | None, commands: Path
     return commands or command_folder(state, found.name if found is not None else name)
 
 
-def _told(done: str, *notes: str) -> None:
+def _told(query_id: str, note: str | None) -> None:
     from rich.console import Console
 
     console = Console(highlight=False)
-    say(console, done)
-    for note in notes:
+    say(console, f"{query_id}: command written: the next batch reads it")
+    if note is not None:
         say(console, ("note: ", "bold yellow"), note)
 
 

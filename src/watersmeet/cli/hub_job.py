@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 import os
-import re
-import tempfile
 from collections import Counter
 from collections.abc import Sequence
-from pathlib import Path
 
 from rich.console import Console
 
 from watersmeet.cli.figures import batches, clock, harmless, seconds
-from watersmeet.cli.job import with_log
+from watersmeet.cli.job import log_file, with_log
 from watersmeet.cli.meters import Meters
 from watersmeet.cli.outcome import say
 from watersmeet.cli.signals import StopRequest
@@ -21,11 +18,9 @@ from watersmeet.engine.hub_status import HubState
 from watersmeet.jobs.failure import QueryError
 from watersmeet.jobs.hub_runner import PreparedHub, RunningHub, prepare_hub, state_of
 from watersmeet.jobs.model import Delivery, HubJob
-from watersmeet.jobs.preflight import storage_of
 from watersmeet.jobs.progress import Batches, together
 from watersmeet.jobs.secrets import expand_all
 from watersmeet.jobs.session import spark_session
-from watersmeet.log.files import LocalFiles, open_files
 from watersmeet.model.figures import count
 
 # Refused commands of a batch that are printed. All of them are among the delivered events.
@@ -36,7 +31,7 @@ def run_hub(job: HubJob, stop: StopRequest) -> None:
     """Run a hub until it ends or is stopped."""
     console = Console(highlight=False)
     settings = expand_all(job.spark, os.environ, f"{job.file.name}: [spark]")
-    log = _log_file(job)
+    log = log_file(job)
     prints = not isinstance(job.sink, Delivery) and job.sink.format.lower() == "console"
     with spark_session(job.name, settings, log, show_stdout=prints) as session:
         prepared = prepare_hub(session.spark, job, os.environ)
@@ -95,17 +90,6 @@ def _line(new: Sequence[Batches], state: HubState | None) -> str:
         f"{which}: {count(total.rows_in)} rows in ({count(total.in_per_s)}/s), {live}"
         f"{count(total.rows_out)} answers ({count(total.out_per_s)}/s), {seconds(total.ms / len(new))} a batch"
     )
-
-
-def _log_file(job: HubJob) -> Path:
-    """The file for Spark's own messages, beside the state if that is local."""
-    files = open_files(storage_of(job, os.environ))
-    folder = files.root if isinstance(files, LocalFiles) else Path(tempfile.mkdtemp(prefix="watersmeet-"))
-    files.make()
-    log = folder / f"spark-{re.sub(r'[^A-Za-z0-9_.-]', '_', job.name)}.log"
-    if log.exists():
-        log.replace(log.with_suffix(".log.1"))
-    return log
 
 
 def _first_words(prepared: PreparedHub) -> list[str]:

@@ -51,7 +51,6 @@ def print_query(query: LiveQuery, status: HubStatus) -> None:
         console,
         f"{count(same)} other queries differ in constants only" if same else "no other query is like it",
     )
-    # A query that is in neither list of ten has fewer answers than they, or the tasks have left no tally.
     tallies = {one.query: one for one in (*status.top_answers, *status.top_costs)}
     if query.id in tallies:
         one = tallies[query.id]
@@ -59,6 +58,8 @@ def print_query(query: LiveQuery, status: HubStatus) -> None:
             console,
             f"batch {status.batch}: {count(one.answers)} answers, {count(one.looked_rows)} rows looked at",
         )
+    elif status.answers is not None:
+        say(console, f"batch {status.batch}: not among the ten that answer or cost most")
     say(console, harmless(query.sql))
 
 

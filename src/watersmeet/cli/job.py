@@ -20,7 +20,7 @@ from watersmeet.cli.signals import StopRequest
 from watersmeet.cli.views import View, choose_view, is_watched
 from watersmeet.credentials import hide
 from watersmeet.jobs.failure import QueryError
-from watersmeet.jobs.model import Job
+from watersmeet.jobs.model import HubJob, Job
 from watersmeet.jobs.preflight import storage_of
 from watersmeet.jobs.progress import Batches
 from watersmeet.jobs.runner import Prepared, Running, prepare
@@ -47,7 +47,7 @@ def check_job(job: Job) -> None:
 def run_job(job: Job, stop: StopRequest, *, plain: bool) -> None:
     """Run a job until it ends or is stopped."""
     console = Console(highlight=False)
-    log = _log_file(job)
+    log = log_file(job)
     plain = plain or job.sink.format.lower() == _PRINTING_SINK
     meters = Meters()
     with prepared_job(job, log, console, plain=plain) as prepared:
@@ -93,7 +93,7 @@ def prepared_job(job: Job, log: Path, console: Console, *, plain: bool) -> Itera
         yield prepared
 
 
-def _log_file(job: Job) -> Path:
+def log_file(job: Job | HubJob) -> Path:
     """The file for Spark's own messages, beside the state if that is local. The previous start's log is kept too."""
     files = open_files(storage_of(job, os.environ))
     folder = files.root if isinstance(files, LocalFiles) else Path(tempfile.mkdtemp(prefix="watersmeet-"))

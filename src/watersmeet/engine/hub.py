@@ -32,11 +32,7 @@ class HubOptions:
     lateness: Length | None = None
 
     def __post_init__(self) -> None:
-        if not isinstance(self.queries, Mapping):
-            raise UsageError('queries are texts by id, such as {"q1": "SELECT ..."}')
-        for id_, text in self.queries.items():
-            if not isinstance(id_, str) or not isinstance(text, str):
-                raise UsageError(f"queries are texts by id, got {id_!r}: {text!r}")
+        check_queries(self.queries)
         if self.time is not None and not isinstance(self.time, Mapping):
             raise UsageError(f'time names a column of each stream, such as {{"R": "at"}}, not {self.time!r}')
         if self.name is not None:
@@ -50,6 +46,15 @@ class HubOptions:
                     'lateness is of streams with a time column: add time=, such as {"R": "at"}. Other rows have the time '
                     "of their batch, and none is late"
                 )
+
+
+def check_queries(queries: object) -> None:
+    """Refuse queries that are no texts by id."""
+    if not isinstance(queries, Mapping):
+        raise UsageError('queries are texts by id, such as {"q1": "SELECT ..."}')
+    for id_, text in queries.items():
+        if not isinstance(id_, str) or not isinstance(text, str):
+            raise UsageError(f"queries are texts by id, got {id_!r}: {text!r}")
 
 
 def build_hub(

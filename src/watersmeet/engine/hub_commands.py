@@ -18,7 +18,9 @@ import uuid
 from collections.abc import Callable
 from pathlib import Path
 
-from watersmeet.errors import ConfigError
+from watersmeet.errors import ConfigError, UsageError
+from watersmeet.hubs.catalogue import ADD, Command, problem_with
+from watersmeet.hubs.templates import TemplateReader
 from watersmeet.log.files import LocalFiles, open_files
 from watersmeet.log.names import COMMAND_FOLDERS
 from watersmeet.log.storage import Storage
@@ -58,18 +60,38 @@ def make_folder(folder: Path, state: Storage | None = None) -> None:
     folder.mkdir(parents=True, exist_ok=True)
 
 
+def check_command(op: str, id_: str, sql: str | None, reader: TemplateReader | None = None) -> None:
+    """Raise UsageError or PredicateError for a command that the hub would refuse for its id or its text."""
+    problem = problem_with(Command(op, id_, sql))
+    if problem is not None:
+        raise UsageError(problem)
+    if op == ADD and reader is not None:
+        reader.read(sql or "")
+
+
 def write_command(
-    folder: Path, op: str, id_: str, sql: str | None = None, *, clock_ns: Callable[[], int] = time.time_ns
+    folder: Path,
+    op: str,
+    id_: str,
+    sql: str | None = None,
+    *,
+    unique: str | None = None,
+    clock_ns: Callable[[], int] = time.time_ns,
 ) -> Path:
-    """Put a command into a folder. It appears whole, and a hub that runs takes it in its next batch."""
+    """Put a command into a folder. It appears whole, and a hub that runs takes it in its next batch.
+
+    Who writes a command once more gives the same `unique`.
+    """
     if not folder.is_dir():
         raise ConfigError(
-            f"there is no command folder {folder}: start the hub once, or name its folder with --commands"
+            f"there is no command folder {folder}: start the hub once. If it reads another folder, name that one "
+            "(--commands, or commands= of wm.hub)"
         )
+    unique = unique or uuid.uuid4().hex
     at = clock_ns()
     command = {"op": op, "id": id_, "sql": sql, "at": at}
     # Spark's file source passes over names with a leading dot.
-    draft = folder / f".{at}-{uuid.uuid4().hex}.json"
+    draft = folder / f".{unique}.json"
     with draft.open("w", encoding="utf-8") as file:
         file.write(json.dumps({key: value for key, value in command.items() if value is not None}) + "\n")
         file.flush()

@@ -23,7 +23,7 @@ from watersmeet.engine.hub_tally import top_queries
 from watersmeet.engine.ingest import Partition
 from watersmeet.engine.spec import JoinSpec
 from watersmeet.hubs.answers import answer_rows, distinct_answers, distinct_rows, event_rows
-from watersmeet.hubs.catalogue import Changed, HubCatalogue, apply_commands, commands_of
+from watersmeet.hubs.catalogue import Changed, HubCatalogue, apply_commands, commands_of, text_numbers
 from watersmeet.hubs.distinct import Answers, distinct_part, distinct_parts, pieces_of, without_distinct
 from watersmeet.hubs.forest import Forest, build_forest
 from watersmeet.hubs.language import Template
@@ -274,9 +274,10 @@ class HubDesk:
         yield from self._events(manifest, plan, task)
         told: list[QueryTally] = []
         if new is not None:
-            ids = distinct_part(catalogue, task, plan.tasks).queries.column("id")
+            queries = distinct_part(catalogue, task, plan.tasks).queries
+            ids, texts = queries.column("id"), text_numbers(queries.column("sql"))
             for piece in pieces_of(new, PIECE_ROWS):
-                yield distinct_rows(piece, ids, batch)
+                yield distinct_rows(piece, ids, texts, batch)
             counts = np.bincount(new.query, minlength=len(ids))
             tally.answers += len(new)
             told += top_queries(ids, counts, np.zeros_like(counts))

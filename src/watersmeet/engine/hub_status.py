@@ -14,8 +14,8 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
 from watersmeet.engine.hub_tally import TOP_QUERIES
-from watersmeet.errors import StateError, UsageError
-from watersmeet.hubs.catalogue import ADD, Command, HubCatalogue, problem_with
+from watersmeet.errors import StateError
+from watersmeet.hubs.catalogue import HubCatalogue
 from watersmeet.hubs.steps import index_name
 from watersmeet.hubs.stored import CATALOGUE_ROW, from_row
 from watersmeet.hubs.templates import TemplateReader
@@ -131,25 +131,18 @@ class HubState:
         return {
             spec.name: {one.name: parse_type(one.type) for one in spec.stored if one.name != AT}
             for spec in self.manifest.signature.inputs
-            if not spec.of and not spec.name.startswith("~")
+            if spec.is_given
         }
 
-    def reader(self) -> TemplateReader:
-        """What reads the texts of queries over these streams, with Spark's default settings."""
-        return TemplateReader(self.schemas)
+    def reader(self, *, ansi: bool = True, case_sensitive: bool = False) -> TemplateReader:
+        """What reads the texts of queries over these streams. The state does not know the settings of the session."""
+        return TemplateReader(self.schemas, ansi, case_sensitive)
 
     def queries(self) -> tuple[LiveQuery, ...]:
         columns = (
             self.catalogue.queries.column(name).to_pylist() for name in ("id", "sql", "start", "template")
         )
         return tuple(map(LiveQuery, *columns))
-
-    def check(self, id_: str, sql: str) -> None:
-        """Raise PredicateError or UsageError for a command that the hub would refuse for its id or its text."""
-        problem = problem_with(Command(ADD, id_, sql))
-        if problem is not None:
-            raise UsageError(problem)
-        self.reader().read(sql)
 
     def find(self, id_: str) -> LiveQuery | None:
         """A live query by its id."""

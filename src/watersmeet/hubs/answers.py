@@ -33,6 +33,7 @@ ANSWERS: Final = pa.schema(
         ("newest", pa.timestamp("us", "UTC")),
         ("answer", pa.string()),
         ("message", pa.string()),
+        ("text", pa.int64()),
     ]
 )
 ANSWER: Final = "answer"
@@ -44,7 +45,7 @@ _CONTROLS: Final = {chr(code): f"\\u{code:04x}" for code in range(0x20)}
 def answer_rows(found: Found, rows: Rows, queries: Queries, batch: int) -> pa.RecordBatch:
     """Answers as rows of the hub's output."""
     shown = Answers(found.query, found.oldest, found.newest, _json(found, rows, queries))
-    return distinct_rows(shown, queries.ids, batch)
+    return distinct_rows(shown, queries.ids, queries.texts, batch)
 
 
 def distinct_answers(found: Found, rows: Rows, queries: Queries) -> Answers:
@@ -52,8 +53,8 @@ def distinct_answers(found: Found, rows: Rows, queries: Queries) -> Answers:
     return Answers(found.query, found.oldest, found.newest, _json(found, rows, queries, no_minus_zero=True))
 
 
-def distinct_rows(found: Answers, ids: pa.Array, batch: int) -> pa.RecordBatch:
-    """Answers with their values as rows of the hub's output. `ids` are those of the queries."""
+def distinct_rows(found: Answers, ids: pa.Array, texts: pa.Array, batch: int) -> pa.RecordBatch:
+    """Answers with their values as rows of the hub's output. `ids` and `texts` (numbers) are those of the queries."""
     count = len(found)
     stamp = pa.timestamp("us", "UTC")
     return pa.RecordBatch.from_arrays(
@@ -65,6 +66,7 @@ def distinct_rows(found: Answers, ids: pa.Array, batch: int) -> pa.RecordBatch:
             pa.array(found.newest).cast(stamp),
             found.text,
             pa.nulls(count, pa.string()),
+            take_values(texts, found.query),
         ],
         schema=ANSWERS,
     )
@@ -82,6 +84,7 @@ def event_rows(events: pa.RecordBatch, batch: int) -> pa.RecordBatch:
             pa.nulls(count, stamp),
             pa.nulls(count, pa.string()),
             events.column("message"),
+            pa.nulls(count, pa.int64()),
         ],
         schema=ANSWERS,
     )

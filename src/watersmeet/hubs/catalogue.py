@@ -31,6 +31,7 @@ import pyarrow as pa
 from watersmeet.errors import PredicateError
 from watersmeet.hubs.language import Comparison, Equality, HubQuery, Item, Template
 from watersmeet.hubs.templates import TemplateReader
+from watersmeet.kernel.keys import order_keys
 from watersmeet.predicate.literals import brief
 
 ADD: Final = "add"
@@ -284,6 +285,11 @@ def folder_of(id_: str) -> str:
     ('query=a%2Fb', 'query=Zoë')
     """
     return "query=" + "".join(f"%{ord(char):02X}" if char in _ESCAPED else char for char in id_)
+
+
+def text_numbers(texts: pa.Array) -> pa.Array:
+    """A hash of each text of a query. It tells the answers of an id apart that had several texts, one after the other."""
+    return pa.array(order_keys([texts]).view(np.int64))
 
 
 def _without_unused(

@@ -24,7 +24,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from watersmeet.hubs.catalogue import HubCatalogue
+from watersmeet.hubs.catalogue import HubCatalogue, text_numbers
 from watersmeet.hubs.constants import read_column
 from watersmeet.hubs.language import MOST_INPUTS, Template
 from watersmeet.hubs.lists import Lists, numbered_pairs, spread
@@ -113,9 +113,13 @@ class Forest:
 
 @dataclass(frozen=True, slots=True)
 class Queries:
-    """The queries by their place in the catalogue, and their templates: streams by input, and output columns."""
+    """The queries by their place in the catalogue, and their templates: streams by input, and output columns.
+
+    `texts` are the numbers of their texts (`text_numbers`).
+    """
 
     ids: pa.Array
+    texts: pa.Array
     first: Keys
     template: Indices
     window: Indices
@@ -361,6 +365,7 @@ class _Builder:
         items = [(template, item) for template in self.templates for item in template.items]
         return Queries(
             ids=rows.column("id"),
+            texts=text_numbers(rows.column("sql")),
             first=self.first,
             template=self.template,
             window=pc.index_in(rows.column("window"), pa.array(WINDOWS))

@@ -16,7 +16,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from watersmeet.engine.hub import HubOptions
+from watersmeet.engine.hub import HubOptions, check_queries
 from watersmeet.engine.inputs import check_names
 from watersmeet.errors import ConfigError, UsageError
 from watersmeet.jobs.model import Delivery, HubJob, Sink, Source
@@ -90,6 +90,10 @@ class _HubJobReader(PartsReader):
 
     def _hub(self, table: TomlTable, queries: Any, state: str) -> HubOptions:
         try:
+            check_queries(queries)
+        except UsageError as error:
+            raise ConfigError(f"{self.name('queries')}: {error}") from error
+        try:
             return HubOptions(
                 queries,
                 state,
@@ -101,8 +105,7 @@ class _HubJobReader(PartsReader):
         except ConfigError:
             raise
         except UsageError as error:
-            where = self.name("queries") if "queries" in str(error) else table.where
-            raise ConfigError(f"{where}: {error}") from error
+            raise ConfigError(f"{table.where}: {error}") from error
 
     def _sink_or_delivery(self, tables: dict[str, Any]) -> Sink | Delivery:
         if ("sink" in tables) == ("deliver" in tables):

@@ -50,7 +50,7 @@ def prepare_hub(spark: SparkSession, job: HubJob, env: Mapping[str, str]) -> Pre
 
 def _check_sources(job: HubJob, hub: Hub, checkpoint: Checkpoint) -> None:
     """Refuse to add a stream or to drop one: Spark cannot."""
-    sources = len(hub.streams) + (hub.commands is not None)
+    sources = len(hub.streams) + (hub.commands is not None or hub.folder is not None)
     if checkpoint.sources not in (None, sources):
         raise ConfigError(
             f"{job.file.name}: the checkpoint was begun with {checkpoint.sources} sources, and now there are {sources}, "

@@ -46,9 +46,6 @@ from watersmeet.schemes.scheme import Serves, Shown
 _FOLDERS = frozenset({MANIFESTS, RUNS, RECEIPTS})
 _SMALL_FILES = (MANIFESTS, BASES, STATISTICS, DESCRIPTORS, RECEIPTS, STARTS, TALLIES)
 
-# How the names of the inputs begin that a hub stores for itself (hubs/stored.py).
-OWN = "~"
-
 # Folder names shown if the directory is not a state.
 _SHOWN_FOLDERS = 5
 # Folders in which a state is looked for then: a checkpoint has four beside it. Each costs some requests.
@@ -325,8 +322,7 @@ def _inputs(manifest: Manifest) -> tuple[InputStatus, ...]:
     # A hub may index any column, and does where a live query needs it.
     is_hub = SCHEMES[manifest.signature.scheme].serves == Serves.HUB
     for spec in manifest.signature.inputs:
-        # What a hub stores for itself is none of its streams.
-        if spec.of or spec.name.startswith(OWN):
+        if not spec.is_given:
             continue
         stored = [one.name for one in manifest.signature.inputs if one.input == spec.name]
         live = [run for run in manifest.live if run.input in stored]

@@ -52,6 +52,9 @@ class StoredColumn:
     type: str
 
 
+# How the names of the inputs begin that a hub stores for itself (hubs/stored.py). No stream can have such a name.
+OWN = "~"
+
 # The stored column that holds a row's order key in another arrangement.
 LOCATOR = "__wm_row"
 
@@ -87,6 +90,11 @@ class InputSpec:
     def input(self) -> str:
         """The name of the input that the user gave, whose rows these are."""
         return self.of or self.name
+
+    @property
+    def is_given(self) -> bool:
+        """Whether the user gave this input: it is no arrangement of another, and nothing that a hub stores for itself."""
+        return not self.of and not self.name.startswith(OWN)
 
 
 @dataclass(frozen=True, slots=True)

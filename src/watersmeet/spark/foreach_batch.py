@@ -23,7 +23,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from watersmeet.errors import UsageError, WatersmeetError
 from watersmeet.model.facts import BatchId
-from watersmeet.spark.micro_batch import tag_of
+from watersmeet.spark.micro_batch import QUERY_ID, query_of_tags, tag_of
 
 BatchFunction = Callable[[DataFrame, int], Any]
 
@@ -91,6 +91,13 @@ def wrap(function: BatchFunction, query_name: str | None) -> ForeachBatch:
 def is_connect(session: SparkSession) -> bool:
     """Whether this is a Connect session, by its module: importing the class needs packages that classic lacks."""
     return type(session).__module__.startswith("pyspark.sql.connect.")
+
+
+def query_id(session: SparkSession) -> str | None:
+    """Spark's id of the query whose batch this thread processes; None if Spark does not say."""
+    if is_connect(session):
+        return query_of_tags(session.getTags())
+    return session.sparkContext.getLocalProperty(QUERY_ID)
 
 
 def _attributes(explained: Any) -> set[str]:

@@ -18,8 +18,8 @@ import functools
 import os
 import time
 import uuid
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final, cast
 
@@ -27,14 +27,24 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from watersmeet.config import read_session, session_conf
+from watersmeet.credentials import hide
 from watersmeet.engine.hub import HUB, HubOptions, build_hub
-from watersmeet.engine.hub_commands import COMMAND_FIELDS, default_folder, make_folder
+from watersmeet.engine.hub_commands import (
+    COMMAND_FIELDS,
+    check_command,
+    default_folder,
+    make_folder,
+    write_command,
+)
 from watersmeet.engine.hub_ingest import BATCH_TIME
 from watersmeet.engine.hub_status import HubState, HubStatus, hub_status, open_hub
 from watersmeet.engine.spec import JoinSpec, Settings
 from watersmeet.engine.together import share_tasks
 from watersmeet.errors import UsageError
+from watersmeet.hubs.catalogue import ADD, REMOVE
 from watersmeet.hubs.stored import COMMANDS
+from watersmeet.hubs.streams import HubStreams
+from watersmeet.hubs.templates import TemplateReader
 from watersmeet.log.probe import probe
 from watersmeet.log.storage import SCHEME, Storage
 from watersmeet.predicate.write import quoted
@@ -44,7 +54,14 @@ from watersmeet.spark.hub_delivery import HubDelivery, read_answers
 from watersmeet.spark.tasks import JoinTask
 from watersmeet.spark.there import call_there
 
-_OUT: Final = "query string, event string, batch bigint, oldest timestamp, newest timestamp, answer string, message string"
+_OUT: Final = (
+    "query string, event string, batch bigint, oldest timestamp, newest timestamp, answer string, message string, "
+    "text bigint"
+)
+# Spark passes over files of a folder that are so much older than the newest one that it has seen, by default seven days.
+# A command may be written long before it gets its name, and a clock may be wrong: ten thousand years are never over.
+_OLDEST_COMMAND: Final = "3650000d"
+
 # The columns that commands must have.
 _NEEDED: Final = ("op", "id", "sql")
 
@@ -53,7 +70,8 @@ _NEEDED: Final = ("op", "id", "sql")
 class Hub:
     """Many continuous queries over the same streams: what `wm.hub` returns.
 
-    `commands` is the stream of commands, and `folder` where they are read from if it is a folder.
+    `commands` is the stream of commands, if it was given, and `folder` where they are read from otherwise. `texts` reads
+    texts as the hub does.
     """
 
     streams: Mapping[str, DataFrame]
@@ -61,19 +79,28 @@ class Hub:
     folder: str | None
     options: HubOptions
     settings: Settings
+    texts: TemplateReader = field(repr=False)
 
     def answers(self) -> DataFrame:
         """The answers of all queries, and what becomes of commands, as one streaming DataFrame.
 
         Columns: `query` (its id), `event` (answer, added, removed or refused), `batch`, `oldest` and `newest` (the
-        publication times of the answer's rows), `answer` (JSON with the query's own columns) and `message` (why a command
-        was refused). Start one Spark query on it: two would each run the hub, with a state of its own.
+        publication times of the answer's rows), `answer` (JSON with the query's own columns), `message` (why a command
+        was refused) and `text` (a number for the query's text, which tells the answers of an id apart that was added again
+        with another text). Start one Spark query on it: two would each run the hub, with a state of its own.
         """
         return self._answers
 
     @functools.cached_property
     def _answers(self) -> DataFrame:
-        return hub_answers(self.streams, self.commands, self.options)
+        commands = self.commands
+        if self.folder is not None:
+            # Spark reads no folder that is not there. Made any earlier, commands would be put where nobody reads them.
+            if not SCHEME.match(self.folder):
+                own = default_folder(self.settings.storage, self.options.name or HUB)
+                _make(self._session, self.folder, self.settings.storage if self.folder == str(own) else None)
+            commands = _from_folder(self._session, self.folder)
+        return hub_answers(self.streams, commands, self.options)
 
     def deliver(
         self, place: str | os.PathLike[str], format: str = "parquet", *, query_name: str | None = None
@@ -95,14 +122,52 @@ class Hub:
         """The answers of one query that were delivered to a place, as a batch DataFrame with the query's own columns.
 
         Before these stand `batch`, `oldest` and `newest`, with an underscore in front if the query has such a column. If an
-        id was added again with another text, only the answers of the live one are read.
+        id was added again with another text, only the answers to one text are read: the live one, or `sql`.
 
         Args:
             query: the id of a live query; or of a removed one, with its text.
             place, format: as given to `deliver`.
-            sql: the text of a query that was removed or replaced.
+            sql: the text of a query that was removed or replaced, letter for letter.
         """
-        return read_answers(self.state(), self._session, query, os.fspath(place), sql, format)
+        found = self.state()
+        reader = found.reader(ansi=self.texts.ansi, case_sensitive=self.texts.case_sensitive)
+        return read_answers(found, reader, self._session, query, os.fspath(place), sql, format)
+
+    def add(self, query: str, sql: str) -> None:
+        """Add a query: put a command into the folder. The next batch reads it, and the query counts rows after that.
+
+        The text is checked here: PredicateError if it cannot be used. A live query with another text is not replaced:
+        remove it first. UsageError if commands come as a stream, or `answers()` has not made the folder yet.
+
+        Example:
+            >>> hub.add("large", "SELECT o.id FROM orders o WHERE o.amount > 900")      # doctest: +SKIP
+        """
+        self._command(ADD, query, sql)
+
+    def remove(self, query: str) -> None:
+        """Remove a query: put a command into the folder. It has no answers after the batch that reads it.
+
+        Its delivered answers stay. UsageError if commands come as a stream, or `answers()` has not made the folder yet.
+
+        Example:
+            >>> hub.remove("large")                                         # doctest: +SKIP
+        """
+        self._command(REMOVE, query)
+
+    def _command(self, op: str, query: str, sql: str | None = None) -> None:
+        if self.folder is None or SCHEME.match(self.folder):
+            source = "no local folder" if self.folder is None else hide(self.folder)
+            raise UsageError(
+                f"this hub reads its commands from {source}, and {op}() writes a file into a local one: send a row with op, "
+                "id and sql to where the hub reads them"
+            )
+        check_command(op, query, sql, self.texts)
+        command = functools.partial(write_command, Path(self.folder), op, query, sql, unique=uuid.uuid4().hex)
+        if is_connect(self._session):
+            # The client may be on another machine. Spark may repeat the task.
+            call_there(self._session, functools.partial(_call, command))
+        else:
+            command()
 
     def status(self) -> HubStatus:
         """The queries, streams and indexes of the hub, refused commands, and what answers and costs most.
@@ -123,35 +188,28 @@ class Hub:
 def make_hub(
     streams: Mapping[str, DataFrame], commands: DataFrame | str | os.PathLike[str] | None, options: HubOptions
 ) -> Hub:
-    """A hub over some streams, checked as far as no row is needed. A folder of commands is made if it is missing."""
+    """A hub over some streams, checked as far as no row is needed."""
     given = commands if isinstance(commands, str | os.PathLike) else None
     frame = None if given is not None else cast("DataFrame | None", commands)
     check_streams(streams, frame)
-    settings = plan_hub(streams, options).settings
+    spec = plan_hub(streams, options)
+    settings = spec.settings
     probe(settings.storage)
-    spark = next(iter(streams.values())).sparkSession
     place: str | None = None
     if given is not None:
         place = os.fspath(given)
         if not SCHEME.match(place):
             place = str(Path(place).absolute())
-            _make(spark, place)
     elif frame is None:
         own = default_folder(settings.storage, options.name or HUB)
-        if own is not None:
-            place = str(own)
-            _make(spark, place, settings.storage)
-    if place is not None:
-        frame = _from_folder(spark, place)
-    if frame is None and not options.queries:
+        place = None if own is None else str(own)
+    if frame is None and place is None and not options.queries:
         raise UsageError(
             f"a hub without queries needs commands, and the state {settings.storage} is no directory, so it has no folder "
             "for them: give commands= a folder that Spark can list, or a stream"
         )
-    hub = Hub(dict(streams), frame, place, options, settings)
-    # What does not fit is refused here, and not where the answers are asked for.
-    hub.answers()
-    return hub
+    assert isinstance(spec.join, HubStreams), "a hub's streams"
+    return Hub(dict(streams), frame, place, options, settings, spec.join.reader())
 
 
 def _make(spark: SparkSession, place: str, state: Storage | None = None) -> None:
@@ -166,10 +224,14 @@ def _make_there(place: str, state: Storage | None, number: int) -> None:
     make_folder(Path(place), state)
 
 
+def _call(command: Callable[[], object], number: int) -> None:
+    command()
+
+
 def _from_folder(spark: SparkSession, place: str) -> DataFrame:
     """Commands as JSON lines. Without a time of its own a command has that of its file."""
-    rows = spark.readStream.schema(COMMAND_FIELDS).json(place)
-    written = F.unix_micros(F.col("_metadata.file_modification_time")) * 1000
+    rows = spark.readStream.schema(COMMAND_FIELDS).option("maxFileAge", _OLDEST_COMMAND).json(place)
+    written = _nanoseconds(F.col("_metadata.file_modification_time"))
     return rows.select(*_NEEDED, F.coalesce(F.col("at"), written).alias("at"))
 
 
@@ -237,13 +299,17 @@ def _at(commands: DataFrame) -> Column:
     if kind is None:
         return F.lit(None).cast("bigint")
     if kind == "timestamp":
-        # Null for a moment that 64 bits of nanoseconds do not reach: an error would end the batch, and each replay.
-        return F.try_multiply(F.unix_micros(F.col("at")), F.lit(1000))
+        return _nanoseconds(F.col("at"))
     if kind in ("tinyint", "smallint", "int", "bigint"):
         return F.col("at").cast("bigint")
     raise UsageError(
         f"the column at of the commands is {kind}: it orders the commands, so it is a timestamp or an integer"
     )
+
+
+def _nanoseconds(moment: Column) -> Column:
+    """Since 1970; null for a moment that 64 bits do not reach: an error would end the batch, and each replay."""
+    return F.try_multiply(F.unix_micros(moment), F.lit(1000))
 
 
 def _timed(frame: DataFrame) -> DataFrame:

@@ -19,13 +19,16 @@ inherits that one's tags, so its batch may be mistaken.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 
 from watersmeet.errors import WatersmeetError
 from watersmeet.model.facts import BatchId
 
 # Returns a local property of the task; None if it is not set.
 Properties = Callable[[str], str | None]
+
+# The property with the id of the query.
+QUERY_ID = "sql.streaming.queryId"
 
 _UUID = r"[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}"
 _JOB_TAGS = "spark.job.tags"
@@ -41,9 +44,15 @@ def tag_of(batch: BatchId) -> str:
     return f"watersmeet/{batch.query}/{batch.run}/{batch.number}"
 
 
+def query_of_tags(tags: Iterable[str]) -> str | None:
+    """The query that the tags of a session name; None if none does."""
+    found = (_OWN_TAG.fullmatch(tag) for tag in tags)
+    return next((str(match[1]) for match in found if match), None)
+
+
 def micro_batch(properties: Properties) -> BatchId:
     """The micro-batch of a task with these local properties."""
-    number, query = properties("streaming.sql.batchId"), properties("sql.streaming.queryId")
+    number, query = properties("streaming.sql.batchId"), properties(QUERY_ID)
     if number and query:
         return BatchId(query, _start(properties), int(number))
     for tag in _matches(_OWN_TAG, properties):
