@@ -44,5 +44,5 @@ with tempfile.TemporaryDirectory() as folder:
     for join in wm.status(f"{folder}/state").joins:
         for one in join.inputs:
             print(
-                f"{one.name}: {one.rows} rows kept in {one.runs} runs, {one.null_rows} dropped for a null key"
+                f"{one.name}: {one.rows} rows kept in {one.runs} runs, {one.totals.null_rows} dropped for a null key"
             )
