@@ -112,7 +112,7 @@ def check_hub(spark: SparkSession, scene: Scene, point: Point) -> None:
         ]
     )
     live = open_hub(str(scene.state)).queries()
-    assert {(one.id, one.since) for one in live} == {("stays", -1), ("comes", struck)}
+    assert {(one.id, one.first_batch) for one in live} == {("stays", 0), ("comes", struck + 1)}
     verify_runs(scene, newest(scene))
 
 

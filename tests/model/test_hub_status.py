@@ -38,11 +38,11 @@ def test_it_counts_rows_indexes_answers_and_what_was_looked_at_for_each_query(hu
     hub.batch(R=pa.table({"k": [1, 1, 2], "x": [4, 9, 6]}))
     hub.batch(S=pa.table({"k": [1, 1]}))
     found = status_of(tmp_path)
-    assert [(one.id, one.since) for one in found.queries] == [
-        ("pair", -1),
-        ("large", -1),
-        ("larger", -1),
-        ("s", -1),
+    assert [(one.id, one.first_batch) for one in found.queries] == [
+        ("pair", 0),
+        ("large", 0),
+        ("larger", 0),
+        ("s", 0),
     ]
     assert (found.batch, found.templates, found.answers) == (1, 3, 10)
     r, s = found.streams

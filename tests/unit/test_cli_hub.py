@@ -103,9 +103,9 @@ def test_a_hub_that_has_not_begun_takes_commands_unchecked(tmp_path):
 
 def test_queries_are_listed_and_shown(state):
     done = invoke("hub", "list", state)
-    assert done.exit_code == 0 and PAIR in done.stdout and "since batch" in done.stdout
+    assert done.exit_code == 0 and PAIR in done.stdout and "from batch" in done.stdout
     plain = json.loads(invoke("hub", "list", state, "--json").stdout)
-    assert [(one["id"], one["since"]) for one in plain] == [("pair", -1), ("one", -1)]
+    assert [(one["id"], one["first_batch"]) for one in plain] == [("pair", 0), ("one", 0)]
     shown = invoke("hub", "show", state, "pair").stdout
     assert "batch 0: 5 answers, " in shown and PAIR in shown
     assert "not among" not in shown

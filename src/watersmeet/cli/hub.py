@@ -94,8 +94,8 @@ def remove(
 def list_queries(state: _STATE, name: _NAME = None, as_json: _JSON = False, debug: _DEBUG = False) -> None:
     """List the live queries of a hub.
 
-    The JSON is a list of objects with id, sql, since (the batch that brought it) and template (queries that differ in
-    constants only have the same number).
+    The JSON is a list of objects with id, sql, first_batch (the first one whose rows the query sees) and template (queries
+    that differ in constants only have the same number).
 
     Examples:
 

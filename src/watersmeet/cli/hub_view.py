@@ -34,18 +34,18 @@ def print_queries(queries: Sequence[LiveQuery]) -> None:
     console = Console(highlight=False)
     width = console.width if console.is_terminal else _LIST_WIDTH
     ascii_only = console.options.ascii_only
-    table = _table("query", "since batch", "text")
+    table = _table("query", "from batch", "text")
     ids = [shortened(harmless(one.id, ascii_only=ascii_only), _ID_WIDTH) for one in queries]
     room = max(20, width - max(map(len, ids), default=0) - 20)
     for id_, one in zip(ids, queries, strict=True):
         text = harmless(" ".join(one.sql.split()), ascii_only=ascii_only)
-        table.add_row(Text(id_), Text(str(one.since)), Text(shortened(text, room)))
+        table.add_row(Text(id_), Text(str(one.first_batch)), Text(shortened(text, room)))
     console.print(table, soft_wrap=not console.is_terminal)
 
 
 def print_query(query: LiveQuery, status: HubStatus) -> None:
     console = Console(highlight=False)
-    say(console, (harmless(query.id), "bold"), f"  since batch {query.since}")
+    say(console, (harmless(query.id), "bold"), f"  from batch {query.first_batch}")
     same = sum(one.template == query.template for one in status.queries) - 1
     say(
         console,

@@ -35,11 +35,11 @@ from watersmeet.schemes.hub import HubPlan
 
 @dataclass(frozen=True, slots=True)
 class LiveQuery:
-    """A live query. `since` is the batch that brought it: it counts rows of later batches. `template` is a number."""
+    """A live query. `first_batch` is the first one whose rows it sees. `template` is a number."""
 
     id: str
     sql: str
-    since: int
+    first_batch: int
     template: int
 
 
@@ -142,7 +142,11 @@ class HubState:
         columns = (
             self.catalogue.queries.column(name).to_pylist() for name in ("id", "sql", "start", "template")
         )
-        return tuple(map(LiveQuery, *columns))
+        # A query starts behind the batch that brought it.
+        return tuple(
+            LiveQuery(id_, sql, start + 1, template)
+            for id_, sql, start, template in zip(*columns, strict=True)
+        )
 
     def find(self, id_: str) -> LiveQuery | None:
         """A live query by its id."""
