@@ -134,8 +134,8 @@ def _added(
 
 
 def _added_by(folder: Path, batch: int) -> set[str]:
-    """The queries that count rows from the batch after `batch` on."""
-    return {one.id for one in open_hub(Storage(str(folder))).queries() if one.since == batch}
+    """The queries that see rows from the batch after `batch` on."""
+    return {one.id for one in open_hub(Storage(str(folder))).queries() if one.first_batch == batch + 1}
 
 
 def _refused(batch: Timed) -> int:
