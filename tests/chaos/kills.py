@@ -20,7 +20,8 @@ from tests.chaos.scenario import Scenario, Unit, Wrong, describe, finish, requir
 from watersmeet import failpoints
 
 # Places that no batch on the local driver comes by: Spark drives file inputs and delivers the answers of hubs, and
-# settling comes after the query. tests/faults kills there (test_kill_driver.py, test_kill_hub.py, test_settle.py), and tests/model/test_places.py reaches each of them.
+# settling comes after the query. tests/faults kills there (test_kill_driver.py, test_kill_hub.py, test_settle.py), and
+# tests/model/test_places.py reaches each of them.
 _ELSEWHERE = ("intake-", "files-", "seen-", "clean-intake-", "mark-", "settled-", "answers-")
 PLACES = (
     *(place for place in failpoints.NAMES if not place.startswith(_ELSEWHERE)),
