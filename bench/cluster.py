@@ -81,7 +81,13 @@ def load(path: Path) -> list[BatchUse]:
         }
 
     def task(found: dict[str, Any]) -> TaskUse:
-        return TaskUse(found["executor"], usages(found["phases"]), found["rows"], usages(found["to_agree"]))
+        return TaskUse(
+            found["executor"],
+            usages(found["phases"]),
+            found["rows"],
+            usages(found["to_agree"]),
+            found["waited_s"],
+        )
 
     return [
         BatchUse(**(use | {stage: [task(one) for one in use[stage]] for stage in ("ingest", "join")}))

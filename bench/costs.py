@@ -20,9 +20,10 @@ from statistics import median
 
 from bench.counted import AGREE, CLEAN, INGEST, JOIN, MERGE, NEW, PHASES, Usage
 from bench.simulate import BatchUse, Cluster, TaskUse
-from watersmeet.log.descriptors import Notice, patience_s
+from watersmeet.log.descriptors import Notice
 from watersmeet.log.manifests import waits
 from watersmeet.log.remote import AT_ONCE
+from watersmeet.log.turns import PlannedBefore, patience_s
 from watersmeet.model.limits import DEFAULT_LIMITS, RETAIN_BATCHES
 
 SPARK, JVM = "Spark", "JVM"
@@ -110,7 +111,9 @@ def plan_seconds(uses: Sequence[TaskUse], storage: Storage) -> float:
     While they wait, it has the storage to itself.
     """
     return sum(
-        usage.cpu_s + storage.seconds(usage, executors=1) for use in uses for usage in use.to_agree.values()
+        use.waited_s
+        + sum(usage.cpu_s + storage.seconds(usage, executors=1) for usage in use.to_agree.values())
+        for use in uses
     )
 
 
@@ -122,10 +125,10 @@ def seconds_to_agree(task: int, tasks: int, planned_s: float) -> float:
     """How long a task that begins with task 0 looks for a manifest that is published after `planned_s`.
 
     >>> [seconds_to_agree(1, 64, planned_s) for planned_s in (0.05, 0.2, 0.4, 2.0)]
-    [0.1, 0.3, 0.5, 2.5]
+    [0.1, 0.3, 0.7, 2.8]
     """
     looked_s = 0.0
-    for pause_s in waits(patience_s(task, tasks, _TOLD)):
+    for pause_s in waits(patience_s(task, tasks, _TOLD, PlannedBefore.ELSEWHERE)):
         looked_s += pause_s
         if looked_s >= planned_s:
             return round(looked_s, 3)

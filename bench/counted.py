@@ -36,7 +36,7 @@ import pyarrow as pa
 
 from watersmeet.engine import operator as engine
 from watersmeet.log.files import open_files
-from watersmeet.log.names import MANIFESTS
+from watersmeet.log.names import MANIFESTS, keys_copy
 from watersmeet.log.remote import AT_ONCE, CHUNK_BYTES
 from watersmeet.log.storage import FileInfo, Files, Storage, StoredFile
 
@@ -107,8 +107,10 @@ class Recorder:
         self.batch = 0
         self.races = True
         self.tried = False
-        # Runs that the task looked into in order to plan, whether it held them or not.
-        self.planned: set[str] = set()
+        # The keys that the task fetched in order to plan.
+        self.planned: set[tuple[str, int, int]] = set()
+        # The executor that planned the batch before.
+        self.planner: int | None = None
         # What the task did until it had the manifest.
         self.to_agree: dict[str, Usage] = {}
         self._since = 0.0
@@ -193,6 +195,10 @@ class CountedFiles:
         return self.inner.storage
 
     @property
+    def machine(self) -> str:
+        return f"executor {self.executor.number}"
+
+    @property
     def remote(self) -> bool:
         return True
 
@@ -220,20 +226,28 @@ class CountedFiles:
 
     def map(self, path: str) -> pa.Buffer:
         content = self.inner.map(path)
-        if self.recorder.phase == AGREE:
-            self.recorder.planned.add(path)
-        if self.prefix + path not in self.executor.held:
-            size = content.size * self.recorder.scale
-            phase = self.recorder.phase
-            if phase in (AGREE, JOIN):
-                phase = NEW if self.recorder.is_fresh(path) else HISTORY
-            usage = self.recorder.count("fetch", math.ceil(size / CHUNK_BYTES), READ_TRIPS, size, phase)
-            usage.run_bytes_read += size
-            self.executor.held.add(self.prefix + path)
+        self._fetch(path, self.prefix + path, content.size)
         return content
 
+    def map_keys(self, path: str, start: int, length: int) -> pa.Buffer:
+        if self.recorder.phase == AGREE:
+            self.recorder.planned.add((path, start, length))
+        self._fetch(path, keys_copy(self.prefix + path), length)
+        return self.inner.map_keys(path, start, length)
+
+    def _fetch(self, path: str, copy: str, size: int) -> None:
+        if copy in self.executor.held:
+            return
+        size *= self.recorder.scale
+        phase = self.recorder.phase
+        if phase in (AGREE, JOIN):
+            phase = NEW if self.recorder.is_fresh(path) else HISTORY
+        usage = self.recorder.count("fetch", math.ceil(size / CHUNK_BYTES), READ_TRIPS, size, phase)
+        usage.run_bytes_read += size
+        self.executor.held.add(copy)
+
     def forget_copy(self, path: str) -> bool:
-        self.executor.held.discard(self.prefix + path)
+        self.executor.held -= {self.prefix + path, keys_copy(self.prefix + path)}
         return self.inner.forget_copy(path)
 
     def has_copy(self, path: str) -> bool:
@@ -286,7 +300,8 @@ class CountedFiles:
         self.recorder.looks_around()
         for start in range(0, len(paths), REMOVED_NAMES):
             gone = paths[start : start + REMOVED_NAMES]
-            self.executor.held.difference_update(self.prefix + path for path in gone)
+            for path in gone:
+                self.executor.held -= {self.prefix + path, keys_copy(self.prefix + path)}
             usage = self.recorder.count("delete", 1, NAME_TRIPS * len(gone))
             usage.calls["removed"] += len(gone)
             for path in gone:

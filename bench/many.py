@@ -21,7 +21,7 @@ from bench.many_batches import one_row_batches
 from bench.many_plans import PLANNED_ROWS, cube_plans
 from bench.many_runs import cleaning, live_runs
 from bench.many_shares import key_shares
-from bench.many_tasks import ALPHAS, BATCHES, ROWS, RUNS_FETCHED, traffic, whole_plan
+from bench.many_tasks import ALPHAS, BATCHES, KEYS_FETCHED, ROWS, traffic, whole_plan
 from bench.report import DOCUMENT, NO_TARGET, Finding, markdown_table, replace_section, without_results
 
 PARTS = ("plan", "tasks", "runs", "cleaning", "batches", "shares")
@@ -74,7 +74,7 @@ def measure(part: str, quick: bool, say: Callable[[str], None]) -> list[Finding]
         case "tasks":
             size, alphas = 200 // small, ALPHAS[2:3] if quick else ALPHAS
             found = [one for a in alphas for one in traffic(size, 6 if quick else BATCHES, a, say)]
-            say(RUNS_FETCHED.format(rows=ROWS))
+            say(KEYS_FETCHED.format(rows=ROWS))
             return [*found, *(whole_plan(size, 6 if quick else 12, alpha) for alpha in alphas)]
         case "runs":
             return live_runs(10_000 // small, 12 if quick else 60, say)

@@ -104,7 +104,7 @@ class CountedFiles:
 class FetchedKeys:
     """The reader of one process over runs of all, as `RunReader` fetches: the first that is missing makes all be fetched.
 
-    A run is fetched whole, once. Its keys alone are a third of it here.
+    A planner fetches the keys of a run, once, and no rows.
     """
 
     def __init__(self, shelf: Any, count: Count):
@@ -115,18 +115,19 @@ class FetchedKeys:
     def expect(self, runs: Callable[[], Iterable[Run]]) -> None:
         self._expected = runs
 
-    def keys(self, run: Run) -> Any:
+    def keys_alone(self, run: Run) -> Any:
         if run.path not in self._held:
             expected = list(self._expected())
             for one in expected if run in expected else [run]:
-                self._fetch(one)
+                self.fetch(one)
         return self._shelf.keys(run)
 
-    def _fetch(self, run: Run) -> None:
+    def fetch(self, run: Run) -> None:
         if run.path not in self._held:
             self._held.add(run.path)
-            self.count.fetched_bytes += run.bytes
-            self.count.fetches += math.ceil(run.bytes / CHUNK_BYTES)
+            key_bytes = 8 * run.rows
+            self.count.fetched_bytes += key_bytes
+            self.count.fetches += math.ceil(key_bytes / CHUNK_BYTES)
 
 
 class Keys:

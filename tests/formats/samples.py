@@ -2,7 +2,7 @@
 
 Whoever raises `FORMAT` writes the samples of the format before once more, with the last code that wrote it, and never
 changes them again. Format 3 was written by commit e8a5a05, format 4 by 2710bec, format 5 by 423a5d5, format 6 by
-0683225, format 7 by d169b77, format 8 by f625783:
+0683225, format 7 by d169b77, format 8 by f625783, format 9 by e0642f6:
 
     git worktree add ../old e8a5a05
     PYTHONPATH=../old/src:. python -m tests.formats.samples tests/formats/3

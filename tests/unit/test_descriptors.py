@@ -22,7 +22,6 @@ from watersmeet.log.descriptors import (
     Notice,
     decode_told,
     encode_told,
-    patience_s,
     publish_descriptor,
     read_descriptors,
     start_of,
@@ -30,6 +29,7 @@ from watersmeet.log.descriptors import (
 from watersmeet.log.files import LocalFiles
 from watersmeet.log.manifests import agree, list_manifests, read_manifest, waits
 from watersmeet.log.starts import claim_start
+from watersmeet.log.turns import patience_s
 from watersmeet.model.facts import BatchId, Descriptor, Start
 from watersmeet.model.limits import Limits
 

@@ -28,7 +28,6 @@ from watersmeet.log.descriptors import (
     Notice,
     Told,
     estimate_bytes,
-    patience_s,
     publish_descriptor,
     read_descriptors,
     start_of,
@@ -43,6 +42,7 @@ from watersmeet.log.settlings import close_settlings
 from watersmeet.log.starts import check_current, claim_start, search_start
 from watersmeet.log.storage import Files
 from watersmeet.log.tallies import leave_tally, read_tallies, writers
+from watersmeet.log.turns import PlannedBefore, patience_s, planned_before, planner_mark
 from watersmeet.model.facts import BatchId, Descriptor, Manifest, Receipt, Run, Start
 from watersmeet.model.generations import generations_of, paths_set_aside
 from watersmeet.model.signature import JoinSignature
@@ -237,7 +237,7 @@ class Operator:
             descriptors = sorted(self._descriptors(kept, start, told), key=lambda d: (d.input, d.partition))
             receipts = pending_receipts(kept.files, parent)
             kept.reader.expect(lambda: _runs(parent, receipts, descriptors, self.spec.signature))
-            return plan_batch(
+            manifest = plan_batch(
                 batch,
                 parent,
                 descriptors,
@@ -250,7 +250,7 @@ class Operator:
                     tasks=self.spec.settings.tasks,
                     limits=self.spec.settings.limits,
                     now_ms=int(self.clock() * 1000),
-                    keys_of=kept.reader.keys,
+                    keys_of=kept.reader.keys_alone,
                     outside=kept.desk.observe(self.spec, batch, start, parent, task, descriptors),
                     tallies=self._tallies(kept, parent),
                     fan_outs_of=fan_outs_in(kept.reader, self.spec),
@@ -262,6 +262,7 @@ class Operator:
                 ),
                 retained_batches=self.spec.settings.retain_batches,
             )
+            return replace(manifest, planner=planner_mark(kept.files))
 
         manifest = agree(
             kept.files,
@@ -272,10 +273,16 @@ class Operator:
             decide,
             kept.seen,
             self.spec.settings.limits,
-            patience_s(task, self.spec.settings.tasks, told),
+            patience_s(task, self.spec.settings.tasks, told, self._planned_before(kept, batch, start)),
         )
         check_arrived(manifest, told)
         return manifest
+
+    def _planned_before(self, kept: _Kept, batch: BatchId, start: Start) -> PlannedBefore:
+        if not self.spec.streaming or batch.number == start.first_batch:
+            return PlannedBefore.UNKNOWN
+        seen = kept.last is not None and kept.last.batch.number == batch.number - 1
+        return planned_before(kept.last.planner if seen and kept.last else None, kept.files)
 
     def _check_not_settling(self, kept: _Kept, manifest: Manifest) -> None:
         """Stop before the first result if another start has taken over since this batch was agreed on.

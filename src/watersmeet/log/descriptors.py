@@ -11,11 +11,7 @@ Name and content follow from the rows alone, as those of runs do (`log/runs.py` 
 again publishes the same file and shuffles the same notice. The file is whole before anything refers to it. It serves
 until its batch has a manifest: every later task uses that. Another start ingests again and publishes its own.
 
-*Who plans.* Every task can, and the first manifest counts. If all 200 tasks began at once and planned, they would read
-40,000 files. So a task whose batch has published descriptors waits for its turn and looks for the manifest meanwhile.
-Task 0 does not wait. The next ones plan after half a second, twice as many after another, and so on; after two seconds
-every task plans. No task depends on another: Spark may run task 0 late or never. The last task is among the first to
-plan, since `tail` begins with it.
+A task of such a batch plans it in its turn (log/turns.py).
 """
 
 from __future__ import annotations
@@ -36,12 +32,6 @@ from watersmeet.log.names import DESCRIPTORS, batch_stem
 from watersmeet.log.seen import Seen
 from watersmeet.log.storage import Files
 from watersmeet.model.facts import BatchId, Descriptor, Run, Start
-
-# Seconds between the turns of tasks to plan: longer than planning takes, with hundreds of descriptors on an object
-# store.
-TURN_S = 0.5
-# The last turn: a batch whose first tasks are dead waits two seconds for it.
-LAST_TURN = 4
 
 # About what a run and a value of its statistics take as JSON.
 _RUN_BYTES, _VALUE_BYTES = 300, 12
@@ -156,19 +146,6 @@ def start_of(told: Told, run: str) -> Start | None:
     if told.start is None:
         return None
     return Start(told.start, run if told.start_mark == mark_of(run) else "", told.first_batch)
-
-
-def patience_s(task: int, tasks: int, told: Sequence[Told]) -> float:
-    """How long a task waits for another one's manifest before it plans the batch itself.
-
-    >>> notice = Notice("l", 0, 1, 0, 0, 0, 0, "", "")
-    >>> [patience_s(task, 200, [notice]) for task in (0, 1, 2, 7, 100, 199)]
-    [0.0, 0.5, 1.0, 1.5, 2.0, 0.5]
-    """
-    if not any(isinstance(one, Notice) for one in told):
-        return 0.0
-    rank = min(task, tasks - task)
-    return TURN_S * min(LAST_TURN, rank.bit_length())
 
 
 # --- The shuffle --------------------------------------------------------------------------------------------------

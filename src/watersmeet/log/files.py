@@ -91,6 +91,10 @@ class LocalFiles:
         return Storage(str(self.root), fsync=self.fsync, mode=self.mode)
 
     @property
+    def machine(self) -> str:
+        return ""
+
+    @property
     def remote(self) -> bool:
         return False
 
@@ -114,6 +118,10 @@ class LocalFiles:
     def map(self, path: str) -> pa.Buffer:
         with _reading(self.root / path), pa.memory_map(str(self.root / path)) as source:
             return source.read_buffer()
+
+    def map_keys(self, path: str, start: int, length: int) -> pa.Buffer:
+        content = self.map(path)
+        return content.slice(min(start, content.size), max(0, min(length, content.size - start)))
 
     def forget_copy(self, path: str) -> bool:
         return False

@@ -14,6 +14,7 @@ from `OLDEST` on are read; a file is written again in the present format when it
     9   payments of a key over several batches; when a push and a decision were made; plans under a budget count what is
         pushed by input, and sample the output of tasks; plans with a table say what reading files in place has cost;
         what was settled, and where
+    10  where the keys of a remote run are, with their checksum; who planned a batch
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ _SORTED_BY_VALUE = "value"
 
 def upgrade(kind: type, plain: dict[str, Any], version: int) -> dict[str, Any]:
     """Upgrade a fact of an older format to the present one."""
-    # Fields that formats 6 to 9 added have defaults.
+    # Fields that formats 6 to 10 added have defaults.
     return _to_5(kind, plain) if version < 5 else plain
 
 

@@ -20,6 +20,7 @@ removed, and it is no error.
     JOIN, JOIN~TABLE                                       is_join_folder
     .NAME.ID                                               is_draft: NAME must fit its folder's pattern
     CACHE/HASH/.../NAME.arrow                              is_copy_folder, is_copy, is_copy_draft
+    CACHE/HASH/.../NAME.keys.arrow                         keys_copy, is_copy: the keys of a run, without its rows
 
 A draft is a file before it gets its name. A run's draft has a longer ID in place of its checksum.
 """
@@ -198,8 +199,17 @@ def is_copy_folder(name: str) -> bool:
 
 
 def is_copy(name: str) -> bool:
-    """Whether this is a local copy of a run, or of a part or the index of a table."""
+    """Whether this is a local copy of a run or of its keys, or of a part or the index of a table."""
     return _COPY.fullmatch(name) is not None
+
+
+def keys_copy(path: str) -> str:
+    """The local copy of the keys of a run.
+
+    >>> keys_copy("runs/l/0000000017-p0-0123456789abcdef.arrow")
+    'runs/l/0000000017-p0-0123456789abcdef.keys.arrow'
+    """
+    return path.removesuffix(".arrow") + ".keys.arrow"
 
 
 def is_copy_draft(name: str) -> bool:

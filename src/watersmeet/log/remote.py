@@ -17,7 +17,9 @@ Spark ships them to its executors with the query. They are blanked out in messag
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator, Sequence
+import itertools
+import socket
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -31,6 +33,7 @@ from watersmeet import failpoints
 from watersmeet.credentials import hide, scrub
 from watersmeet.errors import ConfigError
 from watersmeet.log.cache import Cache, CacheFull, open_cache
+from watersmeet.log.names import keys_copy
 from watersmeet.log.objects import Objects
 from watersmeet.log.storage import FileInfo, Storage, StorageUnreachable, StoredFile
 
@@ -83,6 +86,10 @@ class RemoteFiles:
         return hide(self.storage.uri).rstrip("/")
 
     @property
+    def machine(self) -> str:
+        return str(xxhash.xxh3_64_hexdigest(f"{socket.gethostname()} {self.cache.room.root}".encode()))
+
+    @property
     def remote(self) -> bool:
         return True
 
@@ -108,8 +115,16 @@ class RemoteFiles:
         content = self.cache.map(path)
         return self._fetch(path) if content is None else content
 
+    def map_keys(self, path: str, start: int, length: int) -> pa.Buffer:
+        content = self.cache.map(keys_copy(path))
+        if content is None:
+            failpoints.reach("fetch-before")
+            content = self._add(keys_copy(path), length, self._ranges(path, start, start + length))
+        return content
+
     def forget_copy(self, path: str) -> bool:
         self.cache.forget(path)
+        self.cache.forget(keys_copy(path))
         return True
 
     def has_copy(self, path: str) -> bool:
@@ -145,7 +160,7 @@ class RemoteFiles:
         return stored
 
     def _put(self, stem: str, content: pa.Buffer) -> StoredFile:
-        stored = StoredFile.as_named(stem, content)
+        stored = StoredFile.as_named(stem, content, remote=True)
         self.objects.put_if_absent(self.prefix + stored.path, content.to_pybytes())
         return stored
 
@@ -199,24 +214,25 @@ class RemoteFiles:
     def _fetch(self, path: str) -> pa.Buffer:
         failpoints.reach("fetch-before")
         first, size = self.objects.get_first(self.prefix + path, self.chunk_bytes)
+        return self._add(path, size, itertools.chain([first], self._ranges(path, len(first), size)))
 
+    def _add(self, copy: str, size: int, chunks: Iterable[bytes]) -> pa.Buffer:
         def fill(target: str) -> None:
             with Path(target).open("wb") as sink:
-                for chunk in self._chunks(path, first, size):
+                for chunk in chunks:
                     if failpoints.reach("fetch-half-written"):
                         sink.write(chunk[: len(chunk) // 2])
                         sink.flush()
                         failpoints.act("fetch-half-written")
                     sink.write(chunk)
 
-        content = self.cache.add(path, size, fill)
+        content = self.cache.add(copy, size, fill)
         failpoints.reach("fetch-done")
         return content
 
-    def _chunks(self, path: str, first: bytes, size: int) -> Iterator[bytes]:
-        yield first
-        for start in range(len(first), size, self.chunk_bytes):
-            yield self.objects.get_range(self.prefix + path, start, min(self.chunk_bytes, size - start))
+    def _ranges(self, path: str, start: int, end: int) -> Iterator[bytes]:
+        for at in range(start, end, self.chunk_bytes):
+            yield self.objects.get_range(self.prefix + path, at, min(self.chunk_bytes, end - at))
 
     @contextlib.contextmanager
     def _scrubbed(self) -> Iterator[None]:

@@ -29,10 +29,8 @@ import pyarrow as pa
 from watersmeet.errors import CorruptFile
 from watersmeet.kernel.keys import Keys
 from watersmeet.kernel.rows import (
-    MERGED_ROW_BYTES,
     ORDER,
     Keyed,
-    MergedKeys,
     Sections,
     Sorted,
     merge_sections,
@@ -43,6 +41,8 @@ from watersmeet.kernel.rows import (
 from watersmeet.log.advice import NORMAL, RANDOM, Addresses, addresses_of, advise, read_ahead
 from watersmeet.log.cache import CacheFull
 from watersmeet.log.codec import checksum
+from watersmeet.log.kept_keys import KeptKeys
+from watersmeet.log.key_bytes import KeyReader
 from watersmeet.log.sections import SECTIONS, SectionChecks, frame_is_intact, with_checksums
 from watersmeet.log.storage import Files
 from watersmeet.model.facts import FULL_RANGE, KeyRange, Run, RunStats
@@ -106,6 +106,8 @@ def write_run(
         marks=_marks(parts) if marked else (),
         stats=stats,
     )
+    if stored.keys is not None and not sizes:
+        run = replace(run, keys_at=stored.keys.at, keys_checksum=stored.keys.checksum)
     frame = stored.frame
     if frame is None:
         return run
@@ -131,13 +133,14 @@ class RunReader:
         self._intact: set[str] = set()
         # Runs that will be read soon, and fetched runs that were not read yet.
         self._expected: Callable[[], Iterable[Run]] | None = None
+        self._alone = KeyReader(files)
         self._fetched: dict[str, pa.Buffer] = {}
         # Runs of which only some rows are read, and what of each was asked for in this batch and in the one before.
         self._partial: frozenset[str] = frozenset()
         self._ahead: dict[_Ahead, Addresses] = {}
         self._ahead_before: dict[_Ahead, Addresses] = {}
         self._limits = limits
-        self._merged = _KeptKeys(limits.merged_bytes)
+        self._merged = KeptKeys(limits.merged_bytes)
 
     def expect(self, runs: Callable[[], Iterable[Run]]) -> None:
         """Say which runs are read from now on. The first of them that is not on this machine makes all be fetched.
@@ -201,6 +204,14 @@ class RunReader:
             self._ask((run.path, 0, 0, 0, ()), lambda: addresses_of([pa.array(keys)], *places))
         return keys
 
+    def keys_alone(self, run: Run) -> Keys:
+        """The same, for a planner: it does not need the rows, so of a remote run only the keys are fetched."""
+        if run.keys_checksum and run.path not in self._open and not self._files.has_copy(run.path):
+            keys = self._alone.read(run, self._expected or (lambda: ()))
+            if keys is not None:
+                return keys
+        return self.keys(run)
+
     def read_ahead(self, run: Run, ranges: Ranges, columns: tuple[str, ...]) -> None:
         """Have some rows of a run that is open read from the disk, if the kernel does not do so by itself.
 
@@ -246,6 +257,7 @@ class RunReader:
         self._expected = None
         self._fetched.clear()
         self._merged.forget_all_but(alive)
+        self._alone.forget_all_but(alive)
 
     def _read_in_part(self, partial: frozenset[str]) -> None:
         """Advise on the mappings of runs that are read in part from now on, and of those that are no longer."""
@@ -419,59 +431,5 @@ class _Mapped:
 
 # A run, the lowest key of some ranges, the end of the highest, their number, and the columns.
 _Ahead = tuple[str, int, int, int, tuple[str, ...]]
-
-# A run, the wanted sections, and the range of keys.
-_Wanted = tuple[str, tuple[range, ...] | None, KeyRange]
-
-
-class _KeptKeys:
-    """Merged keys of sections, by what was wanted, within a limit of bytes.
-
-    Those that this batch or the one before used are never given up for others. If they were, tasks that take turns in
-    one process would merge everything anew in every batch.
-    """
-
-    def __init__(self, limit: int):
-        self._limit = limit
-        self._kept: dict[_Wanted, MergedKeys] = {}
-        self._used: dict[_Wanted, int] = {}
-        self._bytes = 0
-        self._batch = 0
-        # The last batch in which keys were given up: once in a batch is enough.
-        self._swept = -1
-        self._alive: frozenset[str] = frozenset()
-
-    def get(self, wanted: _Wanted) -> MergedKeys | None:
-        found = self._kept.get(wanted)
-        if found is not None:
-            self._used[wanted] = self._batch
-        return found
-
-    def has_room(self, rows: int) -> bool:
-        """Whether the keys of some more rows may be kept. Gives up those that were not used of late."""
-        need = rows * MERGED_ROW_BYTES
-        if self._bytes + need > self._limit and self._swept != self._batch:
-            self._swept = self._batch
-            for wanted in [one for one, batch in self._used.items() if batch < self._batch - 1]:
-                self._drop(wanted)
-        return self._bytes + need <= self._limit
-
-    def keep(self, wanted: _Wanted, merged: MergedKeys) -> MergedKeys:
-        self._kept[wanted], self._used[wanted] = merged, self._batch
-        self._bytes += merged.nbytes
-        return merged
-
-    def forget_all_but(self, alive: frozenset[str]) -> None:
-        if alive == self._alive:
-            return
-        # Every batch with rows has other runs.
-        self._batch, self._alive = self._batch + 1, alive
-        for wanted in [one for one in self._kept if one[0] not in alive]:
-            self._drop(wanted)
-
-    def _drop(self, wanted: _Wanted) -> None:
-        self._bytes -= self._kept.pop(wanted).nbytes
-        del self._used[wanted]
-
 
 _ADVICE = "Restore the file from a copy, or start the query with a new checkpoint to rebuild the state"

@@ -15,6 +15,7 @@ of each batch.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from itertools import accumulate
 from typing import Any
 
@@ -63,6 +64,23 @@ def frame_of(content: pa.Buffer) -> Frame | None:
     start, end = min(at for at, _ in filled), max(at + size for at, size in filled)
     assert 0 < start < end < content.size, "Arrow copied a buffer that it should have mapped"
     return Frame(start, end, _frame_checksum(content, start, end))
+
+
+@dataclass(frozen=True, slots=True)
+class KeyBytes:
+    """Where the order keys of a run file begin, and their checksum."""
+
+    at: int
+    checksum: str
+
+
+def key_bytes_of(content: pa.Buffer) -> KeyBytes | None:
+    """The place of the keys of a run file; None if it is cut into sections."""
+    file = pa.ipc.open_file(content)
+    if SECTIONS in (file.schema.metadata or {}) or file.num_record_batches != 1:
+        return None
+    keys = file.get_batch(0).column(0).buffers()[1]
+    return KeyBytes(keys.address - content.address, checksum(keys[: 8 * file.get_batch(0).num_rows]))
 
 
 def frame_is_intact(content: pa.Buffer, frame: Frame) -> bool:

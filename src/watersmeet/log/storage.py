@@ -20,7 +20,7 @@ import pyarrow as pa
 from watersmeet.credentials import hide
 from watersmeet.errors import ConfigError
 from watersmeet.log.codec import checksum
-from watersmeet.log.sections import frame_of
+from watersmeet.log.sections import KeyBytes, frame_of, key_bytes_of
 from watersmeet.model.facts import Frame
 
 T = TypeVar("T")
@@ -28,6 +28,9 @@ R = TypeVar("R")
 
 # The mode of a new state directory: it holds rows, so it is private by default.
 STATE_MODE = 0o700
+
+# A smaller run is fetched whole by a planner too: most of the time is the request's, and a join may want the rows.
+LEAST_BYTES = 1 << 17
 
 # `file:///x`, `s3://bucket/x`: at least two letters, so that a Windows drive is not a scheme.
 SCHEME = re.compile(r"^[A-Za-z][A-Za-z0-9+.-]+:")
@@ -68,11 +71,13 @@ class StoredFile:
     bytes: int
     checksum: str
     frame: Frame | None = None
+    keys: KeyBytes | None = None
 
     @staticmethod
-    def as_named(stem: str, content: pa.Buffer) -> StoredFile:
+    def as_named(stem: str, content: pa.Buffer, *, remote: bool = False) -> StoredFile:
         mark = checksum(content)
-        return StoredFile(f"{stem}-{mark}.arrow", content.size, mark, frame_of(content))
+        keys = key_bytes_of(content) if remote and content.size >= LEAST_BYTES else None
+        return StoredFile(f"{stem}-{mark}.arrow", content.size, mark, frame_of(content), keys)
 
 
 class StorageUnreachable(ConfigError):
@@ -93,6 +98,11 @@ class Files(Protocol):
         ...
 
     @property
+    def machine(self) -> str:
+        """A mark of this machine, if it keeps copies of remote files; otherwise empty."""
+        ...
+
+    @property
     def remote(self) -> bool:
         """Whether a request for a file goes over a network to an object store."""
         ...
@@ -109,6 +119,11 @@ class Files(Protocol):
 
     def map(self, path: str) -> pa.Buffer:
         """The whole file as a buffer that is not private memory; FileNotFoundError if there is none."""
+        ...
+
+    def map_keys(self, path: str, start: int, length: int) -> pa.Buffer:
+        """Some bytes of a file, without the others if it is remote; fewer of them, or FileNotFoundError, if it does not
+        have them."""
         ...
 
     def forget_copy(self, path: str) -> bool:

@@ -15,7 +15,7 @@ from watersmeet.model.signature import JoinSignature
 KEY_SPACE = 1 << 64
 
 # The format of manifests and runs. Raised when an older reader would misread them. Unknown formats are refused.
-FORMAT = 9
+FORMAT = 10
 
 
 class SchemePlan:
@@ -119,7 +119,8 @@ class Run:
     that cut the rows into equal shares, from the lowest to the highest, if order keys follow the values. `times` do the
     same by window time, if the join has a window; `base` is added to the stored times (rows are numbered when their
     batch is planned). `stats` is the scheme's record. The fields of `frame` are set if the sections have checksums of
-    their own; otherwise the file is verified whole.
+    their own; otherwise the file is verified whole. The order keys begin at byte `keys_at` of the file and have a checksum of
+    their own if the state is remote and the run is not small: a planner fetches them alone (log/key_bytes.py).
     """
 
     input: str
@@ -142,6 +143,8 @@ class Run:
     frame_checksum: str = ""
     held: tuple[int, ...] = ()
     held_rows: int = 0
+    keys_at: int = 0
+    keys_checksum: str = ""
 
     @property
     def stored_rows(self) -> int:
@@ -362,7 +365,8 @@ class Manifest:
     `gaps` are the batches whose rows are missing because the user accepted their loss. `pushes`, oldest first, say
     which rows of the history fresh rows do not meet, in this batch and later. `paid` are the pushes that were in force
     before it for the keys of the plan's payments. `paying` are the last cells that were paid, in this batch or before,
-    of each key that is paid over several batches. `settlements` are all that the query had, oldest first.
+    of each key that is paid over several batches. `settlements` are all that the query had, oldest first. `planner` is the
+    machine and the process that planned it, if the state is remote: it holds the keys of all live runs.
     """
 
     batch: BatchId
@@ -385,6 +389,7 @@ class Manifest:
     paid: tuple[Push, ...] = ()
     paying: tuple[Cells, ...] = ()
     settlements: tuple[Settlement, ...] = ()
+    planner: str = ""
 
     @property
     def live(self) -> tuple[Run, ...]:
