@@ -296,13 +296,15 @@ def test_keys_that_a_planner_fetches_are_counted_once():
 
 def test_the_batch_in_which_a_planner_fetches_most_is_shown():
     from bench.many_tasks import Fetched, fetched_to_plan
-    from bench.report import NO_TARGET
 
-    found = fetched_to_plan("x", [Fetched(1_000_000, 1, 5), Fetched(3_000_000, 9, 250_000)])
-    assert found.verdict == NO_TARGET
+    batches = [Fetched(1_000_000, 1, 5), Fetched(3_000_000, 9, 250_000)]
+    found = fetched_to_plan("x", batches, 991)
+    assert found.met
     assert found.measured == (
-        "3 MB in 9 requests, 2 MB in the mean; keys of the batch's 250,000 rows are 2 MB"
+        "3 MB, 2 MB in the mean; keys of the batch's 250,000 rows are 2 MB; 9 requests, 1,000 with the log's"
     )
+    assert not fetched_to_plan("x", batches, 992).met
+    assert not fetched_to_plan("x", [Fetched(21_000_000, 1, 5)], 5).met
 
 
 @pytest.mark.parametrize("late, met", [([1.2, 1.2, 9.0], True), ([1.3, 1.3, 0.1], False)])
