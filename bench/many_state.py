@@ -112,7 +112,7 @@ class FetchedKeys:
         self._held: set[str] = set()
         self._expected: Callable[[], Iterable[Run]] = tuple
 
-    def expect(self, runs: Callable[[], Iterable[Run]]) -> None:
+    def expect_keys(self, runs: Callable[[], Iterable[Run]]) -> None:
         self._expected = runs
 
     def keys_alone(self, run: Run) -> Any:

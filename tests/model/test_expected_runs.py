@@ -5,16 +5,18 @@ from __future__ import annotations
 import numpy as np
 import pyarrow as pa
 
+from tests import life
 from watersmeet.engine.operator import Operator
 from watersmeet.local.join import LocalJoin
 from watersmeet.log.runs import RunReader
+from watersmeet.model.limits import Limits
 
 SCHEMA = pa.schema({"k": pa.int64()})
 
 
 def test_a_planner_expects_the_runs_of_its_batch_and_merged_ones_too(tmp_path, monkeypatch):
     announced, agreed = [], []
-    expect, agree = RunReader.expect, Operator.agree_and_merge
+    expect, agree = RunReader.expect_keys, Operator.agree_and_merge
 
     def listen(reader, runs):
         announced.append(runs)
@@ -24,7 +26,7 @@ def test_a_planner_expects_the_runs_of_its_batch_and_merged_ones_too(tmp_path, m
         agreed.append(agree(operator, *task))
         return agreed[-1]
 
-    monkeypatch.setattr(RunReader, "expect", listen)
+    monkeypatch.setattr(RunReader, "expect_keys", listen)
     monkeypatch.setattr(Operator, "agree_and_merge", watch)
     rng = np.random.default_rng(1)
     join = LocalJoin(
@@ -38,3 +40,39 @@ def test_a_planner_expects_the_runs_of_its_batch_and_merged_ones_too(tmp_path, m
         assert {run.path for run in announced[0]()} == live
         merged += sum("-m" in path for path in live)
     assert merged
+
+
+def test_a_planner_that_samples_walks_expects_rows(tmp_path, monkeypatch):
+    announced, expected = [], []
+    expect, agree = RunReader.expect, Operator._agree
+
+    def listen(reader, runs):
+        announced.append(runs)
+        expect(reader, runs)
+
+    def watch(*given):
+        announced.clear()
+        manifest = agree(*given)
+        expected.append((manifest, [run.path for runs in announced for run in runs()]))
+        return manifest
+
+    monkeypatch.setattr(RunReader, "expect", listen)
+    monkeypatch.setattr(Operator, "_agree", watch)
+    schemas = {
+        name: pa.schema([(column, pa.int64()) for column in name]) for name in ("ax", "bxy", "cyz", "dz")
+    }
+    join = life.start(
+        schemas,
+        tmp_path,
+        "ax.x = bxy.x AND bxy.y = cyz.y AND cyz.z = dz.z",
+        select=["ax.a"],
+        settings={"limits": Limits(least_sampled_rows=1)},
+    )
+    for _ in range(2):
+        expected.clear()
+        join.count(
+            **{name: pa.table([range(60)] * len(schema), schema=schema) for name, schema in schemas.items()}
+        )
+    manifest, paths = expected[0]
+    assert manifest.history
+    assert {run.path for run in manifest.history} <= set(paths)

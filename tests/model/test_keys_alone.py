@@ -63,7 +63,7 @@ def stored(files, label: str, rows: int = ROWS) -> tuple[Run, np.ndarray]:
 def test_only_keys_are_fetched_and_all_that_are_expected_at_once(bucket, tmp_path, fetched):
     runs = [stored(files_on(bucket, tmp_path / "one"), f"p{'x' * n}") for n in range(3)]
     reader = RunReader(files_on(bucket, tmp_path / "two"))
-    reader.expect(lambda: [run for run, _ in runs[:2]])
+    reader.expect_keys(lambda: [run for run, _ in runs[:2]])
     run, keys = runs[0]
     np.testing.assert_array_equal(reader.keys_alone(run), keys)
     assert {run.path: 8 * ROWS for run, _ in runs[:2]} == fetched
@@ -88,6 +88,19 @@ def test_a_small_run_is_fetched_whole(bucket, tmp_path, fetched):
     assert not run.keys_checksum
     np.testing.assert_array_equal(RunReader(files_on(bucket, tmp_path / "two")).keys_alone(run), keys)
     assert fetched == {run.path: run.bytes}
+
+
+def test_a_run_that_is_fetched_whole_takes_no_other_rows_along(bucket, tmp_path, fetched):
+    one = files_on(bucket, tmp_path / "one")
+    large, keys = stored(one, "p")
+    small, few = stored(one, "some", rows=1_000)
+    also, _ = stored(one, "few", rows=1_000)
+    reader = RunReader(files_on(bucket, tmp_path / "two"))
+    reader.expect_keys(lambda: [large, small, also])
+    np.testing.assert_array_equal(reader.keys_alone(small), few)
+    assert fetched == {small.path: small.bytes, also.path: also.bytes}
+    np.testing.assert_array_equal(reader.keys_alone(large), keys)
+    assert fetched[large.path] == 8 * ROWS
 
 
 def test_a_local_run_has_no_checksum_of_its_keys(tmp_path):

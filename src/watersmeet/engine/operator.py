@@ -236,7 +236,7 @@ class Operator:
                 check_not_overtaken(kept.files, batch, start, self.spec.built_ms)
             descriptors = sorted(self._descriptors(kept, start, told), key=lambda d: (d.input, d.partition))
             receipts = pending_receipts(kept.files, parent)
-            kept.reader.expect(lambda: _runs(parent, receipts, descriptors, self.spec.signature))
+            kept.reader.expect_keys(lambda: _runs(parent, receipts, descriptors, self.spec.signature))
             manifest = plan_batch(
                 batch,
                 parent,

@@ -36,6 +36,8 @@ def fan_outs_in(reader: RunReader, spec: JoinSpec) -> FanOutsOf | None:
         own = next(stored for name, stored in join.arrangements if name == start)
         others = [one for name, stored in join.arrangements if name != start for one in stored]
         everything = (*history, *fresh)
+        read_of = {own[0]: fresh, **dict.fromkeys(others, everything)}
+        reader.expect(lambda: [run for name, runs in read_of.items() for run in runs if run.input == name])
         stored = {name: slices(name, everything) for name in others}
         return sample_fan_outs(join, start, slices(own[0], fresh), stored, spec.settings.limits)
 

@@ -133,6 +133,8 @@ class RunReader:
         self._intact: set[str] = set()
         # Runs that will be read soon, and fetched runs that were not read yet.
         self._expected: Callable[[], Iterable[Run]] | None = None
+        # Runs whose keys will be looked at soon, and the reader of those that can be had alone.
+        self._expected_keys: Callable[[], Iterable[Run]] = _none
         self._alone = KeyReader(files)
         self._fetched: dict[str, pa.Buffer] = {}
         # Runs of which only some rows are read, and what of each was asked for in this batch and in the one before.
@@ -149,6 +151,11 @@ class RunReader:
         and is not read costs its bytes; one that was not expected is fetched alone.
         """
         self._expected = runs
+
+    def expect_keys(self, runs: Callable[[], Iterable[Run]]) -> None:
+        """The same for a planner, which asks for `keys_alone` of most: only runs without such keys are fetched whole."""
+        self._expected_keys = runs
+        self._expected = lambda: (run for run in runs() if not run.keys_checksum)
 
     def read(
         self, run: Run, range_: KeyRange, columns: tuple[str, ...], sections: Sequence[range] | None = None
@@ -207,7 +214,7 @@ class RunReader:
     def keys_alone(self, run: Run) -> Keys:
         """The same, for a planner: it does not need the rows, so of a remote run only the keys are fetched."""
         if run.keys_checksum and run.path not in self._open and not self._files.has_copy(run.path):
-            keys = self._alone.read(run, self._expected or (lambda: ()))
+            keys = self._alone.read(run, self._expected_keys)
             if keys is not None:
                 return keys
         return self.keys(run)
@@ -254,7 +261,7 @@ class RunReader:
             del self._open[path]
         self._intact &= alive
         self._read_in_part(frozenset((*unused, *partial)))
-        self._expected = None
+        self._expected, self._expected_keys = None, _none
         self._fetched.clear()
         self._merged.forget_all_but(alive)
         self._alone.forget_all_but(alive)
@@ -427,6 +434,10 @@ class _Mapped:
         if sections is None:
             return range(most)
         return [number for wanted in sections for number in range(wanted.start, min(wanted.stop, most))]
+
+
+def _none() -> Iterable[Run]:
+    return ()
 
 
 # A run, the lowest key of some ranges, the end of the highest, their number, and the columns.

@@ -276,11 +276,11 @@ def test_keys_that_a_planner_fetches_are_counted_once():
     sizes = (10, 30, 1_200_000)
     runs = [shelf.store("l", 0, f"p{part}", shelf.draw(rows)) for part, rows in enumerate(sizes)]
     keys = FetchedKeys(shelf, count)
-    keys.expect(lambda: runs[:1])
+    keys.expect_keys(lambda: runs[:1])
     assert (count.fetched_bytes, count.fetches) == (0, 0), "nothing was read yet"
     assert len(keys.keys_alone(runs[0])) == 10
     assert (count.fetched_bytes, count.fetches) == (80, 1)
-    keys.expect(lambda: runs)
+    keys.expect_keys(lambda: runs)
     keys.keys_alone(runs[0])
     assert count.fetches == 1, "a run that the machine has makes nothing be fetched"
     keys.keys_alone(runs[1])
@@ -289,7 +289,7 @@ def test_keys_that_a_planner_fetches_are_counted_once():
         keys.keys_alone(run)
     assert count.fetches == 4
     other = FetchedKeys(shelf, count)
-    other.expect(lambda: runs[:2])
+    other.expect_keys(lambda: runs[:2])
     other.keys_alone(runs[2])
     assert count.fetches == 6, "a run that was not expected is fetched alone"
 
