@@ -28,7 +28,7 @@ import math
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TypeVar
 from unittest.mock import patch
 
@@ -36,9 +36,11 @@ import pyarrow as pa
 
 from watersmeet.engine import operator as engine
 from watersmeet.log.files import open_files
+from watersmeet.log.key_bytes import KEY_BYTES
 from watersmeet.log.names import MANIFESTS, keys_copy
 from watersmeet.log.remote import AT_ONCE, CHUNK_BYTES
-from watersmeet.log.storage import FileInfo, Files, Storage, StoredFile
+from watersmeet.log.sections import key_bytes_of
+from watersmeet.log.storage import LEAST_BYTES, FileInfo, Files, Storage, StoredFile
 
 INGEST, AGREE, NEW, HISTORY, JOIN, MERGE, CLEAN = PHASES = (
     "ingest", "agree", "new rows", "history", "join", "merge", "clean-up",
@@ -107,8 +109,10 @@ class Recorder:
         self.batch = 0
         self.races = True
         self.tried = False
-        # The keys that the task fetched in order to plan.
-        self.planned: set[tuple[str, int, int]] = set()
+        # The runs that the task looked into in order to plan, whether it held them or not.
+        self.planned: set[str] = set()
+        # Where the keys of runs begin, and their bytes. A run that would be small on the cluster is fetched whole.
+        self.keys: dict[str, tuple[int, int]] = {}
         # The executor that planned the batch before.
         self.planner: int | None = None
         # What the task did until it had the manifest.
@@ -225,15 +229,25 @@ class CountedFiles:
         return content
 
     def map(self, path: str) -> pa.Buffer:
+        if self.recorder.phase == AGREE:
+            self.recorder.planned.add(path)
         content = self.inner.map(path)
         self._fetch(path, self.prefix + path, content.size)
         return content
 
     def map_keys(self, path: str, start: int, length: int) -> pa.Buffer:
         if self.recorder.phase == AGREE:
-            self.recorder.planned.add((path, start, length))
+            self.recorder.planned.add(path)
         self._fetch(path, keys_copy(self.prefix + path), length)
         return self.inner.map_keys(path, start, length)
+
+    def map_planned(self, path: str) -> None:
+        """Fetch what a planner looks into of a run that is not here."""
+        if not self.has_copy(path):
+            if path in self.recorder.keys:
+                self.map_keys(path, *self.recorder.keys[path])
+            else:
+                self.map(path)
 
     def _fetch(self, path: str, copy: str, size: int) -> None:
         if copy in self.executor.held:
@@ -258,7 +272,10 @@ class CountedFiles:
         size = stored.bytes * self.recorder.scale
         self.recorder.count("write", PUT_REQUESTS, WRITE_TRIPS, size).run_bytes_written += size
         self.executor.held.add(self.prefix + stored.path)
-        return stored
+        keys = key_bytes_of(self.inner.map(stored.path)) if size >= LEAST_BYTES else None
+        if keys is not None:
+            self.recorder.keys[stored.path] = keys.at, KEY_BYTES * sum(batch.num_rows for batch in batches)
+        return replace(stored, keys=keys)
 
     def publish(self, path: str, content: bytes) -> bool:
         created = self.inner.publish(path, content)

@@ -21,7 +21,18 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 
-from bench.counted import AGREE, INGEST, JOIN, PHASES, Executor, Recorder, Usage, files_of, running_on
+from bench.counted import (
+    AGREE,
+    INGEST,
+    JOIN,
+    PHASES,
+    CountedFiles,
+    Executor,
+    Recorder,
+    Usage,
+    files_of,
+    running_on,
+)
 from bench.data import cache_dir
 from papers.shared.zipf import rank_shares
 from watersmeet.engine.spec import Settings
@@ -31,7 +42,6 @@ from watersmeet.log.descriptors import decode_told, encode_told
 from watersmeet.log.files import open_files
 from watersmeet.log.manifests import named_by_each
 from watersmeet.log.seen import Seen
-from watersmeet.log.storage import Files
 from watersmeet.log.turns import PlannedBefore, patience_s
 from watersmeet.model.facts import BatchId
 from watersmeet.model.limits import Limits
@@ -251,21 +261,21 @@ class _Raced:
 
     def __init__(self) -> None:
         self._usages: list[Usage] = []
-        self._places: set[tuple[str, int, int]] = set()
+        self._paths: set[str] = set()
 
-    def add(self, usage: Usage, planned: set[tuple[str, int, int]]) -> None:
+    def add(self, usage: Usage, planned: set[str]) -> None:
         self._usages.append(usage)
-        self._places |= planned
+        self._paths |= planned
 
     @property
     def typical(self) -> Usage:
         """The planner with the median of CPU time."""
         return sorted(self._usages, key=lambda usage: usage.cpu_s)[len(self._usages) // 2]
 
-    def fetch(self, files: Files) -> None:
-        """Fetch the keys that planners look into."""
-        for path, start, length in sorted(self._places):
-            files.map_keys(path, start, length)
+    def fetch(self, files: CountedFiles) -> None:
+        """Fetch what planners look into."""
+        for path in sorted(self._paths):
+            files.map_planned(path)
 
 
 def _together(one: dict[str, Usage], other: dict[str, Usage]) -> dict[str, Usage]:

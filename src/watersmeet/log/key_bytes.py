@@ -19,7 +19,7 @@ from watersmeet.log.codec import checksum
 from watersmeet.log.storage import Files
 from watersmeet.model.facts import Run
 
-_KEY_BYTES = 8
+KEY_BYTES = 8
 
 
 class KeyReader:
@@ -51,10 +51,10 @@ class KeyReader:
 
     def _verified(self, run: Run) -> Keys | None:
         try:
-            content = self._files.map_keys(run.path, run.keys_at, _KEY_BYTES * run.rows)
+            content = self._files.map_keys(run.path, run.keys_at, KEY_BYTES * run.rows)
         except (FileNotFoundError, StateError):
             return None
-        if content.size != _KEY_BYTES * run.rows or checksum(content) != run.keys_checksum:
+        if content.size != KEY_BYTES * run.rows or checksum(content) != run.keys_checksum:
             self._files.forget_copy(run.path)
             return None
         return np.frombuffer(content, np.uint64)

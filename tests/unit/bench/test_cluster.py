@@ -47,6 +47,19 @@ def test_all_results_are_counted_and_only_missing_runs_are_fetched():
     assert moved == pytest.approx(written * 3, rel=0.01), "three executors fetch what the fourth wrote"
 
 
+@pytest.mark.parametrize("scale", [1, 10])
+def test_planners_fetch_the_keys_of_large_runs_and_tasks_their_rows(scale):
+    from bench.counted import NEW
+
+    (use,) = simulated("even keys", rows=60_000, scale=scale, batches=1)
+    for task in use.join:
+        others = [one for one in use.ingest if one.executor != task.executor]
+        assert calls([task], NEW, "fetch") == [2 * len(others)]
+        whole = sum(one.phases["ingest"].run_bytes_written for one in others)
+        keys = 8 * sum(one.rows for one in others)
+        assert task.phases[NEW].run_bytes_read == whole + keys
+
+
 def test_tasks_race_for_the_manifest_as_on_a_cluster():
     from bench.counted import AGREE
 
