@@ -29,7 +29,7 @@ from watersmeet.log.descriptors import (
 from watersmeet.log.files import LocalFiles
 from watersmeet.log.manifests import agree, list_manifests, read_manifest, waits
 from watersmeet.log.starts import claim_start
-from watersmeet.log.turns import patience_s
+from watersmeet.log.turns import PlannedBefore, patience_s
 from watersmeet.model.facts import BatchId, Descriptor, Start
 from watersmeet.model.limits import Limits
 
@@ -131,7 +131,20 @@ def test_who_waits_and_how_long():
     assert {patience_s(task, tasks, [descriptor()]) for task in range(tasks)} == {0.0}
 
 
-@pytest.mark.parametrize("patience", [0.0, 0.5, 1.0, 2.0])
+def test_processes_beside_the_planner_of_the_batch_before_take_turns_too():
+    """On a machine of 16 cores 15 processes wait beside it, with tasks from anywhere."""
+    tasks = 200
+    patience = {
+        before: Counter(patience_s(task, tasks, [NOTICE], before) for task in range(tasks))
+        for before in PlannedBefore
+    }
+    assert patience[PlannedBefore.HERE] == {0.0: tasks}
+    assert patience[PlannedBefore.UNKNOWN] == {0.0: 1, 0.5: 2, 1.0: 4, 1.5: 8, 2.0: 185}
+    assert patience[PlannedBefore.BESIDE] == {0.1: 1, 0.6: 2, 1.1: 4, 1.6: 8, 2.1: 185}
+    assert patience[PlannedBefore.ELSEWHERE] == {0.3: 1, 0.8: 2, 1.3: 4, 1.8: 8, 2.3: 185}
+
+
+@pytest.mark.parametrize("patience", [0.0, 0.5, 1.0, 2.0, 2.3])
 def test_looks_for_a_manifest_are_few(patience):
     assert sum(waits(patience)) == pytest.approx(patience)
     assert len(list(waits(patience))) <= 6

@@ -25,8 +25,9 @@ from watersmeet.log.storage import Files
 TURN_S = 0.5
 # The last turn: a batch whose first tasks are dead waits two seconds for it.
 LAST_TURN = 4
-# How much later the turns begin on a machine that has not planned the batch before, and when another process of the
-# machine that has takes over: that machine holds the keys of nearly all runs, and its task may come a little later.
+# How much later the turns begin in another process of the machine that planned the batch before, which holds the keys of
+# nearly all runs, and elsewhere: the process that planned may get its task a little later. There are turns on that machine
+# too: if all its processes planned at once, they would slow the planner down and fetch the same keys.
 BESIDE_S, ELSEWHERE_S = 0.1, 0.3
 
 
@@ -37,6 +38,9 @@ class PlannedBefore(Enum):
     HERE = "this process"
     BESIDE = "another process of this machine"
     ELSEWHERE = "another machine"
+
+
+_LATER_S = {PlannedBefore.BESIDE: BESIDE_S, PlannedBefore.ELSEWHERE: ELSEWHERE_S}
 
 
 def planned_before(planner: str | None, files: Files) -> PlannedBefore:
@@ -62,12 +66,9 @@ def patience_s(
     >>> [patience_s(task, 200, [notice]) for task in (0, 1, 2, 7, 100, 199)]
     [0.0, 0.5, 1.0, 1.5, 2.0, 0.5]
     >>> [patience_s(7, 200, [notice], before) for before in PlannedBefore]
-    [1.5, 0.0, 0.1, 1.8]
+    [1.5, 0.0, 1.6, 1.8]
     """
     if not any(isinstance(one, Notice) for one in told) or before is PlannedBefore.HERE:
         return 0.0
-    if before is PlannedBefore.BESIDE:
-        return BESIDE_S
     rank = min(task, tasks - task)
-    turn_s = TURN_S * min(LAST_TURN, rank.bit_length())
-    return turn_s + ELSEWHERE_S if before is PlannedBefore.ELSEWHERE else turn_s
+    return TURN_S * min(LAST_TURN, rank.bit_length()) + _LATER_S.get(before, 0.0)
