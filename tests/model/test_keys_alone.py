@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections import Counter
 from dataclasses import replace
 from pathlib import Path
@@ -16,13 +17,17 @@ from watersmeet.engine.operator import Operator
 from watersmeet.errors import CorruptFile
 from watersmeet.kernel.rows import Sorted
 from watersmeet.local.join import LocalJoin
+from watersmeet.log.cache import CacheFull
 from watersmeet.log.files import LocalFiles, open_files
 from watersmeet.log.names import keys_copy
 from watersmeet.log.objects import Objects
+from watersmeet.log.remote import RemoteFiles
 from watersmeet.log.runs import RunReader, write_run
 from watersmeet.log.storage import LEAST_BYTES, Storage
 from watersmeet.log.turns import PlannedBefore, planned_before, planner_mark
 from watersmeet.model.facts import Run
+
+linux = pytest.mark.skipif(sys.platform != "linux", reason="the list of mapped files is that of Linux")
 
 ROWS = 20_000
 assert 24 * ROWS > LEAST_BYTES
@@ -150,6 +155,43 @@ def test_a_removed_run_takes_the_copy_of_its_keys_along(bucket, tmp_path):
     assert [*(tmp_path / "two").rglob("*.keys.arrow")]
     files.delete(run.path)
     assert not [*(tmp_path / "two").rglob("*.keys.arrow")]
+
+
+def mapped_copies(cache: Path) -> int:
+    """The copies of keys in a cache that this process maps."""
+    lines = Path("/proc/self/maps").read_text().splitlines()
+    return sum(str(cache) in line and ".keys.arrow" in line for line in lines)
+
+
+@linux
+def test_keys_that_left_the_cache_are_unmapped_after_the_batch(bucket, tmp_path):
+    runs = [stored(files_on(bucket, tmp_path / "one"), f"p{'x' * n}")[0] for n in range(2)]
+    reader = RunReader(files_on(bucket, tmp_path / "two"))
+    for run in runs:
+        reader.keys_alone(run)
+    (dropped,) = (tmp_path / "two").rglob(Path(keys_copy(runs[0].path)).name)
+    dropped.unlink()
+    assert mapped_copies(tmp_path / "two") == 2
+    reader.forget_all_but([run.path for run in runs])
+    assert mapped_copies(tmp_path / "two") == 1, "the space of a removed file is free when nobody maps it"
+
+
+@linux
+def test_keys_are_unmapped_when_a_run_has_no_room(bucket, tmp_path, monkeypatch):
+    runs = [stored(files_on(bucket, tmp_path / "one"), f"p{'x' * n}")[0] for n in range(2)]
+    reader = RunReader(files_on(bucket, tmp_path / "two"))
+    reader.keys_alone(runs[0])
+    assert mapped_copies(tmp_path / "two") == 1
+    fetch, full = RemoteFiles.map, [CacheFull("no space")]
+
+    def once_full(files, path):
+        if full:
+            raise full.pop()
+        assert not mapped_copies(tmp_path / "two"), "their space is free by now"
+        return fetch(files, path)
+
+    monkeypatch.setattr(RemoteFiles, "map", once_full)
+    assert len(reader.keys(runs[1])) == ROWS
 
 
 # --- Who plans ----------------------------------------------------------------------------------------------------

@@ -16,6 +16,7 @@ import numpy as np
 from watersmeet.errors import StateError
 from watersmeet.kernel.keys import Keys
 from watersmeet.log.codec import checksum
+from watersmeet.log.names import keys_copy
 from watersmeet.log.storage import Files
 from watersmeet.model.facts import Run
 
@@ -38,9 +39,12 @@ class KeyReader:
         return self._open.get(run.path)
 
     def forget_all_but(self, alive: frozenset[str]) -> None:
-        """Unmap the keys of runs that are no longer live."""
-        for path in self._open.keys() - alive:
+        """Unmap the keys of runs that are no longer live or have left the cache: only that frees their disk space."""
+        for path in [p for p in self._open if p not in alive or not self._files.has_copy(keys_copy(p))]:
             del self._open[path]
+
+    def forget_all(self) -> None:
+        self._open.clear()
 
     def _fetch(self, runs: Iterable[Run]) -> None:
         wanted = {run.path: run for run in runs if run.keys_checksum and run.path not in self._open}

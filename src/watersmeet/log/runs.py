@@ -337,6 +337,7 @@ class RunReader:
             # Dropped copies take up space as long as they are mapped here. Those in use stay.
             self._open.clear()
             self._fetched.clear()
+            self._alone.forget_all()
         return self._files.map(path)
 
     def _fetch_expected(self, path: str) -> None:
