@@ -1,7 +1,8 @@
 """State on an object store (S3, GCS, Azure), with a local copy of every run that is read.
 
-Runs are downloaded whole into a cache directory shared by the processes of a machine (`log/cache.py`), checked, and
-mapped from there. Private memory stays small, and a run that is read in twenty batches is fetched once.
+Runs, or their keys alone for a planner (`log/key_bytes.py`), are downloaded into a cache directory shared by the
+processes of a machine (`log/cache.py`), checked, and mapped from there. Private memory stays small, and a run that is
+read in twenty batches is fetched once.
 
 Everything is written by a conditional put (`log/objects.py`): a manifest, so that two tasks cannot each publish their
 own; a run, so that a second attempt, killed half-way, cannot damage what the first one wrote under the same name. A

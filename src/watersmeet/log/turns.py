@@ -25,9 +25,9 @@ from watersmeet.log.storage import Files
 TURN_S = 0.5
 # The last turn: a batch whose first tasks are dead waits two seconds for it.
 LAST_TURN = 4
-# How much later the turns begin in another process of the machine that planned the batch before, which holds the keys of
-# nearly all runs, and elsewhere: the process that planned may get its task a little later. There are turns on that machine
-# too: if all its processes planned at once, they would slow the planner down and fetch the same keys.
+# How much later the turns begin in other processes of the machine that planned the batch before, which holds the keys of
+# nearly all runs, and elsewhere: the process that planned may get its task a little later. Other processes of its machine
+# take turns too: if they planned at once, they would slow it down and fetch the same keys.
 BESIDE_S, ELSEWHERE_S = 0.1, 0.3
 
 

@@ -119,8 +119,9 @@ class Run:
     that cut the rows into equal shares, from the lowest to the highest, if order keys follow the values. `times` do the
     same by window time, if the join has a window; `base` is added to the stored times (rows are numbered when their
     batch is planned). `stats` is the scheme's record. The fields of `frame` are set if the sections have checksums of
-    their own; otherwise the file is verified whole. The order keys begin at byte `keys_at` of the file and have a checksum of
-    their own if the state is remote and the run is not small: a planner fetches them alone (log/key_bytes.py).
+    their own; otherwise the file is verified whole. The order keys begin at byte `keys_at` of the file and have a
+    checksum of their own if the state is remote and the run is neither small nor cut into sections: a planner fetches
+    them alone (log/key_bytes.py).
     """
 
     input: str
@@ -365,8 +366,8 @@ class Manifest:
     `gaps` are the batches whose rows are missing because the user accepted their loss. `pushes`, oldest first, say
     which rows of the history fresh rows do not meet, in this batch and later. `paid` are the pushes that were in force
     before it for the keys of the plan's payments. `paying` are the last cells that were paid, in this batch or before,
-    of each key that is paid over several batches. `settlements` are all that the query had, oldest first. `planner` is the
-    machine and the process that planned it, if the state is remote: it holds the keys of all live runs.
+    of each key that is paid over several batches. `settlements` are all that the query had, oldest first. `planner` is
+    the machine and the process that planned it, if the state is remote: it has looked into most live runs.
     """
 
     batch: BatchId
