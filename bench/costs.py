@@ -125,7 +125,7 @@ def seconds_to_agree(task: int, tasks: int, planned_s: float) -> float:
     """How long a task that begins with task 0 looks for a manifest that is published after `planned_s`.
 
     >>> [seconds_to_agree(1, 64, planned_s) for planned_s in (0.05, 0.2, 0.4, 2.0)]
-    [0.1, 0.3, 0.7, 2.8]
+    [0.1, 0.3, 0.7, 3.2]
     """
     looked_s = 0.0
     for pause_s in waits(patience_s(task, tasks, _TOLD, PlannedBefore.ELSEWHERE)):

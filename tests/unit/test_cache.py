@@ -260,6 +260,20 @@ def test_a_full_disk_drops_copies_and_the_read_goes_on(tmp_path, monkeypatch, nu
     assert disk.failures > 0
 
 
+def test_a_full_disk_drops_copies_for_the_keys_of_a_run_too(tmp_path, monkeypatch):
+    files = remote(tmp_path)
+    runs = [write_run(files, "l", n, "p00000", sized(200, n)) for n in range(10)]
+    disk = Disk(tmp_path / "cache", monkeypatch)
+    disk.bytes = 3 * 8 * runs[0].rows
+    for run in runs:
+        files.forget_copy(run.path)
+    reader = RunReader(files)
+    for run in runs:
+        assert reader.keys_alone(run).size == run.rows
+        reader.forget_all_but([])
+    assert disk.failures > 0
+
+
 def test_a_disk_that_cannot_hold_one_run_is_an_error_that_says_what_to_do(tmp_path, monkeypatch):
     files = remote(tmp_path)
     run = write_run(files, "l", 0, "p00000", sized(4, 1))

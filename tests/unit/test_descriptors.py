@@ -141,10 +141,10 @@ def test_processes_beside_the_planner_of_the_batch_before_take_turns_too():
     assert patience[PlannedBefore.HERE] == {0.0: tasks}
     assert patience[PlannedBefore.UNKNOWN] == {0.0: 1, 0.5: 2, 1.0: 4, 1.5: 8, 2.0: 185}
     assert patience[PlannedBefore.BESIDE] == {0.1: 1, 0.6: 2, 1.1: 4, 1.6: 8, 2.1: 185}
-    assert patience[PlannedBefore.ELSEWHERE] == {0.3: 1, 0.8: 2, 1.3: 4, 1.8: 8, 2.3: 185}
+    assert patience[PlannedBefore.ELSEWHERE] == {0.7: 1, 1.2: 2, 1.7: 4, 2.2: 8, 2.7: 185}
 
 
-@pytest.mark.parametrize("patience", [0.0, 0.5, 1.0, 2.0, 2.3])
+@pytest.mark.parametrize("patience", [0.0, 0.5, 1.0, 2.0, 2.7])
 def test_looks_for_a_manifest_are_few(patience):
     assert sum(waits(patience)) == pytest.approx(patience)
     assert len(list(waits(patience))) <= 6

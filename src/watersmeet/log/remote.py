@@ -120,7 +120,7 @@ class RemoteFiles:
         content = self.cache.map(keys_copy(path))
         if content is None:
             failpoints.reach("fetch-before")
-            content = self._add(keys_copy(path), length, self._ranges(path, start, start + length))
+            content = self._add(keys_copy(path), length, lambda: self._ranges(path, start, start + length))
         return content
 
     def forget_copy(self, path: str) -> bool:
@@ -215,12 +215,13 @@ class RemoteFiles:
     def _fetch(self, path: str) -> pa.Buffer:
         failpoints.reach("fetch-before")
         first, size = self.objects.get_first(self.prefix + path, self.chunk_bytes)
-        return self._add(path, size, itertools.chain([first], self._ranges(path, len(first), size)))
+        return self._add(path, size, lambda: itertools.chain([first], self._ranges(path, len(first), size)))
 
-    def _add(self, copy: str, size: int, chunks: Iterable[bytes]) -> pa.Buffer:
+    def _add(self, copy: str, size: int, chunks: Callable[[], Iterable[bytes]]) -> pa.Buffer:
+        # A full disk drops copies and fills the file again, from the first chunk.
         def fill(target: str) -> None:
             with Path(target).open("wb") as sink:
-                for chunk in chunks:
+                for chunk in chunks():
                     if failpoints.reach("fetch-half-written"):
                         sink.write(chunk[: len(chunk) // 2])
                         sink.flush()

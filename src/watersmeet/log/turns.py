@@ -27,8 +27,9 @@ TURN_S = 0.5
 LAST_TURN = 4
 # How much later the turns begin in other processes of the machine that planned the batch before, which holds the keys of
 # nearly all runs, and elsewhere: the process that planned may get its task a little later. Other processes of its machine
-# take turns too: if they planned at once, they would slow it down and fetch the same keys.
-BESIDE_S, ELSEWHERE_S = 0.1, 0.3
+# take turns too: if they planned at once, they would slow it down and fetch the same keys. Elsewhere it is longer than a
+# plan takes on an object store (bench/cluster.py: 0.5 to 0.6 s), or each batch would have two planners.
+BESIDE_S, ELSEWHERE_S = 0.1, 0.7
 
 
 class PlannedBefore(Enum):
@@ -66,7 +67,7 @@ def patience_s(
     >>> [patience_s(task, 200, [notice]) for task in (0, 1, 2, 7, 100, 199)]
     [0.0, 0.5, 1.0, 1.5, 2.0, 0.5]
     >>> [patience_s(7, 200, [notice], before) for before in PlannedBefore]
-    [1.5, 0.0, 1.6, 1.8]
+    [1.5, 0.0, 1.6, 2.2]
     """
     if not any(isinstance(one, Notice) for one in told) or before is PlannedBefore.HERE:
         return 0.0
