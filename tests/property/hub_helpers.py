@@ -100,6 +100,39 @@ def equalities(draw, one: str, other: str) -> str:
     return " = ".join(sides if draw(st.booleans()) else sides[::-1])
 
 
+# Output columns that a hub and DuckDB compute alike, with the numbers, texts and decimals to put in.
+EXPRESSIONS = [
+    *("{x}.a + {y}.b", "{x}.b * {n}", "{x}.a - {n}", "-{x}.b", "abs({x}.a)", "{x}.a % 2", "{x}.b / 2"),
+    *("{x}.d * {p}", "{x}.f + {y}.d", "{x}.f - {y}.f", "{x}.e * {p}", "{x}.e - {y}.e", "{x}.e + {y}.a"),
+    *("{x}.c || {s}", "{x}.c || {y}.c", "coalesce({x}.a, {n})", "coalesce({x}.c, {y}.c, {s})"),
+    *(
+        "{x}.a IN ({n}, {n})",
+        "{x}.d >= {p}",
+        "{x}.a IS NULL OR {x}.b = {n}",
+        "{x}.a > {y}.b",
+        "{x}.f < {y}.d",
+    ),
+    "CASE WHEN {x}.a > {n} THEN {s} WHEN {y}.b = {n} THEN {y}.c END",
+    *("CAST({x}.a AS bigint) + {n}", "CAST({x}.b AS double)", "{n}", "{s}", "({x}.a + {n}) * ({y}.b - {n})"),
+]
+
+
+@st.composite
+def expressions(draw, aliases: Sequence[str]) -> str:
+    """An output column, without its name."""
+    text = draw(st.sampled_from(EXPRESSIONS))
+    for place, values in {
+        "{x}": aliases,
+        "{y}": aliases,
+        "{n}": ("0", "1", "2", "-1"),
+        "{s}": ("'x'", "''", "'it''s'"),
+        "{p}": ("0.5", "1.5", "-1.0"),
+    }.items():
+        while place in text:
+            text = text.replace(place, draw(st.sampled_from(values)), 1)
+    return text
+
+
 SLIDING, TUMBLING = " WINDOW 3 SECONDS", " WINDOW TUMBLING 4 SECONDS"
 
 
@@ -127,12 +160,16 @@ def queries(
     ]
     items = [f"{alias}.id AS {alias}_id" for alias in aliases]
     items += [f"{draw(st.sampled_from(aliases))}.{column} AS {column}" for column in ("c", "d", "e")]
+    computed = [draw(expressions(aliases)) for _ in range(draw(st.integers(0, 2)))]
+    items += [f"{one} AS x{number}" for number, one in enumerate(computed)]
     source = ", ".join(f"{stream} AS {alias}" for stream, alias in zip(streams, aliases, strict=True))
     where = f" WHERE {' AND '.join(draw(st.permutations(parts)))}" if parts else ""
     window = draw(st.sampled_from(windows))
     if draw(st.sampled_from(distinct)):
         shown = draw(st.lists(st.sampled_from("abcdef"), min_size=1, max_size=2, unique=True))
         items = [f"{draw(st.sampled_from(aliases))}.{column} AS {column}" for column in shown]
+        if draw(st.booleans()):
+            items.append(f"{draw(expressions(aliases))} AS x")
         return f"SELECT DISTINCT {', '.join(items)} FROM {source}{where}{window}"
     return f"SELECT {', '.join(items)} FROM {source}{where}{window}"
 
@@ -143,7 +180,7 @@ Answer = tuple[str, int, str]
 
 def _read(answer: str) -> Any:
     return {
-        name: value + 0.0 if isinstance(value, float) else value
+        name: value + 0.0 if isinstance(value, int | float) and not isinstance(value, bool) else value
         for name, value in json.loads(answer, parse_int=float).items()
     }
 
@@ -224,7 +261,7 @@ def _plain(value: Any) -> Any:
     if isinstance(value, float) and not np.isfinite(value):
         return "NaN" if np.isnan(value) else "Infinity" if value > 0 else "-Infinity"
     # DISTINCT does not tell -0.0 from 0.0.
-    return value if value is None or isinstance(value, str) else float(value) + 0.0
+    return value if value is None or isinstance(value, str | bool) else float(value) + 0.0
 
 
 def record_batch(rows: Sequence[tuple], first: int, times: Sequence[int]) -> pa.RecordBatch:

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from watersmeet.errors import PredicateError
-from watersmeet.hubs.constants import Constant, Words, find_constants, to_text
+from watersmeet.hubs.constants import Constant, Words, exact_text, find_constants, to_text
 from watersmeet.hubs.language import HubQuery, Template, read_template
 from watersmeet.hubs.window import cut_window
 from watersmeet.model.types import Schema
@@ -91,15 +91,18 @@ class TemplateReader:
             return _Refused(error.problem, error.hint, word)
 
     def _texts(self, text: str, template: Template, constants: Sequence[Constant]) -> tuple[str, ...]:
-        """The constants as they are kept. Each is compared with one column."""
+        """The constants as they are kept: compared with a column, or part of an output column."""
         texts: list[str | None] = [None] * len(constants)
         for one in template.filters:
             column = self.streams[template.streams[one.input]][one.column]
             name = f"{template.aliases[one.input]}.{one.column}"
             for slot in one.slots:
                 texts[slot] = to_text(constants[slot], column, name, text)
+        for slot, constant in enumerate(constants):
+            if constant.exact:
+                texts[slot] = exact_text(constant, text)
         known = tuple(one for one in texts if one is not None)
-        assert len(known) == len(constants), "the parser takes constants in comparisons only"
+        assert len(known) == len(constants), "the parser takes constants in comparisons and outputs only"
         return known
 
 
