@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from decimal import Decimal
+
 import pyarrow as pa
 import pytest
 
@@ -52,6 +54,9 @@ def values_of(text: str, **columns: list) -> list:
         ("CAST(R.d AS bigint)", {"d": [2.0**63, -(2.0**63), 1e300]}, [None, -I64 - 1, None]),
         ("CAST(R.b AS tinyint)", {"b": [127, 128, -128, -129]}, [127, None, -128, None]),
         ("CASE WHEN R.a > 1 THEN R.a * 2 ELSE R.s END", {"a": [2, I32, None], "s": [1, 1, 1]}, [4, None, 1]),
+        ("R.e * -1.5", {"e": [Decimal("0.10"), None]}, [Decimal("-0.150"), None]),
+        ("-R.e", {"e": [Decimal("0.10"), None]}, [Decimal("-0.10"), None]),
+        ("R.d * -0.1", {"d": [1.0, None]}, [-0.1, None]),
         ("R.c || 'x' <=> R.c", {"c": ["a", None]}, [False, True]),
         ("coalesce(R.s, R.a, 7)", {"s": [1, None, None], "a": [5, 5, None]}, [1, 5, 7]),
     ],

@@ -110,7 +110,11 @@ def test_comparisons_with_constants_are_rows(condition, filters, constants):
         ("SELECT R.a FROM R WHERE R.a = 1 AND", "a value is missing", ""),
         ("SELECT R.a FROM R GROUP BY R.a", "GROUP is not possible", "GROUP"),
         ("SELECT R.a FROM R WINDOW 5 PARSECS", "parsecs is not a unit of time", "5"),
-        ("SELECT R.a FROM R WINDOW 5 ROWS", "a window over rows is not possible", "5"),
+        ("SELECT R.a FROM R WINDOW 0 ROWS", "a window over rows has 1 to", "0"),
+        ("SELECT R.a FROM R WINDOW " + "9" * 5000 + " ROWS", "a window over rows has 1 to", "9" * 5000),
+        ("SELECT R.a FROM R WINDOW TUMBLING 5 ROWS", "tumbles is not possible over rows", "5"),
+        ("SELECT R.a FROM R WINDOW 5.5 ROWS", "this window cannot be read", "WINDOW"),
+        ("SELECT DISTINCT R.a FROM R WINDOW 5 ROWS", "DISTINCT is not possible", "WINDOW"),
         ("SELECT R.a FROM R WINDOW 1 MONTH", "months differ in length", "MONTH"),
         ("SELECT R.a FROM R SINCE TIMESTAMP '2026-01-01'", "SINCE is not possible", "SINCE"),
         ("DROP TABLE R", "a query begins with SELECT", "DROP"),
@@ -169,6 +173,11 @@ def test_a_template_of_expressions_survives_the_catalogue():
     catalogue = apply_commands(HubCatalogue(), [Command(ADD, "q", text)], 0, reader).catalogue
     found, _ = from_row(to_row(catalogue, pa.RecordBatch.from_pylist([], EVENTS)))
     assert found.parsed == (reader.read(text).template,)
+
+
+@pytest.mark.parametrize(("text", "rows"), [("1 ROW", 1), ("1000 rows", 1000)])
+def test_a_window_over_rows_is_read(text, rows):
+    assert read(f"SELECT R.a FROM R WINDOW {text}").window == HubWindow(WindowOf.ROWS, rows)
 
 
 def test_distinct_is_part_of_the_template():

@@ -3,7 +3,7 @@
 An answer is put together where it is found, so Arrow has to give exactly the value that Spark would. Comparisons, logic
 and arithmetic of floats are those of joins (kernel/evaluate.py). Here are more of them:
 
-    + - * neg abs      of integers; + - * of decimals, where Spark rounds nothing
+    + - * neg abs      of integers, and of decimals where Spark rounds nothing
     /  %               in double; of integers % too
     <=>  coalesce  case  ||   of values of one type, after casts that lose nothing
     cast, try_cast     between integers and floats; of integers, booleans and texts to text
@@ -126,6 +126,9 @@ def _widened(arg: Expression, call: Call) -> Expression:
 
 
 def _in_double(arg: Expression) -> Expression:
+    if isinstance(arg, Call) and arg.op == "neg":
+        inside = _in_double(arg.args[0])
+        return arg if inside == arg.args[0] else Call("neg", (inside,), DOUBLE)
     is_constant = isinstance(arg, Column) and arg.input == CONSTANTS
     return replace(arg, type=DOUBLE) if is_constant and arg.type.name == "decimal" else arg
 
@@ -139,6 +142,8 @@ def _is_exact(call: Call) -> bool:
     """Whether the type of a sum or product of decimals holds all of its digits, so that nothing is rounded."""
     if not all(arg.type.integral or arg.type.name == "decimal" for arg in call.args):
         return False
+    if len(call.args) == 1:
+        return call.type == call.args[0].type
     (p, s), (q, t) = (_digits(arg.type) for arg in call.args)
     scale = s + t if call.op == "*" else max(s, t)
     precision = p + q + 1 if call.op == "*" else max(p - s, q - t) + scale + 1
@@ -204,7 +209,13 @@ _INTEGRAL: Final[dict[str, Callable[..., pa.Array]]] = {
 }
 
 
-_EXACT: Final[dict[str, Callable[..., pa.Array]]] = {"+": pc.add, "-": pc.subtract, "*": pc.multiply}
+_EXACT: Final[dict[str, Callable[..., pa.Array]]] = {
+    "+": pc.add,
+    "-": pc.subtract,
+    "*": pc.multiply,
+    "neg": pc.negate,
+    "abs": pc.abs,
+}
 
 
 def _whole_or_null(op: str, args: list[pa.Array], kind: SqlType) -> pa.Array:
