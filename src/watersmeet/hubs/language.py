@@ -1,7 +1,7 @@
 """The text of a hub query: which streams, what must be equal, what is compared with constants, what comes out.
 
     SELECT [DISTINCT] expressions FROM stream [[AS] alias] {, stream ...} [WHERE condition {AND condition}]
-        [WINDOW n unit | WINDOW TUMBLING n unit]
+        [WINDOW n unit | WINDOW TUMBLING n unit | WINDOW n ROWS]
 
 Clauses, names and types are read by the parser of `wm.sql` (predicate/query.py). A hub evaluates conditions for
 thousands of queries at once, without a loop over them, so it takes less of them than a join does:
