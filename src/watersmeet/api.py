@@ -221,9 +221,9 @@ def hub(
     only rows of later batches than its command. Every combination of rows that satisfies it is one answer, in the
     batch in which its last row arrives. A text that cannot be used is refused as an event, and stops no other.
 
-    A query is `SELECT [DISTINCT] columns FROM streams WHERE conditions`, and at the end perhaps `WINDOW 10 MINUTES` or
-    `WINDOW TUMBLING 1 HOUR`, over one to eight streams, also the same one under several aliases. Conditions are joined by AND: equalities of columns of
-    different streams, and comparisons of a column with constants.
+    A query is `SELECT [DISTINCT] expressions FROM streams WHERE conditions`, and at the end perhaps `WINDOW 10 MINUTES`,
+    `WINDOW TUMBLING 1 HOUR` or `WINDOW 1000 ROWS`, over one to eight streams, also the same one under several aliases.
+    Conditions are joined by AND: equalities of columns of different streams, and comparisons of a column with constants.
 
     Args:
         streams: streaming DataFrames by the names that queries use for them.

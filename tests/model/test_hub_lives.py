@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 from tests.life import LIVES, TINY, Crash, crash_at
 from tests.property.hub_helpers import (
     AT,
+    COUNTED,
     SLIDING,
     STORED,
     STREAMS,
@@ -136,8 +137,8 @@ def test_answers_are_those_of_duckdb_whatever_comes_goes_and_crashes(
 
 @settings(LIVES, max_examples=LIVES.max_examples // 2)
 @given(
-    st.lists(queries(3, [SLIDING, TUMBLING], [False, True]), min_size=1, max_size=3),
-    st.sampled_from(["", SLIDING, SLIDING, TUMBLING]).flatmap(lambda window: queries(2, [window])),
+    st.lists(queries(3, [SLIDING, TUMBLING, *COUNTED], [False, True]), min_size=1, max_size=3),
+    st.sampled_from(["", SLIDING, TUMBLING, *COUNTED]).flatmap(lambda window: queries(2, [window])),
     st.lists(
         st.tuples(st.integers(0, 7), st.none() | st.sampled_from(PLACES), st.integers(0, 3)),
         min_size=4,

@@ -100,14 +100,57 @@ def equalities(draw, one: str, other: str) -> str:
     return " = ".join(sides if draw(st.booleans()) else sides[::-1])
 
 
+# Output columns that a hub and DuckDB compute alike, with the numbers, texts and decimals to put in.
+EXPRESSIONS = [
+    *("{x}.a + {y}.b", "{x}.b * {n}", "{x}.a - {n}", "-{x}.b", "abs({x}.a)", "{x}.a % 2", "{x}.b / 2"),
+    *(
+        "{x}.d * {p}",
+        "{x}.f + {y}.d",
+        "{x}.f - {y}.f",
+        "{x}.e * {p}",
+        "{x}.e - {y}.e",
+        "-abs({x}.e)",
+        "{x}.e + {y}.a",
+    ),
+    *("{x}.c || {s}", "{x}.c || {y}.c", "coalesce({x}.a, {n})", "coalesce({x}.c, {y}.c, {s})"),
+    *(
+        "{x}.a IN ({n}, {n})",
+        "{x}.d >= {p}",
+        "{x}.a IS NULL OR {x}.b = {n}",
+        "{x}.a > {y}.b",
+        "{x}.f < {y}.d",
+    ),
+    "CASE WHEN {x}.a > {n} THEN {s} WHEN {y}.b = {n} THEN {y}.c END",
+    *("CAST({x}.a AS bigint) + {n}", "CAST({x}.b AS double)", "{n}", "{s}", "({x}.a + {n}) * ({y}.b - {n})"),
+]
+
+
+@st.composite
+def expressions(draw, aliases: Sequence[str]) -> str:
+    """An output column, without its name."""
+    text = draw(st.sampled_from(EXPRESSIONS))
+    for place, values in {
+        "{x}": aliases,
+        "{y}": aliases,
+        "{n}": ("0", "1", "2", "-1"),
+        "{s}": ("'x'", "''", "'it''s'"),
+        "{p}": ("0.5", "1.5", "-1.0"),
+    }.items():
+        while place in text:
+            text = text.replace(place, draw(st.sampled_from(values)), 1)
+    return text
+
+
 SLIDING, TUMBLING = " WINDOW 3 SECONDS", " WINDOW TUMBLING 4 SECONDS"
+# Less than the rows of a batch, and those of several.
+COUNTED = (" WINDOW 1 ROW", " WINDOW 4 ROWS", " WINDOW 9 ROWS")
 
 
 @st.composite
 def queries(
     draw,
     most: int = 4,
-    windows: Sequence[str] = ("", "", SLIDING, TUMBLING),
+    windows: Sequence[str] = ("", "", SLIDING, TUMBLING, *COUNTED),
     distinct: Sequence[bool] = (False,),
 ) -> str:
     """A query of one to four inputs, connected by a tree of equalities, some of them with more."""
@@ -127,12 +170,16 @@ def queries(
     ]
     items = [f"{alias}.id AS {alias}_id" for alias in aliases]
     items += [f"{draw(st.sampled_from(aliases))}.{column} AS {column}" for column in ("c", "d", "e")]
+    computed = [draw(expressions(aliases)) for _ in range(draw(st.integers(0, 2)))]
+    items += [f"{one} AS x{number}" for number, one in enumerate(computed)]
     source = ", ".join(f"{stream} AS {alias}" for stream, alias in zip(streams, aliases, strict=True))
     where = f" WHERE {' AND '.join(draw(st.permutations(parts)))}" if parts else ""
     window = draw(st.sampled_from(windows))
-    if draw(st.sampled_from(distinct)):
+    if draw(st.sampled_from(distinct)) and window not in COUNTED:
         shown = draw(st.lists(st.sampled_from("abcdef"), min_size=1, max_size=2, unique=True))
         items = [f"{draw(st.sampled_from(aliases))}.{column} AS {column}" for column in shown]
+        if draw(st.booleans()):
+            items.append(f"{draw(expressions(aliases))} AS x")
         return f"SELECT DISTINCT {', '.join(items)} FROM {source}{where}{window}"
     return f"SELECT {', '.join(items)} FROM {source}{where}{window}"
 
@@ -143,7 +190,7 @@ Answer = tuple[str, int, str]
 
 def _read(answer: str) -> Any:
     return {
-        name: value + 0.0 if isinstance(value, float) else value
+        name: value + 0.0 if isinstance(value, int | float) and not isinstance(value, bool) else value
         for name, value in json.loads(answer, parse_int=float).items()
     }
 
@@ -172,6 +219,7 @@ def ask_duckdb(asked: Sequence[Asked], stored: Mapping[str, pa.Table]) -> Counte
     """All answers of some queries over the rows of all batches.
 
     `stored` has the batch of each row as `batch`, and as `late` whether it is late: queries with a window leave it out.
+    All other rows are numbered as `place`.
     """
     found: Counter[Answer] = Counter()
     with duckdb.connect() as connection:
@@ -190,6 +238,12 @@ def ask_duckdb(asked: Sequence[Asked], stored: Mapping[str, pa.Table]) -> Counte
             if window.startswith("TUMBLING"):
                 width = int(window.split()[1]) * 1_000_000
                 parts.append(f"floor({newest} / {width}) = floor({oldest} / {width})")
+            elif window.endswith(("ROW", "ROWS")):
+                last = f"greatest({', '.join(f'{a}.batch' for a in aliases)})"
+                for part in source.split(", "):
+                    stream, alias = part.split(" AS ")
+                    first = f"({_rows_before(stored[stream])})[{last} + 1] - {int(window.split()[0])}"
+                    parts.append(f"({alias}.batch = {last} OR {alias}.place >= {first})")
             elif window:
                 parts.append(f"{newest} - {oldest} <= {int(window.split()[0]) * 1_000_000}")
             if window:
@@ -213,6 +267,15 @@ def ask_duckdb(asked: Sequence[Asked], stored: Mapping[str, pa.Table]) -> Counte
     return found
 
 
+def _rows_before(table: pa.Table) -> list[int]:
+    """How many rows that are not late came before each batch."""
+    batches = np.array(table.column("batch"))[~np.array(table.column("late"))]
+    return [
+        int((batches < batch).sum())
+        for batch in range(int(np.array(table.column("batch")).max(initial=0)) + 99)
+    ]
+
+
 def _in_one_window(time: int, other: int, window: str) -> bool:
     if window.startswith("TUMBLING"):
         width = int(window.split()[1]) * 1_000_000
@@ -224,7 +287,7 @@ def _plain(value: Any) -> Any:
     if isinstance(value, float) and not np.isfinite(value):
         return "NaN" if np.isnan(value) else "Infinity" if value > 0 else "-Infinity"
     # DISTINCT does not tell -0.0 from 0.0.
-    return value if value is None or isinstance(value, str) else float(value) + 0.0
+    return value if value is None or isinstance(value, str | bool) else float(value) + 0.0
 
 
 def record_batch(rows: Sequence[tuple], first: int, times: Sequence[int]) -> pa.RecordBatch:
@@ -242,15 +305,19 @@ def all_rows(parts: Sequence[pa.RecordBatch], lateness: int | None = None) -> pa
     """
     tables = []
     newest: int | None = None
+    counted = 0
     for batch, part in enumerate(parts):
         times = part.column(AT).to_pylist()
         bound: int | None = None if lateness is None or newest is None else newest - lateness
         late = [bound is not None and time < bound for time in times]
         newest = max([*times, *([] if newest is None else [newest])], default=None)
+        in_time = np.cumsum(~np.array(late, np.bool_))
+        places, counted = counted + in_time - 1, counted + int(in_time[-1] if len(in_time) else 0)
         tables.append(
             pa.table(part)
             .append_column("batch", pa.array([batch] * part.num_rows, pa.int64()))
             .append_column("late", pa.array(late, pa.bool_()))
+            .append_column("place", pa.array(places, pa.int64()))
         )
     return pa.concat_tables(tables)
 

@@ -8,9 +8,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests.property import test_hub_walk
+from tests.property import test_hub_counted, test_hub_walk
 from tests.property.test_mutants import Mutant, cases, is_noticed
-from watersmeet.hubs import rows, steps
+from watersmeet.hubs import counted, rows, steps
+from watersmeet.hubs.outputs import Outputs
+from watersmeet.hubs.walk import Walk
 
 KILLERS = (test_hub_walk.test_answers_are_those_of_duckdb_whatever_comes_and_goes,)
 
@@ -25,6 +27,23 @@ def with_steps(**changes: Any):
         )
 
     return ways
+
+
+first_of_last, output_values = Walk.first_of_last, Outputs.values
+
+
+def marked_too_late(before: Any, widest: Any, arrived: Any, watermarks: Any, later: Any) -> Any:
+    above = {stream: mark + 1 for stream, mark in later.items()}
+    return counted.count_rows(before, widest, arrived, watermarks, above)
+
+
+def with_first_constants(self: Outputs, item, owner, rows, take, types, constants):
+    return output_values(self, item, owner, rows, take, types, (constants[0], constants[1] * 0))
+
+
+def with_first_input(self: Outputs, *arguments):
+    first = np.where(self.arg_input < 0, -1, 0)
+    return output_values(replace(self, arg_input=first), *arguments)
 
 
 MUTANTS = [
@@ -51,6 +70,31 @@ MUTANTS = [
     Mutant(
         "windows have no end",
         {"watersmeet.hubs.walk.within": lambda window, *_: np.ones(len(window), np.bool_)},
+        KILLERS,
+    ),
+    Mutant(
+        "a window over rows has one row more",
+        {"watersmeet.hubs.walk.Walk.first_of_last": lambda self, s, n: first_of_last(self, s, n + 1)},
+        KILLERS,
+    ),
+    Mutant(
+        "rows below a floor may be in a window over rows",
+        {"tests.property.test_hub_counted.floor_of": lambda one, width: counted.floor_of(one, width - 1)},
+        (test_hub_counted.test_no_row_of_a_window_is_below_its_floor,),
+    ),
+    Mutant(
+        "the mark of a batch has the watermark of the next one",
+        {"tests.property.test_hub_counted.count_rows": marked_too_late},
+        (test_hub_counted.test_no_row_of_a_window_is_below_its_floor,),
+    ),
+    Mutant(
+        "all queries of a template have the constants of the first",
+        {"watersmeet.hubs.outputs.Outputs.values": with_first_constants},
+        KILLERS,
+    ),
+    Mutant(
+        "all columns of a shape are those of the first input",
+        {"watersmeet.hubs.outputs.Outputs.values": with_first_input},
         KILLERS,
     ),
     Mutant(

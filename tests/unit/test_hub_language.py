@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import pyarrow as pa
 import pytest
 
 from watersmeet.errors import PredicateError
+from watersmeet.hubs.catalogue import ADD, EVENTS, Command, HubCatalogue, apply_commands
 from watersmeet.hubs.language import Comparison, Equality, HubQuery
+from watersmeet.hubs.stored import from_row, to_row
 from watersmeet.hubs.templates import TemplateReader
 from watersmeet.hubs.window import HubWindow, WindowOf
 from watersmeet.model.types import BIGINT, BOOLEAN, DATE, DOUBLE, INT, STRING, TIMESTAMP, VECTOR, decimal
@@ -69,7 +72,7 @@ def test_comparisons_with_constants_are_rows(condition, filters, constants):
             "R.t is timestamp, which compares with moments with a time zone only",
             "TIMESTAMP",
         ),
-        ("SELECT R.k window FROM R", "an output of a hub query is a column", "R.k"),
+        ("SELECT R.k window FROM R", "an operator is missing before window", "window"),
         ("SELECT DATE FROM R", "DATE has no input before it", "DATE"),
         ("SELECT R.a FROM R WINDOW FIVE MINUTES", "this window cannot be read", "WINDOW"),
         ("SELECT R.a FROM R AS since SINCE TIMESTAMP '2026-01-01'", "SINCE is not possible", "SINCE"),
@@ -77,13 +80,41 @@ def test_comparisons_with_constants_are_rows(condition, filters, constants):
         ("SELECT R.a FROM R WHERE R.a = 1 OR R.a = 2", "not possible in a hub query", "R.a = 1 OR"),
         ("SELECT R.a FROM R WHERE R.a + 1 = 2", "not possible in a hub query", "R.a + 1"),
         ("SELECT R.a FROM R, S WHERE R.a = S.a AND R.d = S.b", "are not of one type", "R.d = S.b"),
-        ("SELECT R.a + 1 AS x FROM R", "an output of a hub query is a column", "R.a + 1"),
+        ("SELECT R.a + 1 FROM R", "an expression needs a name", "R.a + 1"),
+        ("SELECT R.a AS x, rand() AS y FROM R", "rand() is not allowed: it gives another value", "rand"),
+        ("SELECT R.a AS x, now() AS y FROM R", "now() is not allowed: it reads the clock", "now"),
+        ("SELECT count(R.a) AS x FROM R", "count() is not allowed: it is an aggregate", "count"),
+        ("SELECT R.a AS x, upper(R.c) AS y FROM R", "cannot compute upper of string", "upper"),
+        ("SELECT R.a + 'x' AS x FROM R", "cannot compute + of int and string", "+"),
+        (
+            "SELECT CAST(R.a AS decimal(9,2)) AS x FROM R",
+            "cannot compute cast of int to decimal(9,2)",
+            "CAST",
+        ),
+        ("SELECT R.t + INTERVAL '5' DAY AS x FROM R", "cannot compute a constant of type interval", "R.t"),
+        (
+            "SELECT R.e * 1.0000000000000000000000000001 * 1.0000000001 AS x FROM R",
+            "cannot compute *",
+            "* 1.0000000000000000000000000001",
+        ),
+        (
+            "SELECT R.t > TIMESTAMP '2026-01-01 00:00:00' AS x FROM R",
+            "a constant of type timestamp is not possible in an output column",
+            "TIMESTAMP",
+        ),
+        ("SELECT R.a + 1 AS x, R.nope + 2 AS y FROM R", "nope is not a column of R", "nope"),
+        ("SELECT NULL AS x FROM R", "cannot compute a value of type void", "NULL"),
+        ("SELECT S.v IS NULL AS x FROM S", "cannot compute column v of type array<float>", "v IS"),
         ("SELECT S.* FROM S", "S.v is array<float>, which an answer cannot hold", "S.*"),
         ("SELECT R.a, S.a FROM R, S WHERE R.a = S.a", "two columns are named a", "SELECT"),
         ("SELECT R.a FROM R WHERE R.a = 1 AND", "a value is missing", ""),
         ("SELECT R.a FROM R GROUP BY R.a", "GROUP is not possible", "GROUP"),
         ("SELECT R.a FROM R WINDOW 5 PARSECS", "parsecs is not a unit of time", "5"),
-        ("SELECT R.a FROM R WINDOW 5 ROWS", "a window over rows is not possible", "5"),
+        ("SELECT R.a FROM R WINDOW 0 ROWS", "a window over rows has 1 to", "0"),
+        ("SELECT R.a FROM R WINDOW " + "9" * 5000 + " ROWS", "a window over rows has 1 to", "9" * 5000),
+        ("SELECT R.a FROM R WINDOW TUMBLING 5 ROWS", "tumbles is not possible over rows", "5"),
+        ("SELECT R.a FROM R WINDOW 5.5 ROWS", "this window cannot be read", "WINDOW"),
+        ("SELECT DISTINCT R.a FROM R WINDOW 5 ROWS", "DISTINCT is not possible", "WINDOW"),
         ("SELECT R.a FROM R WINDOW 1 MONTH", "months differ in length", "MONTH"),
         ("SELECT R.a FROM R SINCE TIMESTAMP '2026-01-01'", "SINCE is not possible", "SINCE"),
         ("DROP TABLE R", "a query begins with SELECT", "DROP"),
@@ -95,6 +126,58 @@ def test_other_texts_are_refused_at_their_place(text, problem, at):
         read(text)
     assert problem.lower() in str(refused.value).lower()
     assert refused.value.position == (text.rindex(at) if at else len(text))
+
+
+@pytest.mark.parametrize(
+    ("expression", "kind"),
+    [
+        ("R.a + 1", "int"),
+        ("R.a + 3000000000", "bigint"),
+        ("R.a * 1.5", "decimal(13,1)"),
+        ("R.e * R.e", "decimal(19,4)"),
+        ("R.a / 2", "double"),
+        ("R.d * 0.1", "double"),
+        ("R.a > 5 AND R.c = 'x'", "boolean"),
+        ("CASE WHEN R.a > 5 THEN 'big' END", "string"),
+        ("if(R.a = 1, 2, R.b)", "bigint"),
+        ("coalesce(R.g, DATE '2026-01-31')", "date"),
+        ("'x' || R.c", "string"),
+        ("CAST(R.a AS tinyint)", "tinyint"),
+        ("-5", "int"),
+        ("R.a - -5", "int"),
+    ],
+)
+def test_expressions_have_the_types_of_spark(expression, kind):
+    (item,) = read(f"SELECT {expression} AS x FROM R").template.items
+    assert str(item.type_of(lambda _: {})) == kind
+
+
+def test_expressions_that_differ_in_constants_of_one_type_share_a_template():
+    reader = TemplateReader(SCHEMAS)
+    text = "SELECT R.a + {} AS x, {} || R.c AS y FROM R WHERE R.b > {}"
+    first = reader.read(text.format(1, "'a'", 5))
+    other = reader.read(text.format(-2, "'b'", 3_000_000_000))
+    again = reader.read(text.format(7, "''", 6))
+    assert again.template is first.template
+    assert (first.constants, again.constants) == (("1", "a", "5"), ("7", "", "6"))
+    # The minus is no part of the constant, and another type is another template.
+    assert other.template != first.template
+    assert reader.read(text.format(3_000_000_000, "'a'", 5)).template != first.template
+
+
+def test_a_template_of_expressions_survives_the_catalogue():
+    texts = ["R.a + 1", "CASE WHEN R.a > 5 THEN 'big' END", "R.e * 1.5", "coalesce(R.c, 'x') IS NULL", "R.a"]
+    shown = ", ".join(f"{text} AS x{number}" for number, text in enumerate(texts))
+    reader = TemplateReader(SCHEMAS)
+    text = f"SELECT {shown} FROM R"
+    catalogue = apply_commands(HubCatalogue(), [Command(ADD, "q", text)], 0, reader).catalogue
+    found, _ = from_row(to_row(catalogue, pa.RecordBatch.from_pylist([], EVENTS)))
+    assert found.parsed == (reader.read(text).template,)
+
+
+@pytest.mark.parametrize(("text", "rows"), [("1 ROW", 1), ("1000 rows", 1000)])
+def test_a_window_over_rows_is_read(text, rows):
+    assert read(f"SELECT R.a FROM R WINDOW {text}").window == HubWindow(WindowOf.ROWS, rows)
 
 
 def test_distinct_is_part_of_the_template():

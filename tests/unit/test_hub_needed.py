@@ -10,6 +10,7 @@ from watersmeet.hubs.steps import Attributes
 from watersmeet.hubs.templates import TemplateReader
 from watersmeet.hubs.watermarks import next_watermarks
 from watersmeet.model.types import INT
+from watersmeet.model.window import CountedRows, RowMark
 
 SCHEMAS = {"R": {"a": INT, "b": INT}, "S": {"a": INT}, "P": {"a": INT}}
 SECOND = 1_000_000
@@ -49,7 +50,38 @@ def test_the_widest_window_behind_the_slowest_other_stream_is_the_floor(texts, e
     assert floors == {name: seconds * SECOND for name, seconds in expected.items()}
 
 
-@pytest.mark.parametrize("window", ["", " WINDOW 1 SECOND"])
+# R: 100 rows, the last 10 of them from second 8 on and the last 30 from second 4 on. S: not enough rows.
+COUNTED = {
+    "R": CountedRows(100, (RowMark(70, 4 * SECOND), RowMark(90, 8 * SECOND))),
+    "S": CountedRows(9, (RowMark(0, 0),)),
+}
+
+
+@pytest.mark.parametrize(
+    ("texts", "expected"),
+    [
+        ([f"{RS} WINDOW 10 ROWS"], {"R": 8, "R.0": 8}),
+        ([f"{RS} WINDOW 10 ROWS", f"{RS} WINDOW 11 ROWS"], {"R": 4, "R.0": 4}),
+        ([f"{RS} WINDOW 9 ROWS"], {"R": 8, "R.0": 8, "S": 0, "S.0": 0}),
+        # Both kinds: what none of them needs.
+        ([f"{RS} WINDOW 10 ROWS", f"{RS} WINDOW 2 SECONDS"], {"R": 5, "R.0": 5}),
+        ([f"{RS} WINDOW 10 ROWS", f"{SELF} WINDOW 1 SECOND"], {"R": 8, "R.0": 8, "R.1": 99}),
+        ([f"{RS} WINDOW 10 ROWS", SELF], {"R.0": 8}),
+        ([f"{RS} WINDOW 10 ROWS", RS], {}),
+    ],
+)
+def test_the_widest_window_over_rows_gives_a_floor_by_the_count_of_its_stream(texts, expected):
+    one = needed(*texts)
+    floors = one.floors({"R": 100 * SECOND, "S": 7 * SECOND}, COUNTED)
+    assert floors == {name: seconds * SECOND for name, seconds in expected.items()}
+    rows = max(int(text.split()[-2]) for text in texts if text.endswith("ROWS"))
+    # A query of the same template without a window keeps all rows, so that none need be counted.
+    assert one.counted_streams == ({} if RS in texts else {"R": rows, "S": rows})
+    # Late rows are in no window.
+    assert one.late == ({"R"} if SELF in texts else {"R", "S"} if RS in texts else set())
+
+
+@pytest.mark.parametrize("window", ["", " WINDOW 1 SECOND", " WINDOW 5 ROWS"])
 def test_a_query_of_one_input_needs_no_stored_row(window):
     one = needed(ALONE + window)
     assert set(one.first) == {"R"}

@@ -137,8 +137,8 @@ OUTSIDE = {
     *("bisect", "datetime", "decimal", "fractions", "heapq", "math", "operator", "re", "string", "struct"),
     # hints in messages
     "difflib",
-    # arrays, expressions, stable hashes
-    *("numpy", "pyarrow", "sqlglot", "xxhash"),
+    # arrays, expressions, stable hashes, texts of facts
+    *("numpy", "pyarrow", "sqlglot", "xxhash", "json"),
 }
 
 # Calls that read a clock or a file, or draw from a global generator, through a module that is allowed.

@@ -11,6 +11,7 @@ restart act as commands before those of its first batch that was not published b
 from __future__ import annotations
 
 import itertools
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
@@ -24,6 +25,7 @@ from watersmeet.engine.ingest import Partition
 from watersmeet.engine.spec import JoinSpec
 from watersmeet.hubs.answers import answer_rows, distinct_answers, distinct_rows, event_rows
 from watersmeet.hubs.catalogue import Changed, HubCatalogue, apply_commands, commands_of, text_numbers
+from watersmeet.hubs.counted import count_rows
 from watersmeet.hubs.distinct import Answers, distinct_part, distinct_parts, pieces_of, without_distinct
 from watersmeet.hubs.forest import Forest, build_forest
 from watersmeet.hubs.language import Template
@@ -176,8 +178,11 @@ class HubDesk:
         newest = (one.newest for one in descriptors)
         later = next_watermarks(watermarks, newest, streams.times, streams.lateness)
         needed = self._needs(spec, in_force.catalogue)
-        window = OwnWindow(watermarks, needed.floors(watermarks), needed.floors(later))
-        plan = replace(plan, watermarks=later, tasks=spec.settings.tasks)
+        before = {} if parent is None else _plan_of(parent).counted
+        arrived = _rows_in_time(descriptors)
+        counted = count_rows(before, needed.counted_streams, arrived, watermarks, later)
+        window = OwnWindow(watermarks, needed.floors(watermarks, before), needed.floors(later, counted))
+        plan = replace(plan, watermarks=later, tasks=spec.settings.tasks, counted=counted)
         answered = () if parent is None else self._answered(spec, parent, needed)
         return HubFacts(plan, known_as, tuple(written), answered, needed.first, window, self._files.place)
 
@@ -399,6 +404,14 @@ def _streams_of(spec: JoinSpec) -> HubStreams:
 def _watermarks_of(parent: Manifest | None) -> Mapping[str, int]:
     """Which rows of the next batch are late, by stream."""
     return {} if parent is None else _plan_of(parent).watermarks
+
+
+def _rows_in_time(descriptors: Sequence[Descriptor]) -> dict[str, int]:
+    """The rows of a batch that are stored and not late, by stream."""
+    found: Counter[str] = Counter()
+    for one in descriptors:
+        found[one.input] += sum(run.rows for run in one.runs if run.input == one.input) - one.late_kept_rows
+    return found
 
 
 def _plan_of(manifest: Manifest) -> HubPlan:

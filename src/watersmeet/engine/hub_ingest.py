@@ -45,7 +45,10 @@ class HubPartition:
 
 @dataclass(frozen=True, slots=True)
 class _Arrived:
-    """The rows that are stored, with their numbers and times, how many were not, and the newest time of all."""
+    """The rows that are stored, with their numbers and times, how many were not, and the newest time of all.
+
+    `late_kept` of those that are stored are late.
+    """
 
     rows: pa.RecordBatch
     numbers: Keys
@@ -53,6 +56,7 @@ class _Arrived:
     null_rows: int
     late_rows: int
     newest: int | None
+    late_kept: int = 0
 
 
 def store_stream(
@@ -71,7 +75,7 @@ def store_stream(
     """
     runs: list[Run] = []
     newest: dict[str, int] = {}
-    seen = absent_rows = null_rows = late_rows = 0
+    seen = absent_rows = null_rows = late_rows = late_kept_rows = 0
     cut = split(incoming, max(run_bytes, LEAST_CUT_BYTES))
     for held in coalesce(cut, run_rows, run_bytes):
         first, seen = seen, seen + held.num_rows
@@ -83,6 +87,7 @@ def store_stream(
             continue
         null_rows += arrived.null_rows
         late_rows += arrived.late_rows
+        late_kept_rows += arrived.late_kept
         if not arrived.rows.num_rows:
             continue
         label = f"p{part.number:05d}-{len(runs):04d}"
@@ -102,6 +107,7 @@ def store_stream(
         absent_rows,
         part.in_force,
         newest=newest,
+        late_kept_rows=late_kept_rows,
     )
 
 
@@ -134,7 +140,7 @@ def _arrived(held: pa.RecordBatch, time: str | None, part: HubPartition, first: 
     late = times < part.watermark if part.watermark is not None else np.zeros(len(times), np.bool_)
     late_rows = int(np.count_nonzero(late))
     if late_rows and part.counts_late:
-        return _Arrived(rows, as_late(numbers, late), times, null_rows, 0, newest)
+        return _Arrived(rows, as_late(numbers, late), times, null_rows, 0, newest, late_rows)
     if late_rows:
         rows, numbers, times = rows.filter(pa.array(~late)), numbers[~late], times[~late]
     return _Arrived(rows, numbers, times, null_rows, late_rows, newest)

@@ -6,7 +6,7 @@
     dates, timestamps    as texts: 2026-01-31, 2026-01-31T12:30:00.000000Z (without the Z for timestamp_ntz)
 
 Different queries have different columns, and all their answers are rows of one DataFrame. So an answer is one text. It
-is put together by attribute, never row by row.
+is put together by attribute and by shape of expression, never row by row.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ import pyarrow.compute as pc
 
 from watersmeet.hubs.distinct import Answers
 from watersmeet.hubs.forest import Queries
+from watersmeet.hubs.outputs import in_places
 from watersmeet.hubs.rows import Rows
 from watersmeet.hubs.walk import Found
 from watersmeet.kernel.rows import take_values
@@ -91,22 +92,20 @@ def event_rows(events: pa.RecordBatch, batch: int) -> pa.RecordBatch:
 
 
 def _json(found: Found, rows: Rows, queries: Queries, *, no_minus_zero: bool = False) -> pa.Array:
-    owner, item = queries.items.members(queries.template[found.query])
-    positions = found.rows[owner, queries.item_input[item]]
-    attribute = queries.item_attribute[item]
+    outputs, (texts, first) = queries.outputs, queries.constants
+    owner, item = outputs.of.members(queries.template[found.query])
+    constants = texts, first[found.query]
     parts, places = [], []
-    for one in np.unique(attribute).tolist():
-        mine = np.flatnonzero(attribute == one)
-        values, kind = rows.take(one, positions[mine]), rows.attributes.types[one]
+    for mine, values, kind in outputs.values(
+        item, owner, found.rows, rows.take, rows.attributes.types, constants
+    ):
         if no_minus_zero and kind.floating:
             values = pc.add(values, pa.scalar(0.0, values.type))
         parts.append(texts_of(values, kind))
         places.append(mine)
-    back = np.empty(len(item), np.int64)
-    back[np.concatenate(places)] = np.arange(len(item))
-    texts = take_values(pa.concat_arrays(parts), back)
-    names = quoted(pa.array(queries.item_name, pa.string()))
-    pairs = pc.binary_join_element_wise(take_values(names, item), texts, ":")
+    shown = in_places(places, parts)
+    names = quoted(pa.array(outputs.name, pa.string()))
+    pairs = pc.binary_join_element_wise(take_values(names, item), shown, ":")
     starts = np.concatenate(([0], np.cumsum(np.bincount(owner, minlength=len(found)))))
     inside = pc.binary_join(pa.ListArray.from_arrays(pa.array(starts.astype(np.int32)), pairs), ",")
     return pc.binary_join_element_wise("{", inside, "}", "")
@@ -118,8 +117,8 @@ def texts_of(values: pa.Array, kind: SqlType) -> pa.Array:
     >>> from watersmeet.model.types import DOUBLE, STRING
     >>> texts_of(pa.array(['say "a"', None]), STRING).to_pylist()
     ['"say \\\\"a\\\\""', 'null']
-    >>> texts_of(pa.array([1.5, float("nan")]), DOUBLE).to_pylist()
-    ['1.5', '"NaN"']
+    >>> texts_of(pa.array([1.5, -0.0, float("nan")]), DOUBLE).to_pylist()
+    ['1.5', '-0.0', '"NaN"']
     """
     if kind.floating:
         texts = _floats(values)
@@ -136,6 +135,8 @@ def texts_of(values: pa.Array, kind: SqlType) -> pa.Array:
 
 def _floats(values: pa.Array) -> pa.Array:
     texts = values.cast(pa.string())
+    # Spark reads a number without a point as an integer, which has no minus zero.
+    texts = pc.if_else(pc.equal(texts, "-0"), "-0.0", texts)
     finite = pc.is_finite(values)
     if pc.all(finite).as_py() is not False:
         return texts

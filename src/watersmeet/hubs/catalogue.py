@@ -21,6 +21,7 @@ ids of queries that were given and then removed are remembered. Other ids are no
 from __future__ import annotations
 
 import functools
+import itertools
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
@@ -29,6 +30,7 @@ import numpy as np
 import pyarrow as pa
 
 from watersmeet.errors import PredicateError
+from watersmeet.hubs.expressions import from_text, to_text
 from watersmeet.hubs.language import Comparison, Equality, HubQuery, Item, Template
 from watersmeet.hubs.templates import TemplateReader
 from watersmeet.kernel.keys import order_keys
@@ -58,6 +60,8 @@ TEMPLATES: Final = pa.schema(
         ("filters", pa.list_(_FILTER)),
         ("items", pa.list_(_ITEM)),
         ("distinct", pa.bool_()),
+        # Of each item, null if it is a column.
+        ("expressions", pa.list_(pa.string())),
     ]
 )
 QUERIES: Final = pa.schema(
@@ -341,6 +345,9 @@ def _from_template(template: Template) -> dict[str, Any]:
         ],
         "items": [{"name": i.name, "input": i.input, "column": i.column} for i in template.items],
         "distinct": template.distinct,
+        "expressions": [
+            None if one.expression is None else to_text(one.expression) for one in template.items
+        ],
     }
 
 
@@ -353,6 +360,9 @@ def _to_template(plain: dict[str, Any]) -> Template:
             Comparison(one["input"], one["column"], one["op"], tuple(one["slots"]))
             for one in plain["filters"]
         ),
-        tuple(Item(**one) for one in plain["items"]),
+        tuple(
+            Item(**one, expression=None if text is None else from_text(text))
+            for one, text in itertools.zip_longest(plain["items"], plain["expressions"] or ())
+        ),
         plain["distinct"],
     )

@@ -21,6 +21,7 @@ from typing import Final
 import pyarrow as pa
 
 from watersmeet.errors import PredicateError
+from watersmeet.kernel.evaluate import arrow_type
 from watersmeet.model.expression import Literal
 from watersmeet.model.types import (
     BIGINT,
@@ -59,15 +60,18 @@ _EXACT_INTEGERS: Final = {"float": 1 << 24, "double": 1 << 53}
 
 @dataclass(frozen=True, slots=True)
 class Constant:
-    """A constant of a text: what it says, and where."""
+    """A constant of a text: what it says, and where. One of an output column has its `exact` type."""
 
     literal: Literal
     start: int
+    exact: bool = False
 
     @property
     def type(self) -> SqlType:
-        """The type by which a template is checked: one for all values of a kind."""
+        """The type by which a template is checked: one for all values of a kind that are compared."""
         kind = self.literal.type
+        if self.exact:
+            return kind
         if kind.integral:
             return BIGINT
         return decimal(MAX_DECIMAL_DIGITS, 18) if kind.name == "decimal" else kind
@@ -86,15 +90,15 @@ def find_constants(text: str, pieces: Sequence[Piece]) -> Words:
     """Take the constants out of a text.
 
     >>> from watersmeet.predicate.lex import pieces_of
-    >>> text = "r.a = -5 AND r.b = DATE '2026-01-31'"
+    >>> text = "SELECT r.c * 1.5 AS x FROM r WHERE r.a = -5"
     >>> found = find_constants(text, pieces_of(text))
     >>> " ".join(found.words), [constant.literal.value for constant in found.constants]
-    ('r . a = ?bigint AND r . b = ?date', [-5, datetime.date(2026, 1, 31)])
+    ('SELECT r . c * ?decimal(2,1) AS x FROM r WHERE r . a = ?bigint', [Decimal('1.5'), -5])
     """
     words: list[str] = []
     starts: list[int] = []
     constants: list[Constant] = []
-    at = 0
+    at, sources = 0, _first_source(pieces)
     while at < len(pieces):
         piece = pieces[at]
         taken = _taken(pieces, at)
@@ -107,11 +111,22 @@ def find_constants(text: str, pieces: Sequence[Piece]) -> Words:
             literal = _literal(pieces[at : at + taken])
         except LiteralError as error:
             raise PredicateError(error.problem, text, piece.start, error.hint) from None
-        constant = Constant(literal, piece.start)
-        words.append(f"?{constant.type.name}")
+        constant = Constant(literal, piece.start, exact=at < sources)
+        words.append(f"?{constant.type if constant.exact else constant.type.name}")
         constants.append(constant)
         at += taken
     return Words(tuple(words), tuple(starts), tuple(constants))
+
+
+def _first_source(pieces: Sequence[Piece]) -> int:
+    """The place of FROM: what stands before it is an output column."""
+    depth = 0
+    for at, piece in enumerate(pieces):
+        depth += {"(": 1, "[": 1, ")": -1, "]": -1}.get(piece.text, 0)
+        beside = [other.text for other in (*pieces[max(0, at - 1) : at], *pieces[at + 1 : at + 2])]
+        if piece.word == "FROM" and depth == 0 and "." not in beside:
+            return at
+    return len(pieces)
 
 
 def _taken(pieces: Sequence[Piece], at: int) -> int:
@@ -207,6 +222,33 @@ _HINTS: Final = {
     "timestamp_ntz": "write TIMESTAMP_NTZ '2026-01-31 12:30:00'",
     "string": "write it in quotes",
 }
+
+
+def exact_text(constant: Constant, text: str) -> str:
+    """A constant of an output column as it is kept; PredicateError if an answer cannot hold it."""
+    if constant.type.stringlike:
+        found = constant.literal.value if isinstance(constant.literal.value, str) else None
+    else:
+        found = _to_text(constant.literal, constant.type)
+    if found is None:
+        raise PredicateError(
+            f"a constant of type {constant.type} is not possible in an output column",
+            text,
+            constant.start,
+            _HINTS.get(constant.type.name, "write a number, a text, a boolean, a date or a timestamp"),
+        )
+    return found
+
+
+def read_exact(texts: pa.Array, kind: SqlType) -> pa.Array:
+    """Constants of output columns, from their texts.
+
+    >>> read_exact(pa.array(["1.50", "-2.00"]), decimal(3, 2)).type
+    Decimal128Type(decimal128(3, 2))
+    """
+    if kind in (TIMESTAMP, TIMESTAMP_NTZ):
+        return read_column(texts, kind)
+    return texts.cast(arrow_type(kind))
 
 
 def _to_text(literal: Literal, column: SqlType) -> str | None:

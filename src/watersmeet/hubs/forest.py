@@ -28,6 +28,7 @@ from watersmeet.hubs.catalogue import HubCatalogue, text_numbers
 from watersmeet.hubs.constants import read_column
 from watersmeet.hubs.language import MOST_INPUTS, Template
 from watersmeet.hubs.lists import Lists, numbered_pairs, spread
+from watersmeet.hubs.outputs import Outputs
 from watersmeet.hubs.rows import first_row
 from watersmeet.hubs.steps import Attributes, HubStep, Way, filters_in_order, ways_of
 from watersmeet.hubs.window import WindowOf
@@ -115,7 +116,8 @@ class Forest:
 class Queries:
     """The queries by their place in the catalogue, and their templates: streams by input, and output columns.
 
-    `texts` are the numbers of their texts (`text_numbers`).
+    `texts` are the numbers of their texts (`text_numbers`). `constants` are those of all queries, and the place of the
+    first one of each.
     """
 
     ids: pa.Array
@@ -126,10 +128,8 @@ class Queries:
     width: Indices
     inputs: Indices
     stream: Indices
-    items: Lists
-    item_input: Indices
-    item_attribute: Indices
-    item_name: tuple[str, ...]
+    outputs: Outputs
+    constants: tuple[pa.Array, Indices]
 
 
 # `Queries.window` is a place in this list.
@@ -362,7 +362,6 @@ class _Builder:
             stream[number, : len(template.streams)] = [
                 self.attributes.streams.index(one) for one in template.streams
             ]
-        items = [(template, item) for template in self.templates for item in template.items]
         return Queries(
             ids=rows.column("id"),
             texts=text_numbers(rows.column("sql")),
@@ -375,15 +374,8 @@ class _Builder:
             width=rows.column("width").fill_null(0).to_numpy(),
             inputs=self.inputs,
             stream=stream,
-            items=Lists.of_counts(_counts([template.items for template in self.templates])),
-            item_input=_numbers([item.input for _, item in items]),
-            item_attribute=_numbers(
-                [
-                    self.attributes.number[template.streams[item.input], item.column]
-                    for template, item in items
-                ]
-            ),
-            item_name=tuple(item.name for _, item in items),
+            outputs=Outputs.of_templates(self.templates, self.attributes),
+            constants=(self.texts, self.text_of),
         )
 
 

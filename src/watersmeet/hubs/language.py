@@ -1,7 +1,7 @@
 """The text of a hub query: which streams, what must be equal, what is compared with constants, what comes out.
 
-    SELECT [DISTINCT] columns FROM stream [[AS] alias] {, stream ...} [WHERE condition {AND condition}]
-        [WINDOW n unit | WINDOW TUMBLING n unit]
+    SELECT [DISTINCT] expressions FROM stream [[AS] alias] {, stream ...} [WHERE condition {AND condition}]
+        [WINDOW n unit | WINDOW TUMBLING n unit | WINDOW n ROWS]
 
 Clauses, names and types are read by the parser of `wm.sql` (predicate/query.py). A hub evaluates conditions for
 thousands of queries at once, without a loop over them, so it takes less of them than a join does:
@@ -9,6 +9,8 @@ thousands of queries at once, without a loop over them, so it takes less of them
     a.x = b.y                                     two columns of different inputs, of types that compare without a cast
     a.x = 5, <, <=, >, >=, <>, BETWEEN, IN (...)  a column with constants that its type holds exactly
     a.x IS [NOT] NULL
+
+Output columns are columns and the expressions that a hub computes (hubs/expressions.py).
 
 Every constant of a text gets a number, in reading order, and is a column of the pseudo input `?` to the parser. So the
 conditions are parsed without its value, and texts that differ only in constants have the same *template*
@@ -18,14 +20,15 @@ conditions are parsed without its value, and texts that differ only in constants
 from __future__ import annotations
 
 import itertools
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Final
+from typing import Any, Final, TypeVar
 
 from watersmeet.errors import PredicateError
 from watersmeet.hubs.constants import Constant, comparable, same_words
+from watersmeet.hubs.expressions import CONSTANTS, NotComputable, prepared
 from watersmeet.hubs.window import HubWindow
-from watersmeet.model.expression import Call, Column, Expression
+from watersmeet.model.expression import Call, Column, Expression, with_columns
 from watersmeet.model.types import Schema, SqlType
 from watersmeet.predicate import grammar
 from watersmeet.predicate.build import Builder, Conjunct, Scope, described
@@ -35,13 +38,12 @@ from watersmeet.predicate.query import QueryReader
 
 # The paper's longest joins have eight relations; beyond that one query is worth a plan of its own.
 MOST_INPUTS: Final = 8
-# The pseudo input of constants. No stream can have this name.
-CONSTANTS: Final = "?"
 # Before the numbers of constants, so that no column is like them where a message says what was perhaps meant.
 _NUMBERED: Final = "?" * 12
 
 _COMPARED: Final = ("=", "<>", "<", "<=", ">", ">=")
 _MIRRORED: Final = {"<": ">", "<=": ">=", ">": "<", ">=": "<="}
+_Built = TypeVar("_Built")
 _NEGATED: Final = {"=": "<>", "<>": "=", "in": "not in", "is null": "is not null", "is not null": "is null"}
 
 
@@ -67,11 +69,19 @@ class Comparison:
 
 @dataclass(frozen=True, slots=True)
 class Item:
-    """One output column: its name, and the column that it shows."""
+    """One output column: its name, and the column that it shows, or an expression.
+
+    The inputs of an expression are named by their numbers, as "0", and constants are columns of the input `?`.
+    """
 
     name: str
-    input: int
-    column: str
+    input: int = -1
+    column: str = ""
+    expression: Expression | None = None
+
+    def type_of(self, schema: Callable[[int], Schema]) -> SqlType:
+        """The type of the column, given the columns of each input."""
+        return self.expression.type if self.expression is not None else schema(self.input)[self.column]
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,8 +145,6 @@ class _HubReader(QueryReader):
         self.numbers = {name: number for number, name in enumerate(self.inputs)}
         scope = self.scope()
         equalities, filters = self.conditions_of(scope)
-        # Outputs have no constants, and messages about them should not speak of the pseudo input.
-        scope = self.scope(with_constants=False)
         shown = tuple(found for item in items for found in self.item(item, scope))
         self.check_names(shown)
         self.check_connected(equalities)
@@ -187,10 +195,13 @@ class _HubReader(QueryReader):
         return equalities, filters
 
     def conjuncts(self, pieces: list[Piece], scope: Scope) -> list[Conjunct]:
+        return self.parsed(pieces, scope, Builder.conjuncts)
+
+    def parsed(self, pieces: list[Piece], scope: Scope, build: Callable[[Builder, Any], _Built]) -> _Built:
         lexemes = self.lexemes(pieces)
         try:
             tree = grammar.parse(lexemes, self.text)
-            return Builder(scope, lexemes, self.text).conjuncts(tree)
+            return build(Builder(scope, lexemes, self.text), tree)
         except PredicateError as error:
             # The text has constants where the parser has columns of the pseudo input.
             problem = error.problem.replace(f"{CONSTANTS}.{_NUMBERED}", "constant ")
@@ -205,15 +216,20 @@ class _HubReader(QueryReader):
                 raise PredicateError(
                     "a constant has no fields", self.text, following.start, "write input.column"
                 )
-        return [self.named(lexeme) for lexeme in found]
+        return [part for lexeme in found for part in self.named(lexeme)]
 
-    def named(self, lexeme: Lexeme) -> Lexeme:
+    def named(self, lexeme: Lexeme) -> list[Lexeme]:
         """A constant as a column of the pseudo input, so that the tree is the same for all its values."""
-        slot = self.slot_at.get(lexeme.start)
+        start, signed = lexeme.start, []
+        if lexeme.kind is Kind.LITERAL and start not in self.slot_at and lexeme.text.startswith("-"):
+            # The sign of a number, which is not part of the constant.
+            start = lexeme.end - len(lexeme.text[1:].lstrip())
+            signed = [Lexeme(Kind.SYMBOL, "-", lexeme.start, lexeme.start + 1)]
+        slot = self.slot_at.get(start)
         if lexeme.kind is not Kind.LITERAL or slot is None:
-            return lexeme
-        parts = (NamePart(CONSTANTS, lexeme.start), NamePart(f"{_NUMBERED}{slot}", lexeme.start))
-        return replace(lexeme, kind=Kind.NAME, value=parts)
+            return [lexeme]
+        parts = (NamePart(CONSTANTS, start), NamePart(f"{_NUMBERED}{slot}", start))
+        return [*signed, replace(lexeme, kind=Kind.NAME, start=start, value=parts)]
 
     def condition_of(self, conjunct: Conjunct) -> Equality | Comparison:
         condition, negated = conjunct.expression, False
@@ -300,17 +316,42 @@ class _HubReader(QueryReader):
             if not pieces[-1].is_name:
                 raise PredicateError("not a name for a column", self.text, pieces[-1].start)
             alias, body = pieces[-1].name, pieces[:-2]
+        # A single name first without the pseudo input, which messages should not speak of.
         lexemes = lexemes_of(body, self.text)
         value = lexemes[0].value if len(lexemes) == 1 and lexemes[0].kind is Kind.NAME else None
-        found = scope.resolve(value, self.text) if isinstance(value, tuple) else None
-        if not isinstance(found, Column):
+        if isinstance(value, tuple):
+            found = self.scope(with_constants=False).resolve(value, self.text)
+        else:
+            found = self.parsed(body, scope, Builder.build)
+        if isinstance(found, Column) and found.input != CONSTANTS:
+            return self.shown_item(found.type, found.input, found.name, alias or found.name, pieces[0])
+        return self.computed_item(found, alias, body)
+
+    def computed_item(self, found: Expression, alias: str | None, body: Sequence[Piece]) -> Item:
+        if alias is None:
+            written = brief(self.text[body[0].start : body[-1].end])
             raise PredicateError(
-                "an output of a hub query is a column",
-                self.text,
-                pieces[0].start,
-                "write input.column [AS name], input.* or *, and compute the rest from the answers",
+                "an expression needs a name", self.text, body[0].start, f"write {written} AS name"
             )
-        return self.shown_item(found.type, found.input, found.name, alias or found.name, pieces[0])
+        try:
+            expression = prepared(with_columns(found, self.by_number))
+            if not comparable(expression.type):
+                raise NotComputable("", f"a value of type {expression.type}")
+        except NotComputable as error:
+            place = next((piece for piece in body if piece.text.lower() == error.op), body[0])
+            raise PredicateError(
+                f"a hub query cannot compute {error.problem}",
+                self.text,
+                place.start,
+                "select the columns, and compute the rest from the answers",
+            ) from None
+        return Item(alias, expression=expression)
+
+    def by_number(self, column: Column) -> Column:
+        """A column of an input, or a constant, without the names of this text."""
+        if column.input == CONSTANTS:
+            return Column(CONSTANTS, column.name.removeprefix(_NUMBERED), column.type)
+        return Column(str(self.numbers[column.input]), column.name, column.type)
 
     def shown_item(self, kind: SqlType, input_: str, column: str, name: str, piece: Piece) -> Item:
         if not comparable(kind):
@@ -330,9 +371,13 @@ class _HubReader(QueryReader):
                     f"two columns are named {brief(item.name)}",
                     self.text,
                     0,
-                    f"give one of them another name: {self.aliases[item.input]}.{item.column} AS other",
+                    f"give one of them another name: {self.written(item)} AS other",
                 )
             seen.add(item.name.lower())
+
+    def written(self, item: Item) -> str:
+        """How a text may name an output column."""
+        return "expression" if item.expression is not None else f"{self.aliases[item.input]}.{item.column}"
 
     @property
     def aliases(self) -> list[str]:

@@ -18,6 +18,8 @@ when a wider query comes: the rows in between are older than it.
 What came out of DISTINCT queries is kept in the same way: an answer is needed as long as a later one may lie in one
 window with it.
 
+A window over rows gives a floor by the count of its stream alone (hubs/counted.py).
+
 A window that tumbles counts as one that slides: at most one width more is kept. A query of one input needs no stored
 row at all. An input whose other streams have no watermark yet has no floor.
 """
@@ -29,12 +31,15 @@ from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
+import pyarrow.compute as pc
 
 from watersmeet.hubs.catalogue import HubCatalogue
+from watersmeet.hubs.counted import floor_of
 from watersmeet.hubs.steps import Attributes, indexed_columns
 from watersmeet.hubs.stored import ANSWERED
+from watersmeet.hubs.window import WindowOf
 from watersmeet.kernel.keys import Indices, Mask
-from watersmeet.model.window import FARTHEST
+from watersmeet.model.window import FARTHEST, CountedRows
 
 # The floor of a run that no stored row is needed of, and the watermark of a stream that has none: beyond all times.
 _ALL: Final = 2 * FARTHEST
@@ -47,7 +52,8 @@ class Needed:
 
     The late rows of the streams in `late` are counted by a query without a window. Use number i of the others is of the
     run `name[i]` by queries of at most `width[i]`, and fresh rows of the streams marked in `others[i]` end it. The runs
-    in `endless` are used by queries without a window.
+    in `endless` are used by queries without a window. Through windows over rows queries use the runs in `counted`, of at
+    most the given rows of a stream.
     """
 
     streams: tuple[str, ...]
@@ -58,9 +64,27 @@ class Needed:
     name: Indices
     others: Mask
     width: Indices
+    counted: Mapping[str, tuple[str, int]]
 
-    def floors(self, watermarks: Mapping[str, int]) -> dict[str, int]:
-        """The publication time below which rows are needed no more, of each run that has one."""
+    @property
+    def counted_streams(self) -> dict[str, int]:
+        """The streams that are read through windows over rows, with the rows of the widest."""
+        return {stream: width for name, (stream, width) in self.counted.items() if name == stream}
+
+    def floors(
+        self, watermarks: Mapping[str, int], rows: Mapping[str, CountedRows] | None = None
+    ) -> dict[str, int]:
+        """The publication time below which rows are needed no more, of each run that has one.
+
+        `rows` says how many of each stream have been counted.
+        """
+        found = self._by_time(watermarks)
+        for name, (stream, width) in self.counted.items():
+            floor = floor_of((rows or {}).get(stream), width)
+            found[name] = _NONE if floor is None else min(floor, found.get(name, _ALL))
+        return {name: floor for name, floor in found.items() if floor != _NONE and name not in self.endless}
+
+    def _by_time(self, watermarks: Mapping[str, int]) -> dict[str, int]:
         if not self.names:
             return {}
         marks = np.array([watermarks.get(stream, _NONE) for stream in self.streams], np.int64)
@@ -68,11 +92,7 @@ class Needed:
         floor = np.where(np.isin(reach, (_NONE, _ALL)), reach, reach - self.width)
         lowest = np.full(len(self.names), _ALL, np.int64)
         np.minimum.at(lowest, self.name, floor)
-        return {
-            name: floor
-            for name, floor in zip(self.names, lowest.tolist(), strict=True)
-            if floor != _NONE and name not in self.endless
-        }
+        return dict(zip(self.names, lowest.tolist(), strict=True))
 
 
 def needed_of(catalogue: HubCatalogue, attributes: Attributes) -> Needed:
@@ -81,17 +101,22 @@ def needed_of(catalogue: HubCatalogue, attributes: Attributes) -> Needed:
     template = queries.column("template").to_numpy()
     lowest = np.full(len(templates), np.iinfo(np.int64).max)
     np.minimum.at(lowest, template, queries.column("start").to_numpy() + 1)
-    widest = np.zeros(len(templates), np.int64)
-    np.maximum.at(widest, template, queries.column("width").fill_null(0).to_numpy())
+    window, width_of = queries.column("window"), queries.column("width").fill_null(0).to_numpy()
+    over_rows = pc.fill_null(pc.equal(window, str(WindowOf.ROWS)), False).to_numpy(zero_copy_only=False)
+    widest, most_rows = np.zeros(len(templates), np.int64), np.zeros(len(templates), np.int64)
+    np.maximum.at(widest, template[~over_rows], width_of[~over_rows])
+    np.maximum.at(most_rows, template[over_rows], width_of[over_rows])
     unbounded = np.zeros(len(templates), np.bool_)
-    unbounded[template[queries.column("window").is_null().to_numpy(zero_copy_only=False)]] = True
+    unbounded[template[window.is_null().to_numpy(zero_copy_only=False)]] = True
     places = {one: attributes.index_of(number) for number, one in enumerate(attributes.columns)}
     first: dict[str, int] = {}
     late: set[str] = set()
     endless: set[str] = set()
     uses: dict[tuple[str, frozenset[str]], int] = {}
-    for one, low, width, is_unbounded in zip(
-        templates, lowest.tolist(), widest.tolist(), unbounded.tolist(), strict=True
+    counted: dict[str, tuple[str, int]] = {}
+    stream_of = {name: stream for (stream, _), name in places.items()}
+    for one, low, width, rows, is_unbounded in zip(
+        templates, lowest.tolist(), widest.tolist(), most_rows.tolist(), unbounded.tolist(), strict=True
     ):
         indexed = indexed_columns(one)
         if is_unbounded:
@@ -107,7 +132,11 @@ def needed_of(catalogue: HubCatalogue, attributes: Attributes) -> Needed:
             first[name] = min(low, first.get(name, low))
             if is_unbounded and others:
                 endless.add(name)
-            else:
+                continue
+            if rows and others:
+                stream = stream_of.get(name, name)
+                counted[name] = stream, max(rows, counted.get(name, (stream, 0))[1])
+            if width or not others:
                 uses[name, others] = max(width, uses.get((name, others), 0))
     names = tuple(sorted({name for name, _ in uses}))
     place = {name: at for at, name in enumerate(names)}
@@ -120,4 +149,5 @@ def needed_of(catalogue: HubCatalogue, attributes: Attributes) -> Needed:
         np.array([place[name] for name, _ in uses], np.int64),
         np.array([[stream in others for stream in attributes.streams] for _, others in uses], np.bool_),
         np.array(list(uses.values()), np.int64),
+        counted,
     )

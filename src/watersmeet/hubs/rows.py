@@ -103,6 +103,16 @@ class StreamRows:
             found[here] = run.keys[at]
         return found
 
+    def last_numbers(self, end: Keys, most: int) -> Keys:
+        """The numbers of the last rows before `end` that are not late, in their order."""
+        found = [np.zeros(0, np.uint64)]
+        for run in self.runs:
+            numbers = run.keys[: np.searchsorted(run.keys, end)]
+            last = numbers[-most:]
+            # Late rows are rare: mostly the whole run need not be looked at.
+            found.append(numbers[~is_late(numbers)][-most:] if is_late(last).any() else last)
+        return np.sort(np.concatenate(found))[-most:]
+
     def take(self, column: str, positions: Indices) -> pa.Array:
         """The values of a column."""
         parts = list(self._by_run(positions))

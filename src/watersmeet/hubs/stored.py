@@ -84,4 +84,8 @@ def _as_list(rows: pa.RecordBatch, schema: pa.Schema) -> pa.Array:
 
 
 def _from_list(column: pa.Array, schema: pa.Schema) -> pa.RecordBatch:
-    return pa.RecordBatch.from_arrays(column.flatten().flatten(), schema=schema)
+    rows = column.flatten()
+    found = rows.flatten()
+    # A state of an earlier version lacks the last columns.
+    found += [pa.nulls(len(rows), one.type) for one in list(schema)[len(found) :]]
+    return pa.RecordBatch.from_arrays(found, schema=schema)

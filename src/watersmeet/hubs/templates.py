@@ -14,9 +14,9 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from watersmeet.errors import PredicateError
-from watersmeet.hubs.constants import Constant, Words, find_constants, to_text
+from watersmeet.hubs.constants import Constant, Words, exact_text, find_constants, to_text
 from watersmeet.hubs.language import HubQuery, Template, read_template
-from watersmeet.hubs.window import cut_window
+from watersmeet.hubs.window import WindowOf, cut_window
 from watersmeet.model.types import Schema
 from watersmeet.predicate.lex import Piece, pieces_of
 from watersmeet.predicate.literals import brief
@@ -62,7 +62,8 @@ class TemplateReader:
             ) from error
 
     def _read(self, text: str) -> HubQuery:
-        pieces, window = cut_window(text, pieces_of(text))
+        whole = pieces_of(text)
+        pieces, window = cut_window(text, whole)
         found = find_constants(text, pieces)
         template = self._known.get(found.words)
         if template is None:
@@ -73,6 +74,13 @@ class TemplateReader:
             template = self._known[found.words] = self._parsed(text, pieces, found)
         if isinstance(template, _Refused):
             raise template.at(text, found)
+        if template.distinct and window is not None and window.of is WindowOf.ROWS:
+            raise PredicateError(
+                "DISTINCT is not possible with a window over rows",
+                text,
+                whole[len(pieces)].start,
+                "give the window a time",
+            )
         return HubQuery(template, self._texts(text, template, found.constants), window)
 
     def _parsed(self, text: str, pieces: list[Piece], found: Words) -> Template | _Refused:
@@ -91,15 +99,18 @@ class TemplateReader:
             return _Refused(error.problem, error.hint, word)
 
     def _texts(self, text: str, template: Template, constants: Sequence[Constant]) -> tuple[str, ...]:
-        """The constants as they are kept. Each is compared with one column."""
+        """The constants as they are kept: compared with a column, or part of an output column."""
         texts: list[str | None] = [None] * len(constants)
         for one in template.filters:
             column = self.streams[template.streams[one.input]][one.column]
             name = f"{template.aliases[one.input]}.{one.column}"
             for slot in one.slots:
                 texts[slot] = to_text(constants[slot], column, name, text)
+        for slot, constant in enumerate(constants):
+            if constant.exact:
+                texts[slot] = exact_text(constant, text)
         known = tuple(one for one in texts if one is not None)
-        assert len(known) == len(constants), "the parser takes constants in comparisons only"
+        assert len(known) == len(constants), "the parser takes constants in comparisons and outputs only"
         return known
 
 

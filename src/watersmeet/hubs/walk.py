@@ -19,7 +19,7 @@ is a rewritten query that lives as long as its batch, and the log takes the plac
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -93,6 +93,7 @@ class Walk:
     time: str
     piece_rows: int = PIECE_ROWS
     looked: Indices | None = None
+    _last: dict[int, Keys] = field(default_factory=dict, init=False)
 
     def answers(self, fresh: Mapping[int, Indices]) -> Iterator[Found]:
         """The answers whose first bound row is one of these fresh rows, given by stream as positions."""
@@ -313,13 +314,31 @@ class Walk:
                 numbers, asked = stored.numbers(positions), query[mine]
                 kept[mine] &= numbers >= queries.first[asked]
                 kept[mine] &= ~(is_late(numbers) & (queries.window[asked] > 0))
+                counted = np.flatnonzero(queries.window[asked] == _OVER_ROWS)
+                if len(counted):
+                    first = self.first_of_last(stream, queries.width[asked[counted]])
+                    kept[mine[counted]] &= numbers[counted] >= first
         kept &= within(queries.window[query], queries.width[query], oldest, newest)
         here = np.flatnonzero(kept)
         return Found(query[here], rows[here], oldest[here], newest[here])
 
+    def first_of_last(self, stream: int, widths: Indices) -> Keys:
+        """The first of the last rows of a stream from before the batch, for each number of rows."""
+        queries = self.forest.queries
+        if stream not in self._last:
+            most = int(queries.width[queries.window == _OVER_ROWS].max())
+            self._last[stream] = self.rows.streams[stream].last_numbers(self.fresh_from, most)
+        last = self._last[stream]
+        # With fewer rows than the window has, the first is the first of all.
+        numbers = np.append(last, np.uint64(0))
+        return np.where(widths <= len(last), numbers[len(last) - np.minimum(widths, len(last))], np.uint64(0))
+
+
+_OVER_ROWS = WINDOWS.index(WindowOf.ROWS)
+
 
 def within(window: Indices, width: Indices, oldest: Indices, newest: Indices) -> Mask:
-    """Whether the times of an answer's rows lie in the window of its query."""
+    """Whether the times of an answer's rows lie in the window of its query, if it is one over time."""
     kept = np.ones(len(window), np.bool_)
     sliding = np.flatnonzero(window == WINDOWS.index(WindowOf.TIME))
     kept[sliding] = newest[sliding] - oldest[sliding] <= width[sliding]

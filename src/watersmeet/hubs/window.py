@@ -2,6 +2,7 @@
 
     WINDOW 10 MINUTES            the newest of the answer's rows is at most that much younger than the oldest
     WINDOW TUMBLING 1 HOUR       all rows lie in one hour of the clock, counted from 1970-01-01 00:00 UTC
+    WINDOW 1000 ROWS             each row is among its stream's last 1000 before the newest, or comes with it
 
 The times of rows are their publication times, in microseconds. Idreos et al. (2008, section 5) compare the time of a
 row with that of one other row of the rewritten query, so that which answers come out depends on the order in which it
@@ -24,17 +25,18 @@ from watersmeet.predicate.literals import LiteralError, interval_literal, is_day
 class WindowOf(ClosedSet):
     TIME = "time"
     TUMBLING = "tumbling"
+    ROWS = "rows"
 
 
 @dataclass(frozen=True, slots=True)
 class HubWindow:
-    """`width` is in microseconds."""
+    """`width` is in microseconds, or a number of rows."""
 
     of: WindowOf
     width: int
 
 
-_HINT: Final = "write WINDOW 10 MINUTES or WINDOW TUMBLING 1 HOUR"
+_HINT: Final = "write WINDOW 10 MINUTES, WINDOW TUMBLING 1 HOUR or WINDOW 1000 ROWS"
 
 
 def cut_window(text: str, pieces: Sequence[Piece]) -> tuple[list[Piece], HubWindow | None]:
@@ -78,9 +80,7 @@ def _read(text: str, first: Piece, rest: Sequence[Piece]) -> HubWindow:
         raise PredicateError("this window cannot be read", text, first.start, _HINT)
     number, unit = amount
     if unit.word in ("ROW", "ROWS"):
-        raise PredicateError(
-            "a window over rows is not possible in a hub query yet", text, number.start, "give it a time"
-        )
+        return _rows(text, number, tumbling)
     try:
         length = interval_literal([(number.text, unit.text)])
     except LiteralError as error:
@@ -93,3 +93,14 @@ def _read(text: str, first: Piece, rest: Sequence[Piece]) -> HubWindow:
             "a window is longer than nothing, and shorter than 70,000 years", text, number.start
         )
     return HubWindow(of, width)
+
+
+def _rows(text: str, number: Piece, tumbling: bool) -> HubWindow:
+    if tumbling:
+        raise PredicateError(
+            "a window that tumbles is not possible over rows", text, number.start, "give it a time"
+        )
+    # The digits first: Python reads no number of thousands of them.
+    if len(number.text) > len(str(FARTHEST)) or not 0 < int(number.text) < FARTHEST:
+        raise PredicateError(f"a window over rows has 1 to {FARTHEST - 1} of them", text, number.start)
+    return HubWindow(WindowOf.ROWS, int(number.text))

@@ -320,7 +320,8 @@ class Descriptor:
 
     `watermark` decided which rows are late, and `table` is the table version that located the keys. `start` tells the
     join tasks which start this is, so that they need not claim one. `digest` covers all rows that arrived, in a batch
-    join. `newest` has the latest publication times that the task knows of, by stream, in a hub.
+    join. `newest` has the latest publication times that the task knows of, by stream, in a hub, and `late_kept_rows` are
+    the late rows that it stored all the same.
     """
 
     input: str
@@ -334,6 +335,7 @@ class Descriptor:
     start: Start | None = None
     digest: str = ""
     newest: dict[str, int] = field(default_factory=dict)
+    late_kept_rows: int = 0
 
     @property
     def arrived_rows(self) -> int:

@@ -49,6 +49,22 @@ class Window:
     of: str = ""
 
 
+@dataclass(frozen=True, slots=True)
+class RowMark:
+    """All rows of a stream that are not late, but the first `rows`, have at least this publication time."""
+
+    rows: int
+    time: int
+
+
+@dataclass(frozen=True, slots=True)
+class CountedRows:
+    """How many rows of a stream a hub has counted, and marks among them, in their order (hubs/counted.py)."""
+
+    rows: int = 0
+    marks: tuple[RowMark, ...] = ()
+
+
 def over_time(window: Window | None) -> bool:
     return window is not None and window.kind == WindowKind.TIME
 

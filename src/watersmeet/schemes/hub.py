@@ -17,7 +17,7 @@ from typing import ClassVar
 from watersmeet.errors import StateInUse, StateMismatch
 from watersmeet.model.facts import Descriptor, Manifest, Run, SchemePlan
 from watersmeet.model.signature import InputSpec, JoinSignature, Order
-from watersmeet.model.window import TIMESTAMP, Window, WindowKind, time_text
+from watersmeet.model.window import TIMESTAMP, CountedRows, Window, WindowKind, time_text
 from watersmeet.schemes.scheme import (
     BatchFacts,
     Deal,
@@ -37,7 +37,8 @@ class HubPlan(SchemePlan):
     """The runs of two catalogues, by path: the queries `in_force` in the batch, and those `after` its commands.
 
     They are the same run if there were no commands. `watermarks` decide which rows of the next batch are late, by
-    stream, in microseconds. `tasks` is among how many DISTINCT queries are divided.
+    stream, in microseconds. `tasks` is among how many DISTINCT queries are divided. `counted` are the rows of streams
+    that are read through windows over rows.
     """
 
     kind: ClassVar[str] = "hub"
@@ -45,6 +46,7 @@ class HubPlan(SchemePlan):
     after: str
     watermarks: dict[str, int] = field(default_factory=dict)
     tasks: int = 1
+    counted: dict[str, CountedRows] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

@@ -176,7 +176,7 @@ def _read_if_there(spark: SparkSession, folder: str, format: str, schema: str) -
 def _typed(rows: DataFrame, template: Template, found: HubState) -> DataFrame:
     schemas = found.schemas
     fields = [
-        StructField(item.name, DataType.fromDDL(str(schemas[template.streams[item.input]][item.column])))
+        StructField(item.name, DataType.fromDDL(str(item.type_of(lambda at: schemas[template.streams[at]]))))
         for item in template.items
     ]
     own = {field.name.lower() for field in fields}
