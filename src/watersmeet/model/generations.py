@@ -129,7 +129,8 @@ def generations_of(runs: Iterable[Run], pushes: Sequence[Push], cuts: Iterable[K
         named = np.array([place_of[path] for path in pushes[number].runs if path in place_of], np.int64)
         of[np.ix_(named, np.flatnonzero(_covered(lows, pushes[number].ranges)))] = number
     for mine, places in held.items():
-        of[np.ix_(places, np.flatnonzero(~_covered(lows, ranges_between(mine))))] = NOT_HELD
+        elsewhere = np.flatnonzero(~_covered(lows, ranges_between(mine)))
+        of[np.ix_(np.array(places), elsewhere)] = NOT_HELD
     return Generations(runs, lows, of, len(pushes))
 
 
