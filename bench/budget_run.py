@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from unittest.mock import patch
@@ -60,14 +60,14 @@ class Measured:
 
 
 class _Fetches:
-    """Counts what is fetched from remote state."""
+    """Counts what is fetched from remote state: runs, and keys of runs."""
 
     def __init__(self) -> None:
         self.bytes = 0
-        self._real = RemoteFiles._fetch
+        self._real = RemoteFiles._add
 
-    def __call__(self, files: RemoteFiles, path: str) -> pa.Buffer:
-        content = self._real(files, path)
+    def __call__(self, files: RemoteFiles, copy: str, size: int, chunks: Iterable[bytes]) -> pa.Buffer:
+        content = self._real(files, copy, size, chunks)
         self.bytes += content.size
         return content
 
@@ -94,7 +94,7 @@ def measure(run: Run) -> Measured:
     came: dict[str, list[np.ndarray]] = {name: [] for name in INPUTS}
     step, seconds, cpu_s, results, resident, read = run.rows // run.batches, 0.0, 0.0, 0, 0, 0
     fetches = _Fetches()
-    with patch.object(RemoteFiles, "_fetch", lambda files, path: fetches(files, path)):
+    with patch.object(RemoteFiles, "_add", lambda *what: fetches(*what)):
         for number in range(run.batches):
             batch = {}
             for place, name in enumerate(INPUTS):

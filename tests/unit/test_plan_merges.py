@@ -187,15 +187,15 @@ def pushed(below: int, *names: str) -> Holes:
 @pytest.mark.parametrize(
     ("rows", "left", "remote", "due"),
     [
-        (REWRITTEN, REWRITTEN // 2 + 1, True, True),
-        (REWRITTEN, REWRITTEN // 2, True, False),
+        (3 * REWRITTEN, REWRITTEN + 1, True, True),
+        (3 * REWRITTEN, REWRITTEN, True, False),
         (REWRITTEN, REWRITTEN, True, False),
         (REWRITTEN - 1, REWRITTEN - 2, True, False),
-        (REWRITTEN, REWRITTEN // 2 + 1, False, False),
+        (3 * REWRITTEN, REWRITTEN + 1, False, False),
     ],
-    ids=["more than half", "half", "all", "too small", "local"],
+    ids=["more than a third", "a third", "all", "too small", "local"],
 )
-def test_a_remote_run_that_is_mostly_pushed_is_rewritten_by_itself(rows, left, remote, due):
+def test_a_remote_run_that_was_pushed_to_a_third_is_rewritten_by_itself(rows, left, remote, due):
     found = plan_merges([keyed("a", rows)], [], 2, 5, holes=pushed(left, "a"), remote=remote)
     assert [(merge.runs, merge.rows) for merge in found] == ([(("a",), rows - left)] if due else [])
     assert all(merge.left == (Left((KeyRange(0, left),), ("a",), (left,)),) for merge in found)

@@ -7,6 +7,7 @@ touches a file or a clock.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import ClassVar
 
 from watersmeet.model.signature import JoinSignature
@@ -155,15 +156,21 @@ class Run:
     @property
     def held_ranges(self) -> tuple[KeyRange, ...]:
         """The keys of the rows that this run stands for."""
-        if not self.held:
-            return (FULL_RANGE,)
-        return tuple(
-            KeyRange(low, last + 1) for low, last in zip(self.held[::2], self.held[1::2], strict=True)
-        )
+        return ranges_between(self.held) if self.held else (FULL_RANGE,)
 
     @property
     def frame(self) -> Frame | None:
         return Frame(self.frame_start, self.frame_end, self.frame_checksum) if self.frame_checksum else None
+
+
+@lru_cache(maxsize=128)
+def ranges_between(bounds: tuple[int, ...]) -> tuple[KeyRange, ...]:
+    """The ranges between pairs of a first and a last key. Kept: a plan asks often, and most runs have the same bounds.
+
+    >>> ranges_between((2, 4, 6, 6))
+    (KeyRange(low=2, high=5), KeyRange(low=6, high=7))
+    """
+    return tuple(KeyRange(low, last + 1) for low, last in zip(bounds[::2], bounds[1::2], strict=True))
 
 
 @dataclass(frozen=True, slots=True)

@@ -22,7 +22,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 import numpy.typing as npt
 
-from watersmeet.model.facts import KEY_SPACE, KeyRange, Manifest, Push, Run
+from watersmeet.model.facts import KEY_SPACE, KeyRange, Manifest, Push, Run, ranges_between
 from watersmeet.model.ranges import EVERYTHING, Ranges, intersected, joined
 
 Numbers = npt.NDArray[np.int64]
@@ -109,12 +109,16 @@ class Generations:
 def generations_of(runs: Iterable[Run], pushes: Sequence[Push], cuts: Iterable[KeyRange] = ()) -> Generations:
     """The generations of some runs. The key space is also cut at the bounds of `cuts`."""
     runs = tuple(runs)
-    held = {run.path: run.held_ranges for run in runs if run.held}
+    # Most runs that stand for some ranges stand for the same.
+    held: dict[tuple[int, ...], list[int]] = {}
+    for place, run in enumerate(runs):
+        if run.held:
+            held.setdefault(run.held, []).append(place)
     bounds = {0}
     for one in (
         *cuts,
         *(r for push in pushes for r in push.ranges),
-        *(r for mine in held.values() for r in mine),
+        *(r for mine in held for r in ranges_between(mine)),
     ):
         bounds.update((one.low, one.high))
     bounds.discard(KEY_SPACE)
@@ -124,8 +128,9 @@ def generations_of(runs: Iterable[Run], pushes: Sequence[Push], cuts: Iterable[K
     for number in range(len(pushes) - 1, -1, -1):
         named = np.array([place_of[path] for path in pushes[number].runs if path in place_of], np.int64)
         of[np.ix_(named, np.flatnonzero(_covered(lows, pushes[number].ranges)))] = number
-    for path, ranges in held.items():
-        of[place_of[path], ~_covered(lows, ranges)] = NOT_HELD
+    for mine, places in held.items():
+        elsewhere = np.flatnonzero(~_covered(lows, ranges_between(mine)))
+        of[np.ix_(np.array(places), elsewhere)] = NOT_HELD
     return Generations(runs, lows, of, len(pushes))
 
 

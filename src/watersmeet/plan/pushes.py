@@ -23,7 +23,7 @@ one of them. `tests/model/test_memory.py` holds that against DuckDB over whole l
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
@@ -82,11 +82,12 @@ def put_into_force(
     kept = prune([push for push in left if push.ranges], history)
     if decision.pushed:
         found = generations_of(history, kept, decision.pushed)
+        holds = _holder(decision.pushed)
         here = [segment for range_ in decision.pushed for segment in found.segments_in(range_).tolist()]
         names = [
             run.path
             for run, current in zip(found.runs, found.is_current[:, here], strict=True)
-            if current.any() and _holds_some(run, decision.pushed)
+            if current.any() and holds(run)
         ]
         if names:
             kept = (*kept, Push(batch, decision.pushed, tuple(names), at_ms))
@@ -141,18 +142,23 @@ def prune(pushes: Iterable[Push], runs: Iterable[Run]) -> tuple[Push, ...]:
     by_path = {run.path: run for run in runs}
     found = []
     for push in pushes:
-        names = tuple(
-            path for path in push.runs if path in by_path and _holds_some(by_path[path], push.ranges)
-        )
+        holds = _holder(push.ranges)
+        names = tuple(path for path in push.runs if path in by_path and holds(by_path[path]))
         if names:
             found.append(replace(push, runs=names))
     return tuple(found)
 
 
-def _holds_some(run: Run, ranges: Ranges) -> bool:
-    """Whether a run may hold a row with a key in some ranges, by its first and last key and what it stands for."""
-    mine = intersected(run.held_ranges, ranges) if run.held else ranges
-    return any(range_.overlaps(run) for range_ in mine)
+def _holder(ranges: Ranges) -> Callable[[Run], bool]:
+    """Tell whether a run may hold a row with a key in some ranges, by its first and last key and what it stands for."""
+    within: dict[tuple[int, ...], Ranges] = {(): ranges}
+
+    def holds(run: Run) -> bool:
+        if run.held not in within:
+            within[run.held] = intersected(run.held_ranges, ranges)
+        return any(range_.overlaps(run) for range_ in within[run.held])
+
+    return holds
 
 
 def rename(pushes: Sequence[Push], finished: Iterable[Merge]) -> tuple[Push, ...]:
@@ -176,30 +182,65 @@ def rename(pushes: Sequence[Push], finished: Iterable[Merge]) -> tuple[Push, ...
     return tuple(found)
 
 
+# The numbers of the pushes that name a run, and the bounds of what it stands for.
+_Alike = tuple[tuple[int, ...], tuple[int, ...]]
+
+
 @dataclass(frozen=True, slots=True)
 class Holes:
     """What merges must leave alone in each run: the rows that are set aside. Counts are exact.
 
-    `keys_of` gives the order keys of the rows that a run stands for.
+    `keys_of` gives the order keys of the rows that a run stands for. What was found is kept: the ranges are hundreds, and
+    most runs have the same.
     """
 
     pushes: tuple[Push, ...]
     keys_of: KeysOf | None = None
+    # The pushes that name each run, by number.
+    _naming: dict[str, list[int]] = field(default_factory=dict, init=False, compare=False, repr=False)
+    # By these pushes and what a run stands for: the keys that are set aside, and whether these are all.
+    _found: dict[_Alike, tuple[Ranges, bool]] = field(
+        default_factory=dict, init=False, compare=False, repr=False
+    )
+    _rows: dict[tuple[str, _Alike], int] = field(default_factory=dict, init=False, compare=False, repr=False)
+
+    def __post_init__(self) -> None:
+        for number, push in enumerate(self.pushes):
+            for path in push.runs:
+                self._naming.setdefault(path, []).append(number)
 
     def of(self, run: Run) -> Ranges:
         """The keys of a run that are set aside, within what it stands for."""
-        mine = joined(range_ for push in self.pushes if run.path in push.runs for range_ in push.ranges)
-        return intersected(mine, run.held_ranges) if mine else ()
+        return self._holes(self._alike(run), run)[0]
+
+    def has_all(self, run: Run) -> bool:
+        """Whether all keys that a run stands for are set aside."""
+        return self._holes(self._alike(run), run)[1]
 
     def rows_left(self, run: Run) -> int:
         """The rows of a run that are set aside. A run that is set aside as a whole is not opened."""
-        holes = self.of(run)
-        if not holes or not any(range_.overlaps(run) for range_ in holes):
+        alike = self._alike(run)
+        if (run.path, alike) not in self._rows:
+            self._rows[run.path, alike] = self._count(run, *self._holes(alike, run))
+        return self._rows[run.path, alike]
+
+    def _count(self, run: Run, holes: Ranges, all_: bool) -> int:
+        if not any(range_.overlaps(run) for range_ in holes):
             return 0
-        if not subtracted(run.held_ranges, holes):
+        if all_:
             return run.stored_rows
         assert self.keys_of is not None
         return count_within(self.keys_of(run), holes)
+
+    def _alike(self, run: Run) -> _Alike:
+        return tuple(self._naming.get(run.path, ())), run.held
+
+    def _holes(self, alike: _Alike, run: Run) -> tuple[Ranges, bool]:
+        if alike not in self._found:
+            mine = joined(range_ for number in alike[0] for range_ in self.pushes[number].ranges)
+            holes = intersected(mine, run.held_ranges)
+            self._found[alike] = holes, not subtracted(run.held_ranges, holes)
+        return self._found[alike]
 
     def rows_owing(self, run: Run) -> int:
         """The rows of a run with keys that may owe results: those that are set aside, and others of their keys."""
@@ -226,9 +267,7 @@ def set_aside(history: Sequence[Run], holes: Holes) -> tuple[Run, ...]:
     aside = {
         run.path: reduced(run, found, run.stored_rows)
         for run in history
-        if (found := holes.of(run))
-        and subtracted(run.held_ranges, found)
-        and holes.rows_left(run) == run.stored_rows
+        if (found := holes.of(run)) and not holes.has_all(run) and holes.rows_left(run) == run.stored_rows
     }
     return (*(run for run in history if run.path not in aside), *aside.values())
 

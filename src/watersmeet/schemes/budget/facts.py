@@ -6,6 +6,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterable
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import ClassVar
 
 from watersmeet.model.facts import Cells, KeyRange, SchemePlan
@@ -108,5 +109,11 @@ def groups_of(equal: int, heavy: Iterable[int]) -> Groups:
     >>> [(one.low >> 61, one.high - one.low == 1) for one in groups_of(2, [6 << 61])]
     [(0, False), (4, False), (6, True), (6, False)]
     """
+    return _groups(equal, tuple(heavy))
+
+
+@lru_cache(maxsize=16)
+def _groups(equal: int, heavy: tuple[int, ...]) -> Groups:
+    """Kept: a plan asks for its groups again and again, and they seldom change."""
     ends = {one.high for one in even_ranges(equal)} | {bound for key in heavy for bound in (key, key + 1)}
     return tuple(itertools.starmap(KeyRange, itertools.pairwise(sorted({0, *ends}))))
