@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import sys
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from unittest.mock import patch
@@ -66,7 +66,9 @@ class _Fetches:
         self.bytes = 0
         self._real = RemoteFiles._add
 
-    def __call__(self, files: RemoteFiles, copy: str, size: int, chunks: Iterable[bytes]) -> pa.Buffer:
+    def __call__(
+        self, files: RemoteFiles, copy: str, size: int, chunks: Callable[[], Iterable[bytes]]
+    ) -> pa.Buffer:
         content = self._real(files, copy, size, chunks)
         self.bytes += content.size
         return content

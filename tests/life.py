@@ -11,10 +11,10 @@ import functools
 import os
 import uuid
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, Protocol, cast
 from unittest import mock
 
 import pyarrow as pa
@@ -22,6 +22,7 @@ from hypothesis import HealthCheck, settings
 
 from watersmeet import failpoints
 from watersmeet.engine import operator as engine
+from watersmeet.engine.operator import Operator
 from watersmeet.engine.spec import Settings
 from watersmeet.errors import StateInUse
 from watersmeet.local.join import GivenRows, LocalJoin
@@ -31,6 +32,7 @@ from watersmeet.log.manifests import list_manifests, read_manifest
 from watersmeet.log.storage import Files
 from watersmeet.model.facts import BatchId, Manifest
 from watersmeet.model.limits import Limits
+from watersmeet.schemes.hub import HubPlan
 from watersmeet.tables.spec import Table
 
 Row = tuple[Any, ...]
@@ -83,6 +85,29 @@ class Clock:
 MOST_AS_MANY, MOST_MORE = 2, 2
 
 
+class Driven(Protocol):
+    """One start of a join, or of a hub, whose batches are driven here."""
+
+    number: int
+    query: str
+    run: str
+    tasks: int
+
+    @property
+    def clock(self) -> Callable[[], float]: ...
+
+    @property
+    def operator(self) -> Operator: ...
+
+    @property
+    def stages(self) -> Sequence[Any]: ...
+
+    @property
+    def batch(self) -> Callable[..., pa.Table]: ...
+
+    def arriving(self, name: str, rows: GivenRows) -> Iterable[pa.RecordBatch]: ...
+
+
 # --- starts -------------------------------------------------------------------------------------------------------------
 
 
@@ -116,17 +141,17 @@ def forget() -> None:
 # --- batches ------------------------------------------------------------------------------------------------------------
 
 
-def batch_of(join: LocalJoin) -> BatchId:
+def batch_of(join: Driven) -> BatchId:
     """The batch that comes next."""
     return BatchId(join.query, join.run, join.number)
 
 
-def ingest(join: LocalJoin, batch: BatchId, name: str, rows: GivenRows, partition: int = 0) -> Told:
+def ingest(join: Driven, batch: BatchId, name: str, rows: GivenRows, partition: int = 0) -> Told:
     """Store one partition of an input, as an ingest task does."""
     return join.operator.ingest(batch, name, partition, join.arriving(name, rows))
 
 
-def ingest_all(join: LocalJoin, batch: BatchId, parts: Parts) -> list[Told]:
+def ingest_all(join: Driven, batch: BatchId, parts: Parts) -> list[Told]:
     return [
         ingest(join, batch, name, rows, partition)
         for name, partitions in parts.items()
@@ -134,12 +159,12 @@ def ingest_all(join: LocalJoin, batch: BatchId, parts: Parts) -> list[Told]:
     ]
 
 
-def task_rows(join: LocalJoin, batch: BatchId, task: int, descriptors: Sequence[Told]) -> list[Row]:
+def task_rows(join: Driven, batch: BatchId, task: int, descriptors: Sequence[Told]) -> list[Row]:
     """All results of one task."""
     return [row for found in join.operator.join(batch, task, descriptors) for row in rows_of(found)]
 
 
-def run_batch(join: LocalJoin, parts: Parts) -> Counter[Row]:
+def run_batch(join: Driven, parts: Parts) -> Counter[Row]:
     """Run the next batch in all tasks, of all stages if the join has several."""
     if len(join.stages) > 1:
         found = multiset(
@@ -155,7 +180,7 @@ def run_batch(join: LocalJoin, parts: Parts) -> Counter[Row]:
     return found
 
 
-def check_plan(join: LocalJoin) -> None:
+def check_plan(join: Driven) -> None:
     """Raise if the plan of the batch that was just run misses a pair or joins it twice, or overlooks a merge."""
     for stage in join.stages:
         spec = stage.operator.spec
@@ -165,7 +190,9 @@ def check_plan(join: LocalJoin) -> None:
         assert manifest.batch == replace(batch_of(join), number=join.number - 1)
         spec.scheme.check(manifest.plan.scheme, spec.settings.tasks)
         check_merges(kept.files.place, manifest)
-        check_arrangements(manifest)
+        # The many indexes of a hub share the budget of merges, so some of them wait longer than others.
+        if not isinstance(manifest.plan.scheme, HubPlan):
+            check_arrangements(manifest)
 
 
 def check_merges(place: str, manifest: Manifest) -> None:

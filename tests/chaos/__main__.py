@@ -69,9 +69,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
             seconds=options.seconds,
             unit=options.unit,
             most_failures=options.failures,
+            cases=options.cases,
             report=lambda: _show(progress, tallies, bars),
         )
-    _conclude(console, tallies, options.seed, time.monotonic() - began)
+    _conclude(console, tallies, options, time.monotonic() - began)
     failed = any(tally.failures for tally in tallies)
     if options.unit is None and not failed:
         failed = _incomplete(console, tallies) if options.seconds is None else _idle(console, tallies)
@@ -88,6 +89,7 @@ def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument(
         "--only", action="append", choices=[s.name for s in SCENARIOS], help="may be repeated"
     )
+    parser.add_argument("--cases", default="", help="lives of the cases whose names begin so, such as hub")
     parser.add_argument("--unit", type=int, help="run this unit of each scenario, and no other")
     parser.add_argument("--failures", type=int, default=1, help="go on until this many units have failed")
     for scenario in SCENARIOS:
@@ -108,12 +110,17 @@ def _show(progress: Progress, tallies: Sequence[Tally], bars: dict[str, TaskID])
     progress.refresh()
 
 
-def _conclude(console: Console, tallies: Sequence[Tally], seed: int, seconds: float) -> None:
+def _conclude(
+    console: Console, tallies: Sequence[Tally], options: argparse.Namespace, seconds: float
+) -> None:
+    seed = options.seed
     for tally in tallies:
         for index, text in tally.failures:
             name = tally.scenario.name
             console.print(f"[bold red]{name}, unit {index}[/]: {escape(text)}")
             command = f"{_REPEAT} --seed {seed} --only {name} --unit {index}"
+            if options.cases:
+                command += f" --cases {options.cases}"
             console.print(f"again: {shlex.join(shlex.split(command))}", highlight=False)
     shown = Table(
         "scenario",

@@ -17,6 +17,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from tests.life import Row, ask_duckdb
+from watersmeet.hubs.stored import COMMANDS
+from watersmeet.local.hub import COMMAND_SCHEMA
 from watersmeet.schemes.budget.policy import Pushing
 from watersmeet.schemes.grid.policy import dynamic
 
@@ -60,6 +62,8 @@ class Case:
     how: Mapping[str, Any] = field(default_factory=dict)
     inputs: str = "lr"
     parts: int = 2
+    # Many queries over the streams, which come and go (hubs.py).
+    is_hub: bool = False
 
     @property
     def window(self) -> str | None:
@@ -181,9 +185,14 @@ STREAMS = [
         for case in _BUDGETS
     ),
 ]
-CASES = {case.name: case for case in [*STREAMS, *_TABLES, *_CHAINS]}
+# Rows have the time of their batch, or their own, and may be late.
+_HUBS = [
+    Case("hub", "", "", {}, "lmr", is_hub=True),
+    Case("hub-time", "", "", {"time": dict.fromkeys("lmr", "t"), "lateness": LATENESS}, "lmr", is_hub=True),
+]
+CASES = {case.name: case for case in [*STREAMS, *_TABLES, *_CHAINS, *_HUBS]}
 
-# By side, the partitions of a batch.
+# By side, the partitions of a batch. The commands of a hub are a side.
 Batch = dict[str, list[list[Row]]]
 
 
@@ -236,7 +245,10 @@ def to_table(rows: list[Row], schema: pa.Schema = SCHEMA) -> pa.Table:
 
 
 def to_tables(batch: Batch) -> dict[str, list[pa.Table]]:
-    return {side: [to_table(part) for part in parts] for side, parts in batch.items()}
+    schemas = {COMMANDS: COMMAND_SCHEMA}
+    return {
+        side: [to_table(part, schemas.get(side, SCHEMA)) for part in parts] for side, parts in batch.items()
+    }
 
 
 def expected(case: Case, batches: list[Batch], seed: int) -> Counter[Row]:

@@ -26,10 +26,9 @@ from tests.chaos.lives import Life
 from tests.chaos.processes import Outcome, in_child, last_calls
 from tests.chaos.scenario import Scenario, Unit, Wrong, describe, finish, require_done
 from tests.late_files import LateFiles, Listings
-from tests.life import batch_of, ingest, task_rows
+from tests.life import Driven, batch_of, ingest, task_rows
 from watersmeet.engine import operator
 from watersmeet.errors import WatersmeetError
-from watersmeet.local.join import LocalJoin
 
 # --- EIO and ENOSPC -------------------------------------------------------------------------------------------------
 
@@ -287,7 +286,7 @@ def _drive_late(life: Life, until: int, rng: random.Random, seen: dict[str, list
         life.commit(number, _batch_on(hosts, life, number, rng))
 
 
-def _batch_on(hosts: list[LocalJoin], life: Life, number: int, rng: random.Random) -> list[Any]:
+def _batch_on(hosts: list[Driven], life: Life, number: int, rng: random.Random) -> list[Any]:
     hosts = [life.at(host, number) for host in hosts]
     batch = batch_of(hosts[0])
     descriptors = [

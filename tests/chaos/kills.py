@@ -186,7 +186,7 @@ def _cases_for(place: str) -> Callable[[Case], bool] | None:
     if place.startswith("table-"):
         return lambda case: case.has_table
     if place == "clean-batch-removed":
-        return lambda case: case.window is None and not case.has_table
+        return lambda case: case.window is None and not case.has_table and not case.is_hub
     if place.startswith(("merge-", "receipt-", "clean-receipt", "base-", "clean-base")):
         return lambda case: not case.has_table
     if "statistic-" in place:

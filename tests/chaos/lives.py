@@ -17,7 +17,7 @@ import shutil
 import time
 import uuid
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
@@ -26,7 +26,8 @@ from typing import Any
 import pyarrow.parquet as pq
 
 from tests.chaos.cases import CASES, SCHEMA, Batch, Case, Row, expected, make_batches, make_table, to_tables
-from tests.life import TINY, batch_of, difference, forget_merges, run_batch, start
+from tests.chaos.hubs import expected_of_hub, shown, start_hub, with_commands
+from tests.life import TINY, Driven, batch_of, difference, forget_merges, run_batch, start
 from tests.s3 import make_bucket
 from watersmeet import failpoints, table
 from watersmeet.engine import operator
@@ -55,6 +56,7 @@ WARM = (
     "pandas",
     "pyarrow.dataset",
     "pyarrow.fs",
+    "watersmeet.engine.hub_desk",
     "watersmeet.log.remote",
 )
 
@@ -96,7 +98,8 @@ class Life:
 
     @cached_property
     def rows(self) -> list[Batch]:
-        return make_batches(self.case, self.seed, self.batches)
+        batches = make_batches(self.case, self.seed, self.batches)
+        return with_commands(batches, self.seed) if self.case.is_hub else batches
 
     @property
     def limits(self) -> Limits:
@@ -165,7 +168,7 @@ class Life:
         query: str = "local",
         source: Path | None = None,
         state: str | None = None,
-    ) -> LocalJoin:
+    ) -> Driven:
         """One start. Clocks of two starts differ: `jitter_s` is what this one's is ahead."""
         state = state or self.state
         settings = {
@@ -176,28 +179,30 @@ class Life:
             "retain_batches": self.retain,
             "limits": self.limits,
         }
+        ready = False
+        begins = self.furthest()
+        join: Driven
+        how: dict[str, Any] = {
+            "tasks": self.tasks,
+            "settings": settings,
+            "run": run or uuid.uuid4().hex,
+            "query": query,
+            "clock": lambda: self._now_s(join.number if ready else begins) + jitter_s,
+        }
+        if self.case.is_hub:
+            join = start_hub(self.case, self.seed, state, **how)
+        else:
+            join = self._start_join(state, source or self.folder / "table.parquet", how)
+        ready = True
+        return join
+
+    def _start_join(self, state: str, table_path: Path, how: dict[str, Any]) -> LocalJoin:
         inputs: dict[str, Any] = dict.fromkeys(self.case.inputs, SCHEMA)
         select = [f"{side}.id AS {side}" for side in self.case.inputs]
         if self.case.has_table:
-            path = source or self.folder / "table.parquet"
-            inputs["t"] = table(path, key="k", page_rows=4, in_place=None if self.in_place else False)
+            inputs["t"] = table(table_path, key="k", page_rows=4, in_place=None if self.in_place else False)
             select.append("t.y")
-        ready = False
-        begins = self.furthest()
-        join: LocalJoin = start(
-            inputs,
-            state,
-            self.case.on,
-            select=select,
-            tasks=self.tasks,
-            settings=settings,
-            run=run or uuid.uuid4().hex,
-            query=query,
-            clock=lambda: self._now_s(join.number if ready else begins) + jitter_s,
-            **self.case.how,
-        )
-        ready = True
-        return join
+        return start(inputs, state, self.case.on, select=select, **how, **self.case.how)
 
     def files(self) -> Files:
         """The files of the query, as its tasks open them."""
@@ -208,14 +213,19 @@ class Life:
         """Two seconds a batch; then enough for every row that waits."""
         return self.began_s + 2 * number + 10 * max(0, number - (self.batches - 4))
 
-    def at(self, join: LocalJoin, number: int) -> LocalJoin:
+    def at(self, join: Driven, number: int) -> Driven:
         """The start at a batch. The last batch has no budget, so that it pays all that is owed."""
-        if self.case.owes and number == self.batches - 1 and join.memory is not None:
+        if (
+            isinstance(join, LocalJoin)
+            and self.case.owes
+            and number == self.batches - 1
+            and join.memory is not None
+        ):
             join = replace(join, memory=None)
         join.number = number
         return join
 
-    def results(self, join: LocalJoin, number: int, rows: Batch | None = None) -> list[Row]:
+    def results(self, join: Driven, number: int, rows: Batch | None = None) -> list[Row]:
         join = self.at(join, number)
         forget_merges()
         return list(run_batch(join, to_tables(rows or self.rows[number])).elements())
@@ -247,9 +257,15 @@ class Life:
 
     def collected(self) -> Counter[Row]:
         files = sorted((self.folder / "sink").iterdir())
-        return Counter(row for path in files for row in pickle.loads(path.read_bytes()))  # noqa: S301
+        return self.counted([row for path in files for row in pickle.loads(path.read_bytes())])  # noqa: S301
+
+    def counted(self, rows: Sequence[Row]) -> Counter[Row]:
+        """Results as they are compared."""
+        return shown(rows) if self.case.is_hub else Counter(rows)
 
     def expected(self) -> Counter[Row]:
+        if self.case.is_hub:
+            return expected_of_hub(self.case, self.rows, self.seed)
         return expected(self.case, self.rows, self.seed)
 
     def difference(self) -> str:

@@ -37,7 +37,7 @@ def run(unit: Unit) -> Counter[str]:
             raise Wrong(f"{describe(life)}: a racer fails: {outcome}")
     wanted = in_child(life.expected).value
     for found, _ in (outcome.value for outcome in outcomes):
-        if problem := difference(Counter(row for rows in found for row in rows), wanted):
+        if problem := difference(life.counted([row for rows in found for row in rows]), wanted):
             raise Wrong(f"{describe(life)}: {problem}")
     if any(
         Counter(a) != Counter(b)

@@ -69,14 +69,14 @@ class Tally:
 class Worker:
     """A process that runs units one after the other."""
 
-    def __init__(self, scenarios: Sequence[Scenario], seed: int, folder: Path):
+    def __init__(self, scenarios: Sequence[Scenario], seed: int, folder: Path, cases: str):
         self._from, their_out = os.pipe()
         their_in, self._to = os.pipe()
         self.pid = os.fork()
         if self.pid == 0:
             os.close(self._from)
             os.close(self._to)
-            _serve(their_in, their_out, scenarios, seed, folder)
+            _serve(their_in, their_out, scenarios, seed, folder, cases)
             os._exit(0)
         os.close(their_in)
         os.close(their_out)
@@ -103,18 +103,20 @@ class Worker:
         os.close(self._to)
 
 
-def _serve(source: int, sink: int, scenarios: Sequence[Scenario], seed: int, folder: Path) -> None:
+def _serve(
+    source: int, sink: int, scenarios: Sequence[Scenario], seed: int, folder: Path, cases: str
+) -> None:
     die_with_parent()
     make_ready()
     while (job := _receive(source)) is not None:
-        _send(sink, run_unit(scenarios[job.scenario], job, seed, folder))
+        _send(sink, run_unit(scenarios[job.scenario], job, seed, folder, cases))
 
 
-def run_unit(scenario: Scenario, job: Job, seed: int, folder: Path) -> Done:
+def run_unit(scenario: Scenario, job: Job, seed: int, folder: Path, cases: str = "") -> Done:
     place = Path(tempfile.mkdtemp(prefix=f"{scenario.name}-{job.index}-", dir=folder))
     rng = random.Random(f"{seed}/{scenario.name}/{job.index}")
     try:
-        counts = scenario.run(Unit(seed, job.index, rng, place))
+        counts = scenario.run(Unit(seed, job.index, rng, place, cases))
     except Wrong as error:
         return Done(job, Counter(), str(error))
     except Exception:
@@ -133,11 +135,12 @@ def run_all(
     seconds: float | None,
     unit: int | None,
     most_failures: int,
+    cases: str,
     report: Callable[[], None],
 ) -> None:
     """Run units until every target is met, or the time is over, or enough has failed."""
     scenarios = [tally.scenario for tally in tallies]
-    workers = [Worker(scenarios, seed, folder) for _ in range(jobs)]
+    workers = [Worker(scenarios, seed, folder, cases) for _ in range(jobs)]
     deadline = None if seconds is None else time.monotonic() + seconds
     try:
         while True:
@@ -157,7 +160,7 @@ def run_all(
                     job = worker.busy
                     worker.stop()
                     _record(tallies, worker, Done(job, Counter(), f"it hangs for {UNIT_PATIENCE_S:.0f} s"))
-                    workers[number] = Worker(scenarios, seed, folder)
+                    workers[number] = Worker(scenarios, seed, folder, cases)
             report()
     finally:
         for worker in workers:

@@ -22,16 +22,21 @@ class Wrong(Exception):
 
 @dataclass(frozen=True)
 class Unit:
-    """One run of a scenario. All that is random in it comes from `rng`, made from the seed of all and the index."""
+    """One run of a scenario. All that is random in it comes from `rng`, made from the seed of all and the index.
+
+    Lives are of the cases whose names begin with `cases`.
+    """
 
     seed: int
     index: int
     rng: random.Random
     folder: Path
+    cases: str = ""
 
     def life(self, *, remote: bool = False, of: Callable[[Case], bool] | None = None, **more: Any) -> Life:
-        """A life of a random case that satisfies `of`."""
-        names = [name for name, case in CASES.items() if of is None or of(case)]
+        """A life of a random case that satisfies `of`; one that was not asked for, if no other does."""
+        fitting = [name for name, case in CASES.items() if of is None or of(case)]
+        names = [name for name in fitting if name.startswith(self.cases)] or fitting
         folder = Path(tempfile.mkdtemp(dir=self.folder))
         state = f"s3://{uuid.uuid4().hex}/state" if remote else str(folder / "state")
         life = Life(

@@ -480,11 +480,3 @@ def test_a_process_keeps_the_ways_of_live_templates_only(tmp_path):
         )
     desk = engine._kept(hub.operator.spec, BatchId(hub.query, hub.run, 0), hub.clock).desk
     assert len(desk._ways) == 2
-
-
-def test_a_stream_with_other_columns_is_refused(tmp_path):
-    hub = LocalHub({"R": R}, str(tmp_path), {"q": "SELECT R.x FROM R"})
-    hub.batch(R=pa.table({"k": [1], "x": [7]}))
-    other = restarted(hub, schemas={"R": R.append(pa.field("y", pa.int64()))})
-    with pytest.raises(StateMismatch, match="stream R has not the columns"):
-        other.batch(R=pa.table({"k": [1], "x": [7], "y": [0]}))

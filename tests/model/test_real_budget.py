@@ -11,7 +11,7 @@ import os
 import re
 import subprocess
 import sys
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
@@ -159,7 +159,7 @@ def test_a_small_cache_fetches_little_of_what_was_pushed(bucket, tmp_path, monke
     fetched: dict[int, int] = {}
     add = RemoteFiles._add
 
-    def counted(self: RemoteFiles, copy: str, size: int, chunks: Iterable[bytes]) -> pa.Buffer:
+    def counted(self: RemoteFiles, copy: str, size: int, chunks: Callable[[], Iterable[bytes]]) -> pa.Buffer:
         """Runs, and keys of runs."""
         fetched[batch] = fetched.get(batch, 0) + size
         return add(self, copy, size, chunks)

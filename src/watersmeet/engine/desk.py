@@ -26,6 +26,7 @@ from watersmeet.log.parents import find_attempt
 from watersmeet.log.runs import RunReader
 from watersmeet.log.storage import Files
 from watersmeet.model.facts import BatchId, Descriptor, Manifest, Start
+from watersmeet.model.signature import JoinSignature
 from watersmeet.model.tally import Tally
 from watersmeet.plan.pushes import decision_of
 from watersmeet.schemes.register import SCHEMES
@@ -47,6 +48,9 @@ class Desk(Protocol):
     @property
     def is_open(self) -> bool:
         """Whether it holds pages or connections."""
+
+    def continued(self, spec: JoinSpec, parent: Manifest | None) -> JoinSignature:
+        """The signature of a batch, given its parent. StateMismatch if the state's content does not fit."""
 
     def store(self, spec: JoinSpec, part: Partition, start: Start, parent: FindParent) -> Descriptor:
         """Store a partition of an input as runs, and return its descriptor."""
@@ -90,6 +94,9 @@ class StreamDesk:
     def __init__(self, files: Files, reader: RunReader, clock: Callable[[], float]) -> None:
         self._files = files
         self.clock = clock
+
+    def continued(self, spec: JoinSpec, parent: Manifest | None) -> JoinSignature:
+        return spec.signature
 
     def store(self, spec: JoinSpec, part: Partition, start: Start, parent: FindParent) -> Descriptor:
         return ingest_partition(self._files, spec, part)
@@ -144,6 +151,9 @@ class TableDesk:
     @property
     def is_open(self) -> bool:
         return self._kept is not None
+
+    def continued(self, spec: JoinSpec, parent: Manifest | None) -> JoinSignature:
+        return spec.signature
 
     def store(self, spec: JoinSpec, part: Partition, start: Start, parent: FindParent) -> Descriptor:
         # The batch before decided the version that locates these rows, for all tasks.

@@ -18,6 +18,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 import pyarrow as pa
 
+from watersmeet.engine.hub_columns import read_columns
 from watersmeet.engine.hub_distinct import Evaluated, announced_runs, write_answers
 from watersmeet.engine.hub_ingest import BATCH_TIME, HubPartition, store_commands, store_stream
 from watersmeet.engine.hub_tally import top_queries
@@ -25,6 +26,7 @@ from watersmeet.engine.ingest import Partition
 from watersmeet.engine.spec import JoinSpec
 from watersmeet.hubs.answers import answer_rows, distinct_answers, distinct_rows, event_rows
 from watersmeet.hubs.catalogue import Changed, HubCatalogue, apply_commands, commands_of, text_numbers
+from watersmeet.hubs.changes import as_written, check_unused, continued, stored_schemas
 from watersmeet.hubs.counted import count_rows
 from watersmeet.hubs.distinct import Answers, distinct_part, distinct_parts, pieces_of, without_distinct
 from watersmeet.hubs.forest import Forest, build_forest
@@ -52,7 +54,7 @@ from watersmeet.log.parents import find_attempt
 from watersmeet.log.runs import RunReader, write_run
 from watersmeet.log.storage import Files
 from watersmeet.model.facts import FULL_RANGE, BatchId, Descriptor, Manifest, Receipt, Run, Start
-from watersmeet.model.signature import LOCATOR
+from watersmeet.model.signature import LOCATOR, JoinSignature
 from watersmeet.model.tally import QueryTally, Tally
 from watersmeet.model.window import AT
 from watersmeet.schemes.hub import HubFacts, HubPlan
@@ -94,17 +96,47 @@ class HubDesk:
         self.clock = clock
         self._texts: TemplateReader | None = None
         self._ways: dict[Template, tuple[Way, ...]] = {}
+        # The signature whose columns were numbered last; and one of a state, with the hub that has its columns.
+        self._numbered: JoinSignature | None = None
+        self._written_as: tuple[JoinSignature, JoinSpec] | None = None
         # By the run of the catalogue, and the part of its DISTINCT queries; None are all others.
         self._forests: dict[tuple[str, int | None], Forest] = {}
         self._catalogues: dict[str, _InForce] = {}
-        self._known: tuple[BatchId, _InForce, Mapping[str, int]] | None = None
+        self._known: tuple[BatchId, JoinSpec, _InForce, Mapping[str, int]] | None = None
         self._needed: tuple[HubCatalogue, Needed] | None = None
+
+    # --- columns --------------------------------------------------------------------------------------------------
+
+    def continued(self, spec: JoinSpec, parent: Manifest | None) -> JoinSignature:
+        """The columns of the streams may change where no live query uses the change (hubs/changes.py)."""
+        if parent is None or parent.signature == spec.signature:
+            return spec.signature
+        self._check_unused(spec, parent)
+        return continued(_streams_of(spec), parent.signature).signature
+
+    def _check_unused(self, spec: JoinSpec, manifest: Manifest) -> None:
+        before, after = stored_schemas(manifest.signature), _streams_of(spec).schemas
+        if before != after:
+            check_unused(self._read(manifest, _plan_of(manifest).after).catalogue, before, after)
+
+    def _as_written(self, spec: JoinSpec, signature: JoinSignature) -> JoinSpec:
+        """The hub with the columns of a state."""
+        if self._numbered != signature:
+            # They go by the numbers of columns.
+            self._ways, self._forests, self._needed = {}, {}, None
+            self._numbered = signature
+        if spec.signature == signature:
+            return spec
+        if self._written_as is None or self._written_as[0] != signature:
+            streams = as_written(_streams_of(spec), signature)
+            self._written_as = signature, replace(spec, signature=signature, join=streams)
+        return self._written_as[1]
 
     # --- ingest ---------------------------------------------------------------------------------------------------
 
     def store(self, spec: JoinSpec, part: Partition, start: Start, parent: FindParent) -> Descriptor:
+        spec, in_force, watermarks = self._in_force(spec, part.batch, start, parent)
         streams, settings = _streams_of(spec), spec.settings
-        in_force, watermarks = self._in_force(spec, part.batch, start, parent)
         mine = HubPartition(part.batch.number, part.number, in_force.identity, watermarks.get(part.input))
         rows = (one for one in part.rows if one.num_rows)
         if part.input == COMMANDS:
@@ -131,12 +163,13 @@ class HubDesk:
 
     def _in_force(
         self, spec: JoinSpec, batch: BatchId, start: Start, parent: FindParent
-    ) -> tuple[_InForce, Mapping[str, int]]:
-        """The catalogue in force in a batch, and the watermarks of its rows, for its ingest."""
+    ) -> tuple[JoinSpec, _InForce, Mapping[str, int]]:
+        """The hub with the columns of a batch, its catalogue in force, and the watermarks of its rows."""
         if self._known is None or self._known[0] != batch:
             found = parent()
             attempt = find_attempt(self._files, batch, start, found)
-            self._known = batch, self._before(spec, batch, start, found, attempt), _watermarks_of(found)
+            spec = self._as_written(spec, self.continued(spec, found))
+            self._known = batch, spec, self._before(spec, batch, start, found, attempt), _watermarks_of(found)
         return self._known[1:]
 
     def _needs(self, spec: JoinSpec, catalogue: HubCatalogue) -> Needed:
@@ -157,11 +190,13 @@ class HubDesk:
         descriptors: Sequence[Descriptor],
     ) -> HubFacts:
         """The catalogue in force and the one after the batch's commands. What is new of them is written here."""
+        spec = self._as_written(spec, self.continued(spec, parent))
         attempt = find_attempt(self._files, batch, start, parent)
         in_force = self._before(spec, batch, start, parent, attempt)
         known_as = in_force.identity
         written: list[Run] = []
         if attempt is not None:
+            self._check_unused(spec, attempt)
             plan = _plan_of(attempt)
             written = [run for run in attempt.fresh if run.input == CATALOGUE]
         else:
@@ -190,7 +225,7 @@ class HubDesk:
         """What came out of DISTINCT queries in the batch before, if some of them live."""
         if ANSWERED not in needed.first:
             return ()
-        plan = _plan_of(parent)
+        plan, spec = _plan_of(parent), self._as_written(spec, parent.signature)
         parts = distinct_parts(self._read(parent, plan.in_force).catalogue, plan.tasks)
         return announced_runs(
             self._files, parent, parts, lambda part: self._distinct(spec, parent, part, None)[1]
@@ -266,6 +301,7 @@ class HubDesk:
     ) -> Iterator[pa.RecordBatch]:
         """A task's share of the answers and events."""
         plan, batch = _plan_of(manifest), manifest.batch.number
+        spec = self._as_written(spec, manifest.signature)
         catalogue = self._read(manifest, plan.in_force).catalogue
         if not len(catalogue):
             yield from self._events(manifest, plan, task)
@@ -347,8 +383,10 @@ class HubDesk:
         fresh: dict[int, Indices] = {}
         for number, (name, share) in enumerate(zip(attributes.streams, shares, strict=True)):
             old, new = history.get(name, []), arrived.get(name, [])
-            columns = spec.signature.columns(name)
-            streams[number] = StreamRows.of([self._whole(run, columns) for run in (*old, *new)])
+            stored = next(one.stored for one in spec.signature.inputs if one.name == name)
+            streams[number] = StreamRows.of(
+                [read_columns(self._reader, run, FULL_RANGE, stored)[0] for run in (*old, *new)]
+            )
             assert share.fresh is not None and share.fresh.deal is not None
             bases = itertools.accumulate((run.rows for run in new), initial=sum(run.rows for run in old))
             fresh[number] = np.concatenate(

@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 from watersmeet.engine.hub_tally import TOP_QUERIES
 from watersmeet.errors import StateError
 from watersmeet.hubs.catalogue import HubCatalogue
+from watersmeet.hubs.changes import index_places, stored_schemas
 from watersmeet.hubs.steps import index_name
 from watersmeet.hubs.stored import CATALOGUE_ROW, from_row
 from watersmeet.hubs.templates import TemplateReader
@@ -28,8 +29,7 @@ from watersmeet.log.storage import Files, Storage
 from watersmeet.log.tallies import latest_tallies
 from watersmeet.model.facts import FULL_RANGE, InputTotals, Manifest
 from watersmeet.model.tally import QueryTally, TaskTally
-from watersmeet.model.types import Schema, parse_type
-from watersmeet.model.window import AT
+from watersmeet.model.types import Schema
 from watersmeet.schemes.hub import HubPlan
 
 
@@ -128,11 +128,7 @@ class HubState:
 
     @property
     def schemas(self) -> dict[str, Schema]:
-        return {
-            spec.name: {one.name: parse_type(one.type) for one in spec.stored if one.name != AT}
-            for spec in self.manifest.signature.inputs
-            if spec.is_given
-        }
+        return stored_schemas(self.manifest.signature)
 
     def reader(self, *, ansi: bool = True, case_sensitive: bool = False) -> TemplateReader:
         """What reads the texts of queries over these streams. The state does not know the settings of the session."""
@@ -259,7 +255,8 @@ def _top(queries: list[QueryTally], figure: Callable[[QueryTally], int]) -> tupl
 
 def _stream(manifest: Manifest, name: str, columns: list[str]) -> StreamStatus:
     totals = manifest.totals.get(name, InputTotals())
-    stored = {column: _stored(manifest, index_name(name, place)) for place, column in enumerate(columns)}
+    places = index_places(manifest.signature)[name]
+    stored = {column: _stored(manifest, index_name(name, places[column])) for column in columns}
     rows, size = _stored(manifest, name)
     return StreamStatus(
         name,

@@ -10,6 +10,7 @@ from typing import Protocol
 import numpy as np
 
 from watersmeet import failpoints
+from watersmeet.engine.hub_columns import read_columns
 from watersmeet.engine.window import from_floor, numbered, stored_times, time_marks
 from watersmeet.kernel.bounds import bounded, bundled, cut
 from watersmeet.kernel.rows import Sections, Sorted, concatenate, put_together
@@ -21,9 +22,10 @@ from watersmeet.log.storage import Files
 from watersmeet.model.facts import Assignment, KeyRange, Manifest, Merge, Receipt, Run, RunStats
 from watersmeet.model.limits import Limits
 from watersmeet.model.ranges import complement, intersected, subtracted
-from watersmeet.model.signature import Order
+from watersmeet.model.signature import JoinSignature, Order
 from watersmeet.model.window import AT
-from watersmeet.schemes.scheme import NewRun
+from watersmeet.schemes.register import SCHEMES
+from watersmeet.schemes.scheme import NewRun, Serves
 
 _NO_KEYS = np.zeros(0, np.uint64)
 
@@ -80,7 +82,7 @@ def _merge_part(
     columns = manifest.signature.columns(merge.input)
     part = merge.parts[job.part].range
     sources = _sources(manifest, merge, job)
-    found = _stored(reader, merge, sources, part, columns)
+    found = _stored(reader, merge, sources, part, manifest.signature)
     read_rows = _rows(found)
     windowed = AT in columns
     if windowed:
@@ -119,13 +121,18 @@ def _merge_part(
 
 
 def _stored(
-    reader: RunReader, merge: Merge, sources: Sequence[Run], part: KeyRange, columns: tuple[str, ...]
+    reader: RunReader, merge: Merge, sources: Sequence[Run], part: KeyRange, signature: JoinSignature
 ) -> list[dict[int, Sorted]]:
     """The rows of a part of a merge in each run, by section, without those that it leaves there."""
     left = {path: one.ranges for one in merge.left for path in one.runs}
+    columns = signature.columns(merge.input)
+    mine = next(spec for spec in signature.inputs if spec.name == merge.input)
+    changes = mine.is_given and SCHEMES[signature.scheme].serves == Serves.HUB
     found = []
     for run in sources:
-        sections = reader.read(run, part, columns)
+        sections = (
+            read_columns(reader, run, part, mine.stored) if changes else reader.read(run, part, columns)
+        )
         taken = subtracted(run.held_ranges, left.get(run.path, ()))
         reader.read_ahead(run, intersected(taken, (part,)), columns)
         if run.held or run.path in left:

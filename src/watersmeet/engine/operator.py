@@ -236,14 +236,15 @@ class Operator:
                 check_not_overtaken(kept.files, batch, start, self.spec.built_ms)
             descriptors = sorted(self._descriptors(kept, start, told), key=lambda d: (d.input, d.partition))
             receipts = pending_receipts(kept.files, parent)
-            kept.reader.expect_keys(lambda: _runs(parent, receipts, descriptors, self.spec.signature))
+            signature = kept.desk.continued(self.spec, parent)
+            kept.reader.expect_keys(lambda: _runs(parent, receipts, descriptors, signature))
             manifest = plan_batch(
                 batch,
                 parent,
                 descriptors,
                 receipts,
                 scheme=self.spec.scheme,
-                signature=self.spec.signature,
+                signature=signature,
                 instance=self.spec.instance,
                 run_seq=start.number,
                 given=Circumstances(
@@ -359,6 +360,7 @@ class Operator:
                 parent = find_parent(kept.files, batch, expected, self.spec.settings.accept_gap, kept.seen)
                 if parent is not None:
                     check_compatible(parent.signature, self.spec.signature)
+                    kept.desk.continued(self.spec, parent)
                 found = claim_start(kept.files, batch.run, batch.number, highest)
             close_settlings(kept.files, found, batch.query, self.spec.settings.accept_gap, kept.seen)
             kept.start = found

@@ -24,23 +24,33 @@ Attribute = tuple[str, str]
 
 @dataclass(frozen=True)
 class Attributes:
-    """The streams of a hub and all of their columns, numbered."""
+    """The streams of a hub and all of their columns, numbered. `places` are the numbers of their indexes."""
 
     streams: tuple[str, ...]
     columns: tuple[Attribute, ...]
     types: tuple[SqlType, ...]
     number: Mapping[Attribute, int]
+    places: tuple[int, ...]
 
     @classmethod
-    def of(cls, schemas: Mapping[str, Schema]) -> Attributes:
+    def of(
+        cls, schemas: Mapping[str, Schema], places: Mapping[str, Mapping[str, int]] | None = None
+    ) -> Attributes:
+        """The attributes of some streams. Without `places` the index of a column is numbered by its place."""
         columns = tuple((stream, column) for stream, schema in schemas.items() for column in schema)
         types = tuple(kind for schema in schemas.values() for kind in schema.values())
-        return cls(tuple(schemas), columns, types, {one: number for number, one in enumerate(columns)})
+        found = places or default_places(schemas)
+        return cls(
+            tuple(schemas),
+            columns,
+            types,
+            {one: number for number, one in enumerate(columns)},
+            tuple(found[stream][column] for stream, column in columns),
+        )
 
     def index_of(self, attribute: int) -> str:
-        """The name of the runs of a column's index: by its place, as a name may have any characters."""
-        stream, _ = self.columns[attribute]
-        return index_name(stream, sum(1 for other, _ in self.columns[:attribute] if other == stream))
+        """The name of the runs of a column's index: by a number, as the name of a column may have any characters."""
+        return index_name(self.columns[attribute][0], self.places[attribute])
 
     def is_exact(self, attribute: int) -> bool:
         """Whether equal order keys are equal values (kernel/keys.py)."""
@@ -50,8 +60,13 @@ class Attributes:
 
 
 def index_name(stream: str, place: int) -> str:
-    """The name of the index of a column, by its place in the stream."""
+    """The name of the index of a column, by its number."""
     return f"{stream}.{place}"
+
+
+def default_places(schemas: Mapping[str, Schema]) -> dict[str, dict[str, int]]:
+    """The numbers of the indexes of a new state: the places of the columns."""
+    return {name: {column: place for place, column in enumerate(schema)} for name, schema in schemas.items()}
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,7 +1,7 @@
 """What a hub stores: the names of its runs, their columns, and the catalogue as rows.
 
     R                 the rows of stream R, by row number, with the column of publication times
-    R.2               the index of the third column of R: order keys, row numbers and publication times
+    R.2               the index of a column of R, the third at first: order keys, row numbers and publication times
     ~answered         the answers of DISTINCT queries that came out, by a hash (hubs/distinct.py)
     ~catalogue        a catalogue, as one row
     ~commands         the commands of a batch, in the order of their arrival
@@ -18,7 +18,7 @@ from typing import Final
 import pyarrow as pa
 
 from watersmeet.hubs.catalogue import EVENTS, QUERIES, TEMPLATES, HubCatalogue
-from watersmeet.hubs.steps import index_name
+from watersmeet.hubs.steps import default_places, index_name
 from watersmeet.model.signature import LOCATOR, Compared, InputSpec, JoinSignature, Order, StoredColumn
 from watersmeet.model.types import Schema
 from watersmeet.model.window import AT
@@ -38,9 +38,17 @@ CATALOGUE_ROW: Final = pa.schema(
 )
 
 
-def hub_signature(schemas: Mapping[str, Schema], times: Mapping[str, str]) -> JoinSignature:
-    """What may be stored: every stream, an index for each of its columns, catalogues and commands."""
+def hub_signature(
+    schemas: Mapping[str, Schema],
+    times: Mapping[str, str],
+    places: Mapping[str, Mapping[str, int]] | None = None,
+) -> JoinSignature:
+    """What may be stored: every stream, an index for each of its columns, catalogues and commands.
+
+    `places` are the numbers of indexes, also of columns that are gone: what is left of them has yet to be cleaned up.
+    """
     inputs = []
+    numbers = places or default_places(schemas)
     for stream, schema in schemas.items():
         stored = tuple(StoredColumn(name, str(kind)) for name, kind in schema.items())
         at = StoredColumn(AT, "bigint")
@@ -48,7 +56,7 @@ def hub_signature(schemas: Mapping[str, Schema], times: Mapping[str, str]) -> Jo
         located = (StoredColumn(LOCATOR, "bigint"), at)
         inputs += [
             InputSpec(index_name(stream, place), located, (column,), of=stream, located=True)
-            for place, column in enumerate(schema)
+            for column, place in sorted(numbers[stream].items(), key=lambda one: one[1])
         ]
     told = tuple(StoredColumn(name, kind) for name, kind in COMMAND_TYPES.items())
     inputs.append(InputSpec(COMMANDS, told, (), order=Order.ARRIVAL))

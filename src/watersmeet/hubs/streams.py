@@ -20,7 +20,7 @@ class HubStreams:
 
     `times` names the column with the publication time of a stream's rows; the rows of other streams have the time of
     their batch. `lateness` says in microseconds how far rows may be behind the newest of their stream. `given` are the
-    ids and texts of the queries at this start.
+    ids and texts of the queries at this start. `places` are the numbers of indexes in the state, by stream and column.
     """
 
     schemas: Mapping[str, Schema]
@@ -29,14 +29,15 @@ class HubStreams:
     ansi: bool = True
     case_sensitive: bool = False
     lateness: int = 0
+    places: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
 
     @property
     def signature(self) -> JoinSignature:
-        return hub_signature(self.schemas, self.times)
+        return hub_signature(self.schemas, self.times, self.places)
 
     @functools.cached_property
     def attributes(self) -> Attributes:
-        return Attributes.of(self.schemas)
+        return Attributes.of(self.schemas, self.places)
 
     def reader(self) -> TemplateReader:
         """What reads the texts of queries. It keeps the templates that it has parsed."""

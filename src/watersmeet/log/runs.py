@@ -203,6 +203,10 @@ class RunReader:
             merged = self._merged.keep(wanted, merge_sections(whole.keys, found))
         yield merged.over(rows)
 
+    def schema(self, run: Run) -> pa.Schema:
+        """The columns of a run that is not cut into sections."""
+        return self._verified(run, None).parts(None)[0].rows.schema
+
     def keys(self, run: Run) -> Keys:
         """All order keys of a run that is not cut into sections, ascending."""
         keys = self._verified(run, None).parts(None)[0].keys

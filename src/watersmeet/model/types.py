@@ -192,6 +192,44 @@ def type_of_arrow(arrow: pa.DataType) -> SqlType:
     return SqlType(str(arrow))
 
 
+def arrow_of(kind: SqlType) -> pa.DataType | None:
+    """The Arrow type in which columns of a SQL type are stored; None for a type that has none here.
+
+    >>> arrow_of(parse_type("array<timestamp>"))
+    ListType(list<item: timestamp[us, tz=UTC]>)
+    """
+    if kind.stringlike:
+        return pa.string()
+    if kind.name == "decimal":
+        return pa.decimal128(kind.precision or 10, kind.scale or 0)
+    if kind.nested:
+        inside = (kind.element, kind.value, *(one.type for one in kind.fields))
+        parts = [arrow_of(one) for one in inside if one is not None]
+        if any(part is None for part in parts):
+            return None
+        if kind.name == "array":
+            return pa.list_(parts[0])
+        if kind.name == "map":
+            return pa.map_(*parts)
+        return pa.struct([pa.field(one.name, part) for one, part in zip(kind.fields, parts, strict=True)])
+    return _ARROW.get(kind)
+
+
+_ARROW: Final = {
+    BOOLEAN: pa.bool_(),
+    SqlType("tinyint"): pa.int8(),
+    SqlType("smallint"): pa.int16(),
+    INT: pa.int32(),
+    BIGINT: pa.int64(),
+    FLOAT: pa.float32(),
+    DOUBLE: pa.float64(),
+    BINARY: pa.binary(),
+    DATE: pa.date32(),
+    TIMESTAMP: pa.timestamp("us", "UTC"),
+    TIMESTAMP_NTZ: pa.timestamp("us"),
+}
+
+
 def canonical_arrow(arrow: pa.DataType) -> pa.DataType:
     """The Arrow type in which columns of this SQL type are stored: UTC microseconds, 32-bit offsets, nullable fields.
 

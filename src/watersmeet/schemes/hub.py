@@ -117,21 +117,29 @@ class HubScheme(Scheme[HubPlan]):
     def check_continues(
         cls, old: JoinSignature, new: JoinSignature, as_joins: Callable[[JoinSignature, JoinSignature], None]
     ) -> None:
-        """Refuse streams with other columns than the state has: their rows and the texts of queries would not fit."""
+        """Refuse other streams, and other times of rows.
+
+        Other columns are refused where a live query uses the change: the engine knows the queries (hubs/changes.py).
+        """
         before = {one.name: one for one in old.inputs if not one.of}
         after = {one.name: one for one in new.inputs if not one.of}
-        for name in [*before, *after]:
-            was, now = before.get(name), after.get(name)
-            if was and now and was.time != now.time and _columns_of(was) == _columns_of(now):
+        given = [[name for name, one in found.items() if one.is_given] for found in (before, after)]
+        if sorted(given[0]) != sorted(given[1]):
+            raise StateMismatch(
+                f"the streams of the hub were {', '.join(given[0])}, now they are {', '.join(given[1])}: give it those "
+                "that it had, or start with a new checkpoint"
+            )
+        for name, was in before.items():
+            now = after.get(name)
+            if now is None or (was != now and not was.is_given):
                 raise StateMismatch(
-                    f"the time of stream {name} was {was.time or 'that of its batches'}, now it is "
-                    f"{now.time or 'that of its batches'}: rows of two meanings would meet in windows. Change it back, "
-                    "or start with a new checkpoint"
+                    f"the state holds {name} as {_columns_of(was)}, and this version as {_columns_of(now)}: continue with "
+                    "the version that wrote it, or start with a new checkpoint"
                 )
-            if was != now:
+            if _time_of(was) != _time_of(now):
                 raise StateMismatch(
-                    f"stream {name} has not the columns that the state was written with "
-                    f"({_columns_of(was)}; now {_columns_of(now)}): start with a new checkpoint"
+                    f"the time of stream {name} was {_time_of(was)}, now it is {_time_of(now)}: rows of two meanings would "
+                    "meet in windows. Change it back, or start with a new checkpoint"
                 )
 
     @classmethod
@@ -144,6 +152,11 @@ class HubScheme(Scheme[HubPlan]):
 
 def _moment(micros: int) -> str:
     return time_text(Window(WindowKind.TIME, 1, of=TIMESTAMP), micros)
+
+
+def _time_of(spec: InputSpec) -> str:
+    kinds = {one.name: one.type for one in spec.stored}
+    return f"{spec.time} {kinds[spec.time]}" if spec.time else "that of its batches"
 
 
 def _columns_of(spec: InputSpec | None) -> str:
