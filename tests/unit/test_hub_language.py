@@ -17,6 +17,9 @@ SCHEMAS = {
 }
 
 
+SINCE = "SINCE TIMESTAMP '2026-01-01 00:00:00.5Z'"
+
+
 def read(text: str) -> HubQuery:
     return TemplateReader(SCHEMAS).read(text)
 
@@ -72,7 +75,7 @@ def test_comparisons_with_constants_are_rows(condition, filters, constants):
         ("SELECT R.k window FROM R", "an output of a hub query is a column", "R.k"),
         ("SELECT DATE FROM R", "DATE has no input before it", "DATE"),
         ("SELECT R.a FROM R WINDOW FIVE MINUTES", "this window cannot be read", "WINDOW"),
-        ("SELECT R.a FROM R AS since SINCE TIMESTAMP '2026-01-01'", "SINCE is not possible", "SINCE"),
+        ("SELECT R.a FROM R AS since SINCE 5", "this SINCE cannot be read", "SINCE"),
         ("SELECT R.a FROM R WHERE R.e = 1.234", "R.e is decimal(9,2), which does not hold", "1.234"),
         ("SELECT R.a FROM R WHERE R.a = 1 OR R.a = 2", "not possible in a hub query", "R.a = 1 OR"),
         ("SELECT R.a FROM R WHERE R.a + 1 = 2", "not possible in a hub query", "R.a + 1"),
@@ -85,7 +88,15 @@ def test_comparisons_with_constants_are_rows(condition, filters, constants):
         ("SELECT R.a FROM R WINDOW 5 PARSECS", "parsecs is not a unit of time", "5"),
         ("SELECT R.a FROM R WINDOW 5 ROWS", "a window over rows is not possible", "5"),
         ("SELECT R.a FROM R WINDOW 1 MONTH", "months differ in length", "MONTH"),
-        ("SELECT R.a FROM R SINCE TIMESTAMP '2026-01-01'", "SINCE is not possible", "SINCE"),
+        (
+            "SELECT R.a FROM R SINCE TIMESTAMP '2026-01-01'",
+            "SINCE needs a moment with its time zone",
+            "TIMESTAMP",
+        ),
+        ("SELECT R.a FROM R SINCE TIMESTAMP 'soon'", "'soon' is not a timestamp", "TIMESTAMP"),
+        ("SELECT R.a FROM R SINCE DATE '2026-01-01'", "this SINCE cannot be read", "SINCE"),
+        (f"SELECT R.a FROM R {SINCE} WINDOW 5 SECONDS", "WINDOW stands before SINCE", "WINDOW"),
+        (f"SELECT R.a FROM R {SINCE} AND R.a = 1", "this SINCE cannot be read", "SINCE"),
         ("DROP TABLE R", "a query begins with SELECT", "DROP"),
         ("SELECT R.a FROM R" + ", S" * 9, "two inputs are named S", "S, S, S, S, S, S, S, S"),
     ],
@@ -95,6 +106,19 @@ def test_other_texts_are_refused_at_their_place(text, problem, at):
         read(text)
     assert problem.lower() in str(refused.value).lower()
     assert refused.value.position == (text.rindex(at) if at else len(text))
+
+
+@pytest.mark.parametrize("window", ["", " WINDOW 5 SECONDS", " WINDOW TUMBLING 5 SECONDS"])
+def test_since_is_no_part_of_the_template(window):
+    text = f"SELECT since.a FROM R since WHERE since.a > 5{window}"
+    late, early, plain = (
+        read(f"{text} {SINCE}"),
+        read(f"{text} SINCE TIMESTAMP '1970-01-01 02:00:01+02:00'"),
+        read(text),
+    )
+    assert late.template == early.template == plain.template
+    assert late.window == plain.window
+    assert (late.since, early.since, plain.since) == (1_767_225_600_500_000, 1_000_000, None)
 
 
 def test_distinct_is_part_of_the_template():

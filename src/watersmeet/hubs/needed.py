@@ -1,7 +1,8 @@
 """What of the streams live queries need: which runs, from which batch on, and down to which publication time.
 
-A query counts the rows of later batches than its command, so a run leaves with the last query that is older than it.
-Nothing is stored of a stream that no query reads. An index begins with the first query that looks it up, and ends with
+A query counts the rows of later batches than its command, so a run leaves with the last query that is older than it. A
+query with SINCE counts the rows of all batches, from that publication time on.
+Nothing is stored of a stream that no query reads, unless rows are retained (hubs/retained.py). An index begins with the first query that looks it up, and ends with
 the last.
 
 A stored row is used again only by a fresh row of another input of the query. The slowest stream among those inputs says
@@ -13,7 +14,10 @@ answer any more.
     merges planned in it        drop rows below the floor by the same queries and the watermarks that the batch leaves
 
 A query that is added later does not count any of these rows, so merges may go by the queries in force. A floor may fall
-when a wider query comes: the rows in between are older than it.
+when a wider query comes: the rows in between are older than it. With SINCE a later query counts retained rows too. Their
+floor is lower, and the moments that a query may name are above it (hubs/retained.py).
+
+Without a window, a query with SINCE needs all rows from that time on.
 
 What came out of DISTINCT queries is kept in the same way: an answer is needed as long as a later one may lie in one
 window with it.
@@ -31,6 +35,7 @@ from typing import Final
 import numpy as np
 
 from watersmeet.hubs.catalogue import HubCatalogue
+from watersmeet.hubs.past import first_batches
 from watersmeet.hubs.steps import Attributes, indexed_columns
 from watersmeet.hubs.stored import ANSWERED
 from watersmeet.kernel.keys import Indices, Mask
@@ -47,7 +52,8 @@ class Needed:
 
     The late rows of the streams in `late` are counted by a query without a window. Use number i of the others is of the
     run `name[i]` by queries of at most `width[i]`, and fresh rows of the streams marked in `others[i]` end it. The runs
-    in `endless` are used by queries without a window.
+    in `endless` are used by queries without a window. If all of these have SINCE, the run is in `since`, with the earliest
+    time. `stream_of` has the stream of each run of rows or of an index.
     """
 
     streams: tuple[str, ...]
@@ -58,9 +64,38 @@ class Needed:
     name: Indices
     others: Mask
     width: Indices
+    since: Mapping[str, int]
+    stream_of: Mapping[str, str]
 
-    def floors(self, watermarks: Mapping[str, int]) -> dict[str, int]:
-        """The publication time below which rows are needed no more, of each run that has one."""
+    def floors(self, watermarks: Mapping[str, int], retain: int | None = None) -> dict[str, int]:
+        """The publication time below which rows are kept no more, of each run that has one."""
+        found = self._by_windows(watermarks)
+        if retain is not None:
+            for name, stream in self.stream_of.items():
+                if name not in self.first and name != stream:
+                    continue
+                mark = watermarks.get(stream, _NONE)
+                found[name] = min(mark, found.get(name, _ALL)) - retain
+        for name, since in self.since.items():
+            found[name] = min(since, found.get(name, since))
+        return {name: floor for name, floor in found.items() if floor > _NONE and name not in self.endless}
+
+    def reads(self, watermarks: Mapping[str, int], reached: Mapping[str, int]) -> dict[str, int]:
+        """The publication time from which on queries use old rows, of each stream and index that has such.
+
+        New queries with SINCE use those that they have `reached` (hubs/past.py).
+        """
+        floors = self.floors(watermarks)
+        found = {name: min(floors.get(name, _NONE), reached.get(name, _ALL)) for name in self.first}
+        return {name: since for name, since in found.items() if since < _ALL}
+
+    def retained(self, watermarks: Mapping[str, int], retain: int | None) -> dict[str, int]:
+        """The publication time from which rows are kept whatever queries need, of each stream."""
+        if retain is None:
+            return {}
+        return {stream: watermarks.get(stream, _NONE) - retain for stream in self.streams}
+
+    def _by_windows(self, watermarks: Mapping[str, int]) -> dict[str, int]:
         if not self.names:
             return {}
         marks = np.array([watermarks.get(stream, _NONE) for stream in self.streams], np.int64)
@@ -68,11 +103,7 @@ class Needed:
         floor = np.where(np.isin(reach, (_NONE, _ALL)), reach, reach - self.width)
         lowest = np.full(len(self.names), _ALL, np.int64)
         np.minimum.at(lowest, self.name, floor)
-        return {
-            name: floor
-            for name, floor in zip(self.names, lowest.tolist(), strict=True)
-            if floor != _NONE and name not in self.endless
-        }
+        return dict(zip(self.names, lowest.tolist(), strict=True))
 
 
 def needed_of(catalogue: HubCatalogue, attributes: Attributes) -> Needed:
@@ -80,21 +111,38 @@ def needed_of(catalogue: HubCatalogue, attributes: Attributes) -> Needed:
     templates, queries = catalogue.parsed, catalogue.queries
     template = queries.column("template").to_numpy()
     lowest = np.full(len(templates), np.iinfo(np.int64).max)
-    np.minimum.at(lowest, template, queries.column("start").to_numpy() + 1)
+    np.minimum.at(lowest, template, first_batches(queries))
+    came = np.full(len(templates), np.iinfo(np.int64).max)
+    np.minimum.at(came, template, queries.column("start").to_numpy() + 1)
     widest = np.zeros(len(templates), np.int64)
     np.maximum.at(widest, template, queries.column("width").fill_null(0).to_numpy())
-    unbounded = np.zeros(len(templates), np.bool_)
-    unbounded[template[queries.column("window").is_null().to_numpy(zero_copy_only=False)]] = True
+    no_window = queries.column("window").is_null().to_numpy(zero_copy_only=False)
+    no_since = queries.column("since").is_null().to_numpy(zero_copy_only=False)
+    windowed, unbounded = np.zeros(len(templates), np.bool_), np.zeros(len(templates), np.bool_)
+    windowed[template[~no_window]] = True
+    unbounded[template[no_window & no_since]] = True
+    earliest = np.full(len(templates), _ALL)
+    reaching = np.flatnonzero(no_window & ~no_since)
+    np.minimum.at(earliest, template[reaching], queries.column("since").fill_null(_ALL).to_numpy()[reaching])
     places = {one: attributes.index_of(number) for number, one in enumerate(attributes.columns)}
     first: dict[str, int] = {}
     late: set[str] = set()
     endless: set[str] = set()
     uses: dict[tuple[str, frozenset[str]], int] = {}
-    for one, low, width, is_unbounded in zip(
-        templates, lowest.tolist(), widest.tolist(), unbounded.tolist(), strict=True
+    reached: dict[str, int] = {}
+    for one, low, start, width, is_windowed, is_unbounded, since in zip(
+        templates,
+        lowest.tolist(),
+        came.tolist(),
+        widest.tolist(),
+        windowed.tolist(),
+        unbounded.tolist(),
+        earliest.tolist(),
+        strict=True,
     ):
         indexed = indexed_columns(one)
-        if is_unbounded:
+        has_since = since != _ALL
+        if is_unbounded or has_since:
             late.update(one.streams)
         used = [
             (name, frozenset((*one.streams[:input_], *one.streams[input_ + 1 :])))
@@ -104,10 +152,14 @@ def needed_of(catalogue: HubCatalogue, attributes: Attributes) -> Needed:
         if one.distinct:
             used.append((ANSWERED, frozenset(one.streams)))
         for name, others in used:
-            first[name] = min(low, first.get(name, low))
-            if is_unbounded and others:
+            begins = start if name == ANSWERED else low
+            first[name] = min(begins, first.get(name, begins))
+            if others and (is_unbounded or (has_since and name == ANSWERED)):
                 endless.add(name)
-            else:
+                continue
+            if others and has_since:
+                reached[name] = min(since, reached.get(name, since))
+            if is_windowed or not others:
                 uses[name, others] = max(width, uses.get((name, others), 0))
     names = tuple(sorted({name for name, _ in uses}))
     place = {name: at for at, name in enumerate(names)}
@@ -120,4 +172,9 @@ def needed_of(catalogue: HubCatalogue, attributes: Attributes) -> Needed:
         np.array([place[name] for name, _ in uses], np.int64),
         np.array([[stream in others for stream in attributes.streams] for _, others in uses], np.bool_),
         np.array(list(uses.values()), np.int64),
+        reached,
+        {
+            **{stream: stream for stream in attributes.streams},
+            **{name: one[0] for one, name in places.items()},
+        },
     )

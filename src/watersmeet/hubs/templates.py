@@ -16,6 +16,7 @@ from typing import Final
 from watersmeet.errors import PredicateError
 from watersmeet.hubs.constants import Constant, Words, find_constants, to_text
 from watersmeet.hubs.language import HubQuery, Template, read_template
+from watersmeet.hubs.since import cut_since
 from watersmeet.hubs.window import cut_window
 from watersmeet.model.types import Schema
 from watersmeet.predicate.lex import Piece, pieces_of
@@ -62,7 +63,8 @@ class TemplateReader:
             ) from error
 
     def _read(self, text: str) -> HubQuery:
-        pieces, window = cut_window(text, pieces_of(text))
+        pieces, since = cut_since(text, pieces_of(text))
+        pieces, window = cut_window(text, pieces)
         found = find_constants(text, pieces)
         template = self._known.get(found.words)
         if template is None:
@@ -73,7 +75,7 @@ class TemplateReader:
             template = self._known[found.words] = self._parsed(text, pieces, found)
         if isinstance(template, _Refused):
             raise template.at(text, found)
-        return HubQuery(template, self._texts(text, template, found.constants), window)
+        return HubQuery(template, self._texts(text, template, found.constants), window, since)
 
     def _parsed(self, text: str, pieces: list[Piece], found: Words) -> Template | _Refused:
         try:
