@@ -232,12 +232,13 @@ def test_rows_count_from_the_moment_of_since_on(tmp_path, moment, answers):
     assert answers_in(hub.batch(at=at(5), R=pa.table({"k": [1], "x": [1]}))) == ['{"x":1}']
 
 
-def test_old_and_new_rows_meet_once_in_each_batch_that_brings_one(tmp_path):
+@pytest.mark.parametrize("text", [JOIN, f"{JOIN} AND S.k = 1"], ids=["from the first", "from the last"])
+def test_old_and_new_rows_meet_once_in_each_batch_that_brings_one(tmp_path, text):
     hub = LocalHub(SCHEMAS, str(tmp_path), retain="all", partitions=2)
     row, key = pa.table({"k": [1], "x": [7]}), pa.table({"k": [1]})
     hub.batch(at=at(0), R=row, S=key)
     # The rows of the command's batch are of the past too.
-    hub.batch(commands((ADD, "q", JOIN + since(0))), at(1), R=row)
+    hub.batch(commands((ADD, "q", text + since(0))), at(1), R=row)
     counts = [len(answers_in(hub.batch(at=at(2), R=row, S=key)))]
     hub = restarted(hub)
     counts += [len(answers_in(hub.batch(at=at(3), S=key))), len(answers_in(hub.batch(at=at(4), R=row)))]

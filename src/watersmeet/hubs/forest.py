@@ -28,7 +28,7 @@ from watersmeet.hubs.catalogue import HubCatalogue, text_numbers
 from watersmeet.hubs.constants import read_column
 from watersmeet.hubs.language import MOST_INPUTS, Template
 from watersmeet.hubs.lists import Lists, numbered_pairs, spread
-from watersmeet.hubs.past import first_batches
+from watersmeet.hubs.past import first_batches, first_input
 from watersmeet.hubs.rows import first_row
 from watersmeet.hubs.steps import Attributes, HubStep, Way, filters_in_order, ways_of
 from watersmeet.hubs.window import WindowOf
@@ -244,7 +244,7 @@ class _Builder:
         if self.past_of is None:
             return spread(np.zeros(len(inputs), np.int64), inputs)
         query = np.flatnonzero(self.past_of)
-        return query, np.zeros(len(query), np.int64)
+        return query, _numbers([first_input(one) for one in self.templates])[self.template[query]]
 
     def forest(self) -> Forest:
         inputs = self.inputs[self.template] if len(self.template) else np.zeros(0, np.int64)

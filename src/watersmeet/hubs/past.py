@@ -23,6 +23,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from watersmeet.hubs.catalogue import HubCatalogue
+from watersmeet.hubs.language import Template
 from watersmeet.hubs.steps import Attributes, indexed_columns
 from watersmeet.kernel.keys import Indices, Mask
 
@@ -47,6 +48,8 @@ def new_with_since(catalogue: HubCatalogue, before: int | None) -> Mask:
 def reached_by(catalogue: HubCatalogue, attributes: Attributes, before: int | None) -> dict[str, int]:
     """The streams and indexes whose past new queries read, each with the earliest publication time that they count."""
     new = np.flatnonzero(new_with_since(catalogue, before))
+    if not len(new):
+        return {}
     template = catalogue.queries.column("template").to_numpy()[new]
     since = catalogue.queries.column("since").take(pa.array(new)).to_numpy()
     places = {one: attributes.index_of(number) for number, one in enumerate(attributes.columns)}
@@ -59,6 +62,11 @@ def reached_by(catalogue: HubCatalogue, attributes: Attributes, before: int | No
             for name in (stream, *(places[stream, column] for column in indexed[input_])):
                 found[name] = min(earliest, found.get(name, earliest))
     return found
+
+
+def first_input(template: Template) -> int:
+    """The input from which combinations of old rows are sought: one that a constant narrows, if there is one."""
+    return min((one.input for one in template.filters if one.op == "="), default=0)
 
 
 def lowered(floors: Mapping[str, int], reached: Mapping[str, int]) -> dict[str, int]:

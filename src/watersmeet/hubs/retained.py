@@ -60,11 +60,10 @@ def next_unkept(
     if retain is not None and retain >= RETAIN_ALL:
         return found
     if retain is not None:
-        gone: list[Mapping[str, int]] = [
-            {stream: mark - retain - 1 for stream, mark in watermarks.items()},
-        ]
+        gone: list[Mapping[str, int]] = [{stream: mark - retain - 1 for stream, mark in watermarks.items()}]
     else:
-        gone = [*newest, stored]
+        # A row never has a time below its stream's watermark where that goes by the clock, also if the clock goes back.
+        gone = [*newest, stored, watermarks]
     for told in gone:
         for stream, time in told.items():
             found[stream] = max(time, found.get(stream, time))
