@@ -88,7 +88,7 @@ def test_credentials_of_a_hub_are_known_as_such():
         (LEAST + '[sink]\nformat = "console"\n', r"needs one of the tables \[deliver\]"),
         (INPUT + "[deliver]\n" + JOB, r"\[deliver\] lacks the key 'path'"),
         (INPUT + DELIVER, r"hub.toml lacks the table \[job\]"),
-        (LEAST + "[hub]\nretain = 1\n", r"\[hub\] has no key 'retain'"),
+        (LEAST + "[hub]\nwithin = 1\n", r"\[hub\] has no key 'within'"),
         (LEAST + '[hub]\nretain = "soon"\n', r"\[hub\]: retain='soon': .* or retain=\"all\""),
         (LEAST + '[hub]\nlateness = "1 minute"\n', r"\[hub\]: lateness is of streams with a time column"),
         (LEAST + "[hub]\ntasks = 0\n", r"\[hub\]: tasks must be an integer of at least 1"),
