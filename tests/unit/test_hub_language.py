@@ -121,6 +121,11 @@ def test_since_is_no_part_of_the_template(window):
     assert (late.since, early.since, plain.since) == (1_767_225_600_500_000, 1_000_000, None)
 
 
+def test_since_goes_with_windows_over_time_only():
+    with pytest.raises(PredicateError):
+        read(f"SELECT R.a FROM R WINDOW 5 ROWS {SINCE}")
+
+
 def test_distinct_is_part_of_the_template():
     texts = ("SELECT DISTINCT R.a FROM R", "SELECT ALL R.a FROM R", "SELECT R.a FROM R")
     assert [read(text).template.distinct for text in texts] == [True, False, False]

@@ -48,7 +48,7 @@ def add(
     """Add a query to a hub, running or not.
 
     The command is a file in the command folder. It is read with the next batch, and the query counts the rows of the
-    batches after that. If a batch has run, the text is checked here, against the columns of the streams. A text that
+    batches after that; with SINCE also earlier ones, as far as they are kept. If a batch has run, the text is checked here, against the columns of the streams. A text that
     only a session with spark.sql.caseSensitive can use is left to the hub.
 
     Examples:

@@ -37,7 +37,7 @@ from watersmeet.schemes.hub import HubPlan
 
 @dataclass(frozen=True, slots=True)
 class LiveQuery:
-    """A live query. `first_batch` is the first one whose rows it sees. `template` is a number."""
+    """A live query. `first_batch` is the first one that it answers in. `template` is a number."""
 
     id: str
     sql: str

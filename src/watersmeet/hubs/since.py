@@ -16,7 +16,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
 
 from watersmeet.errors import PredicateError
-from watersmeet.hubs.window import is_clause
+from watersmeet.hubs.window import HubWindow, WindowOf, is_clause
 from watersmeet.model.window import TIMESTAMP, Window, WindowKind, time_text
 from watersmeet.predicate.lex import Piece, PieceKind
 from watersmeet.predicate.literals import LiteralError, typed_literal
@@ -63,6 +63,12 @@ def _is_text(piece: Piece) -> bool:
     return piece.kind is PieceKind.STRING
 
 
+def check_since(text: str, since: int | None, window: HubWindow | None) -> None:
+    """Refuse SINCE with a window that is not over time: rows that such a window counts may be gone."""
+    if since is not None and window is not None and window.of not in (WindowOf.TIME, WindowOf.TUMBLING):
+        raise PredicateError("SINCE goes with windows over time only", text, 0, "give the window a time")
+
+
 def problem_with_since(since: int, streams: Iterable[str], unkept: Mapping[str, int]) -> str | None:
     """Why a query over some streams cannot reach back to a moment; None if it can.
 
@@ -74,7 +80,7 @@ def problem_with_since(since: int, streams: Iterable[str], unkept: Mapping[str, 
     newest, stream = max(found)
     return (
         f"SINCE reaches back to {moment(since)}, but all rows of {stream} are kept from {moment(newest + 1)} on only: "
-        "write that or a later moment. How long rows are kept is retain= of the hub, from the start that sets it on"
+        "write that or a later moment. A longer retain= of the hub keeps those that come from then on"
     )
 
 

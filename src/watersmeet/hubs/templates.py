@@ -16,7 +16,7 @@ from typing import Final
 from watersmeet.errors import PredicateError
 from watersmeet.hubs.constants import Constant, Words, find_constants, to_text
 from watersmeet.hubs.language import HubQuery, Template, read_template
-from watersmeet.hubs.since import cut_since
+from watersmeet.hubs.since import check_since, cut_since
 from watersmeet.hubs.window import cut_window
 from watersmeet.model.types import Schema
 from watersmeet.predicate.lex import Piece, pieces_of
@@ -65,6 +65,7 @@ class TemplateReader:
     def _read(self, text: str) -> HubQuery:
         pieces, since = cut_since(text, pieces_of(text))
         pieces, window = cut_window(text, pieces)
+        check_since(text, since, window)
         found = find_constants(text, pieces)
         template = self._known.get(found.words)
         if template is None:
