@@ -213,17 +213,19 @@ def hub(
     tasks: int | None = None,
     time: Mapping[str, str] | None = None,
     lateness: Length | None = None,
+    retain: Length | None = None,
     options: Mapping[str, object] | None = None,
 ) -> Hub:
     """Answer many continuous queries over the same streams in one streaming query.
 
     Queries are rows, not plans: thousands of them share their work, and come and go while the query runs. A query sees
-    only rows of later batches than its command. Every combination of rows that satisfies it is one answer, in the
-    batch in which its last row arrives. A text that cannot be used is refused as an event, and stops no other.
+    rows of later batches than its command, and with SINCE earlier ones too. Every combination of rows that satisfies it
+    is one answer, in the batch in which its last row arrives. A bad text is refused as an event, and stops no other.
 
     A query is `SELECT [DISTINCT] expressions FROM streams WHERE conditions`, and at the end perhaps `WINDOW 10 MINUTES`,
-    `WINDOW TUMBLING 1 HOUR` or `WINDOW 1000 ROWS`, over one to eight streams, also the same one under several aliases.
-    Conditions are joined by AND: equalities of columns of different streams, and comparisons of a column with constants.
+    `WINDOW TUMBLING 1 HOUR` or `WINDOW 1000 ROWS`, and `SINCE TIMESTAMP '...'`, over one to eight streams, also the same
+    one under several aliases. Conditions are joined by AND: equalities of columns of different streams, and comparisons
+    of a column with constants.
 
     Args:
         streams: streaming DataFrames by the names that queries use for them.
@@ -231,9 +233,9 @@ def hub(
             that is live keeps its text, and one that was removed stays removed.
         commands: queries that come and go while the hub runs: a streaming DataFrame with the columns `op` (add or
             remove), `id` and `sql`, and perhaps `at`, a timestamp or an integer that orders the commands of a batch.
-            Or a folder of JSON lines with these fields, which `answers()` makes if it is missing. Default: a folder in the state,
-            `~commands/NAME`, if the state is in a directory. Spark cannot add a source to an existing checkpoint or drop
-            one, so this choice stays.
+            Or a folder of JSON lines with these fields, which `answers()` makes if it is missing. Default: the folder
+            `~commands/NAME` of the state, if that is in a directory. Spark cannot add a source to a checkpoint or drop one,
+            so this choice stays.
         state: a directory or URI for the durable state, as for `wm.join`.
         name: the hub's name inside the state. Default: `"hub"`.
         tasks: the number of tasks that look for answers in parallel. Default: the cores of the session.
@@ -241,6 +243,7 @@ def hub(
             other streams have the time of their batch.
         lateness: how far a row may be behind the newest row of its own stream, such as `"1 minute"`. Queries with a
             window do not see later rows, and they are counted. Default: 0.
+        retain: how much longer than queries need them rows are kept, for SINCE: `"10 minutes"`, or `"all"`. Default: no longer.
         options: other settings, as for `wm.join`.
 
     Returns:
@@ -261,7 +264,7 @@ def hub(
     from watersmeet.spark.hub import make_hub
 
     asked = HubOptions(
-        {} if queries is None else queries, state, name, tasks, time, lateness=lateness, options=options
+        {} if queries is None else queries, state, name, tasks, time, options, lateness, retain
     )
     return make_hub(streams, commands, asked)
 

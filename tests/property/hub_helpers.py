@@ -6,6 +6,7 @@ newest row, so the batches are part of what is compared.
 
 from __future__ import annotations
 
+import datetime
 import json
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -141,6 +142,14 @@ def expressions(draw, aliases: Sequence[str]) -> str:
     return text
 
 
+def since(micros: int) -> str:
+    """The clause for a moment."""
+    moment = datetime.datetime.fromtimestamp(0, datetime.timezone.utc) + datetime.timedelta(
+        microseconds=micros
+    )
+    return f" SINCE TIMESTAMP '{moment:%Y-%m-%d %H:%M:%S.%f}Z'"
+
+
 SLIDING, TUMBLING = " WINDOW 3 SECONDS", " WINDOW TUMBLING 4 SECONDS"
 # Less than the rows of a batch, and those of several.
 COUNTED = (" WINDOW 1 ROW", " WINDOW 4 ROWS", " WINDOW 9 ROWS")
@@ -207,7 +216,7 @@ def read_answers(rows: Iterable[pa.RecordBatch]) -> Counter[Answer]:
 
 @dataclass(frozen=True)
 class Asked:
-    """A query, and the batches that it counts the rows of: those after `start`, up to `end`."""
+    """A query, and the batches that it counts the rows of: those after `start`, up to `end`; with SINCE also earlier ones."""
 
     id: str
     sql: str
@@ -226,12 +235,16 @@ def ask_duckdb(asked: Sequence[Asked], stored: Mapping[str, pa.Table]) -> Counte
         for name, table in stored.items():
             connection.register(name, table)
         for one in asked:
-            sql, _, window = one.sql.partition(" WINDOW ")
+            sql, _, since = one.sql.partition(" SINCE TIMESTAMP ")
+            sql, _, window = sql.partition(" WINDOW ")
             head, _, where = sql.partition(" WHERE ")
             items, _, source = head.removeprefix("SELECT ").partition(" FROM ")
             is_distinct, items = items.startswith("DISTINCT "), items.removeprefix("DISTINCT ")
             aliases = [part.split(" AS ")[1] for part in source.split(", ")]
-            parts = [where or "true", *(f"{a}.batch BETWEEN {one.start + 1} AND {one.end}" for a in aliases)]
+            first = 0 if since else one.start + 1
+            parts = [where or "true", *(f"{a}.batch BETWEEN {first} AND {one.end}" for a in aliases)]
+            if since:
+                parts += [f"{a}.{AT} >= epoch_us(TIMESTAMPTZ {since})" for a in aliases]
             newest, oldest = (
                 f"{f}({', '.join(f'{a}.{AT}' for a in aliases)})" for f in ("greatest", "least")
             )
@@ -242,13 +255,13 @@ def ask_duckdb(asked: Sequence[Asked], stored: Mapping[str, pa.Table]) -> Counte
                 last = f"greatest({', '.join(f'{a}.batch' for a in aliases)})"
                 for part in source.split(", "):
                     stream, alias = part.split(" AS ")
-                    first = f"({_rows_before(stored[stream])})[{last} + 1] - {int(window.split()[0])}"
-                    parts.append(f"({alias}.batch = {last} OR {alias}.place >= {first})")
+                    least = f"({_rows_before(stored[stream])})[{last} + 1] - {int(window.split()[0])}"
+                    parts.append(f"({alias}.batch = {last} OR {alias}.place >= {least})")
             elif window:
                 parts.append(f"{newest} - {oldest} <= {int(window.split()[0]) * 1_000_000}")
             if window:
                 parts += [f"NOT {alias}.late" for alias in aliases]
-            batch = f"greatest({', '.join(f'{a}.batch' for a in aliases)}) AS __batch"
+            batch = f"greatest({one.start + 1}, {', '.join(f'{a}.batch' for a in aliases)}) AS __batch"
             asked_for = (
                 f"SELECT {batch}, {newest} AS __newest, {items} FROM {source} WHERE {' AND '.join(parts)}"
             )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime
 import io
 import json
 
@@ -63,6 +64,27 @@ def test_what_the_hub_will_refuse_is_said_but_left_to_it(state):
     assert "changes nothing: the same text is live" in invoke("hub", "add", state, "pair", PAIR).stdout
     assert "it will be refused: no such query is live" in invoke("hub", "remove", state, "other").stdout
     assert len(commands(state)) == 3
+
+
+def test_what_is_retained_is_shown_and_what_is_gone_is_said_to_be_refused(tmp_path):
+    hub = LocalHub({"R": R}, str(tmp_path), retain="90 seconds")
+    at = datetime.datetime(2026, 1, 31, 12, tzinfo=datetime.timezone.utc)
+    hub.batch(at=at, R=pa.table({"k": [1], "x": [4]}))
+    make_folder(tmp_path / "~commands" / "hub")
+    for shown in (invoke("hub", "show", tmp_path).stdout, invoke("status", tmp_path).stdout):
+        assert (
+            "rows are kept 90 seconds longer than queries need them: R from 2026-01-31 11:58:30+00:00 on"
+            in shown
+        )
+    plain = json.loads(invoke("hub", "show", tmp_path, "--json").stdout)
+    assert (plain["retain"], plain["streams"][0]["kept_from"]) == ("90 seconds", "2026-01-31 11:58:30+00:00")
+    text = "SELECT R.x FROM R SINCE TIMESTAMP '2026-01-31 11:58:{}Z'"
+    said = invoke("hub", "add", tmp_path, "gone", text.format(29)).stdout
+    assert "note: it will be refused: SINCE reaches back to 2026-01-31 11:58:29+00:00" in said
+    assert "note" not in invoke("hub", "add", tmp_path, "kept", text.format(30)).stdout
+    hub = LocalHub({"R": R}, str(tmp_path / "all"), retain="all")
+    hub.batch(R=pa.table({"k": [1], "x": [4]}))
+    assert "rows are kept for ever: R from the first row on" in invoke("hub", "show", tmp_path / "all").stdout
 
 
 def test_what_only_a_case_sensitive_session_can_use_is_left_to_the_hub(state):

@@ -60,6 +60,20 @@ def test_commands_of_a_batch_take_effect_one_after_the_other(commands, expected,
     assert (events(found), ids(found)) == (expected, live)
 
 
+@pytest.mark.parametrize(
+    ("unkept", "expected"),
+    [({}, "added"), ({"R": 999_999}, "added"), ({"R": 1_000_000}, "refused"), ({"S": 10**15}, "added")],
+)
+def test_since_reaches_back_to_rows_that_are_kept_of_its_own_streams(unkept, expected):
+    text = f"{OTHER} SINCE TIMESTAMP '1970-01-01 00:00:01Z'"
+    found = apply_commands(HubCatalogue(), [Command(ADD, "q", text)], 3, READER, unkept)
+    assert events(found) == [("q", expected)]
+    assert found.catalogue.queries.column("since").to_pylist() == [1_000_000] * (expected == "added")
+    if unkept.get("R") == 1_000_000:
+        (message,) = found.events.column("message").to_pylist()
+        assert "all rows of R are kept from 1970-01-01 00:00:01.000001+00:00 on only" in message
+
+
 def test_a_live_query_stays_as_it_is_when_its_text_comes_again():
     first = changed(Command(ADD, "q", ONE))
     again = changed(Command(ADD, "q", f"  {ONE}\n"), before=first.catalogue, batch=9)

@@ -30,6 +30,7 @@ name = "alerts"
 tasks = 3
 time = { R = "at" }
 lateness = "1 minute"
+retain = "1 hour"
 commands = "mine"
 [queries]
 q = "SELECT R.k FROM R"
@@ -54,7 +55,9 @@ def parse(text: str, **env: str) -> HubJob:
 def test_a_full_file_is_taken_word_by_word():
     job = parse(FULL)
     queries = {"q": "SELECT R.k FROM R", "the second": "SELECT R.k FROM R WHERE R.k > 1"}
-    assert job.hub == HubOptions(queries, "/jobs/state", "alerts", 3, {"R": "at"}, lateness="1 minute")
+    assert job.hub == HubOptions(
+        queries, "/jobs/state", "alerts", 3, {"R": "at"}, lateness="1 minute", retain="1 hour"
+    )
     assert (job.name, job.checkpoint, job.state, job.commands) == (
         "all",
         "/jobs/cp",
@@ -85,7 +88,8 @@ def test_credentials_of_a_hub_are_known_as_such():
         (LEAST + '[sink]\nformat = "console"\n', r"needs one of the tables \[deliver\]"),
         (INPUT + "[deliver]\n" + JOB, r"\[deliver\] lacks the key 'path'"),
         (INPUT + DELIVER, r"hub.toml lacks the table \[job\]"),
-        (LEAST + "[hub]\nretain = 1\n", r"\[hub\] has no key 'retain'"),
+        (LEAST + "[hub]\nwithin = 1\n", r"\[hub\] has no key 'within'"),
+        (LEAST + '[hub]\nretain = "soon"\n', r"\[hub\]: retain='soon': .* or retain=\"all\""),
         (LEAST + '[hub]\nlateness = "1 minute"\n', r"\[hub\]: lateness is of streams with a time column"),
         (LEAST + "[hub]\ntasks = 0\n", r"\[hub\]: tasks must be an integer of at least 1"),
         (LEAST + '[hub]\nname = "a/b"\n', r"\[hub\]: name='a/b' cannot be a folder name"),

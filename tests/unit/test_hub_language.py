@@ -20,6 +20,9 @@ SCHEMAS = {
 }
 
 
+SINCE = "SINCE TIMESTAMP '2026-01-01 00:00:00.5Z'"
+
+
 def read(text: str) -> HubQuery:
     return TemplateReader(SCHEMAS).read(text)
 
@@ -75,7 +78,7 @@ def test_comparisons_with_constants_are_rows(condition, filters, constants):
         ("SELECT R.k window FROM R", "an operator is missing before window", "window"),
         ("SELECT DATE FROM R", "DATE has no input before it", "DATE"),
         ("SELECT R.a FROM R WINDOW FIVE MINUTES", "this window cannot be read", "WINDOW"),
-        ("SELECT R.a FROM R AS since SINCE TIMESTAMP '2026-01-01'", "SINCE is not possible", "SINCE"),
+        ("SELECT R.a FROM R AS since SINCE 5", "this SINCE cannot be read", "SINCE"),
         ("SELECT R.a FROM R WHERE R.e = 1.234", "R.e is decimal(9,2), which does not hold", "1.234"),
         ("SELECT R.a FROM R WHERE R.a = 1 OR R.a = 2", "not possible in a hub query", "R.a = 1 OR"),
         ("SELECT R.a FROM R WHERE R.a + 1 = 2", "not possible in a hub query", "R.a + 1"),
@@ -116,7 +119,15 @@ def test_comparisons_with_constants_are_rows(condition, filters, constants):
         ("SELECT R.a FROM R WINDOW 5.5 ROWS", "this window cannot be read", "WINDOW"),
         ("SELECT DISTINCT R.a FROM R WINDOW 5 ROWS", "DISTINCT is not possible", "WINDOW"),
         ("SELECT R.a FROM R WINDOW 1 MONTH", "months differ in length", "MONTH"),
-        ("SELECT R.a FROM R SINCE TIMESTAMP '2026-01-01'", "SINCE is not possible", "SINCE"),
+        (
+            "SELECT R.a FROM R SINCE TIMESTAMP '2026-01-01'",
+            "SINCE needs a moment with its time zone",
+            "TIMESTAMP",
+        ),
+        ("SELECT R.a FROM R SINCE TIMESTAMP 'soon'", "'soon' is not a timestamp", "TIMESTAMP"),
+        ("SELECT R.a FROM R SINCE DATE '2026-01-01'", "this SINCE cannot be read", "SINCE"),
+        (f"SELECT R.a FROM R {SINCE} WINDOW 5 SECONDS", "WINDOW stands before SINCE", "WINDOW"),
+        (f"SELECT R.a FROM R {SINCE} AND R.a = 1", "this SINCE cannot be read", "SINCE"),
         ("DROP TABLE R", "a query begins with SELECT", "DROP"),
         ("SELECT R.a FROM R" + ", S" * 9, "two inputs are named S", "S, S, S, S, S, S, S, S"),
     ],
@@ -178,6 +189,24 @@ def test_a_template_of_expressions_survives_the_catalogue():
 @pytest.mark.parametrize(("text", "rows"), [("1 ROW", 1), ("1000 rows", 1000)])
 def test_a_window_over_rows_is_read(text, rows):
     assert read(f"SELECT R.a FROM R WINDOW {text}").window == HubWindow(WindowOf.ROWS, rows)
+
+
+@pytest.mark.parametrize("window", ["", " WINDOW 5 SECONDS", " WINDOW TUMBLING 5 SECONDS"])
+def test_since_is_no_part_of_the_template(window):
+    text = f"SELECT since.a FROM R since WHERE since.a > 5{window}"
+    late, early, plain = (
+        read(f"{text} {SINCE}"),
+        read(f"{text} SINCE TIMESTAMP '1970-01-01 02:00:01+02:00'"),
+        read(text),
+    )
+    assert late.template == early.template == plain.template
+    assert late.window == plain.window
+    assert (late.since, early.since, plain.since) == (1_767_225_600_500_000, 1_000_000, None)
+
+
+def test_since_goes_with_windows_over_time_only():
+    with pytest.raises(PredicateError):
+        read(f"SELECT R.a FROM R WINDOW 5 ROWS {SINCE}")
 
 
 def test_distinct_is_part_of_the_template():

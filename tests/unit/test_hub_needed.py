@@ -6,11 +6,14 @@ import pytest
 
 from watersmeet.hubs.catalogue import ADD, Command, HubCatalogue, apply_commands
 from watersmeet.hubs.needed import Needed, needed_of
+from watersmeet.hubs.past import new_with_since, reached_by
+from watersmeet.hubs.retained import RETAIN_ALL
 from watersmeet.hubs.steps import Attributes
+from watersmeet.hubs.stored import ANSWERED
 from watersmeet.hubs.templates import TemplateReader
 from watersmeet.hubs.watermarks import next_watermarks
 from watersmeet.model.types import INT
-from watersmeet.model.window import CountedRows, RowMark
+from watersmeet.model.window import FARTHEST, CountedRows, RowMark
 
 SCHEMAS = {"R": {"a": INT, "b": INT}, "S": {"a": INT}, "P": {"a": INT}}
 SECOND = 1_000_000
@@ -18,11 +21,19 @@ RS, SELF = "SELECT R.b FROM R, S WHERE R.a = S.a", "SELECT x.b FROM R AS x, R AS
 ALONE = "SELECT R.b FROM R WHERE R.a > 5"
 
 
+# The streams and indexes of RS.
+PAIR = ("R", "R.0", "S", "S.0")
+
+
 def needed(*texts: str) -> Needed:
+    return needed_of(catalogue_of(*texts), Attributes.of(SCHEMAS))
+
+
+def catalogue_of(*texts: str) -> HubCatalogue:
     commands = [Command(ADD, f"q{at}", text) for at, text in enumerate(texts)]
     changed = apply_commands(HubCatalogue(), commands, 3, TemplateReader(SCHEMAS))
     assert len(changed.catalogue) == len(texts)
-    return needed_of(changed.catalogue, Attributes.of(SCHEMAS))
+    return changed.catalogue
 
 
 @pytest.mark.parametrize(
@@ -79,6 +90,74 @@ def test_the_widest_window_over_rows_gives_a_floor_by_the_count_of_its_stream(te
     assert one.counted_streams == ({} if RS in texts else {"R": rows, "S": rows})
     # Late rows are in no window.
     assert one.late == ({"R"} if SELF in texts else {"R", "S"} if RS in texts else set())
+
+
+SINCE = " SINCE TIMESTAMP '1970-01-01 00:00:0{}Z'"
+
+
+@pytest.mark.parametrize(
+    ("texts", "retain", "expected"),
+    [
+        # Without a window all rows from SINCE on are needed, by the earliest query.
+        ([RS + SINCE.format(3), f"{RS} AND R.b = 1" + SINCE.format(2)], None, dict.fromkeys(PAIR, 2)),
+        ([RS + SINCE.format(3), f"{RS} WINDOW 2 SECONDS"], None, {"R": 3, "R.0": 3, "S": 3, "S.0": 3}),
+        ([RS + SINCE.format(9), f"{RS} WINDOW 2 SECONDS"], None, {"R": 5, "R.0": 5, "S": 9, "S.0": 9}),
+        ([RS, RS + SINCE.format(3)], None, {}),
+        # With one, SINCE makes no difference once the past was answered.
+        ([f"{RS} WINDOW 2 SECONDS{SINCE.format(1)}"], None, {"R": 5, "R.0": 5, "S": 98, "S.0": 98}),
+        # What is retained stays longer than it is needed, or than the stream's own watermark.
+        ([f"{RS} WINDOW 2 SECONDS"], 3, {"R": 2, "R.0": 2, "S": 4, "S.0": 4}),
+        ([ALONE], 3, {"R": 97, "S": 4}),
+        ([RS], 3, {}),
+        ([RS + SINCE.format(3)], 3, {"R": 3, "R.0": 3, "S": 3, "S.0": 3}),
+        ([f"{RS} WINDOW 2 SECONDS"], RETAIN_ALL // SECOND + 1, {}),
+    ],
+)
+def test_since_and_retain_lower_floors(texts, retain, expected):
+    floors = needed(*texts).floors({"R": 100 * SECOND, "S": 7 * SECOND}, retain=retain and retain * SECOND)
+    assert {name: floor for name, floor in floors.items() if floor < FARTHEST} == {
+        name: seconds * SECOND for name, seconds in expected.items()
+    }
+
+
+def test_rows_of_all_batches_are_needed_by_a_query_with_since():
+    assert set(needed(RS).first.values()) == {4}
+    assert set(needed(RS, RS + SINCE.format(3)).first.values()) == {0}
+    assert needed(RS + SINCE.format(3)).late == {"R", "S"}
+    # What came out of a DISTINCT query came out after its command.
+    distinct = needed(RS.replace("SELECT", "SELECT DISTINCT") + SINCE.format(3))
+    assert (distinct.first[ANSWERED], ANSWERED in distinct.endless) == (4, True)
+
+
+def test_old_rows_are_read_as_far_as_queries_use_them():
+    windowed = needed(f"{RS} WINDOW 2 SECONDS{SINCE.format(1)}", ALONE)
+    marks = {"R": 100 * SECOND, "S": 7 * SECOND}
+    assert windowed.reads(marks, {}) == {
+        "R": 5 * SECOND,
+        "R.0": 5 * SECOND,
+        "S": 98 * SECOND,
+        "S.0": 98 * SECOND,
+    }
+    assert windowed.reads(marks, {"S": SECOND})["S"] == SECOND
+    assert needed(ALONE).reads(marks, {}) == {}
+    assert needed(ALONE).reads(marks, {"R": SECOND}) == {"R": SECOND}
+
+
+@pytest.mark.parametrize(
+    ("text", "reached"),
+    [
+        (RS, {}),
+        (RS + SINCE.format(3), dict.fromkeys(PAIR, 3 * SECOND)),
+        (ALONE + SINCE.format(3), {"R": 3 * SECOND}),
+        (f"{SELF} WINDOW 1 SECOND{SINCE.format(3)}", {"R": 3 * SECOND, "R.1": 3 * SECOND}),
+    ],
+)
+def test_only_new_queries_with_since_reach_into_the_past(text, reached):
+    catalogue, attributes = catalogue_of(text), Attributes.of(SCHEMAS)
+    assert reached_by(catalogue, attributes, 3) == reached
+    for before in (None, 2, 4):
+        assert reached_by(catalogue, attributes, before) == {}
+        assert not new_with_since(catalogue, before).any()
 
 
 @pytest.mark.parametrize("window", ["", " WINDOW 1 SECOND", " WINDOW 5 ROWS"])

@@ -48,7 +48,7 @@ def add(
     """Add a query to a hub, running or not.
 
     The command is a file in the command folder. It is read with the next batch, and the query counts the rows of the
-    batches after that. If a batch has run, the text is checked here, against the columns of the streams. A text that
+    batches after that; with SINCE also earlier ones, as far as they are kept. If a batch has run, the text is checked here, against the columns of the streams. A text that
     only a session with spark.sql.caseSensitive can use is left to the hub.
 
     Examples:
@@ -191,6 +191,9 @@ def run(
       tasks = 4                          # default: the cores of the session
       time = { orders = "at" }           # columns with publication times
       lateness = "1 minute"              # how far their rows may be behind
+      retain = "1 hour"                  # how much longer than queries need
+                                         # them rows are kept, for SINCE; or
+                                         # "all". Default: no longer
       commands = "commands"              # default: a folder in the state
 
       [queries]                          # from the first batch on
@@ -259,7 +262,8 @@ def _check(found: HubState | None, query_id: str, sql: str) -> str | None:
         note = "not checked: only a session with spark.sql.caseSensitive can use it. Others refuse it"
     live = found.find(query_id)
     if live is None:
-        return note
+        gone = None if note else found.problem_with_since(sql)
+        return note if gone is None else f"it will be refused: {gone}"
     if live.sql == sql.strip():
         return "it changes nothing: the same text is live"
     return "it will be refused: another text is live. Remove it first"

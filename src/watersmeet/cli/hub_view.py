@@ -76,6 +76,8 @@ def print_hub(status: HubStatus) -> None:
 def print_hub_parts(console: Console, status: HubStatus) -> None:
     """What a hub has beside a join: also a part of `watersmeet status`."""
     say(console, _summary(status))
+    if status.retain is not None:
+        say(console, _retained(status))
     _print_streams(console, status)
     for words, tallies in (("answer", status.top_answers), ("cost", status.top_costs)):
         _print_top(console, f"queries that {words} most", tallies)
@@ -91,6 +93,12 @@ def _summary(status: HubStatus) -> str:
         return text
     text += f"; {count(status.answers)} answers in the last batch"
     return text + (f" ({count(status.answers_per_s)}/s)" if status.answers_per_s else "")
+
+
+def _retained(status: HubStatus) -> str:
+    longer = "for ever" if status.retain == "all" else f"{status.retain} longer than queries need them"
+    since = ", ".join(f"{one.name} from {one.kept_from or 'the first row'} on" for one in status.streams)
+    return f"rows are kept {longer}: {since}"
 
 
 def _print_streams(console: Console, status: HubStatus) -> None:

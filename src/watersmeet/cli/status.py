@@ -128,7 +128,8 @@ def status(
       hub              of a hub: queries (live ones) and templates, streams
                        (name, rows, bytes, arrived_rows, unread_rows: read by
                        no live query, null_rows, indexes: column, rows and
-                       bytes), removed (ids), refused (query and message, of
+                       bytes, kept_from: SINCE may reach back to there, null
+                       without a limit), retain, removed (ids), refused (query and message, of
                        the last commands), and of the last batch answers,
                        answers_per_s, busy_s, top_answers and top_costs
                        (query, answers, looked_rows: rows looked at); of a

@@ -10,11 +10,14 @@ from watersmeet.engine.inputs import check_names
 from watersmeet.engine.options import check_folder, check_tasks
 from watersmeet.engine.spec import JoinSpec, SessionSettings
 from watersmeet.errors import UsageError
+from watersmeet.hubs.retained import RETAIN_ALL
 from watersmeet.hubs.streams import HubStreams
 from watersmeet.model.types import Schema
-from watersmeet.predicate.window import Length, parse_lateness
+from watersmeet.predicate.window import Length, parse_lateness, parse_length
 from watersmeet.schemes.hub import HubScheme
 
+# `retain` of a hub that keeps all rows.
+ALL = "all"
 # The folder of a hub in the state, if it is given no name.
 HUB = "hub"
 
@@ -30,6 +33,7 @@ class HubOptions:
     time: Mapping[str, str] | None = None
     options: Mapping[str, object] | None = None
     lateness: Length | None = None
+    retain: Length | None = None
 
     def __post_init__(self) -> None:
         check_queries(self.queries)
@@ -46,6 +50,18 @@ class HubOptions:
                     'lateness is of streams with a time column: add time=, such as {"R": "at"}. Other rows have the time '
                     "of their batch, and none is late"
                 )
+        if self.retain is not None:
+            parse_retain(self.retain)
+
+
+def parse_retain(retain: Length) -> int:
+    """How much longer rows are kept than queries need them, in microseconds."""
+    if isinstance(retain, str) and retain.strip().lower() == ALL:
+        return RETAIN_ALL
+    try:
+        return parse_length("retain", retain)
+    except UsageError as error:
+        raise UsageError(f'{error}, or retain="{ALL}"') from None
 
 
 def check_queries(queries: object) -> None:
@@ -78,6 +94,7 @@ def build_hub(
         session.sql.ansi,
         session.sql.case_sensitive,
         0 if options.lateness is None else parse_lateness(options.lateness),
+        retain=None if options.retain is None else parse_retain(options.retain),
     )
     return JoinSpec(
         options.name or HUB,

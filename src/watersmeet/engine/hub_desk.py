@@ -12,15 +12,16 @@ from __future__ import annotations
 
 import itertools
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
 import pyarrow as pa
 
-from watersmeet.engine.hub_columns import read_columns
 from watersmeet.engine.hub_distinct import Evaluated, announced_runs, write_answers
 from watersmeet.engine.hub_ingest import BATCH_TIME, HubPartition, store_commands, store_stream
+from watersmeet.engine.hub_past import has_past, walk_past, write_past
+from watersmeet.engine.hub_rows import deal_of, fresh_positions, newest_stored, read_rows
 from watersmeet.engine.hub_tally import top_queries
 from watersmeet.engine.ingest import Partition
 from watersmeet.engine.spec import JoinSpec
@@ -32,7 +33,9 @@ from watersmeet.hubs.distinct import Answers, distinct_part, distinct_parts, pie
 from watersmeet.hubs.forest import Forest, build_forest
 from watersmeet.hubs.language import Template
 from watersmeet.hubs.needed import Needed, needed_of
-from watersmeet.hubs.rows import Rows, StreamRows, first_row
+from watersmeet.hubs.past import lowered, reached_by
+from watersmeet.hubs.retained import next_unkept
+from watersmeet.hubs.rows import Rows, first_row
 from watersmeet.hubs.steps import Way
 from watersmeet.hubs.stored import (
     ANSWERED,
@@ -54,7 +57,7 @@ from watersmeet.log.parents import find_attempt
 from watersmeet.log.runs import RunReader, write_run
 from watersmeet.log.storage import Files
 from watersmeet.model.facts import FULL_RANGE, BatchId, Descriptor, Manifest, Receipt, Run, Start
-from watersmeet.model.signature import LOCATOR, JoinSignature
+from watersmeet.model.signature import JoinSignature
 from watersmeet.model.tally import QueryTally, Tally
 from watersmeet.model.window import AT
 from watersmeet.schemes.hub import HubFacts, HubPlan
@@ -102,7 +105,7 @@ class HubDesk:
         # By the run of the catalogue, and the part of its DISTINCT queries; None are all others.
         self._forests: dict[tuple[str, int | None], Forest] = {}
         self._catalogues: dict[str, _InForce] = {}
-        self._known: tuple[BatchId, JoinSpec, _InForce, Mapping[str, int]] | None = None
+        self._known: tuple[BatchId, JoinSpec, _InForce, Mapping[str, int], int | None] | None = None
         self._needed: tuple[HubCatalogue, Needed] | None = None
 
     # --- columns --------------------------------------------------------------------------------------------------
@@ -135,9 +138,10 @@ class HubDesk:
     # --- ingest ---------------------------------------------------------------------------------------------------
 
     def store(self, spec: JoinSpec, part: Partition, start: Start, parent: FindParent) -> Descriptor:
-        spec, in_force, watermarks = self._in_force(spec, part.batch, start, parent)
+        spec, in_force, watermarks, retain = self._in_force(spec, part.batch, start, parent)
         streams, settings = _streams_of(spec), spec.settings
-        mine = HubPartition(part.batch.number, part.number, in_force.identity, watermarks.get(part.input))
+        known_as = _known_as(in_force, retain)
+        mine = HubPartition(part.batch.number, part.number, known_as, watermarks.get(part.input))
         rows = (one for one in part.rows if one.num_rows)
         if part.input == COMMANDS:
             return store_commands(self._files, mine, rows)
@@ -146,10 +150,12 @@ class HubDesk:
         if first is not None:
             needed = self._needs(spec, in_force.catalogue)
             at_us = first.column(BATCH_TIME)[0].cast(pa.timestamp("us", "UTC")).value
-            mine = replace(mine, needed=needed.first, counts_late=part.input in needed.late, at_us=at_us)
+            stored = needed.first if retain is None else {*needed.first, *streams.schemas}
+            counts_late = retain is not None or part.input in needed.late
+            mine = replace(mine, needed=stored, counts_late=counts_late, at_us=at_us)
             rows = (one.drop_columns([BATCH_TIME]) for one in itertools.chain([first], rows))
             newest = dict.fromkeys((name for name in streams.schemas if name not in streams.times), at_us)
-        stored = store_stream(
+        told = store_stream(
             self._files,
             streams.attributes,
             part.input,
@@ -159,17 +165,19 @@ class HubDesk:
             settings.run_rows,
             settings.run_bytes,
         )
-        return replace(stored, newest=newest | stored.newest)
+        return replace(told, newest=newest | told.newest)
 
     def _in_force(
         self, spec: JoinSpec, batch: BatchId, start: Start, parent: FindParent
-    ) -> tuple[JoinSpec, _InForce, Mapping[str, int]]:
-        """The hub with the columns of a batch, its catalogue in force, and the watermarks of its rows."""
+    ) -> tuple[JoinSpec, _InForce, Mapping[str, int], int | None]:
+        """For the ingest of a batch: the hub with its columns, the catalogue in force, watermarks, and how long rows are
+        retained."""
         if self._known is None or self._known[0] != batch:
             found = parent()
             attempt = find_attempt(self._files, batch, start, found)
             spec = self._as_written(spec, self.continued(spec, found))
-            self._known = batch, spec, self._before(spec, batch, start, found, attempt), _watermarks_of(found)
+            in_force = self._before(spec, batch, start, found, attempt)
+            self._known = batch, spec, in_force, _watermarks_of(found), _retain_of(spec, attempt)
         return self._known[1:]
 
     def _needs(self, spec: JoinSpec, catalogue: HubCatalogue) -> Needed:
@@ -193,7 +201,19 @@ class HubDesk:
         spec = self._as_written(spec, self.continued(spec, parent))
         attempt = find_attempt(self._files, batch, start, parent)
         in_force = self._before(spec, batch, start, parent, attempt)
-        known_as = in_force.identity
+        retain = _retain_of(spec, attempt)
+        known_as = _known_as(in_force, retain)
+        streams, watermarks = _streams_of(spec), _watermarks_of(parent)
+        newest = [one.newest for one in descriptors]
+        later = next_watermarks(watermarks, newest, streams.times, streams.lateness)
+        unkept = next_unkept(
+            {} if parent is None else _plan_of(parent).unkept,
+            newest,
+            newest_stored(parent, streams.schemas),
+            later,
+            retain,
+            changed=_changed_streams(parent, streams),
+        )
         written: list[Run] = []
         if attempt is not None:
             self._check_unused(spec, attempt)
@@ -204,22 +224,43 @@ class HubDesk:
                 in_force = self._written(batch, "in-force", in_force.catalogue, in_force.events)
                 written.append(_run_of(in_force))
             after = in_force
-            changed = self._changed(spec, batch, start, in_force, descriptors)
+            changed = self._changed(spec, batch, start, in_force, descriptors, unkept)
             if changed is not None:
                 after = self._written(batch, "after", changed.catalogue, changed.events)
                 written.append(_run_of(after))
             plan = HubPlan(_run_of(in_force).path, _run_of(after).path, {})
-        streams, watermarks = _streams_of(spec), _watermarks_of(parent)
-        newest = (one.newest for one in descriptors)
-        later = next_watermarks(watermarks, newest, streams.times, streams.lateness)
         needed = self._needs(spec, in_force.catalogue)
         before = {} if parent is None else _plan_of(parent).counted
         arrived = _rows_in_time(descriptors)
         counted = count_rows(before, needed.counted_streams, arrived, watermarks, later)
-        window = OwnWindow(watermarks, needed.floors(watermarks, before), needed.floors(later, counted))
-        plan = replace(plan, watermarks=later, tasks=spec.settings.tasks, counted=counted)
+        attributes = streams.attributes
+        reached = reached_by(in_force.catalogue, attributes, parent.batch.number if parent else None)
+        floors = lowered(needed.floors(watermarks, before, retain), reached)
+        window = OwnWindow(watermarks, floors, needed.floors(later, counted, retain))
+        plan = replace(
+            plan,
+            watermarks=later,
+            tasks=spec.settings.tasks,
+            counted=counted,
+            retain=retain,
+            unkept=unkept,
+            reads=needed.reads(watermarks, reached, before),
+        )
+        live = parent.live if parent else ()
+        past = write_past(self._files, self._whole, attributes, live, batch.number, reached)
         answered = () if parent is None else self._answered(spec, parent, needed)
-        return HubFacts(plan, known_as, tuple(written), answered, needed.first, window, self._files.place)
+        retained = needed.retained(watermarks, retain)
+        return HubFacts(
+            plan,
+            known_as,
+            tuple(written),
+            answered,
+            past,
+            needed.first,
+            window,
+            retained,
+            self._files.place,
+        )
 
     def _answered(self, spec: JoinSpec, parent: Manifest, needed: Needed) -> tuple[Run, ...]:
         """What came out of DISTINCT queries in the batch before, if some of them live."""
@@ -243,6 +284,7 @@ class HubDesk:
         start: Start,
         in_force: _InForce,
         descriptors: Sequence[Descriptor],
+        unkept: Mapping[str, int],
     ) -> Changed | None:
         """The catalogue after the batch's commands; None if there were none."""
         runs = [run for one in descriptors if one.input == COMMANDS for run in one.runs]
@@ -252,7 +294,8 @@ class HubDesk:
             commands = [*_streams_of(spec).commands, *commands]
         if not commands:
             return None
-        changed = apply_commands(in_force.catalogue, commands, batch.number, self._reads(spec))
+        reads = self._reads(spec)
+        changed = apply_commands(in_force.catalogue, commands, batch.number, reads, unkept)
         return replace(changed, catalogue=replace(changed.catalogue, given_by=start.number))
 
     def _written(
@@ -306,7 +349,8 @@ class HubDesk:
         if not len(catalogue):
             yield from self._events(manifest, plan, task)
             return
-        rows, fresh = self._rows(spec, manifest, task)
+        rows, deal = read_rows(self._reader, spec, manifest), deal_of(spec, task)
+        fresh = fresh_positions(manifest, rows.attributes.streams, deal)
         tally.probed_rows += sum(map(len, fresh.values()))
         new = None
         if task in distinct_parts(catalogue, plan.tasks):
@@ -323,14 +367,23 @@ class HubDesk:
             tally.answers += len(new)
             told += top_queries(ids, counts, np.zeros_like(counts))
         forest = self._forest(spec, plan.in_force, None, lambda: without_distinct(catalogue))
-        looked = np.zeros(len(forest.branch_node), np.int64)
         answered = np.zeros(len(forest.queries.ids), np.int64)
-        for found in Walk(forest, rows, _first_fresh(manifest), AT, looked=looked).answers(fresh):
-            np.add.at(answered, found.query, 1)
-            yield answer_rows(found, rows, forest.queries, batch)
+        cost = np.zeros_like(answered)
+        looked = np.zeros(len(forest.branch_node), np.int64)
+        walks: list[tuple[Walk, Mapping[int, Indices]]] = [
+            (Walk(forest, rows, _first_fresh(manifest), AT, looked=looked), fresh)
+        ]
+        if has_past(manifest, catalogue):
+            walks.append(walk_past(manifest, without_distinct(catalogue), rows, deal))
+        for walk, begun in walks:
+            for found in walk.answers(begun):
+                np.add.at(answered, found.query, 1)
+                yield answer_rows(found, rows, forest.queries, batch)
+            assert walk.looked is not None, "these walks count"
+            tally.looked_rows += int(walk.looked.sum())
+            cost += walk.forest.costs(walk.looked)
         tally.answers += int(answered.sum())
-        tally.looked_rows = int(looked.sum())
-        tally.queries = (*told, *top_queries(forest.queries.ids, answered, forest.costs(looked)))
+        tally.queries = (*told, *top_queries(forest.queries.ids, answered, cost))
 
     def _distinct(
         self, spec: JoinSpec, manifest: Manifest, part: int, rows: Rows | None
@@ -341,15 +394,23 @@ class HubDesk:
         catalogue = distinct_part(whole, part, plan.tasks)
         forest = self._forest(spec, plan.in_force, part, lambda: catalogue)
         if rows is None:
-            rows, _ = self._rows(spec, manifest, 0)
-        every = _fresh_positions(manifest, _streams_of(spec).attributes.streams)
-        walk = Walk(forest, rows, _first_fresh(manifest), AT)
+            rows = read_rows(self._reader, spec, manifest)
+        every = fresh_positions(manifest, rows.attributes.streams)
+        walks: list[tuple[Walk, Mapping[int, Indices]]] = [
+            (Walk(forest, rows, _first_fresh(manifest), AT), every)
+        ]
+        if has_past(manifest, catalogue):
+            walks.append(walk_past(manifest, catalogue, rows))
         seen = [
             self._whole(run, spec.signature.columns(ANSWERED))
             for run in manifest.live
             if run.input == ANSWERED
         ]
-        parts = (distinct_answers(found, rows, forest.queries) for found in walk.answers(every))
+        parts = (
+            distinct_answers(found, rows, forest.queries)
+            for walk, begun in walks
+            for found in walk.answers(begun)
+        )
         start = catalogue.queries.column("start").to_numpy()
         return write_answers(self._files, manifest, part, Evaluated(parts, seen, forest.queries, start))
 
@@ -374,39 +435,6 @@ class HubDesk:
             if events is not None and events.num_rows:
                 yield event_rows(events, manifest.batch.number)
 
-    def _rows(self, spec: JoinSpec, manifest: Manifest, task: int) -> tuple[Rows, dict[int, Indices]]:
-        """All rows and indexes of a batch, and the positions of a task's fresh rows of each stream."""
-        attributes = _streams_of(spec).attributes
-        ((shares),) = spec.scheme.shares(manifest.plan.scheme, attributes.streams, task, spec.settings.tasks)
-        history, arrived = _by_input(manifest.history), _by_input(manifest.fresh)
-        streams: dict[int, StreamRows] = {}
-        fresh: dict[int, Indices] = {}
-        for number, (name, share) in enumerate(zip(attributes.streams, shares, strict=True)):
-            old, new = history.get(name, []), arrived.get(name, [])
-            stored = next(one.stored for one in spec.signature.inputs if one.name == name)
-            streams[number] = StreamRows.of(
-                [read_columns(self._reader, run, FULL_RANGE, stored)[0] for run in (*old, *new)]
-            )
-            assert share.fresh is not None and share.fresh.deal is not None
-            bases = itertools.accumulate((run.rows for run in new), initial=sum(run.rows for run in old))
-            fresh[number] = np.concatenate(
-                [
-                    np.zeros(0, np.int64),
-                    *(
-                        base + share.fresh.deal.positions(int(run.checksum or "0", 16), run.rows)
-                        for base, run in zip(bases, new, strict=False)
-                    ),
-                ]
-            )
-        indexes = {
-            attribute: [
-                self._whole(run, (LOCATOR,)) for run in (*history.get(name, ()), *arrived.get(name, ()))
-            ]
-            for attribute in range(len(attributes.columns))
-            for name in [attributes.index_of(attribute)]
-        }
-        return Rows(attributes, streams, indexes), fresh
-
     def _whole(self, run: Run, columns: tuple[str, ...]) -> Sorted:
         return self._reader.read(run, FULL_RANGE, columns)[0]
 
@@ -427,13 +455,6 @@ def _first_fresh(manifest: Manifest) -> Keys:
     return first_row(np.array([manifest.batch.number]))[0]
 
 
-def _fresh_positions(manifest: Manifest, streams: Sequence[str]) -> dict[int, Indices]:
-    """The positions of all fresh rows: behind those of the history."""
-    old = {name: sum(run.rows for run in manifest.history if run.input == name) for name in streams}
-    new = {name: sum(run.rows for run in manifest.fresh if run.input == name) for name in streams}
-    return {number: np.arange(old[name], old[name] + new[name]) for number, name in enumerate(streams)}
-
-
 def _streams_of(spec: JoinSpec) -> HubStreams:
     assert isinstance(spec.join, HubStreams), "HubDesk serves hubs"
     return spec.join
@@ -452,6 +473,24 @@ def _rows_in_time(descriptors: Sequence[Descriptor]) -> dict[str, int]:
     return found
 
 
+def _changed_streams(parent: Manifest | None, streams: HubStreams) -> Collection[str]:
+    """The streams whose columns are not those that the batch before had."""
+    if parent is None:
+        return ()
+    before = stored_schemas(parent.signature)
+    return [name for name, schema in streams.schemas.items() if before.get(name, schema) != schema]
+
+
+def _retain_of(spec: JoinSpec, attempt: Manifest | None) -> int | None:
+    """How long rows of a batch are retained: as in an earlier attempt, whose commands were judged by that."""
+    return _streams_of(spec).retain if attempt is None else _plan_of(attempt).retain
+
+
+def _known_as(in_force: _InForce, retain: int | None) -> str:
+    """What tasks must agree on that store the rows of a batch."""
+    return in_force.identity if retain is None else f"{in_force.identity} retain={retain}"
+
+
 def _plan_of(manifest: Manifest) -> HubPlan:
     assert isinstance(manifest.plan.scheme, HubPlan), "HubDesk serves hubs"
     return manifest.plan.scheme
@@ -460,10 +499,3 @@ def _plan_of(manifest: Manifest) -> HubPlan:
 def _run_of(in_force: _InForce) -> Run:
     assert in_force.run is not None, "the catalogue of a manifest has a run"
     return in_force.run
-
-
-def _by_input(runs: Sequence[Run]) -> dict[str, list[Run]]:
-    found: dict[str, list[Run]] = {}
-    for run in runs:
-        found.setdefault(run.input, []).append(run)
-    return found

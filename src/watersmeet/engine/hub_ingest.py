@@ -153,14 +153,20 @@ def _indexes(
         name = attributes.index_of(attribute)
         if owner != stream or name not in needed:
             continue
-        values, numbers, times = arrived.rows.column(column), arrived.numbers, arrived.times
-        if values.null_count:
-            valid = values.is_valid()
-            mask = valid.to_numpy(zero_copy_only=False)
-            values, numbers, times = values.filter(valid), numbers[mask], times[mask]
-        if not len(numbers):
-            continue
-        keys = order_keys([values])
-        order = sorted_order(keys)
-        located = [pa.array(numbers[order].view(np.int64)), pa.array(times[order])]
-        yield name, Sorted(keys[order], pa.RecordBatch.from_arrays(located, [LOCATOR, AT]))
+        index = index_rows(arrived.rows.column(column), arrived.numbers, arrived.times)
+        if index is not None:
+            yield name, index
+
+
+def index_rows(values: pa.Array, numbers: Keys, times: Times) -> Sorted | None:
+    """The entries of an index for some rows; None if all values are null."""
+    if values.null_count:
+        valid = values.is_valid()
+        mask = valid.to_numpy(zero_copy_only=False)
+        values, numbers, times = values.filter(valid), numbers[mask], times[mask]
+    if not len(numbers):
+        return None
+    keys = order_keys([values])
+    order = sorted_order(keys)
+    located = [pa.array(numbers[order].view(np.int64)), pa.array(times[order])]
+    return Sorted(keys[order], pa.RecordBatch.from_arrays(located, [LOCATOR, AT]))

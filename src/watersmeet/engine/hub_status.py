@@ -17,6 +17,8 @@ from watersmeet.engine.hub_tally import TOP_QUERIES
 from watersmeet.errors import StateError
 from watersmeet.hubs.catalogue import HubCatalogue
 from watersmeet.hubs.changes import index_places, stored_schemas
+from watersmeet.hubs.retained import retain_text
+from watersmeet.hubs.since import moment, problem_with_since
 from watersmeet.hubs.steps import index_name
 from watersmeet.hubs.stored import CATALOGUE_ROW, from_row
 from watersmeet.hubs.templates import TemplateReader
@@ -35,7 +37,7 @@ from watersmeet.schemes.hub import HubPlan
 
 @dataclass(frozen=True, slots=True)
 class LiveQuery:
-    """A live query. `first_batch` is the first one whose rows it sees. `template` is a number."""
+    """A live query. `first_batch` is the first one that it answers in. `template` is a number."""
 
     id: str
     sql: str
@@ -54,7 +56,10 @@ class IndexStatus:
 
 @dataclass(frozen=True, slots=True)
 class StreamStatus:
-    """A stream: the rows that are kept, those that arrived, and those that no live query reads (`unread_rows`)."""
+    """A stream: the rows that are kept, those that arrived, and those that no live query reads (`unread_rows`).
+
+    All rows from the moment `kept_from` on are kept, so SINCE may name it; None if all rows are.
+    """
 
     name: str
     rows: int
@@ -63,6 +68,7 @@ class StreamStatus:
     unread_rows: int
     null_rows: int
     indexes: tuple[IndexStatus, ...]
+    kept_from: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,7 +85,8 @@ class HubStatus:
 
     `answers` are those of one batch, by the last tally of each task, and `busy_s` is the time of the slowest of them.
     `top_answers` and `top_costs` are the queries with the most answers, and those for which most rows were looked at.
-    `refused` are commands of the last batch that had any.
+    `refused` are commands of the last batch that had any. `retain` is how much longer than queries need them rows are
+    kept, or "all".
     """
 
     name: str
@@ -96,6 +103,7 @@ class HubStatus:
     busy_s: float | None = None
     top_answers: tuple[QueryTally, ...] = ()
     top_costs: tuple[QueryTally, ...] = ()
+    retain: str | None = None
 
     @property
     def answers_per_s(self) -> float | None:
@@ -121,10 +129,14 @@ class HubState:
         )
 
     @property
+    def plan(self) -> HubPlan:
+        assert isinstance(self.manifest.plan.scheme, HubPlan), "a hub's plan"
+        return self.manifest.plan.scheme
+
+    @property
     def version(self) -> str:
         """What changes with each batch that had commands."""
-        assert isinstance(self.manifest.plan.scheme, HubPlan), "a hub's plan"
-        return self.manifest.plan.scheme.after
+        return self.plan.after
 
     @property
     def schemas(self) -> dict[str, Schema]:
@@ -133,6 +145,13 @@ class HubState:
     def reader(self, *, ansi: bool = True, case_sensitive: bool = False) -> TemplateReader:
         """What reads the texts of queries over these streams. The state does not know the settings of the session."""
         return TemplateReader(self.schemas, ansi, case_sensitive)
+
+    def problem_with_since(self, sql: str) -> str | None:
+        """Why a text reaches back to rows that may be gone; None if it does not. Rows that are gone stay so."""
+        query = self.reader().read(sql)
+        if query.since is None:
+            return None
+        return problem_with_since(query.since, query.template.streams, self.plan.unkept)
 
     def queries(self) -> tuple[LiveQuery, ...]:
         columns = (
@@ -227,7 +246,7 @@ def hub_status(found: HubState, clock: Callable[[], float] = time.time) -> HubSt
         written_ms=manifest.written_ms,
         age_s=max(0.0, clock() - manifest.written_ms / 1000),
         templates=found.catalogue.templates.num_rows,
-        streams=tuple(_stream(manifest, name, list(schema)) for name, schema in found.schemas.items()),
+        streams=tuple(_stream(found, name, list(schema)) for name, schema in found.schemas.items()),
         queries=found.queries(),
         removed=len(found.catalogue.removed),
         refused=found.refused,
@@ -235,6 +254,7 @@ def hub_status(found: HubState, clock: Callable[[], float] = time.time) -> HubSt
         busy_s=max(map(_busy_s, tallies), default=None),
         top_answers=_top([one for one in top if one.answers], lambda one: one.answers),
         top_costs=_top([one for one in top if one.looked_rows], lambda one: one.looked_rows),
+        retain=None if found.plan.retain is None else retain_text(found.plan.retain),
     )
 
 
@@ -253,7 +273,8 @@ def _top(queries: list[QueryTally], figure: Callable[[QueryTally], int]) -> tupl
     return tuple(sorted(queries, key=lambda one: (-figure(one), one.query))[:TOP_QUERIES])
 
 
-def _stream(manifest: Manifest, name: str, columns: list[str]) -> StreamStatus:
+def _stream(found: HubState, name: str, columns: list[str]) -> StreamStatus:
+    manifest, unkept = found.manifest, found.plan.unkept.get(name)
     totals = manifest.totals.get(name, InputTotals())
     places = index_places(manifest.signature)[name]
     stored = {column: _stored(manifest, index_name(name, places[column])) for column in columns}
@@ -266,6 +287,7 @@ def _stream(manifest: Manifest, name: str, columns: list[str]) -> StreamStatus:
         totals.absent_rows,
         totals.null_rows,
         tuple(IndexStatus(column, *kept) for column, kept in stored.items() if kept[0]),
+        None if unkept is None else moment(unkept + 1),
     )
 
 

@@ -3,11 +3,12 @@
 The catalogue of a batch is a pure function of the catalogue before it and of the commands of the batch, in their
 order. So a replayed batch makes the same one. It is kept as Arrow columns: a query is a row with the number of its
 template, its constants, its window, the batch that brought it, and whether its id was ever given at a start. It counts
-rows of later batches only.
+rows of later batches only, or those of all batches from the publication time `since` on.
 
     add, unknown id                         the query is added
     add, live id, same text                 nothing: it is the same query
     add, live id, other text                refused
+    add, SINCE before what is kept          refused
     add, removed id                         added anew; but a query that was given at a start before stays removed
     remove, live id                         removed: no answer comes out of later batches
     remove, other id                        refused
@@ -22,7 +23,7 @@ from __future__ import annotations
 
 import functools
 import itertools
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
@@ -32,6 +33,7 @@ import pyarrow as pa
 from watersmeet.errors import PredicateError
 from watersmeet.hubs.expressions import from_text, to_text
 from watersmeet.hubs.language import Comparison, Equality, HubQuery, Item, Template
+from watersmeet.hubs.since import problem_with_since
 from watersmeet.hubs.templates import TemplateReader
 from watersmeet.kernel.keys import order_keys
 from watersmeet.predicate.literals import brief
@@ -74,6 +76,7 @@ QUERIES: Final = pa.schema(
         ("window", pa.string()),
         ("width", pa.int64()),
         ("given", pa.bool_()),
+        ("since", pa.int64()),
     ]
 )
 EVENTS: Final = pa.schema([("query", pa.string()), ("event", pa.string()), ("message", pa.string())])
@@ -126,12 +129,19 @@ class Changed:
 
 
 def apply_commands(
-    before: HubCatalogue, commands: Sequence[Command], batch: int, reader: TemplateReader
+    before: HubCatalogue,
+    commands: Sequence[Command],
+    batch: int,
+    reader: TemplateReader,
+    unkept: Mapping[str, int] | None = None,
 ) -> Changed:
-    """The catalogue after a batch's commands."""
+    """The catalogue after a batch's commands.
+
+    `unkept` has the newest publication time of which a row may not be there any more, by stream.
+    """
     if not commands:
         return Changed(before, _no_rows(EVENTS))
-    change = _Change(before, batch, reader)
+    change = _Change(before, batch, reader, unkept or {})
     for command in commands:
         change.apply(command)
     return change.result()
@@ -148,8 +158,8 @@ class _New:
 class _Change:
     """The commands of one batch, one after the other."""
 
-    def __init__(self, before: HubCatalogue, batch: int, reader: TemplateReader):
-        self.before, self.batch, self.reader = before, batch, reader
+    def __init__(self, before: HubCatalogue, batch: int, reader: TemplateReader, unkept: Mapping[str, int]):
+        self.before, self.batch, self.reader, self.unkept = before, batch, reader, unkept
         self.old_sql: list[str] = before.queries.column("sql").to_pylist()
         # A live query: its place among the old ones, or among those of this batch.
         self.old = {id_: at for at, id_ in enumerate(before.queries.column("id").to_pylist())}
@@ -188,6 +198,11 @@ class _Change:
         except PredicateError as error:
             self.refuse(id_, str(error))
             return
+        if query.since is not None:
+            problem = problem_with_since(query.since, query.template.streams, self.unkept)
+            if problem is not None:
+                self.refuse(id_, problem)
+                return
         self.new[id_] = _New(id_, sql, query, given or id_ in self.removed)
         self.removed.pop(id_, None)
         self.events.append((id_, "added", None))
@@ -254,6 +269,7 @@ class _Change:
                 "window": str(one.query.window.of) if one.query.window else None,
                 "width": one.query.window.width if one.query.window else None,
                 "given": one.given,
+                "since": one.query.since,
             }
             for one in self.new.values()
         ]

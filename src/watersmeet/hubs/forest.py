@@ -29,12 +29,14 @@ from watersmeet.hubs.constants import read_column
 from watersmeet.hubs.language import MOST_INPUTS, Template
 from watersmeet.hubs.lists import Lists, numbered_pairs, spread
 from watersmeet.hubs.outputs import Outputs
+from watersmeet.hubs.past import first_batches, first_input
 from watersmeet.hubs.rows import first_row
 from watersmeet.hubs.steps import Attributes, HubStep, Way, filters_in_order, ways_of
 from watersmeet.hubs.window import WindowOf
 from watersmeet.kernel.keys import Indices, Keys, Mask, mix, order_keys
 from watersmeet.kernel.rows import take_values
 from watersmeet.model.types import MAX_DECIMAL_DIGITS, SqlType
+from watersmeet.model.window import FARTHEST
 
 OPS: Final = ("=", "<>", "<", "<=", ">", ">=", "in", "not in", "is null", "is not null")
 
@@ -116,13 +118,14 @@ class Forest:
 class Queries:
     """The queries by their place in the catalogue, and their templates: streams by input, and output columns.
 
-    `texts` are the numbers of their texts (`text_numbers`). `constants` are those of all queries, and the place of the
-    first one of each.
+    `texts` are the numbers of their texts (`text_numbers`). Rows below `first` or older than `since` do not count.
+    `constants` are those of all queries, and the place of the first one of each.
     """
 
     ids: pa.Array
     texts: pa.Array
     first: Keys
+    since: Indices
     template: Indices
     window: Indices
     width: Indices
@@ -137,26 +140,38 @@ WINDOWS: Final = ("", *map(str, WindowOf))
 
 
 def build_forest(
-    catalogue: HubCatalogue, attributes: Attributes, known: dict[Template, tuple[Way, ...]] | None = None
+    catalogue: HubCatalogue,
+    attributes: Attributes,
+    known: dict[Template, tuple[Way, ...]] | None = None,
+    past_of: Mask | None = None,
 ) -> Forest:
-    """The forest of a catalogue. `known` keeps the ways of templates between calls."""
+    """The forest of a catalogue. `known` keeps the ways of templates between calls.
+
+    With `past_of` it is that of the combinations of old rows only, for these queries (hubs/past.py).
+    """
     known = {} if known is None else known
     ways = []
     for template in catalogue.parsed:
         if template not in known:
             known[template] = ways_of(template, attributes)
         ways.append(known[template])
-    return _Builder(catalogue, attributes, ways).forest()
+    return _Builder(catalogue, attributes, ways, past_of).forest()
 
 
 class _Builder:
     """Builds one forest. A *pair* is a query and the input that it starts from."""
 
-    def __init__(self, catalogue: HubCatalogue, attributes: Attributes, ways: Sequence[tuple[Way, ...]]):
-        self.catalogue, self.attributes = catalogue, attributes
+    def __init__(
+        self,
+        catalogue: HubCatalogue,
+        attributes: Attributes,
+        ways: Sequence[tuple[Way, ...]],
+        past_of: Mask | None = None,
+    ):
+        self.catalogue, self.attributes, self.past_of = catalogue, attributes, past_of
         self.templates = catalogue.parsed
         self.template = catalogue.queries.column("template").to_numpy().astype(np.int64)
-        self.first = first_row(catalogue.queries.column("start").to_numpy() + 1)
+        self.first = first_row(first_batches(catalogue.queries))
         self.texts, self.text_of = _flat(catalogue.queries.column("constants"))
         self.steps: list[HubStep] = []
         self.depths: list[int] = []
@@ -224,9 +239,16 @@ class _Builder:
 
     # --- the forest ---------------------------------------------------------------------------------------------------
 
+    def pairs(self, inputs: Indices) -> tuple[Indices, Indices]:
+        """The queries and the inputs that they start from: all, but of the past only one, as no row is fresh."""
+        if self.past_of is None:
+            return spread(np.zeros(len(inputs), np.int64), inputs)
+        query = np.flatnonzero(self.past_of)
+        return query, _numbers([first_input(one) for one in self.templates])[self.template[query]]
+
     def forest(self) -> Forest:
         inputs = self.inputs[self.template] if len(self.template) else np.zeros(0, np.int64)
-        query, start = spread(np.zeros(len(inputs), np.int64), inputs)
+        query, start = self.pairs(inputs)
         template = self.template[query]
         same = self.same_constants() if len(query) else np.zeros((0, MOST_INPUTS), np.int64)
         group = np.full(len(query), -1, np.int64)
@@ -346,7 +368,7 @@ class _Builder:
             depth=_numbers([step.depth for step in steps]),
             value=_numbers([step.value for step in steps]),
             attribute=_numbers([step.attribute for step in steps]),
-            old=np.array([step.old for step in steps], np.bool_),
+            old=np.array([step.old or self.past_of is not None for step in steps], np.bool_),
             checks=Lists.of_counts(_counts([step.checks for step in steps])),
             check_depth=_numbers([check.depth for check in checks]),
             check_left=_numbers([check.left for check in checks]),
@@ -366,6 +388,7 @@ class _Builder:
             ids=rows.column("id"),
             texts=text_numbers(rows.column("sql")),
             first=self.first,
+            since=rows.column("since").fill_null(-FARTHEST).to_numpy(),
             template=self.template,
             window=pc.index_in(rows.column("window"), pa.array(WINDOWS))
             .fill_null(0)

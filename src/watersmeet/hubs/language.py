@@ -1,7 +1,7 @@
 """The text of a hub query: which streams, what must be equal, what is compared with constants, what comes out.
 
     SELECT [DISTINCT] expressions FROM stream [[AS] alias] {, stream ...} [WHERE condition {AND condition}]
-        [WINDOW n unit | WINDOW TUMBLING n unit | WINDOW n ROWS]
+        [WINDOW n unit | WINDOW TUMBLING n unit | WINDOW n ROWS] [SINCE TIMESTAMP '...']
 
 Clauses, names and types are read by the parser of `wm.sql` (predicate/query.py). A hub evaluates conditions for
 thousands of queries at once, without a loop over them, so it takes less of them than a join does:
@@ -98,11 +98,12 @@ class Template:
 
 @dataclass(frozen=True, slots=True)
 class HubQuery:
-    """One query: its template, its constants as text (hubs/constants.py), and its window."""
+    """One query: its template, its constants as text (hubs/constants.py), its window, and SINCE in microseconds."""
 
     template: Template
     constants: tuple[str, ...]
     window: HubWindow | None = None
+    since: int | None = None
 
 
 def read_template(
@@ -114,7 +115,7 @@ def read_template(
     ansi: bool = True,
     case_sensitive: bool = False,
 ) -> Template:
-    """Read the pieces of a text, without its WINDOW, over some streams. `constants` are those of the text."""
+    """Read the pieces of a text, without its WINDOW and SINCE, over some streams. `constants` are those of the text."""
     return _HubReader(text, pieces, constants, streams, ansi, case_sensitive).template()
 
 

@@ -1,7 +1,8 @@
 """What of the streams live queries need: which runs, from which batch on, and down to which publication time.
 
-A query counts the rows of later batches than its command, so a run leaves with the last query that is older than it.
-Nothing is stored of a stream that no query reads. An index begins with the first query that looks it up, and ends with
+A query counts the rows of later batches than its command, so a run leaves with the last query that is older than it. A
+query with SINCE counts the rows of all batches, from that publication time on.
+Nothing is stored of a stream that no query reads, unless rows are retained (hubs/retained.py). An index begins with the first query that looks it up, and ends with
 the last.
 
 A stored row is used again only by a fresh row of another input of the query. The slowest stream among those inputs says
@@ -13,7 +14,10 @@ answer any more.
     merges planned in it        drop rows below the floor by the same queries and the watermarks that the batch leaves
 
 A query that is added later does not count any of these rows, so merges may go by the queries in force. A floor may fall
-when a wider query comes: the rows in between are older than it.
+when a wider query comes: the rows in between are older than it. With SINCE a later query counts retained rows too. Their
+floor is lower, and the moments that a query may name are above it (hubs/retained.py).
+
+Without a window, a query with SINCE needs all rows from that time on.
 
 What came out of DISTINCT queries is kept in the same way: an answer is needed as long as a later one may lie in one
 window with it.
@@ -35,6 +39,7 @@ import pyarrow.compute as pc
 
 from watersmeet.hubs.catalogue import HubCatalogue
 from watersmeet.hubs.counted import floor_of
+from watersmeet.hubs.past import first_batches
 from watersmeet.hubs.steps import Attributes, indexed_columns
 from watersmeet.hubs.stored import ANSWERED
 from watersmeet.hubs.window import WindowOf
@@ -52,8 +57,9 @@ class Needed:
 
     The late rows of the streams in `late` are counted by a query without a window. Use number i of the others is of the
     run `name[i]` by queries of at most `width[i]`, and fresh rows of the streams marked in `others[i]` end it. The runs
-    in `endless` are used by queries without a window. Through windows over rows queries use the runs in `counted`, of at
-    most the given rows of a stream.
+    in `endless` are used by queries without a window. If all of these have SINCE, the run is in `since`, with the earliest
+    time. Through windows over rows queries use the runs in `counted`, of at most the given rows of a stream. `stream_of`
+    has the stream of each run of rows or of an index.
     """
 
     streams: tuple[str, ...]
@@ -65,6 +71,8 @@ class Needed:
     others: Mask
     width: Indices
     counted: Mapping[str, tuple[str, int]]
+    since: Mapping[str, int]
+    stream_of: Mapping[str, str]
 
     @property
     def counted_streams(self) -> dict[str, int]:
@@ -72,9 +80,12 @@ class Needed:
         return {stream: width for name, (stream, width) in self.counted.items() if name == stream}
 
     def floors(
-        self, watermarks: Mapping[str, int], rows: Mapping[str, CountedRows] | None = None
+        self,
+        watermarks: Mapping[str, int],
+        rows: Mapping[str, CountedRows] | None = None,
+        retain: int | None = None,
     ) -> dict[str, int]:
-        """The publication time below which rows are needed no more, of each run that has one.
+        """The publication time below which rows are kept no more, of each run that has one.
 
         `rows` says how many of each stream have been counted.
         """
@@ -82,7 +93,35 @@ class Needed:
         for name, (stream, width) in self.counted.items():
             floor = floor_of((rows or {}).get(stream), width)
             found[name] = _NONE if floor is None else min(floor, found.get(name, _ALL))
-        return {name: floor for name, floor in found.items() if floor != _NONE and name not in self.endless}
+        if retain is not None:
+            for name, stream in self.stream_of.items():
+                if name not in self.first and name != stream:
+                    continue
+                mark = watermarks.get(stream, _NONE)
+                found[name] = min(mark, found.get(name, _ALL)) - retain
+        for name, since in self.since.items():
+            found[name] = min(since, found.get(name, since))
+        return {name: floor for name, floor in found.items() if floor > _NONE and name not in self.endless}
+
+    def reads(
+        self,
+        watermarks: Mapping[str, int],
+        reached: Mapping[str, int],
+        rows: Mapping[str, CountedRows] | None = None,
+    ) -> dict[str, int]:
+        """The publication time from which on queries use old rows, of each stream and index that has such.
+
+        New queries with SINCE use those that they have `reached` (hubs/past.py).
+        """
+        floors = self.floors(watermarks, rows)
+        found = {name: min(floors.get(name, _NONE), reached.get(name, _ALL)) for name in self.first}
+        return {name: since for name, since in found.items() if since < _ALL}
+
+    def retained(self, watermarks: Mapping[str, int], retain: int | None) -> dict[str, int]:
+        """The publication time from which rows are kept whatever queries need, of each stream."""
+        if retain is None:
+            return {}
+        return {stream: watermarks.get(stream, _NONE) - retain for stream in self.streams}
 
     def _by_time(self, watermarks: Mapping[str, int]) -> dict[str, int]:
         if not self.names:
@@ -100,26 +139,45 @@ def needed_of(catalogue: HubCatalogue, attributes: Attributes) -> Needed:
     templates, queries = catalogue.parsed, catalogue.queries
     template = queries.column("template").to_numpy()
     lowest = np.full(len(templates), np.iinfo(np.int64).max)
-    np.minimum.at(lowest, template, queries.column("start").to_numpy() + 1)
+    np.minimum.at(lowest, template, first_batches(queries))
+    came = np.full(len(templates), np.iinfo(np.int64).max)
+    np.minimum.at(came, template, queries.column("start").to_numpy() + 1)
     window, width_of = queries.column("window"), queries.column("width").fill_null(0).to_numpy()
     over_rows = pc.fill_null(pc.equal(window, str(WindowOf.ROWS)), False).to_numpy(zero_copy_only=False)
     widest, most_rows = np.zeros(len(templates), np.int64), np.zeros(len(templates), np.int64)
     np.maximum.at(widest, template[~over_rows], width_of[~over_rows])
     np.maximum.at(most_rows, template[over_rows], width_of[over_rows])
-    unbounded = np.zeros(len(templates), np.bool_)
-    unbounded[template[window.is_null().to_numpy(zero_copy_only=False)]] = True
+    no_window = window.is_null().to_numpy(zero_copy_only=False)
+    no_since = queries.column("since").is_null().to_numpy(zero_copy_only=False)
+    over_time, unbounded = np.zeros(len(templates), np.bool_), np.zeros(len(templates), np.bool_)
+    over_time[template[~no_window & ~over_rows]] = True
+    unbounded[template[no_window & no_since]] = True
+    earliest = np.full(len(templates), _ALL)
+    reaching = np.flatnonzero(no_window & ~no_since)
+    np.minimum.at(earliest, template[reaching], queries.column("since").fill_null(_ALL).to_numpy()[reaching])
     places = {one: attributes.index_of(number) for number, one in enumerate(attributes.columns)}
     first: dict[str, int] = {}
     late: set[str] = set()
     endless: set[str] = set()
     uses: dict[tuple[str, frozenset[str]], int] = {}
     counted: dict[str, tuple[str, int]] = {}
-    stream_of = {name: stream for (stream, _), name in places.items()}
-    for one, low, width, rows, is_unbounded in zip(
-        templates, lowest.tolist(), widest.tolist(), most_rows.tolist(), unbounded.tolist(), strict=True
+    reached: dict[str, int] = {}
+    stream_of = {stream: stream for stream in attributes.streams}
+    stream_of.update((name, stream) for (stream, _), name in places.items())
+    for one, low, start, width, rows, is_over_time, is_unbounded, since in zip(
+        templates,
+        lowest.tolist(),
+        came.tolist(),
+        widest.tolist(),
+        most_rows.tolist(),
+        over_time.tolist(),
+        unbounded.tolist(),
+        earliest.tolist(),
+        strict=True,
     ):
         indexed = indexed_columns(one)
-        if is_unbounded:
+        has_since = since != _ALL
+        if is_unbounded or has_since:
             late.update(one.streams)
         used = [
             (name, frozenset((*one.streams[:input_], *one.streams[input_ + 1 :])))
@@ -129,14 +187,17 @@ def needed_of(catalogue: HubCatalogue, attributes: Attributes) -> Needed:
         if one.distinct:
             used.append((ANSWERED, frozenset(one.streams)))
         for name, others in used:
-            first[name] = min(low, first.get(name, low))
-            if is_unbounded and others:
+            begins = start if name == ANSWERED else low
+            first[name] = min(begins, first.get(name, begins))
+            if others and (is_unbounded or (has_since and name == ANSWERED)):
                 endless.add(name)
                 continue
+            if others and has_since:
+                reached[name] = min(since, reached.get(name, since))
             if rows and others:
                 stream = stream_of.get(name, name)
                 counted[name] = stream, max(rows, counted.get(name, (stream, 0))[1])
-            if width or not others:
+            if is_over_time or not others:
                 uses[name, others] = max(width, uses.get((name, others), 0))
     names = tuple(sorted({name for name, _ in uses}))
     place = {name: at for at, name in enumerate(names)}
@@ -150,4 +211,6 @@ def needed_of(catalogue: HubCatalogue, attributes: Attributes) -> Needed:
         np.array([[stream in others for stream in attributes.streams] for _, others in uses], np.bool_),
         np.array(list(uses.values()), np.int64),
         counted,
+        reached,
+        stream_of,
     )

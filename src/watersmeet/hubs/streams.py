@@ -19,8 +19,9 @@ class HubStreams:
     """The streams of a hub with their columns. It stands where a join has its kernel.
 
     `times` names the column with the publication time of a stream's rows; the rows of other streams have the time of
-    their batch. `lateness` says in microseconds how far rows may be behind the newest of their stream. `given` are the
-    ids and texts of the queries at this start. `places` are the numbers of indexes in the state, by stream and column.
+    their batch. `lateness` says in microseconds how far rows may be behind the newest of their stream, and `retain` how
+    much longer they are kept than queries need them (hubs/retained.py). `given` are the ids and texts of the queries at
+    this start. `places` are the numbers of indexes in the state, by stream and column.
     """
 
     schemas: Mapping[str, Schema]
@@ -30,6 +31,7 @@ class HubStreams:
     case_sensitive: bool = False
     lateness: int = 0
     places: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
+    retain: int | None = None
 
     @property
     def signature(self) -> JoinSignature:

@@ -16,6 +16,7 @@ from typing import Final
 from watersmeet.errors import PredicateError
 from watersmeet.hubs.constants import Constant, Words, exact_text, find_constants, to_text
 from watersmeet.hubs.language import HubQuery, Template, read_template
+from watersmeet.hubs.since import check_since, cut_since
 from watersmeet.hubs.window import WindowOf, cut_window
 from watersmeet.model.types import Schema
 from watersmeet.predicate.lex import Piece, pieces_of
@@ -62,8 +63,9 @@ class TemplateReader:
             ) from error
 
     def _read(self, text: str) -> HubQuery:
-        whole = pieces_of(text)
+        whole, since = cut_since(text, pieces_of(text))
         pieces, window = cut_window(text, whole)
+        check_since(text, since, window)
         found = find_constants(text, pieces)
         template = self._known.get(found.words)
         if template is None:
@@ -81,7 +83,7 @@ class TemplateReader:
                 whole[len(pieces)].start,
                 "give the window a time",
             )
-        return HubQuery(template, self._texts(text, template, found.constants), window)
+        return HubQuery(template, self._texts(text, template, found.constants), window, since)
 
     def _parsed(self, text: str, pieces: list[Piece], found: Words) -> Template | _Refused:
         try:

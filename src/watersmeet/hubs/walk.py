@@ -12,7 +12,7 @@ Bindings of complete groups are answers. Rounds go depth first, a piece at a tim
 the number of answers.
 
 Invariant: every combination of rows with a fresh one that satisfies a query is yielded once, if its rows are not older
-than the query, nor late if it has a window. Idreos et al. (2008) keep rewritten queries at the nodes of an overlay and send them on; here a binding
+than the query or its SINCE, nor late if it has a window. Idreos et al. (2008) keep rewritten queries at the nodes of an overlay and send them on; here a binding
 is a rewritten query that lives as long as its batch, and the log takes the place of the network.
 """
 
@@ -318,6 +318,7 @@ class Walk:
                 if len(counted):
                     first = self.first_of_last(stream, queries.width[asked[counted]])
                     kept[mine[counted]] &= numbers[counted] >= first
+        kept &= oldest >= queries.since[query]
         kept &= within(queries.window[query], queries.width[query], oldest, newest)
         here = np.flatnonzero(kept)
         return Found(query[here], rows[here], oldest[here], newest[here])

@@ -45,11 +45,7 @@ def cut_window(text: str, pieces: Sequence[Piece]) -> tuple[list[Piece], HubWind
     for at, piece in enumerate(pieces):
         depth += {"(": 1, ")": -1}.get(piece.text, 0)
         sources |= piece.word == "FROM" and depth == 0
-        if sources and depth == 0 and piece.word in ("WINDOW", "SINCE") and _is_clause(pieces, at):
-            if piece.word == "SINCE":
-                raise PredicateError(
-                    "SINCE is not possible in a hub query yet", text, piece.start, "leave it out"
-                )
+        if sources and depth == 0 and piece.word == "WINDOW" and is_clause(pieces, at):
             return list(pieces[:at]), _read(text, piece, pieces[at + 1 :])
     return list(pieces), None
 
@@ -61,7 +57,7 @@ _AFTER_NAMES: Final = words(
 )
 
 
-def _is_clause(pieces: Sequence[Piece], at: int) -> bool:
+def is_clause(pieces: Sequence[Piece], at: int) -> bool:
     """Whether a word behind FROM begins a clause, and is no name."""
     before, after = pieces[at - 1], pieces[at + 1] if at + 1 < len(pieces) else None
     if before.word in _BEFORE_NAMES or (before.kind is PieceKind.SYMBOL and before.text != ")"):
@@ -72,10 +68,6 @@ def _is_clause(pieces: Sequence[Piece], at: int) -> bool:
 def _read(text: str, first: Piece, rest: Sequence[Piece]) -> HubWindow:
     tumbling = bool(rest) and rest[0].word == "TUMBLING"
     amount = rest[1:] if tumbling else rest
-    if amount[2:] and amount[2].word == "SINCE":
-        raise PredicateError(
-            "SINCE is not possible in a hub query yet", text, amount[2].start, "leave it out"
-        )
     if len(amount) != 2 or amount[0].kind is not PieceKind.NUMBER or not amount[0].text.isdigit():
         raise PredicateError("this window cannot be read", text, first.start, _HINT)
     number, unit = amount

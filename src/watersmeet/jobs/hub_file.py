@@ -1,7 +1,7 @@
 """Read the job file of a hub: TOML in, a `HubJob` out.
 
 [inputs.R]   format, path, schema, where, columns, options: as of a join's job
-[hub]        state, name, tasks, time, lateness, commands
+[hub]        state, name, tasks, time, lateness, retain, commands
 [queries]    id = "SELECT ..."
 [sink]       format, path, options: the answers of all queries; or
 [deliver]    path, format: a folder for each query
@@ -26,7 +26,7 @@ from watersmeet.log.names import STATE_IN_CHECKPOINT
 
 _TABLES = ("inputs", "hub", "queries", "sink", "deliver", "job", "spark")
 _WORDS = {"input": "inputs", "streams": "inputs", "output": "sink", "delivery": "deliver", "session": "spark"}
-_HUB_KEYS = ("state", "name", "tasks", "time", "lateness", "commands")
+_HUB_KEYS = ("state", "name", "tasks", "time", "lateness", "retain", "commands")
 _DELIVER_KEYS = ("path", "format")
 _JOB_KEYS = ("name", "checkpoint", "trigger")
 
@@ -101,6 +101,7 @@ class _HubJobReader(PartsReader):
                 table.count("tasks"),
                 table.names("time"),
                 lateness=table.length("lateness"),
+                retain=table.length("retain"),
             )
         except ConfigError:
             raise

@@ -40,7 +40,8 @@ class LocalHub:
     """Many continuous queries over some streams, in this process.
 
     `queries` are given at the start, by id. `time` names the column with the publication time of a stream's rows;
-    without one it is the time of the batch. Rows may be `lateness` behind the newest row of their stream.
+    without one it is the time of the batch. Rows may be `lateness` behind the newest row of their stream. They are kept for
+    `retain` longer than queries need them.
 
     >>> import pyarrow as pa, tempfile
     >>> schemas = {"R": pa.schema({"k": pa.int64(), "x": pa.int64()}), "S": pa.schema({"k": pa.int64()})}
@@ -63,6 +64,7 @@ class LocalHub:
     time: Mapping[str, str] = field(default_factory=dict)
     query: str = "local"
     lateness: Length | None = None
+    retain: Length | None = None
     settings: Settings | None = None
     run: str = field(default_factory=lambda: uuid.uuid4().hex)
     number: int = 0
@@ -82,7 +84,13 @@ class LocalHub:
             adapting=dynamic,
         )
         options = HubOptions(
-            self.queries, self.state, self.name, self.tasks, self.time, lateness=self.lateness
+            self.queries,
+            self.state,
+            self.name,
+            self.tasks,
+            self.time,
+            lateness=self.lateness,
+            retain=self.retain,
         )
         self.operator = Operator(
             build_hub(options, schemas, session, instance=self.run, clock=self.clock), self.clock

@@ -73,7 +73,12 @@ def parse_window(
 
 def parse_lateness(lateness: Length) -> int:
     """A lateness of streams with timestamps, in microseconds."""
-    return _length("lateness", lateness, TIMESTAMP)
+    return parse_length("lateness", lateness)
+
+
+def parse_length(what: str, given: Length) -> int:
+    """A length of time that may be zero, in microseconds. `what` is the name of the argument."""
+    return _length(what, given, TIMESTAMP)
 
 
 def _over_rows(

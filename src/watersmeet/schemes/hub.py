@@ -3,8 +3,8 @@
 The queries of a batch are in a catalogue, which the plan names, with the one that the batch's commands made of it. The
 engine reads and writes catalogues (engine/hub_desk.py) and hands over what follows from them: which runs are needed.
 
-Invariant: history is what the parent left live, without the runs that no live query needs and those whose rows are all
-expired. The catalogue in force is
+Invariant: history is what the parent left live, without the runs that no live query needs, unless they are retained, and
+those whose rows are all expired. The catalogue in force is
 part of it, so that cleaning keeps it as it keeps any run.
 """
 
@@ -39,6 +39,10 @@ class HubPlan(SchemePlan):
     They are the same run if there were no commands. `watermarks` decide which rows of the next batch are late, by
     stream, in microseconds. `tasks` is among how many DISTINCT queries are divided. `counted` are the rows of streams
     that are read through windows over rows.
+
+    Rows are kept for `retain` microseconds longer than queries need them (hubs/retained.py). `unkept` is the newest
+    publication time of which a row may be missing, by stream. Of the history the batch reads the streams and indexes in
+    `reads`, each from a publication time on.
     """
 
     kind: ClassVar[str] = "hub"
@@ -47,6 +51,9 @@ class HubPlan(SchemePlan):
     watermarks: dict[str, int] = field(default_factory=dict)
     tasks: int = 1
     counted: dict[str, CountedRows] = field(default_factory=dict)
+    retain: int | None = None
+    unkept: dict[str, int] = field(default_factory=dict)
+    reads: dict[str, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,16 +61,19 @@ class HubFacts:
     """The catalogues of a batch, as the engine has found or written them, and what follows from them.
 
     `known_as` is what ingest tasks call the catalogue in force, `written` are the runs of catalogues that this batch
-    brings, `answered` those of answers that came out in the batch before, `needed` the first batch whose rows are needed of each stream and index, and `window` says which of them are
-    late or expired. `place` is where the state is.
+    brings, `answered` those of answers that came out in the batch before, and `past` the entries that indexes lacked.
+    `needed` is the first batch whose rows are needed, of each stream and index, and `window` says which of them are late
+    or expired. Of each stream rows from `retained` on are kept, also if no query needs them. `place` is where the state is.
     """
 
     plan: HubPlan
     known_as: str
     written: tuple[Run, ...]
     answered: tuple[Run, ...]
+    past: tuple[Run, ...]
     needed: Mapping[str, int]
     window: OwnWindow
+    retained: Mapping[str, int]
     place: str
 
 
@@ -94,13 +104,14 @@ class HubScheme(Scheme[HubPlan]):
             if (run.path == outside.plan.in_force and run.path not in written)
             # A merged run has the batch of its merge, so it may stay longer than its rows are needed.
             or (run.input in outside.needed and run.batch >= outside.needed[run.input])
+            or (run.input in outside.retained and run.times[-1] >= outside.retained[run.input])
         )
 
     def window(self, outside: HubFacts) -> OwnWindow:
         return outside.window
 
     def added(self, outside: HubFacts) -> tuple[Run, ...]:
-        return (*outside.written, *outside.answered)
+        return (*outside.written, *outside.answered, *outside.past)
 
     def plan(self, facts: BatchFacts) -> HubPlan:
         assert isinstance(facts.outside, HubFacts), "a hub needs the facts about its catalogues"
