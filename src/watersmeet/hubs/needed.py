@@ -18,7 +18,9 @@ when a wider query comes: the rows in between are older than it.
 What came out of DISTINCT queries is kept in the same way: an answer is needed as long as a later one may lie in one
 window with it.
 
-A window over rows gives a floor by the count of its stream alone (hubs/counted.py).
+A window over rows gives a floor by the count of its stream alone (hubs/counted.py). The answers of a DISTINCT query have
+the lowest floor of its streams. Its streams keep the rows of the window also if they are met by none, as they say which
+answers are old.
 
 A window that tumbles counts as one that slides: at most one width more is kept. A query of one input needs no stored
 row at all. An input whose other streams have no watermark yet has no floor.
@@ -53,7 +55,7 @@ class Needed:
     The late rows of the streams in `late` are counted by a query without a window. Use number i of the others is of the
     run `name[i]` by queries of at most `width[i]`, and fresh rows of the streams marked in `others[i]` end it. The runs
     in `endless` are used by queries without a window. Through windows over rows queries use the runs in `counted`, of at
-    most the given rows of a stream.
+    most the given rows of some streams.
     """
 
     streams: tuple[str, ...]
@@ -64,12 +66,16 @@ class Needed:
     name: Indices
     others: Mask
     width: Indices
-    counted: Mapping[str, tuple[str, int]]
+    counted: Mapping[str, Mapping[str, int]]
 
     @property
     def counted_streams(self) -> dict[str, int]:
         """The streams that are read through windows over rows, with the rows of the widest."""
-        return {stream: width for name, (stream, width) in self.counted.items() if name == stream}
+        found: dict[str, int] = {}
+        for widths in self.counted.values():
+            for stream, width in widths.items():
+                found[stream] = max(width, found.get(stream, 0))
+        return found
 
     def floors(
         self, watermarks: Mapping[str, int], rows: Mapping[str, CountedRows] | None = None
@@ -79,9 +85,10 @@ class Needed:
         `rows` says how many of each stream have been counted.
         """
         found = self._by_time(watermarks)
-        for name, (stream, width) in self.counted.items():
-            floor = floor_of((rows or {}).get(stream), width)
-            found[name] = _NONE if floor is None else min(floor, found.get(name, _ALL))
+        for name, widths in self.counted.items():
+            for stream, width in widths.items():
+                floor = floor_of((rows or {}).get(stream), width)
+                found[name] = _NONE if floor is None else min(floor, found.get(name, _ALL))
         return {name: floor for name, floor in found.items() if floor != _NONE and name not in self.endless}
 
     def _by_time(self, watermarks: Mapping[str, int]) -> dict[str, int]:
@@ -113,7 +120,7 @@ def needed_of(catalogue: HubCatalogue, attributes: Attributes) -> Needed:
     late: set[str] = set()
     endless: set[str] = set()
     uses: dict[tuple[str, frozenset[str]], int] = {}
-    counted: dict[str, tuple[str, int]] = {}
+    counted: dict[str, dict[str, int]] = {}
     stream_of = {name: stream for (stream, _), name in places.items()}
     for one, low, width, rows, is_unbounded in zip(
         templates, lowest.tolist(), widest.tolist(), most_rows.tolist(), unbounded.tolist(), strict=True
@@ -133,9 +140,10 @@ def needed_of(catalogue: HubCatalogue, attributes: Attributes) -> Needed:
             if is_unbounded and others:
                 endless.add(name)
                 continue
-            if rows and others:
-                stream = stream_of.get(name, name)
-                counted[name] = stream, max(rows, counted.get(name, (stream, 0))[1])
+            if rows and (others or one.distinct):
+                widths = counted.setdefault(name, {})
+                for stream in one.streams if name == ANSWERED else (stream_of.get(name, name),):
+                    widths[stream] = max(rows, widths.get(stream, 0))
             if width or not others:
                 uses[name, others] = max(width, uses.get((name, others), 0))
     names = tuple(sorted({name for name, _ in uses}))
