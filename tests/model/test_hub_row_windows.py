@@ -13,11 +13,12 @@ import pytest
 from tests.model.test_hub_lives import R, S, at, commands, newest, restarted
 from tests.property.test_mutants import Mutant, cases, fails
 from watersmeet.engine import hub_ingest
-from watersmeet.hubs import counted
+from watersmeet.hubs import counted, distinct
 from watersmeet.hubs.catalogue import ADD, REMOVE
 from watersmeet.hubs.rows import StreamRows
 from watersmeet.hubs.walk import Walk
 from watersmeet.local.hub import LocalHub
+from watersmeet.model.facts import BatchId
 
 SELF_ROWS = "SELECT a.x AS one, b.x AS other FROM R AS a, R AS b WHERE a.k = b.k WINDOW {} ROWS"
 
@@ -129,8 +130,61 @@ def test_a_wider_window_over_rows_that_comes_later_counts_its_own_rows(tmp_path)
         assert met_in(found, "wide") == [(old, x) for old in range(max(6, x - 4), x + 1)]
 
 
+@pytest.mark.parametrize("time", [{}, {"R": "t", "S": "t"}], ids=["of the batch", "of a column"])
+def test_an_answer_comes_out_again_when_the_window_over_rows_has_newer_rows_only(tmp_path, time):
+    schema = pa.schema({"k": pa.int64(), "t": pa.timestamp("us", "UTC")})
+    pair = "SELECT DISTINCT R.k FROM R, S WHERE R.k = S.k WINDOW 3 ROWS"
+    texts = {"alone": "SELECT DISTINCT R.k FROM R WINDOW 3 ROWS", "pair": pair}
+    hub = LocalHub({"R": schema, "S": schema}, str(tmp_path), texts, time=time)
+
+    def batch(number, r, s=0, more=None):
+        rows = {
+            name: pa.table([[1] * n, [at(number)] * n], schema=schema) for name, n in (("R", r), ("S", s))
+        }
+        found = hub.batch(more, at=at(number), **rows)
+        stored = sum(run.rows for run in newest(hub).live if run.input == "~answered")
+        assert stored <= 6
+        return "".join(sorted(row["query"][0] for row in found.to_pylist() if row["event"] == "answer"))
+
+    # Both answers come out, and again once three rows of R have come since then: not with the third, but after it.
+    assert batch(0, 2, 1) == "ap"
+    assert batch(1, 1, 1) == batch(2, 1, 1) == batch(3, 1) == ""
+    hub = restarted(hub)
+    assert batch(4, 1) == "ap"
+    # Many rows at once: those of the batch itself do not count.
+    assert batch(5, 9, 1) == ""
+    assert batch(6, 1, 1) == "ap"
+    # Three rows of one stream are enough.
+    assert batch(7, 0, 3) == ""
+    assert batch(8, 0, 1) == "p"
+    # A new query of the same text counts its own rows, though the streams have more.
+    assert batch(9, 5, 5, commands((REMOVE, "pair", None), (ADD, "young", pair))) == ""
+    assert batch(10, 1, 1) == "ay"
+    assert batch(11, 1, 1) == batch(12, 1, 1) == ""
+
+
+@pytest.mark.parametrize("done", [(), (0,), (1,)], ids=["no task", "the first task", "the last task"])
+def test_what_came_out_in_a_window_over_rows_is_known_though_tasks_never_ended(tmp_path, done):
+    texts = {f"q{number}": f"SELECT DISTINCT R.k AS k{number} FROM R WINDOW 2 ROWS" for number in range(3)}
+    hub = LocalHub({"R": R, "S": S}, str(tmp_path), texts)
+    r = pa.table({"k": [1], "x": [7]})
+    hub.batch(R=r)
+    hub.batch(R=r)
+    batch = BatchId(hub.query, hub.run, 2)
+    # In this batch all answers would come out again one batch later: the rows of the first are still in the window.
+    told = hub.ingest(batch, {"R": r})
+    for task in range(2):
+        manifest = hub.operator.agree_and_merge(batch, task, told)
+        if task in done:
+            assert not [*hub.operator.results(manifest, task)]
+    hub = restarted(replace(hub, number=3))
+    assert Counter(hub.batch(R=r).column("query").to_pylist()) == dict.fromkeys(texts, 1)
+    assert hub.batch(R=r).num_rows == 0
+
+
 BORDERS = test_a_window_over_rows_has_the_last_rows_before_the_batch_and_all_of_the_batch
 LATE = test_late_rows_that_another_query_keeps_do_not_push_rows_out_of_a_window
+AGAIN = test_an_answer_comes_out_again_when_the_window_over_rows_has_newer_rows_only
 BESIDE = test_rows_stay_for_windows_over_rows_beside_other_windows
 
 
@@ -143,8 +197,24 @@ def without_late_kept(*arguments):
     return replace(stored(*arguments), late_kept_rows=0)
 
 
+def known_by_one(queries, *arguments):
+    """Only the first stream of a query says what is old."""
+    return oldest_counted(replace(queries, stream=queries.stream[:, :1]), *arguments)
+
+
+oldest_counted = distinct.oldest_counted
 first_of_last, stored = Walk.first_of_last, hub_ingest.store_stream
 MUTANTS = [
+    Mutant(
+        "an answer never comes out again",
+        {"watersmeet.hubs.distinct.OVER_ROWS": -1},
+        (AGAIN,),
+    ),
+    Mutant(
+        "one stream decides whether an answer is old",
+        {"watersmeet.engine.hub_desk.oldest_counted": known_by_one},
+        (AGAIN,),
+    ),
     Mutant(
         "a window over rows has one row more",
         {"watersmeet.hubs.walk.Walk.first_of_last": lambda self, s, n: first_of_last(self, s, n + 1)},
@@ -168,7 +238,7 @@ MUTANTS = [
     Mutant(
         "rows leave two batches too early",
         {"watersmeet.hubs.needed.floor_of": lambda count, width: counted.floor_of(count, width - 2)},
-        (LATE, BESIDE),
+        (LATE, BESIDE, AGAIN),
     ),
     Mutant(
         "rows stay for windows over time only",
@@ -182,4 +252,5 @@ MUTANTS = [
 def test_a_broken_rule_of_windows_over_rows_is_noticed(mutant, killer, monkeypatch, tmp_path):
     for name, broken in mutant.broken.items():
         monkeypatch.setattr(name, broken)
-    assert fails(killer, (tmp_path,), monkeypatch)
+    more = ({},) if killer is AGAIN else ()
+    assert fails(killer, (tmp_path, *more), monkeypatch)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import datetime
 import json
+import math
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -184,7 +185,7 @@ def queries(
     source = ", ".join(f"{stream} AS {alias}" for stream, alias in zip(streams, aliases, strict=True))
     where = f" WHERE {' AND '.join(draw(st.permutations(parts)))}" if parts else ""
     window = draw(st.sampled_from(windows))
-    if draw(st.sampled_from(distinct)) and window not in COUNTED:
+    if draw(st.sampled_from(distinct)):
         shown = draw(st.lists(st.sampled_from("abcdef"), min_size=1, max_size=2, unique=True))
         items = [f"{draw(st.sampled_from(aliases))}.{column} AS {column}" for column in shown]
         if draw(st.booleans()):
@@ -267,15 +268,20 @@ def ask_duckdb(asked: Sequence[Asked], stored: Mapping[str, pa.Table]) -> Counte
             )
             rows = connection.execute(f"{asked_for} ORDER BY __batch, __newest")
             names = [column[0] for column in rows.description or ()][2:]
-            came_out: dict[str, list[int]] = {}
+            came_out: dict[str, list[tuple[int, int]]] = {}
+            streams = [part.split(" AS ")[0] for part in source.split(", ")]
             for number, time, *row in rows.fetchall():
                 plain = {name: _plain(value) for name, value in zip(names, row, strict=True)}
                 shown = json.dumps(plain, sort_keys=True)
                 if is_distinct:
                     before = came_out.setdefault(shown, [])
-                    if any(_in_one_window(time, other, window) for other in before):
+                    if window.endswith(("ROW", "ROWS")):
+                        lowest = _oldest_counted(one, [stored[name] for name in streams], number, window)
+                        if any(when == number or came >= lowest for when, came in before):
+                            continue
+                    elif any(_in_one_window(time, came, window) for _, came in before):
                         continue
-                    before.append(time)
+                    before.append((number, time))
                 found[one.id, number, shown] += 1
     return found
 
@@ -287,6 +293,17 @@ def _rows_before(table: pa.Table) -> list[int]:
         int((batches < batch).sum())
         for batch in range(int(np.array(table.column("batch")).max(initial=0)) + 99)
     ]
+
+
+def _oldest_counted(one: Asked, streams: Sequence[pa.Table], batch: int, window: str) -> float:
+    """The time below which an answer does not keep back equal ones: that of all rows in the window of some stream."""
+    found = -math.inf
+    for table in streams:
+        times, batches, late = (np.array(table.column(name)) for name in (AT, "batch", "late"))
+        last = times[(batches > one.start) & (batches < batch) & ~late][-int(window.split()[0]) :]
+        if len(last) == int(window.split()[0]):
+            found = max(found, last.min())
+    return found
 
 
 def _in_one_window(time: int, other: int, window: str) -> bool:

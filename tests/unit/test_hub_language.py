@@ -117,7 +117,6 @@ def test_comparisons_with_constants_are_rows(condition, filters, constants):
         ("SELECT R.a FROM R WINDOW " + "9" * 5000 + " ROWS", "a window over rows has 1 to", "9" * 5000),
         ("SELECT R.a FROM R WINDOW TUMBLING 5 ROWS", "tumbles is not possible over rows", "5"),
         ("SELECT R.a FROM R WINDOW 5.5 ROWS", "this window cannot be read", "WINDOW"),
-        ("SELECT DISTINCT R.a FROM R WINDOW 5 ROWS", "DISTINCT is not possible", "WINDOW"),
         ("SELECT R.a FROM R WINDOW 1 MONTH", "months differ in length", "MONTH"),
         (
             "SELECT R.a FROM R SINCE TIMESTAMP '2026-01-01'",

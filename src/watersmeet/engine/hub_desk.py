@@ -29,7 +29,14 @@ from watersmeet.hubs.answers import answer_rows, distinct_answers, distinct_rows
 from watersmeet.hubs.catalogue import Changed, HubCatalogue, apply_commands, commands_of, text_numbers
 from watersmeet.hubs.changes import as_written, check_unused, continued, stored_schemas
 from watersmeet.hubs.counted import count_rows
-from watersmeet.hubs.distinct import Answers, distinct_part, distinct_parts, pieces_of, without_distinct
+from watersmeet.hubs.distinct import (
+    Answers,
+    distinct_part,
+    distinct_parts,
+    oldest_counted,
+    pieces_of,
+    without_distinct,
+)
 from watersmeet.hubs.forest import Forest, build_forest
 from watersmeet.hubs.language import Template
 from watersmeet.hubs.needed import Needed, needed_of
@@ -412,7 +419,10 @@ class HubDesk:
             for found in walk.answers(begun)
         )
         start = catalogue.queries.column("start").to_numpy()
-        return write_answers(self._files, manifest, part, Evaluated(parts, seen, forest.queries, start))
+        oldest = oldest_counted(forest.queries, rows, _first_fresh(manifest), AT)
+        return write_answers(
+            self._files, manifest, part, Evaluated(parts, seen, forest.queries, start, oldest)
+        )
 
     def _forest(
         self, spec: JoinSpec, path: str, part: int | None, catalogue: Callable[[], HubCatalogue]

@@ -32,12 +32,16 @@ from watersmeet.model.window import AT
 
 @dataclass(frozen=True, slots=True)
 class Evaluated:
-    """The DISTINCT queries of one part over a batch: their answers, in pieces, and what came out before."""
+    """The DISTINCT queries of one part over a batch: their answers, in pieces, and what came out before.
+
+    `oldest` is what `oldest_counted` says of each query.
+    """
 
     parts: Iterator[Answers]
     seen: Sequence[Keyed]
     queries: Queries
     start: Indices
+    oldest: Indices
 
 
 def write_answers(
@@ -45,7 +49,11 @@ def write_answers(
 ) -> tuple[Answers | None, Receipt]:
     """The new answers of a part, and the receipt that announces them: it is published."""
     gathered = gather(found.parts, found.queries)
-    new = None if gathered is None else first_seen(gathered, found.seen, found.queries, found.start)
+    new = (
+        None
+        if gathered is None
+        else first_seen(gathered, found.seen, found.queries, found.start, found.oldest)
+    )
     output: tuple[Run, ...] = ()
     if new is not None and len(new):
         rows = seen_rows(new, found.queries, found.start)

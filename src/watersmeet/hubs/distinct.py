@@ -2,7 +2,9 @@
 
 An answer with the same values comes out once: in the batch in which it is first found, with the times of its oldest
 combination. Under a window it comes out again if no answer with these values that came out lies in one window with it,
-by their newest times: within the width of a sliding window, or in the same period of a tumbling one.
+by their newest times: within the width of a sliding window, or in the same period of a tumbling one. Under a window over
+rows it comes out again if that answer is older than all rows before the batch that the window of one of its streams
+holds, if it is full.
 
 Idreos et al. (2008, section 4) drop rows whose values a query has had before. That is not enough: two rows that differ
 only in a joined column would give one answer twice. And under a window it loses answers. So the answers that came out
@@ -24,7 +26,8 @@ import pyarrow.compute as pc
 from watersmeet.hubs.catalogue import HubCatalogue
 from watersmeet.hubs.forest import Queries
 from watersmeet.hubs.lists import numbered_pairs
-from watersmeet.hubs.walk import within
+from watersmeet.hubs.rows import Rows
+from watersmeet.hubs.walk import OVER_ROWS, within
 from watersmeet.kernel.keys import Indices, Keys, Mask, order_keys
 from watersmeet.kernel.match import expand, matches_of
 from watersmeet.kernel.rows import Keyed, Sorted, sorted_order, take_values
@@ -112,9 +115,36 @@ def _groups(found: Answers) -> Indices:
     return numbered_pairs(found.query, code)[1]
 
 
-def first_seen(found: Answers, seen: Sequence[Keyed], queries: Queries, start: Indices) -> Answers:
-    """The answers that come out, given those that came out before. `start` has the start of each query."""
-    new = found.at(np.flatnonzero(~_came_out(found, seen, queries, start)))
+def oldest_counted(queries: Queries, rows: Rows, before: Keys, time: str) -> Indices:
+    """For each query with a window over rows, the time below which an answer does not keep back equal ones.
+
+    `before` is the number of the first row of the batch, and `time` the column of publication times.
+    """
+    found = np.full(len(queries.window), np.iinfo(np.int64).min)
+    counted = np.flatnonzero(queries.window == OVER_ROWS)
+    streams = queries.stream[queries.template[counted]]
+    for stream in np.unique(streams[streams >= 0]).tolist():
+        mine = counted[(streams == stream).any(axis=1)]
+        stored = rows.streams[stream]
+        last = stored.last_numbers(before, int(queries.width[mine].max()))
+        mine = mine[queries.width[mine] <= len(last)]
+        # Rows from before a query make no difference. As long as its window has some, it has all that the query counts,
+        # so also those of the answer, and no answer is older than its own rows.
+        if len(mine):
+            times = stored.take(time, stored.positions(last)).to_numpy()
+            lowest = np.minimum.accumulate(times[::-1])
+            found[mine] = np.maximum(found[mine], lowest[queries.width[mine] - 1])
+    return found
+
+
+def first_seen(
+    found: Answers, seen: Sequence[Keyed], queries: Queries, start: Indices, oldest: Indices | None = None
+) -> Answers:
+    """The answers that come out, given those that came out before.
+
+    `start` has the start of each query, and `oldest` what `oldest_counted` says of it.
+    """
+    new = found.at(np.flatnonzero(~_came_out(found, seen, queries, start, oldest)))
     if not len(new):
         return new
     group = _groups(new)
@@ -131,7 +161,9 @@ def first_seen(found: Answers, seen: Sequence[Keyed], queries: Queries, start: I
     return new.at(np.sort(np.concatenate(chosen)))
 
 
-def _came_out(found: Answers, seen: Sequence[Keyed], queries: Queries, start: Indices) -> Mask:
+def _came_out(
+    found: Answers, seen: Sequence[Keyed], queries: Queries, start: Indices, counted: Indices | None
+) -> Mask:
     """Which answers have come out before, in the window of their query."""
     keys = answer_keys(found, queries, start)
     order = sorted_order(keys)
@@ -147,6 +179,8 @@ def _came_out(found: Answers, seen: Sequence[Keyed], queries: Queries, start: In
                 columns, (take_values(queries.ids, query), take_values(found.text, mine)), strict=True
             ):
                 same &= pc.equal(take_values(stored, at), value).to_numpy(zero_copy_only=False)
+            if counted is not None:
+                same &= times[at] >= counted[query]
             oldest = np.minimum(times[at], found.newest[mine])
             newest = np.maximum(times[at], found.newest[mine])
             same &= within(queries.window[query], queries.width[query], oldest, newest)

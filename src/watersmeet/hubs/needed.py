@@ -22,7 +22,9 @@ Without a window, a query with SINCE needs all rows from that time on.
 What came out of DISTINCT queries is kept in the same way: an answer is needed as long as a later one may lie in one
 window with it.
 
-A window over rows gives a floor by the count of its stream alone (hubs/counted.py).
+A window over rows gives a floor by the count of its stream alone (hubs/counted.py). The answers of a DISTINCT query have
+the lowest floor of its streams. Its streams keep the rows of the window also if they are met by none, as they say which
+answers are old.
 
 A window that tumbles counts as one that slides: at most one width more is kept. A query of one input needs no stored
 row at all. An input whose other streams have no watermark yet has no floor.
@@ -58,7 +60,7 @@ class Needed:
     The late rows of the streams in `late` are counted by a query without a window. Use number i of the others is of the
     run `name[i]` by queries of at most `width[i]`, and fresh rows of the streams marked in `others[i]` end it. The runs
     in `endless` are used by queries without a window. If all of these have SINCE, the run is in `since`, with the earliest
-    time. Through windows over rows queries use the runs in `counted`, of at most the given rows of a stream. `stream_of`
+    time. Through windows over rows queries use the runs in `counted`, of at most the given rows of some streams. `stream_of`
     has the stream of each run of rows or of an index.
     """
 
@@ -70,14 +72,18 @@ class Needed:
     name: Indices
     others: Mask
     width: Indices
-    counted: Mapping[str, tuple[str, int]]
+    counted: Mapping[str, Mapping[str, int]]
     since: Mapping[str, int]
     stream_of: Mapping[str, str]
 
     @property
     def counted_streams(self) -> dict[str, int]:
         """The streams that are read through windows over rows, with the rows of the widest."""
-        return {stream: width for name, (stream, width) in self.counted.items() if name == stream}
+        found: dict[str, int] = {}
+        for widths in self.counted.values():
+            for stream, width in widths.items():
+                found[stream] = max(width, found.get(stream, 0))
+        return found
 
     def floors(
         self,
@@ -90,9 +96,10 @@ class Needed:
         `rows` says how many of each stream have been counted.
         """
         found = self._by_time(watermarks)
-        for name, (stream, width) in self.counted.items():
-            floor = floor_of((rows or {}).get(stream), width)
-            found[name] = _NONE if floor is None else min(floor, found.get(name, _ALL))
+        for name, widths in self.counted.items():
+            for stream, width in widths.items():
+                floor = floor_of((rows or {}).get(stream), width)
+                found[name] = _NONE if floor is None else min(floor, found.get(name, _ALL))
         if retain is not None:
             for name, stream in self.stream_of.items():
                 if name not in self.first and name != stream:
@@ -160,7 +167,7 @@ def needed_of(catalogue: HubCatalogue, attributes: Attributes) -> Needed:
     late: set[str] = set()
     endless: set[str] = set()
     uses: dict[tuple[str, frozenset[str]], int] = {}
-    counted: dict[str, tuple[str, int]] = {}
+    counted: dict[str, dict[str, int]] = {}
     reached: dict[str, int] = {}
     stream_of = {stream: stream for stream in attributes.streams}
     stream_of.update((name, stream) for (stream, _), name in places.items())
@@ -194,9 +201,10 @@ def needed_of(catalogue: HubCatalogue, attributes: Attributes) -> Needed:
                 continue
             if others and has_since:
                 reached[name] = min(since, reached.get(name, since))
-            if rows and others:
-                stream = stream_of.get(name, name)
-                counted[name] = stream, max(rows, counted.get(name, (stream, 0))[1])
+            if rows and (others or one.distinct):
+                widths = counted.setdefault(name, {})
+                for stream in one.streams if name == ANSWERED else (stream_of.get(name, name),):
+                    widths[stream] = max(rows, widths.get(stream, 0))
             if is_over_time or not others:
                 uses[name, others] = max(width, uses.get((name, others), 0))
     names = tuple(sorted({name for name, _ in uses}))

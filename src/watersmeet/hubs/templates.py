@@ -17,7 +17,7 @@ from watersmeet.errors import PredicateError
 from watersmeet.hubs.constants import Constant, Words, exact_text, find_constants, to_text
 from watersmeet.hubs.language import HubQuery, Template, read_template
 from watersmeet.hubs.since import check_since, cut_since
-from watersmeet.hubs.window import WindowOf, cut_window
+from watersmeet.hubs.window import cut_window
 from watersmeet.model.types import Schema
 from watersmeet.predicate.lex import Piece, pieces_of
 from watersmeet.predicate.literals import brief
@@ -63,8 +63,8 @@ class TemplateReader:
             ) from error
 
     def _read(self, text: str) -> HubQuery:
-        whole, since = cut_since(text, pieces_of(text))
-        pieces, window = cut_window(text, whole)
+        pieces, since = cut_since(text, pieces_of(text))
+        pieces, window = cut_window(text, pieces)
         check_since(text, since, window)
         found = find_constants(text, pieces)
         template = self._known.get(found.words)
@@ -76,13 +76,6 @@ class TemplateReader:
             template = self._known[found.words] = self._parsed(text, pieces, found)
         if isinstance(template, _Refused):
             raise template.at(text, found)
-        if template.distinct and window is not None and window.of is WindowOf.ROWS:
-            raise PredicateError(
-                "DISTINCT is not possible with a window over rows",
-                text,
-                whole[len(pieces)].start,
-                "give the window a time",
-            )
         return HubQuery(template, self._texts(text, template, found.constants), window, since)
 
     def _parsed(self, text: str, pieces: list[Piece], found: Words) -> Template | _Refused:

@@ -314,7 +314,7 @@ class Walk:
                 numbers, asked = stored.numbers(positions), query[mine]
                 kept[mine] &= numbers >= queries.first[asked]
                 kept[mine] &= ~(is_late(numbers) & (queries.window[asked] > 0))
-                counted = np.flatnonzero(queries.window[asked] == _OVER_ROWS)
+                counted = np.flatnonzero(queries.window[asked] == OVER_ROWS)
                 if len(counted):
                     first = self.first_of_last(stream, queries.width[asked[counted]])
                     kept[mine[counted]] &= numbers[counted] >= first
@@ -327,7 +327,7 @@ class Walk:
         """The first of the last rows of a stream from before the batch, for each number of rows."""
         queries = self.forest.queries
         if stream not in self._last:
-            most = int(queries.width[queries.window == _OVER_ROWS].max())
+            most = int(queries.width[queries.window == OVER_ROWS].max())
             self._last[stream] = self.rows.streams[stream].last_numbers(self.fresh_from, most)
         last = self._last[stream]
         # With fewer rows than the window has, the first is the first of all.
@@ -335,7 +335,7 @@ class Walk:
         return np.where(widths <= len(last), numbers[len(last) - np.minimum(widths, len(last))], np.uint64(0))
 
 
-_OVER_ROWS = WINDOWS.index(WindowOf.ROWS)
+OVER_ROWS = WINDOWS.index(WindowOf.ROWS)
 
 
 def within(window: Indices, width: Indices, oldest: Indices, newest: Indices) -> Mask:
