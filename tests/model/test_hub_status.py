@@ -7,6 +7,7 @@ import json
 import pyarrow as pa
 import pytest
 
+from tests.model.test_hub_lives import restarted
 from watersmeet.engine.hub_commands import default_folder, make_folder, write_command
 from watersmeet.engine.hub_status import HubStatus, hub_status, open_hub
 from watersmeet.errors import ConfigError, PredicateError, StateError
@@ -97,6 +98,36 @@ def test_refusals_are_told_until_the_next_command(hub, tmp_path):
     assert refused.query == "bad" and "nope" in refused.message
     hub.batch(pa.table({"op": ["remove"], "id": ["s"], "sql": pa.array([None], pa.string())}))
     assert (status_of(tmp_path).refused, status_of(tmp_path).removed) == ((), 1)
+
+
+@pytest.mark.parametrize("replayed", [False, True], ids=["the batch is new", "the batch is replayed"])
+def test_queries_that_are_refused_at_a_restart_are_told_with_reason_and_place(tmp_path, replayed):
+    """The first batch that no earlier start has published brings them."""
+    bad = {"typo": "SELECT R.x FROM R\nWHERE R.nope > 5", "cut off": "SELECT R.x FROM"}
+    hub = LocalHub({"R": R}, str(tmp_path), {"q": "SELECT R.x FROM R"})
+    rows = pa.table({"k": [1], "x": [1]})
+    hub.batch(R=rows)
+    assert status_of(tmp_path).refused == ()
+    hub = restarted(hub, queries={**hub.queries, **bad}, number=0 if replayed else 1)
+    for _ in range(2 if replayed else 1):
+        hub.batch(R=rows)
+    for _ in range(2):
+        found = status_of(tmp_path)
+        assert [one.id for one in found.queries] == ["q"]
+        typo, cut_off = found.refused
+        assert (typo.query, cut_off.query) == ("typo", "cut off")
+        # The reason, the line of the text that is wrong, and a mark below the place.
+        assert typo.message.startswith("nope is not a column of R\n  WHERE R.nope > 5\n          ^")
+        assert cut_off.message.startswith(
+            "the name of an input is missing\n  SELECT R.x FROM\n                 ^"
+        )
+        hub.batch(R=rows)
+
+
+def test_queries_that_are_refused_at_the_first_start_are_told_too(tmp_path):
+    LocalHub({"R": R}, str(tmp_path), {"bad": "SELECT R.nope FROM R"}).batch(R=pa.table({"k": [1], "x": [1]}))
+    (refused,) = status_of(tmp_path).refused
+    assert refused.query == "bad" and "SELECT R.nope FROM R\n           ^" in refused.message
 
 
 def test_texts_are_read_over_the_stored_columns(hub, tmp_path):

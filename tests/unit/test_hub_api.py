@@ -1,0 +1,81 @@
+"""`Hub.add` and `Hub.remove`: a command in the folder, checked before it is written."""
+
+from __future__ import annotations
+
+import json
+from types import SimpleNamespace
+
+import pytest
+
+from watersmeet.engine.hub import HubOptions
+from watersmeet.engine.spec import Settings
+from watersmeet.errors import ConfigError, PredicateError, UsageError
+from watersmeet.hubs.templates import TemplateReader
+from watersmeet.model.types import BIGINT
+from watersmeet.spark.hub import Hub
+
+TEXT = "SELECT R.k FROM R WHERE R.k > 5"
+
+
+def hub_with(folder) -> Hub:
+    """A hub without Spark: only where it runs is asked of a stream."""
+    stream = SimpleNamespace(sparkSession=SimpleNamespace())
+    texts = TemplateReader({"R": {"k": BIGINT}})
+    return Hub({"R": stream}, None, folder and str(folder), HubOptions(), Settings(state=".", tasks=2), texts)
+
+
+def test_commands_are_files_in_the_folder_in_the_order_of_their_times(tmp_path):
+    hub = hub_with(tmp_path)
+    hub.add("q", TEXT)
+    hub.remove("q")
+    hub.remove("never there")
+    # One file each, all of them whole.
+    commands = sorted(
+        (json.loads(file.read_text()) for file in tmp_path.iterdir()), key=lambda one: one["at"]
+    )
+    assert [{key: one[key] for key in one if key != "at"} for one in commands] == [
+        {"op": "add", "id": "q", "sql": TEXT},
+        {"op": "remove", "id": "q"},
+        {"op": "remove", "id": "never there"},
+    ]
+
+
+@pytest.mark.parametrize(
+    ("query", "sql", "error", "message"),
+    [
+        (
+            "q",
+            "SELECT R.nope FROM R",
+            PredicateError,
+            "nope is not a column of R\n  SELECT R.nope FROM R\n           ^",
+        ),
+        ("q", " ", UsageError, "query q has no sql"),
+        ("", TEXT, UsageError, "a command needs the id of a query"),
+        ("q" * 300, TEXT, UsageError, "the id makes a folder name of 306 bytes, at most 255"),
+    ],
+)
+def test_what_the_hub_would_refuse_is_refused_here_and_leaves_no_file(tmp_path, query, sql, error, message):
+    with pytest.raises(error) as refused:
+        hub_with(tmp_path).add(query, sql)
+    assert message in str(refused.value)
+    assert not [*tmp_path.iterdir()]
+
+
+def test_an_id_is_checked_when_a_query_is_removed_too(tmp_path):
+    with pytest.raises(UsageError, match="no text can hold"):
+        hub_with(tmp_path).remove("a\0b")
+    assert not [*tmp_path.iterdir()]
+
+
+@pytest.mark.parametrize(
+    ("folder", "source"), [(None, "no local folder"), ("s3://bucket/commands", "s3://bucket/commands")]
+)
+def test_commands_that_come_from_elsewhere_cannot_be_written(folder, source):
+    for command in (lambda hub: hub.add("q", TEXT), lambda hub: hub.remove("q")):
+        with pytest.raises(UsageError, match=f"this hub reads its commands from {source}"):
+            command(hub_with(folder))
+
+
+def test_a_hub_that_was_never_started_has_no_folder_yet(tmp_path):
+    with pytest.raises(ConfigError, match="start the hub once"):
+        hub_with(tmp_path / "not there").remove("q")
