@@ -286,6 +286,22 @@ def test_what_is_gone_is_refused_with_the_moment_from_which_on_rows_are_kept(tmp
     )
 
 
+def test_since_does_not_reach_back_to_rows_with_other_columns(tmp_path):
+    hub = LocalHub(SCHEMAS, str(tmp_path), retain="all")
+    for number in range(3):
+        hub.batch(at=at(number), R=pa.table({"k": [number], "x": [number]}), S=pa.table({"k": [number]}))
+    hub = restarted(hub, schemas=SCHEMAS | {"R": R.set(1, pa.field("x", pa.string()))})
+    hub.batch(at=at(3), R=pa.table({"k": [3], "x": ["three"]}))
+    texts = {
+        "old": f"SELECT R.x FROM R{since(4 * SECOND)}",
+        "new": f"SELECT R.x FROM R{since(4 * SECOND + 1)}",
+    }
+    texts["other"] = f"SELECT S.k FROM S{since(0)}"
+    found = hub.batch(commands(*((ADD, name, text) for name, text in texts.items())), at(4))
+    assert events_in(found) == [("old", "refused"), ("new", "added"), ("other", "added")]
+    assert answers_in(hub.batch(at=at(5))) == ['{"k":0}', '{"k":1}', '{"k":2}', '{"x":"three"}']
+
+
 def test_rows_leave_that_long_after_the_queries_need_them(tmp_path):
     schema = pa.schema({"k": pa.int64(), "t": pa.timestamp("us", "UTC")})
     hub = LocalHub({"R": schema, "S": schema}, str(tmp_path), time={"R": "t", "S": "t"}, retain="30 seconds")

@@ -109,6 +109,7 @@ def test_a_column_that_no_live_query_uses_may_go_or_get_another_type(tmp_path, t
 
 USES = {
     "an output": "SELECT R.x FROM R",
+    "an expression": "SELECT R.k + R.x AS n FROM R",
     "a star": EVERY,
     "an equality": "SELECT a.k FROM R AS a, R AS b WHERE a.x = b.k",
     "its other side": "SELECT a.k FROM R AS a, R AS b WHERE a.k = b.x",

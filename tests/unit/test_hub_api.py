@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
@@ -19,7 +20,7 @@ TEXT = "SELECT R.k FROM R WHERE R.k > 5"
 
 def hub_with(folder) -> Hub:
     """A hub without Spark: only where it runs is asked of a stream."""
-    stream = SimpleNamespace(sparkSession=SimpleNamespace())
+    stream: Any = SimpleNamespace(sparkSession=SimpleNamespace())
     texts = TemplateReader({"R": {"k": BIGINT}})
     return Hub({"R": stream}, None, folder and str(folder), HubOptions(), Settings(state=".", tasks=2), texts)
 

@@ -4,7 +4,8 @@
     a column is gone, or has another type    refused if a live query uses it; otherwise its stored values are forgotten
 
 A live query counts the rows of many batches, so all columns that it uses must be the same in all of them. A query that
-is added later counts later rows only, so it never meets a row of the old columns. `SELECT *` names the columns that the
+is added later counts later rows only, so it never meets a row of the old columns; SINCE does not reach back to them
+(hubs/retained.py). `SELECT *` names the columns that the
 stream had when the query was added.
 
 The runs of an index are named by a number (hubs/stored.py). A column keeps it as long as the state exists, whatever
@@ -20,8 +21,10 @@ from typing import Final
 
 from watersmeet.errors import StateMismatch
 from watersmeet.hubs.catalogue import HubCatalogue
+from watersmeet.hubs.expressions import CONSTANTS
 from watersmeet.hubs.language import Template
 from watersmeet.hubs.streams import HubStreams
+from watersmeet.model.expression import columns_of
 from watersmeet.model.signature import JoinSignature
 from watersmeet.model.types import Schema, parse_type
 from watersmeet.model.window import AT
@@ -95,7 +98,12 @@ def used_columns(template: Template) -> Iterator[tuple[str, str]]:
     for compared in template.filters:
         yield template.streams[compared.input], compared.column
     for shown in template.items:
-        yield template.streams[shown.input], shown.column
+        if shown.expression is None:
+            yield template.streams[shown.input], shown.column
+            continue
+        for column in columns_of(shown.expression):
+            if column.input != CONSTANTS:
+                yield template.streams[int(column.input)], column.name
 
 
 def _queries_of(catalogue: HubCatalogue, template: int) -> str:
