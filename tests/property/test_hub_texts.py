@@ -132,6 +132,23 @@ def test_a_text_reads_the_same_whatever_was_read_before(text, other, data):
     assert outcome_of(warm, text) == outcome_of(TemplateReader(SCHEMAS), text)
 
 
+EXPRESSIONS = (
+    "R.e * {}",
+    "R.a + {}",
+    "R.d - {}",
+    "CASE WHEN R.a > {} THEN {} ELSE R.b END",
+    "coalesce(R.c, {})",
+)
+
+
+@pytest.mark.parametrize("expression", EXPRESSIONS)
+def test_an_expression_reads_the_same_whatever_constants_were_read_before(expression):
+    warm = TemplateReader(SCHEMAS)
+    for constant in (*CONSTANTS, *reversed(CONSTANTS)):
+        text = f"SELECT {expression.format(constant, constant)} AS x FROM R"
+        assert outcome_of(warm, text) == outcome_of(TemplateReader(SCHEMAS), text)
+
+
 CONSTANTS = (
     "1",
     "-1",
