@@ -25,6 +25,14 @@ from watersmeet.testing import assert_same_rows
 PAIR = "SELECT l.id AS a, r.id AS b FROM l, r WHERE l.k = r.k AND l.x > {}"
 # Texts of one template, so that they share all steps.
 STAYS, GOES, COMES = PAIR.format(2), PAIR.format(5), PAIR.format(4)
+PAST = f"{COMES} SINCE TIMESTAMP '1970-01-01 00:00:00Z'"
+
+# Places in the first batch of a query over the past.
+PAST_POINTS = [
+    Point("run-before-write", "before the entries that an index lacks, or rows, are written"),
+    Point("manifest-before-write", "the indexes of the past written, no manifest names them"),
+    Point("result-emitted", "some answers of the past emitted, the others not"),
+]
 
 # Places around a command: stored, its catalogue written or not, agreed on, answered.
 HUB_POINTS = [
@@ -41,6 +49,8 @@ DRIVER_POINTS = [Point("answers-delivered", "the answers of the batch delivered,
 
 @dataclass(frozen=True)
 class HubScene(Scene):
+    retain: str | None = None
+
     @property
     def queries(self) -> LocalFiles:
         return LocalFiles(self.state / "hub")
@@ -53,6 +63,7 @@ def open_scene(spark: SparkSession, scene: Scene) -> Hub:
         queries={"stays": STAYS, "goes": GOES},
         state=str(scene.state),
         tasks=scene.tasks,
+        retain=scene.retain,
     )
 
 
@@ -83,6 +94,30 @@ def strike(spark: SparkSession, scene: Scene, point: Point, failpoints: str) -> 
     change(scene)
     feed(scene, point.after)
     run_hub(spark, scene, failpoints)
+
+
+def strike_past(spark: SparkSession, scene: Scene, point: Point, failpoints: str) -> None:
+    """A query over the past comes in peace, and the failpoint is set from its first batch on."""
+    feed(scene, point.before)
+    run_hub(spark, scene)
+    write_command(scene.state / "~commands" / "hub", "add", "past", PAST)
+    feed(scene, 1)
+    run_hub(spark, scene)
+    feed(scene, point.after)
+    run_hub(spark, scene, failpoints)
+
+
+def check_past(spark: SparkSession, scene: Scene, point: Point) -> None:
+    """The query over the past has every answer once: those of the past in its first batch."""
+    assert scene.once.exists(), f"{point.name} was never reached"
+    first, last = point.before + 1, point.before + point.after
+    found = open_scene(spark, scene).read("past", scene.out).select("batch", "a", "b").collect()
+    expected = _answers(scene, COMES, 0, last)
+    assert_same_rows([(row.a, row.b) for row in found], expected)
+    of_first = [(row.a, row.b) for row in found if row.batch == first]
+    assert_same_rows(of_first, _answers(scene, COMES, 0, first))
+    assert 20 < len(of_first) < len(expected)
+    verify_runs(scene, newest(scene))
 
 
 def check_hub(spark: SparkSession, scene: Scene, point: Point) -> None:

@@ -7,7 +7,16 @@ import signal
 import pytest
 
 from tests.faults.harness import feed
-from tests.faults.hub_scene import DRIVER_POINTS, HUB_POINTS, HubScene, check_hub, strike
+from tests.faults.hub_scene import (
+    DRIVER_POINTS,
+    HUB_POINTS,
+    PAST_POINTS,
+    HubScene,
+    check_hub,
+    check_past,
+    strike,
+    strike_past,
+)
 from tests.faults.processes import driver
 
 pytestmark = [pytest.mark.faults, pytest.mark.timeout(600)]
@@ -18,6 +27,13 @@ def test_a_python_worker_of_a_hub_is_killed(spark, tmp_path, point):
     scene = HubScene(tmp_path)
     strike(spark, scene, point, f"{point.name}=kill@{scene.once}")
     check_hub(spark, scene, point)
+
+
+@pytest.mark.parametrize("point", PAST_POINTS, ids=lambda point: point.says)
+def test_a_python_worker_is_killed_in_the_first_batch_of_a_query_over_the_past(spark, tmp_path, point):
+    scene = HubScene(tmp_path, retain="all")
+    strike_past(spark, scene, point, f"{point.name}=kill@{scene.once}")
+    check_past(spark, scene, point)
 
 
 @pytest.mark.parametrize("point", [*HUB_POINTS, *DRIVER_POINTS], ids=lambda point: point.says)
