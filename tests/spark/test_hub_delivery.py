@@ -273,3 +273,35 @@ def test_the_answers_of_a_hub_are_one_dataframe(spark, tmp_path):
     assert hub.folder == str(tmp_path / "mine") and (tmp_path / "mine").is_dir()
     with pytest.raises(UsageError, match="answers cannot be delivered as 'text'"):
         hub.deliver(tmp_path, "text")
+
+
+def test_a_stream_gets_columns_between_starts_and_loses_those_that_no_query_uses(spark, tmp_path):
+    """Types as Spark hands them over: what is stored stays readable, nested columns too."""
+    types = "k long, x int, s string, t timestamp, d decimal(9,2), l array<timestamp>, z map<string, date>"
+    script = Script(
+        spark,
+        tmp_path,
+        queries={"pair": PAIR, "all": "SELECT R.k, R.x, R.s, R.t, R.d FROM R, S WHERE R.k = S.k"},
+    )
+    script.schemas["r"] = types
+    moment = datetime.datetime(2026, 1, 31, 12, 30)
+    row = (1, 5, "é", moment, Decimal("1.50"), [moment], {"a": moment.date()})
+    with script.start():
+        script.batch(r=[row])
+        script.stop()
+        # One at the front, and all others moved.
+        script.schemas["r"] = "new long, d decimal(9,2), s string, t timestamp, x int, k long, z string"
+        script.start()
+        script.batch(s=[(1, "a")])
+        assert [one[-2:] for one in script.read("pair")] == [(5, "a")]
+        assert [one[-5:] for one in script.read("all")] == [(1, 5, "é", moment, Decimal("1.50"))]
+        script.hub.add("new", "SELECT R.new, R.z FROM R, S WHERE R.k = S.k")
+        script.process()
+        script.batch(r=[(9, Decimal("2.00"), "b", moment, 6, 1, "z")])
+        script.batch(s=[(1, "b")])
+        assert [one[-2:] for one in script.read("new")] == [(9, "z")]
+        assert sorted(one[-2:] for one in script.read("pair")) == [(5, "a"), (5, "b"), (6, "a"), (6, "b")]
+        script.stop()
+        script.schemas["r"] = "k long, s string, t timestamp, d decimal(9,2)"
+        with pytest.raises(StreamingQueryException, match="column x of stream R was int and is gone now"):
+            script.start().batch(r=[(1, "b", moment, Decimal("2.00"))])

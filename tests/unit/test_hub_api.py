@@ -22,7 +22,8 @@ def hub_with(folder) -> Hub:
     """A hub without Spark: only where it runs is asked of a stream."""
     stream: Any = SimpleNamespace(sparkSession=SimpleNamespace())
     texts = TemplateReader({"R": {"k": BIGINT}})
-    return Hub({"R": stream}, None, folder and str(folder), HubOptions(), Settings(state=".", tasks=2), texts)
+    streams: Any = {"R": stream}
+    return Hub(streams, None, folder and str(folder), HubOptions(), Settings(state=".", tasks=2), texts)
 
 
 def test_commands_are_files_in_the_folder_in_the_order_of_their_times(tmp_path):
