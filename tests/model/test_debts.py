@@ -47,7 +47,7 @@ class Life:
             SCHEMA,
             state,
             select=["l.id AS l", "r.id AS r"],
-            settings={"limits": Limits(min_part_rows=100, clean_every_batches=4)},
+            settings={"limits": Limits(min_part_rows=100, clean_every_batches=4, **how.pop("limits", {}))},
             pushing=how.pop("pushing", Pushing(groups=12)),
             clock=self.clock,
             **how,
@@ -205,6 +205,28 @@ def test_small_ranges_of_the_same_generations_are_paid_in_one_slice(tmp_path, mo
     life.results += run_batch(life.join, NOTHING)
     assert life.results == life.everything()
     assert len(ranges) > 5 and slices == [len(ranges)], (len(ranges), slices)
+
+
+@pytest.mark.parametrize("groups", [4, 60], ids=["large ranges", "small ranges"])
+def test_a_debt_larger_than_a_piece_is_paid_in_slices_that_fit_one(tmp_path, monkeypatch, groups):
+    pushing, piece = Pushing(groups=groups, policy=PushPolicy.RANDOM, share=0.9), 40
+    life = Life(tmp_path, keys=80, memory=6000, pushing=pushing, tasks=1, limits={"piece_rows": piece})
+    life.batch()
+    while not newest(tmp_path).pushes:
+        life.batch()
+    rows: list[int] = []
+    pay_slice = Debts._pay_slice
+
+    def counted(self: Debts, ranges: Any, border: Any = None) -> Any:
+        found = [part for name in "lr" for mine in self._by_generation(name, ranges) for part in mine]
+        rows.append(sum(map(len, found)))
+        return pay_slice(self, ranges, border)
+
+    monkeypatch.setattr(Debts, "_pay_slice", counted)
+    life.join = restarted(life.join, memory=None)
+    life.results += run_batch(life.join, NOTHING)
+    assert life.results == life.everything()
+    assert max(rows) <= piece and sum(rows) / len(rows) > piece / 2, rows
 
 
 # --- defer --------------------------------------------------------------------------------------------------------------

@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from tests.life import TINY, Clock, newest, run_batch, start
+from tests.life import TINY, Clock, newest, restarted, run_batch, start
 from tests.unit.log_helpers import SIGNATURE
 from watersmeet.config import read_pushing
 from watersmeet.errors import ConfigError, UsageError
@@ -230,6 +230,24 @@ def test_groups_that_owe_do_not_move_and_no_batch_both_pushes_and_moves():
     assert pushing.pushed and pushing.owners == first.owners
 
 
+def test_productive_groups_move_first():
+    scheme = Budget(1 << 20, Pushing(groups=8))
+    first = scheme.plan(skewed(1000))
+    tally = TaskTally(2, 0, 0, 90, 0, groups=(1, 3), group_rows=(20.0, 70.0))
+    moved = scheme.plan(skewed(1000 + MOVE_EVERY_MS, before=first, tallies=(tally,)))
+    assert moved.owners == (0, 1, 0, 1, 1, 1, 1, 1)
+
+
+def test_groups_that_owe_stay_when_others_move():
+    eighth = KEY_SPACE // 8
+    pushes = (Push(2, (KeyRange(0, 5), KeyRange(eighth, eighth + 5)), ("a",)),)
+    scheme = Budget(1 << 20, Pushing(groups=8, paid_share=0.0))
+    first = scheme.plan(skewed(1000, pushes=pushes))
+    assert first.borders[:4] == (1, 1, 0, 0)
+    moved = scheme.plan(skewed(1000 + MOVE_EVERY_MS, before=first, pushes=pushes))
+    assert moved.owners == (0, 0, 1, 0, 1, 1, 1, 1), "half of the difference is 15 rows, and a group has 10"
+
+
 def balanced(now_ms: int, results: int, **more) -> BatchFacts:
     """Both of two tasks have 40 rows of 100 bytes in four groups; only groups of the first had results."""
     eighth = KEY_SPACE // 8
@@ -269,6 +287,25 @@ def test_a_heavy_key_is_a_group_of_its_own(tmp_path):
     plan = newest(tmp_path).plan.scheme
     assert isinstance(plan, BudgetPlan) and len(plan.heavy) >= 1
     assert any(one.high - one.low == 1 for one in plan.groups)
+
+
+def test_a_heavy_key_stays_a_group_of_its_own_until_its_rows_are_paid(tmp_path):
+    """Other keys get so many rows that it is not heavy any more. Its group is joined with the rest after that."""
+    pushing = Pushing(groups=8, paid_share=0.9)
+    join = start(SCHEMA, tmp_path, memory=1, settings={"limits": TINY}, pushing=pushing, clock=Clock())
+    run_batch(join, {"l": [pa.table([[7] * 20, range(20), range(20)], schema=SCHEMA)], "r": []})
+    rest = pa.table([range(100, 500), range(400), range(400)], schema=SCHEMA)
+    for later in ([], [rest], []):
+        run_batch(join, {"l": [], "r": later})
+    plan = newest(tmp_path).plan.scheme
+    assert isinstance(plan, BudgetPlan) and len(plan.heavy) == 1
+    key = KeyRange(plan.heavy[0], plan.heavy[0] + 1)
+    assert plan.pushed_rows[plan.groups.index(key)] == 20
+    join = restarted(join, memory=1 << 20)
+    for _ in range(2):
+        run_batch(join, {"l": [], "r": []})
+    plan = newest(tmp_path).plan.scheme
+    assert not newest(tmp_path).pushes and isinstance(plan, BudgetPlan) and plan.heavy == ()
 
 
 # --- Deferring --------------------------------------------------------------------------------------------------------

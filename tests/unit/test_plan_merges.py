@@ -19,7 +19,7 @@ from watersmeet.plan.merges import (
     plan_merges,
     tier_of,
 )
-from watersmeet.plan.pushes import Holes
+from watersmeet.plan.pushes import Holes, prune
 
 FAN_IN, PART_ROWS = DEFAULT_LIMITS.fan_in, DEFAULT_LIMITS.part_rows
 
@@ -182,6 +182,25 @@ def pushed(below: int, *names: str) -> Holes:
     """The keys below a bound are set aside in some runs."""
     push = Push(3, (KeyRange(0, below),), names)
     return Holes((push,), lambda one: np.arange(one.rows, dtype=np.uint64))
+
+
+def test_what_is_set_aside_of_a_run_lies_within_what_it_stands_for():
+    """One push names all of them."""
+    holes = pushed(10, "a", "b", "c")
+    whole, held, all_ = (
+        replace(keyed(name, 100), held=bounds, held_rows=rows)
+        for name, bounds, rows in (("a", (), 0), ("b", (4, 99), 96), ("c", (4, 9), 6))
+    )
+    assert [holes.of(one) for one in (whole, held)] == [(KeyRange(0, 10),), (KeyRange(4, 10),)]
+    assert [holes.rows_left(one) for one in (whole, held, all_)] == [10, 6, 6]
+    assert [holes.has_all(one) for one in (whole, held, all_)] == [False, False, True]
+
+
+def test_a_push_names_no_run_that_stands_for_none_of_its_keys():
+    (push,) = pushed(10, "a", "b").pushes
+    elsewhere = replace(keyed("b", 100), held=(20, 99), held_rows=80)
+    assert [one.runs for one in prune([push], [keyed("a", 100), elsewhere])] == [("a",)]
+    assert prune([push], [elsewhere]) == ()
 
 
 @pytest.mark.parametrize(

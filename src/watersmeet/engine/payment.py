@@ -14,7 +14,7 @@ A plain join is the join's own kernel, with the rows of the first input as fresh
 
 A payment is made slice by slice: at most a piece is read at a time, so that memory does not follow the debt. Groups that
 were pushed lie all over the keys, and most are small. As many as have the same generations and fit a piece are one
-slice, since each call of a kernel has its price. A key that owes too much for a batch is paid in cells (model/cells.py),
+slice, since each call of a kernel has its price, and each run is searched once for all of them. A key that owes too much for a batch is paid in cells (model/cells.py),
 each a plain join too.
 
 The fresh rows of the batch take no part. Differs from the paper: payment is not a stage after the query, but the
@@ -24,7 +24,7 @@ results of an ordinary batch.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -35,7 +35,7 @@ from watersmeet.kernel.pieces import Side
 from watersmeet.kernel.rows import Keyed
 from watersmeet.log.runs import RunReader
 from watersmeet.model.cells import Block, RunRows, blocks_of, owed_cells
-from watersmeet.model.facts import KEY_SPACE, Cells, KeyRange, Manifest, Push, Run
+from watersmeet.model.facts import Cells, KeyRange, Manifest, Push, Run
 from watersmeet.model.generations import NOT_HELD, Generations, paid_generations
 from watersmeet.model.limits import Limits
 from watersmeet.model.ranges import Ranges, intersected, joined, subtracted
@@ -96,7 +96,7 @@ class Debts:
         """Yield what the keys in ascending ranges owe, but for what cells that were `paid` had of it."""
         keys = [cells for cells in paid if any(cells.range.low in range_ for range_ in ranges)]
         for cells in keys:
-            self._touched(cells.range)
+            self._touched((cells.range,))
             yield from self._pay_slice((cells.range,), cells.border)
         for alike in self._alike(subtracted(ranges, joined(cells.range for cells in keys))):
             yield from self._pay_slices(alike)
@@ -111,11 +111,9 @@ class Debts:
         if not here:
             return
         segments = np.unique(np.concatenate(here))
-        lows = generations.lows[segments]
-        highs = np.append(generations.lows[1:], np.uint64(KEY_SPACE - 1))[segments]
         has = np.zeros((generations.current + 1, len(segments)), np.bool_)
-        for run, of in zip(generations.runs, generations.of[:, segments], strict=True):
-            held = np.flatnonzero((of != NOT_HELD) & (lows <= run.high) & (highs >= run.low))
+        for of, mask in zip(generations.of[:, segments], generations.held_in(segments), strict=True):
+            held = np.flatnonzero(mask)
             has[of[held], held] = True
         _, number = np.unique(np.packbits(has, axis=0), axis=1, return_inverse=True)
         for one in range(int(number.max()) + 1):
@@ -125,19 +123,15 @@ class Debts:
 
     def _pay_slices(self, ranges: Ranges) -> Iterator[pa.RecordBatch]:
         """Pay ranges together as long as they fit a piece, and each larger one slice by slice."""
-        limits = self.limits
-        # As many rows as a piece, or as many bytes.
-        least = limits.piece_bytes / limits.piece_rows
+        most = self.limits.piece_bytes
         together: list[KeyRange] = []
         size = 0.0
-        for range_ in ranges:
-            stretches = []
-            for run in self._touched(range_):
-                weight = max(run.bytes / max(1, run.rows), least)
-                stretches.append(Weighed(self.reader.keys(run), weight).between(range_))
-            for slice_ in slices_of(stretches, range_, limits.piece_bytes):
-                more = sum(len(one.between(slice_).keys) * one.row_bytes for one in stretches)
-                if together and size + more > limits.piece_bytes:
+        for range_, runs, weight in self._touched(ranges):
+            slices: Iterable[tuple[KeyRange, float]] = (
+                [(range_, weight)] if weight <= most else self._cut(range_, runs)
+            )
+            for slice_, more in slices:
+                if together and size + more > most:
                     yield from self._pay_slice(tuple(together))
                     together, size = [], 0.0
                 together.append(slice_)
@@ -145,17 +139,35 @@ class Debts:
         if together:
             yield from self._pay_slice(tuple(together))
 
+    def _cut(self, range_: KeyRange, runs: Sequence[Run]) -> Iterator[tuple[KeyRange, float]]:
+        """The slices of a range that has more rows than a piece, and what each weighs."""
+        stretches = [Weighed(self.reader.keys(run), self._row_weight(run)).between(range_) for run in runs]
+        for slice_ in slices_of(stretches, range_, self.limits.piece_bytes):
+            yield slice_, sum(len(one.between(slice_).keys) * one.row_bytes for one in stretches)
+
+    def _row_weight(self, run: Run) -> float:
+        """What a row counts in a piece, which has at most so many rows, or so many bytes."""
+        return max(run.bytes / max(1, run.rows), self.limits.piece_bytes / self.limits.piece_rows)
+
     def _pay_slice(self, ranges: Ranges, border: int | None = None) -> Iterator[pa.RecordBatch]:
         """Yield what the keys in ascending ranges owe, if the generations up to a border owe each other nothing.
 
         Rows of two ranges have no key in common.
         """
+        self._read_ahead(ranges)
         found = [self._by_generation(name, ranges) for name in self.signature.names]
         if border is not None:
             early = sum(push.batch <= border for push in self.pushes)
             found = [[list(itertools.chain.from_iterable(mine[:early])), *mine[early:]] for mine in found]
         for term in owed_terms(found):
             yield from self._results(term)
+
+    def _read_ahead(self, ranges: Ranges) -> None:
+        """Have the rows of ascending ranges read from the disk."""
+        for run in self.generations.runs:
+            if run.path not in self.lost and any(range_.overlaps(run) for range_ in ranges):
+                held = intersected(run.held_ranges, ranges) if run.held else ranges
+                self.reader.read_ahead(run, held, self.signature.columns(run.input))
 
     def pay_cells(self, cells: Cells) -> Iterator[pa.RecordBatch]:
         """Yield what some cells of a key owe. Those with rows of a lost run are left out, and keep their numbers."""
@@ -199,18 +211,28 @@ class Debts:
         first, *others = (Side(name, [], rows) for name, rows in zip(self.signature.names, term, strict=True))
         yield from self.join.results((Side(first.name, first.history, []), *others), within, self.limits)
 
-    def _touched(self, range_: KeyRange) -> list[Run]:
-        """The runs that hold rows of a range, which ends where segments do. Their bytes there are counted."""
-        generations, found = self.generations, []
-        segments = generations.segments_in(range_)
-        for run, of in zip(generations.runs, generations.of[:, segments], strict=True):
-            held = segments[of != NOT_HELD]
-            if range_.overlaps(run) and len(held):
-                size = generations.size_of(run, self.reader.keys(run), held)
-                self.tally.touch(run.path, held, size, len(generations.lows))
-                self.reader.read_ahead(run, (range_,), self.signature.columns(run.input))
-                found.append(run)
-        return found
+    def _touched(self, ranges: Ranges) -> list[tuple[KeyRange, list[Run], float]]:
+        """The runs that hold rows of each range, and what these rows weigh. Their bytes there are counted.
+
+        The ranges are cut where segments end. Each run is searched once for all of them: groups that were pushed are many, and
+        small.
+        """
+        generations = self.generations
+        inside = [generations.segments_in(range_) for range_ in ranges]
+        segments = np.concatenate([np.zeros(0, np.int64), *inside])
+        place = np.repeat(np.arange(len(ranges)), [len(mine) for mine in inside])
+        found, weights = [list[Run]() for _ in ranges], np.zeros(len(ranges))
+        for run, held in zip(generations.runs, generations.held_in(segments), strict=True):
+            if not held.any():
+                continue
+            mine, here = segments[held], place[held]
+            rows = generations.rows_of(self.reader.keys(run), mine)
+            size = rows * run.bytes // max(1, run.rows)
+            self.tally.touch(run.path, mine, size, len(generations.lows))
+            weights += np.bincount(here, rows, len(ranges)) * self._row_weight(run)
+            for number in np.unique(here).tolist():
+                found[number].append(run)
+        return list(zip(ranges, found, weights.tolist(), strict=True))
 
     def _by_generation(self, name: str, ranges: Ranges) -> list[Slices]:
         """The rows of an input in ascending ranges of keys, by generation."""

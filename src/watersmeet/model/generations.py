@@ -97,9 +97,20 @@ class Generations:
 
     def size_of(self, run: Run, keys: npt.NDArray[np.uint64], segments: Numbers) -> Numbers:
         """The bytes of a run in some segments. `keys` are order keys of it that ascend, those of these segments all."""
+        return self.rows_of(keys, segments) * run.bytes // max(1, run.rows)
+
+    def rows_of(self, keys: npt.NDArray[np.uint64], segments: Numbers) -> Numbers:
+        """How many ascending keys lie in some segments."""
         places = np.append(np.searchsorted(keys, self.lows), len(keys))
         rows: Numbers = places[segments + 1] - places[segments]
-        return rows * run.bytes // max(1, run.rows)
+        return rows
+
+    def held_in(self, segments: Numbers) -> Iterator[Mask]:
+        """For each run, which of some segments it may hold rows of, by its first and last key and what it stands for."""
+        lows = self.lows[segments]
+        lasts = np.append(self.lows[1:] - np.uint64(1), np.uint64(KEY_SPACE - 1))[segments]
+        for run, of in zip(self.runs, self.of[:, segments], strict=True):
+            yield (of != NOT_HELD) & (lows <= run.high) & (lasts >= run.low)
 
     def active_runs(self) -> tuple[Run, ...]:
         """The runs that have current rows, if they have any rows there."""
