@@ -3,6 +3,7 @@
     node      a step after other steps. Templates that begin with the same steps share the nodes of these
     group     a node with the constants of all its steps. Queries with the same constants so far share a group
     branch    a group and a node below it: bound rows of the group take this step once, for all queries below
+    probe     what branches of a group have in common: a value of its bound rows, and the index that it is sought in
 
 A binding is a group and a row for each of its steps. Taking the next steps is a join of bindings with branches, and of
 the rows that are found with the groups below each branch: groups with an equality are found by the hash of its
@@ -70,8 +71,11 @@ class Tests:
 
 @dataclass(frozen=True, slots=True)
 class Forest:
-    """`branches` lists those of each group, and `branch_node` their nodes. `roots` are the branches of fresh rows, by
-    stream. `group_key` ascends: it has the hash of a group's branch and constants, and `group_of` the group.
+    """`probes` lists those of each group, with the bound row that their value is read of and its attribute, and the
+    attribute that it is sought in. `branches` lists the branches of each probe, and `branch_node` their nodes. `roots`
+    are the branches of fresh rows, by stream. `group_key` ascends: it has the hash of a group's branch and constants,
+    and `group_of` the group. Where the groups of a branch have no equality, `branch_first` and `branch_groups` say where
+    they are in these; otherwise `branch_first` is -1, and they must be searched for.
 
     `low` is the first row that any query of a group counts, and of a branch. `entries` lists for each group the queries
     that are complete there: `query` is the place in the catalogue, and `placed` which input each row belongs to.
@@ -80,9 +84,15 @@ class Forest:
 
     attributes: Attributes
     nodes: Nodes
+    probes: Lists
+    probe_depth: Indices
+    probe_value: Indices
+    probe_attribute: Indices
     branches: Lists
     branch_node: Indices
     branch_low: Keys
+    branch_first: Indices
+    branch_groups: Indices
     roots: Mapping[int, Indices]
     group_key: Keys
     group_of: Indices
@@ -267,32 +277,50 @@ class _Builder:
         ends: list[tuple[Indices, Indices]],
     ) -> Forest:
         groups = len(parent)
-        # Branches in the order of their group; those of fresh rows have no group, and come first.
-        first, branch = numbered_pairs(parent + 1, node)
+        nodes = self.nodes()
+        # Branches in the order of their group and probe; those of fresh rows have no group, and come first.
+        first_node, probe_of = _numbered_probes(nodes)
+        rank = np.empty(len(probe_of), np.int64)
+        rank[np.argsort(probe_of, kind="stable")] = np.arange(len(probe_of))
+        first, branch = numbered_pairs(parent + 1, rank[node])
         branch_parent, branch_node = parent[first], node[first]
         branch_low = np.full(len(first), np.iinfo(np.uint64).max, np.uint64)
         np.minimum.at(branch_low, branch, low)
-        of_group = Lists.of_owners(branch_parent + 1, groups + 1)
-        roots = np.arange(of_group.starts[1])
+        roots = np.flatnonzero(branch_parent < 0)
+        branch_probe = probe_of[branch_node]
+        begins = np.flatnonzero(
+            (np.diff(branch_parent, prepend=-2) != 0) | (np.diff(branch_probe, prepend=-2) != 0)
+        )
+        probes = Lists.of_owners(branch_parent[begins] + 1, groups + 1)
+        probe = first_node[branch_probe[begins]]
         tests = self.tests(query[pair], start[pair], node)
         key = branch_keys(branch) + self.constant_hashes(tests, groups)
         order = np.argsort(key, kind="stable")
+        group_key, own = key[order], branch_keys(np.arange(len(first)))
+        branch_first = np.searchsorted(group_key, own)
+        branch_groups = np.searchsorted(group_key, own, side="right") - branch_first
+        branch_first[nodes.equal.counts(branch_node) > 0] = -1
         end_group = _joined([group for group, _ in ends])
         end_pair = _joined([one for _, one in ends])
         by_group = np.argsort(end_group, kind="stable")
         done = end_pair[by_group]
-        nodes = self.nodes()
         return Forest(
             attributes=self.attributes,
             nodes=nodes,
-            branches=Lists(of_group.starts[1:]),
+            probes=Lists(probes.starts[1:]),
+            probe_depth=nodes.depth[probe],
+            probe_value=nodes.value[probe],
+            probe_attribute=nodes.attribute[probe],
+            branches=Lists(np.append(begins, len(branch_node))),
             branch_node=branch_node,
             branch_low=branch_low,
+            branch_first=branch_first,
+            branch_groups=branch_groups,
             roots={
                 stream: roots[nodes.stream[branch_node[roots]] == stream]
                 for stream in range(len(self.attributes.streams))
             },
-            group_key=key[order],
+            group_key=group_key,
             group_of=order,
             low=low,
             tests=tests,
@@ -385,6 +413,12 @@ class _Builder:
             ),
             item_name=tuple(item.name for _, item in items),
         )
+
+
+def _numbered_probes(nodes: Nodes) -> tuple[Indices, Indices]:
+    """The distinct lookups of nodes: a node of each, and the number of each node's."""
+    _, one = numbered_pairs(nodes.depth + 1, nodes.value + 1)
+    return numbered_pairs(one, nodes.attribute + 1)
 
 
 # --- Hashes of constants and of the rows' values --------------------------------------------------------------------

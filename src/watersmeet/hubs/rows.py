@@ -12,17 +12,16 @@ A *position* says where a row lies in the runs that are live in this batch. It i
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 import pyarrow as pa
 
 from watersmeet.errors import UsageError
+from watersmeet.hubs.lookups import MOST_COPIED_ENTRIES, Lookups
 from watersmeet.hubs.steps import Attributes
-from watersmeet.kernel.keys import Indices, Keys, Mask
-from watersmeet.kernel.match import Matches, expand, matches_of
+from watersmeet.kernel.keys import Indices, Keys, Mask, order_keys
 from watersmeet.kernel.rows import Keyed, Sorted, take_values
-from watersmeet.model.signature import LOCATOR
 
 # Eight years of a batch every second.
 _BATCH_BITS = 28
@@ -83,6 +82,10 @@ class StreamRows:
     runs: tuple[Sorted, ...]
     bases: Indices
 
+    @property
+    def rows(self) -> int:
+        return sum(map(len, self.runs))
+
     @classmethod
     def of(cls, runs: Sequence[Sorted]) -> StreamRows:
         sizes = np.array([len(run) for run in runs], np.int64)
@@ -133,38 +136,43 @@ class Rows:
     attributes: Attributes
     streams: Mapping[int, StreamRows]
     indexes: Mapping[int, Sequence[Keyed]]
+    _lookups: dict[int, Lookups] = field(default_factory=dict, compare=False)
+    _asked: dict[int, int] = field(default_factory=dict, compare=False)
+    _keys: dict[int, tuple[Keys, Mask | None]] = field(default_factory=dict, compare=False)
 
     def take(self, attribute: int, positions: Indices) -> pa.Array:
-        stream, column = self.attributes.columns[attribute]
-        return self.streams[self.attributes.streams.index(stream)].take(column, positions)
+        return self._stream_of(attribute).take(self.attributes.columns[attribute][1], positions)
 
-    def look_up(self, attribute: int, keys: Keys) -> Hits:
-        """Where an index has some keys, which ascend without repetition."""
-        runs = [run for run in self.indexes.get(attribute, ()) if len(run)]
-        return Hits(tuple((run, matches_of(keys, run.keys)) for run in runs), len(keys))
+    def keys(self, attribute: int, positions: Indices) -> tuple[Keys, Mask | None]:
+        """The order keys of an attribute's values, and which of them are not null; None if all are.
+
+        The keys of a whole column are made once as many have been asked for as it has.
+        """
+        if attribute in self._keys:
+            keys, valid = self._keys[attribute]
+            return keys[positions], None if valid is None else valid[positions]
+        stored = self._stream_of(attribute)
+        self._asked[attribute] = self._asked.get(attribute, 0) + len(positions)
+        if not stored.rows <= min(MOST_COPIED_ENTRIES, self._asked[attribute]):
+            return _keys_of(self.take(attribute, positions))
+        self._keys[attribute] = _keys_of(self.take(attribute, np.arange(stored.rows)))
+        return self.keys(attribute, positions)
+
+    def find(self, attribute: int, keys: Keys, limit: int) -> Iterator[tuple[Indices, Keys]]:
+        """Where an index has some keys: the places of the keys and the numbers of rows, at most `limit` at a time."""
+        if attribute not in self._lookups:
+            self._lookups[attribute] = Lookups([run for run in self.indexes.get(attribute, ()) if len(run)])
+        yield from self._lookups[attribute].find(keys, limit)
+
+    def _stream_of(self, attribute: int) -> StreamRows:
+        return self.streams[self.attributes.stream[attribute]]
 
 
-@dataclass(frozen=True)
-class Hits:
-    """Where the runs of an index have some keys."""
-
-    found: tuple[tuple[Keyed, Matches], ...]
-    keys: int
-
-    @property
-    def counts(self) -> Indices:
-        """The entries of each key."""
-        counts = np.zeros(self.keys, np.int64)
-        for _, matches in self.found:
-            counts[matches.found] += matches.rows
-        return counts
-
-    def entries(self, first: int, end: int, limit: int) -> Iterator[tuple[Indices, Keys]]:
-        """The keys from `first` up to `end`, and the rows of each entry, at most `limit` at a time."""
-        for run, matches in self.found:
-            low, high = np.searchsorted(matches.found, [first, end])
-            located = run.rows.column(LOCATOR).to_numpy().view(np.uint64)
-            for key, at in expand(
-                matches.found[low:high], matches.start[low:high], matches.rows[low:high], limit
-            ):
-                yield key, located[at]
+def _keys_of(values: pa.Array) -> tuple[Keys, Mask | None]:
+    if not values.null_count:
+        return order_keys([values]), None
+    valid = values.is_valid()
+    mask: Mask = valid.to_numpy(zero_copy_only=False)
+    keys = np.zeros(len(values), np.uint64)
+    keys[mask] = order_keys([values.filter(valid)])
+    return keys, mask

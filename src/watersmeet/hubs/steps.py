@@ -30,12 +30,16 @@ class Attributes:
     columns: tuple[Attribute, ...]
     types: tuple[SqlType, ...]
     number: Mapping[Attribute, int]
+    # The number of each column's stream.
+    stream: tuple[int, ...]
 
     @classmethod
     def of(cls, schemas: Mapping[str, Schema]) -> Attributes:
         columns = tuple((stream, column) for stream, schema in schemas.items() for column in schema)
         types = tuple(kind for schema in schemas.values() for kind in schema.values())
-        return cls(tuple(schemas), columns, types, {one: number for number, one in enumerate(columns)})
+        stream = tuple(number for number, schema in enumerate(schemas.values()) for _ in schema)
+        numbers = {one: number for number, one in enumerate(columns)}
+        return cls(tuple(schemas), columns, types, numbers, stream)
 
     def index_of(self, attribute: int) -> str:
         """The name of the runs of a column's index: by its place, as a name may have any characters."""
