@@ -24,9 +24,23 @@ from watersmeet.model.signature import LOCATOR
 
 # To merge an entry takes about 60 ns, to look a key up in nine runs 300 ns more than in the copy.
 ENTRIES_FOR_A_KEY: Final = 4
-# An entry takes 16 bytes, and 16 to 32 in the table: more than 50 MB of an index are not copied. Ten streams of ten
-# attributes with 20,000 rows take 90 MB together.
-MOST_COPIED_ENTRIES: Final = 1 << 20
+# What an entry of a copy takes: its key, its number, and 16 to 32 slots of the table.
+_ENTRY_BYTES: Final = 48
+# Ten indexes of ten streams take 100 MB with 20,000 rows each. What does not fit is looked up in the runs.
+MOST_COPIED_BYTES: Final = 256 << 20
+
+
+@dataclass(slots=True)
+class Room:
+    """What copies of a batch may yet take in memory."""
+
+    left_bytes: int = MOST_COPIED_BYTES
+
+    def has(self, size: int) -> bool:
+        """Whether a copy fits. If so, its room is taken."""
+        fits = size <= self.left_bytes
+        self.left_bytes -= size if fits else 0
+        return fits
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,8 +55,8 @@ class _Copy:
 class Lookups:
     """Looks keys up in the runs of one index, and counts them."""
 
-    def __init__(self, runs: Sequence[Keyed]) -> None:
-        self._runs = runs
+    def __init__(self, runs: Sequence[Keyed], room: Room) -> None:
+        self._runs, self._room = runs, room
         self._entries = sum(map(len, runs))
         self._sought = 0
         self._copy: _Copy | None = None
@@ -52,7 +66,8 @@ class Lookups:
         if not len(keys) or not self._entries:
             return
         self._sought += len(keys)
-        if self._copy is None and self._entries <= min(MOST_COPIED_ENTRIES, ENTRIES_FOR_A_KEY * self._sought):
+        worth = self._entries <= ENTRIES_FOR_A_KEY * self._sought
+        if self._copy is None and worth and self._room.has(self._entries * _ENTRY_BYTES):
             self._copy = self._copied()
         yield from self._in_runs(keys, limit) if self._copy is None else _in_copy(self._copy, keys, limit)
 
