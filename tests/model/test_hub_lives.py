@@ -471,16 +471,6 @@ def test_another_time_of_a_stream_is_refused_as_that(tmp_path):
         restarted(hub, time={"R": "t"}).batch(R=row)
 
 
-def test_a_process_keeps_the_ways_of_live_templates_only(tmp_path):
-    hub = LocalHub({"R": R}, str(tmp_path), {"q": "SELECT R.x FROM R"})
-    for number in range(5):
-        hub.batch(
-            commands((ADD, f"q{number}", f"SELECT R.x AS x{number} FROM R"), (REMOVE, f"q{number - 1}", None))
-        )
-    desk = engine._kept(hub.operator.spec, BatchId(hub.query, hub.run, 0), hub.clock).desk
-    assert len(desk._ways) == 2
-
-
 def test_a_stream_with_other_columns_is_refused(tmp_path):
     hub = LocalHub({"R": R}, str(tmp_path), {"q": "SELECT R.x FROM R"})
     hub.batch(R=pa.table({"k": [1], "x": [7]}))

@@ -26,10 +26,8 @@ from watersmeet.hubs.answers import answer_rows, distinct_answers, distinct_rows
 from watersmeet.hubs.catalogue import Changed, HubCatalogue, apply_commands, commands_of, text_numbers
 from watersmeet.hubs.distinct import Answers, distinct_part, distinct_parts, pieces_of, without_distinct
 from watersmeet.hubs.forest import Forest, build_forest
-from watersmeet.hubs.language import Template
 from watersmeet.hubs.needed import Needed, needed_of
 from watersmeet.hubs.rows import Rows, StreamRows, first_row
-from watersmeet.hubs.steps import Way
 from watersmeet.hubs.stored import (
     ANSWERED,
     CATALOGUE,
@@ -91,7 +89,6 @@ class HubDesk:
         self._files, self._reader = files, reader
         self.clock = clock
         self._texts: TemplateReader | None = None
-        self._ways: dict[Template, tuple[Way, ...]] = {}
         # By the run of the catalogue, and the part of its DISTINCT queries; None are all others.
         self._forests: dict[tuple[str, int | None], Forest] = {}
         self._catalogues: dict[str, _InForce] = {}
@@ -318,11 +315,7 @@ class HubDesk:
         """The forest of a part of the queries in force, or of those that are not DISTINCT."""
         if (path, part) not in self._forests:
             self._forests = {key: forest for key, forest in self._forests.items() if key[0] == path}
-            # Of templates that left nothing is kept: they may come in any number.
-            chosen = catalogue()
-            live = set(chosen.parsed)
-            self._ways = {one: way for one, way in self._ways.items() if one in live}
-            self._forests[path, part] = build_forest(chosen, _streams_of(spec).attributes, self._ways)
+            self._forests[path, part] = build_forest(catalogue(), _streams_of(spec).attributes)
         return self._forests[path, part]
 
     def _events(self, manifest: Manifest, plan: HubPlan, task: int) -> Iterator[pa.RecordBatch]:

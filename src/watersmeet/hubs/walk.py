@@ -160,7 +160,7 @@ class Walk:
         forest, nodes = self.forest, self.forest.nodes
         for place, number in _together(self.candidates(columns, owner, sought), self.piece_rows):
             for low, high in _cut(forest.branches.counts(probe[place]), self.piece_rows):
-                mine, branch = forest.branches.members(probe[place[low:high]])
+                mine, branch = self.branches_of(probe[place[low:high]])
                 mine += low
                 if self.looked is not None:
                     np.add.at(self.looked, branch, 1)
@@ -173,6 +173,10 @@ class Walk:
                 branch, binding, new = branch[kept], binding[kept], new[kept]
                 kept = self.equal(branch, tuple(columns[:, binding]), new)
                 yield from self.admitted(branch[kept], tuple(columns[:, binding[kept]]), new[kept])
+
+    def branches_of(self, probe: Indices) -> tuple[Indices, Indices]:
+        """The branches of some probes, and the place of the probe of each."""
+        return self.forest.branches.members(probe)
 
     def candidates(self, columns: Indices, owner: Indices, sought: Sought) -> Iterator[tuple[Indices, Keys]]:
         """What probes find for some bindings: the places of bindings, and the numbers of the rows found for each."""
@@ -191,8 +195,8 @@ class Walk:
         for first, end in _stretches(attribute):
             low, high = int(begins[first]), int(ends[end - 1])
             some = None if known[low:high].all() else low + np.flatnonzero(known[low:high])
-            mine = keys[low:high] if some is None else keys[some]
-            for place, number in self.rows.find(int(attribute[first]), mine, self.piece_rows):
+            wanted = keys[low:high] if some is None else keys[some]
+            for place, number in self.rows.find(int(attribute[first]), wanted, self.piece_rows):
                 yield low + place if some is None else some[place], number
 
     def positions(self, stream: Indices, number: Keys) -> Indices:
