@@ -63,7 +63,7 @@ def open_scene(spark: SparkSession, scene: Scene) -> Hub:
         queries={"stays": STAYS, "goes": GOES},
         state=str(scene.state),
         tasks=scene.tasks,
-        retain=scene.retain,
+        retain=scene.retain if isinstance(scene, HubScene) else None,
     )
 
 

@@ -470,13 +470,3 @@ def test_another_time_of_a_stream_is_refused_as_that(tmp_path):
     hub.batch(R=row)
     with pytest.raises(StateMismatch, match="the time of stream R was that of its batches, now it is t"):
         restarted(hub, time={"R": "t"}).batch(R=row)
-
-
-def test_a_process_keeps_the_ways_of_live_templates_only(tmp_path):
-    hub = LocalHub({"R": R}, str(tmp_path), {"q": "SELECT R.x FROM R"})
-    for number in range(5):
-        hub.batch(
-            commands((ADD, f"q{number}", f"SELECT R.x AS x{number} FROM R"), (REMOVE, f"q{number - 1}", None))
-        )
-    desk = engine._kept(hub.operator.spec, BatchId(hub.query, hub.run, 0), hub.clock).desk
-    assert len(desk._ways) == 2

@@ -19,6 +19,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from random import Random
 
+import numpy as np
 import pyarrow as pa
 import pytest
 from hypothesis import event, given, settings
@@ -40,7 +41,6 @@ from tests.property.hub_helpers import (
     read_answers,
     record_batch,
 )
-from tests.property.test_hub_mutants import with_steps
 from tests.property.test_mutants import Mutant, cases, is_noticed
 from watersmeet.hubs import rows as hub_rows
 from watersmeet.hubs.catalogue import ADD, REMOVE
@@ -282,15 +282,17 @@ KILLERS = (test_the_hub_the_published_algorithm_and_duckdb_give_the_same_answers
 MUTANTS = [
     Mutant(
         "the hub: a row meets fresh rows twice",
-        {"watersmeet.hubs.forest.ways_of": with_steps(old=False)},
+        {"watersmeet.hubs.paths.takes_old": lambda following, start: following < 0},
         KILLERS,
     ),
     Mutant(
-        "the hub: fresh rows never meet", {"watersmeet.hubs.forest.ways_of": with_steps(old=True)}, KILLERS
+        "the hub: fresh rows never meet",
+        {"watersmeet.hubs.paths.takes_old": lambda following, start: following != start},
+        KILLERS,
     ),
     Mutant(
         "the hub: only the equality of the index is checked",
-        {"watersmeet.hubs.forest.ways_of": with_steps(checks=())},
+        {"watersmeet.hubs.paths.is_checked": lambda sought, exact: np.zeros(len(sought), np.bool_)},
         KILLERS,
     ),
     Mutant(

@@ -10,23 +10,16 @@ import pytest
 
 from tests.property import test_hub_counted, test_hub_walk
 from tests.property.test_mutants import Mutant, cases, is_noticed
-from watersmeet.hubs import counted, rows, steps
+from watersmeet.hubs import counted, rows
 from watersmeet.hubs.outputs import Outputs
 from watersmeet.hubs.walk import Walk
 
 KILLERS = (test_hub_walk.test_answers_are_those_of_duckdb_whatever_comes_and_goes,)
 
 
-def with_steps(**changes: Any):
-    """The ways of a template, with every step after the first changed."""
-
-    def ways(template: Any, attributes: Any) -> tuple[steps.Way, ...]:
-        return tuple(
-            replace(way, steps=(way.steps[0], *(replace(step, **changes) for step in way.steps[1:])))
-            for way in steps.ways_of(template, attributes)
-        )
-
-    return ways
+def first_branches(walk, probe):
+    branch = walk.forest.branches.starts[probe]
+    return np.arange(len(probe)), branch
 
 
 first_of_last, output_values = Walk.first_of_last, Outputs.values
@@ -49,17 +42,27 @@ def with_first_input(self: Outputs, *arguments):
 MUTANTS = [
     Mutant(
         "every step takes fresh rows, so that two of them meet twice",
-        {"watersmeet.hubs.forest.ways_of": with_steps(old=False)},
+        {"watersmeet.hubs.paths.takes_old": lambda following, start: following < 0},
         KILLERS,
     ),
     Mutant(
         "no step takes fresh rows, so that two of them never meet",
-        {"watersmeet.hubs.forest.ways_of": with_steps(old=True)},
+        {"watersmeet.hubs.paths.takes_old": lambda following, start: following != start},
         KILLERS,
     ),
     Mutant(
         "only the equality of the index is checked",
-        {"watersmeet.hubs.forest.ways_of": with_steps(checks=())},
+        {"watersmeet.hubs.paths.is_checked": lambda sought, exact: np.zeros(len(sought), np.bool_)},
+        KILLERS,
+    ),
+    Mutant(
+        "a copy of an index has the rows of its last run only",
+        {"watersmeet.hubs.lookups.merge_order": lambda keys: (keys[-1], np.arange(len(keys[-1])))},
+        KILLERS,
+    ),
+    Mutant(
+        "branches of one probe all take what the first of them takes",
+        {"watersmeet.hubs.walk.Walk.branches_of": first_branches},
         KILLERS,
     ),
     Mutant(

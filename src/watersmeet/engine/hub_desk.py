@@ -38,12 +38,10 @@ from watersmeet.hubs.distinct import (
     without_distinct,
 )
 from watersmeet.hubs.forest import Forest, build_forest
-from watersmeet.hubs.language import Template
 from watersmeet.hubs.needed import Needed, needed_of
 from watersmeet.hubs.past import lowered, reached_by
 from watersmeet.hubs.retained import next_unkept
 from watersmeet.hubs.rows import Rows, first_row
-from watersmeet.hubs.steps import Way
 from watersmeet.hubs.stored import (
     ANSWERED,
     CATALOGUE,
@@ -105,7 +103,6 @@ class HubDesk:
         self._files, self._reader = files, reader
         self.clock = clock
         self._texts: TemplateReader | None = None
-        self._ways: dict[Template, tuple[Way, ...]] = {}
         # The signature whose columns were numbered last; and one of a state, with the hub that has its columns.
         self._numbered: JoinSignature | None = None
         self._written_as: tuple[JoinSignature, JoinSpec] | None = None
@@ -133,7 +130,7 @@ class HubDesk:
         """The hub with the columns of a state."""
         if self._numbered != signature:
             # They go by the numbers of columns.
-            self._ways, self._forests, self._needed = {}, {}, None
+            self._forests, self._needed = {}, None
             self._numbered = signature
         if spec.signature == signature:
             return spec
@@ -430,11 +427,7 @@ class HubDesk:
         """The forest of a part of the queries in force, or of those that are not DISTINCT."""
         if (path, part) not in self._forests:
             self._forests = {key: forest for key, forest in self._forests.items() if key[0] == path}
-            # Of templates that left nothing is kept: they may come in any number.
-            chosen = catalogue()
-            live = set(chosen.parsed)
-            self._ways = {one: way for one, way in self._ways.items() if one in live}
-            self._forests[path, part] = build_forest(chosen, _streams_of(spec).attributes, self._ways)
+            self._forests[path, part] = build_forest(catalogue(), _streams_of(spec).attributes)
         return self._forests[path, part]
 
     def _events(self, manifest: Manifest, plan: HubPlan, task: int) -> Iterator[pa.RecordBatch]:

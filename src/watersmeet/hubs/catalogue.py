@@ -23,7 +23,8 @@ from __future__ import annotations
 
 import functools
 import itertools
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+import sys
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
@@ -35,7 +36,7 @@ from watersmeet.hubs.expressions import from_text, to_text
 from watersmeet.hubs.language import Comparison, Equality, HubQuery, Item, Template
 from watersmeet.hubs.since import problem_with_since
 from watersmeet.hubs.templates import TemplateReader
-from watersmeet.kernel.keys import order_keys
+from watersmeet.kernel.keys import Mask, order_keys
 from watersmeet.predicate.literals import brief
 
 ADD: Final = "add"
@@ -116,8 +117,18 @@ class HubCatalogue:
 
     @functools.cached_property
     def parsed(self) -> tuple[Template, ...]:
-        """The templates by number."""
-        return tuple(map(_to_template, self.templates.to_pylist()))
+        """The templates by number. What they have in common is one object in memory: names, equalities and columns."""
+        known: dict[Any, Any] = {}
+        return tuple(
+            _to_template(plain, lambda one: known.setdefault(one, one))
+            for plain in self.templates.to_pylist()
+        )
+
+    @property
+    def distinct(self) -> Mask:
+        """Which templates are DISTINCT."""
+        found: Mask = self.templates.column("distinct").to_numpy(zero_copy_only=False).astype(np.bool_)
+        return found
 
 
 @dataclass(frozen=True, slots=True)
@@ -367,17 +378,18 @@ def _from_template(template: Template) -> dict[str, Any]:
     }
 
 
-def _to_template(plain: dict[str, Any]) -> Template:
+def _to_template(plain: dict[str, Any], shared: Callable[[Any], Any]) -> Template:
+    """A template of a row. `shared` gives the first of equal values."""
     return Template(
-        tuple(plain["aliases"]),
-        tuple(plain["streams"]),
-        tuple(Equality(**one) for one in plain["equalities"]),
+        shared(tuple(map(sys.intern, plain["aliases"]))),
+        shared(tuple(map(sys.intern, plain["streams"]))),
+        tuple(shared(Equality(**one)) for one in plain["equalities"]),
         tuple(
-            Comparison(one["input"], one["column"], one["op"], tuple(one["slots"]))
+            shared(Comparison(one["input"], one["column"], one["op"], tuple(one["slots"])))
             for one in plain["filters"]
         ),
         tuple(
-            Item(**one, expression=None if text is None else from_text(text))
+            shared(Item(**one, expression=None if text is None else from_text(text)))
             for one, text in itertools.zip_longest(plain["items"], plain["expressions"] or ())
         ),
         plain["distinct"],

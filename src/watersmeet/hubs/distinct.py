@@ -58,26 +58,24 @@ class Answers:
 
 def distinct_parts(catalogue: HubCatalogue, parts: int) -> tuple[int, ...]:
     """The parts that have DISTINCT queries. Every template belongs to one part, so that no two give the same answer."""
-    return tuple(sorted({at % parts for at, one in enumerate(catalogue.parsed) if one.distinct}))
+    return tuple(np.unique(np.flatnonzero(catalogue.distinct) % parts).tolist())
 
 
 def distinct_part(catalogue: HubCatalogue, part: int, parts: int) -> HubCatalogue:
     """The catalogue with the DISTINCT queries of one part only."""
-    return _with_templates(
-        catalogue, [one.distinct and at % parts == part for at, one in enumerate(catalogue.parsed)]
-    )
+    mine = np.arange(len(catalogue.distinct)) % parts == part
+    return _with_templates(catalogue, catalogue.distinct & mine)
 
 
 def without_distinct(catalogue: HubCatalogue) -> HubCatalogue:
     """The catalogue without its DISTINCT queries."""
-    if not any(one.distinct for one in catalogue.parsed):
-        return catalogue
-    return _with_templates(catalogue, [not one.distinct for one in catalogue.parsed])
+    distinct = catalogue.distinct
+    return _with_templates(catalogue, ~distinct) if distinct.any() else catalogue
 
 
-def _with_templates(catalogue: HubCatalogue, kept: Sequence[bool]) -> HubCatalogue:
+def _with_templates(catalogue: HubCatalogue, kept: Mask) -> HubCatalogue:
     template = catalogue.queries.column("template").to_numpy()
-    rows = catalogue.queries.filter(pa.array(np.array(kept, np.bool_)[template]))
+    rows = catalogue.queries.filter(pa.array(kept[template]))
     return HubCatalogue(rows, catalogue.templates, catalogue.removed, catalogue.given_by)
 
 

@@ -3,14 +3,15 @@
     node      a step after other steps. Templates that begin with the same steps share the nodes of these
     group     a node with the constants of all its steps. Queries with the same constants so far share a group
     branch    a group and a node below it: bound rows of the group take this step once, for all queries below
+    probe     what branches of a group have in common: a value of its bound rows, and the index that it is sought in
 
 A binding is a group and a row for each of its steps. Taking the next steps is a join of bindings with branches, and of
 the rows that are found with the groups below each branch: groups with an equality are found by the hash of its
 constants, and all others of the branch one by one. So 10,000 queries that differ in a constant cost a row one search.
 A group whose queries have all their inputs bound is where these queries get their answers.
 
-It is built from the catalogue in one go, by arrays: the loops here are over templates, numbers of inputs and of
-constants, and attributes. It holds nothing that a process could not build again.
+It is built from the catalogue in one go, by arrays: the loops here are over numbers of inputs and of constants, and
+attributes. It holds nothing that a process could not build again.
 """
 
 from __future__ import annotations
@@ -26,19 +27,18 @@ import pyarrow.compute as pc
 
 from watersmeet.hubs.catalogue import HubCatalogue, text_numbers
 from watersmeet.hubs.constants import read_column
-from watersmeet.hubs.language import MOST_INPUTS, Template
-from watersmeet.hubs.lists import Lists, numbered_pairs, spread
+from watersmeet.hubs.language import MOST_INPUTS
+from watersmeet.hubs.lists import Lists, numbered_lists, numbered_pairs, spread
 from watersmeet.hubs.outputs import Outputs
 from watersmeet.hubs.past import first_batches, first_input
+from watersmeet.hubs.paths import OPS, Paths, Shapes, paths_of
 from watersmeet.hubs.rows import first_row
-from watersmeet.hubs.steps import Attributes, HubStep, Way, filters_in_order, ways_of
+from watersmeet.hubs.steps import Attributes
 from watersmeet.hubs.window import WindowOf
 from watersmeet.kernel.keys import Indices, Keys, Mask, mix, order_keys
 from watersmeet.kernel.rows import take_values
 from watersmeet.model.types import MAX_DECIMAL_DIGITS, SqlType
 from watersmeet.model.window import FARTHEST
-
-OPS: Final = ("=", "<>", "<", "<=", ">", ">=", "in", "not in", "is null", "is not null")
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,9 +46,6 @@ class Nodes:
     """The steps by number. `checks` and `equal` are lists: of checks, and of attributes that equal a constant."""
 
     stream: Indices
-    depth: Indices
-    value: Indices
-    attribute: Indices
     old: Mask
     checks: Lists
     check_depth: Indices
@@ -73,23 +70,31 @@ class Tests:
 
 @dataclass(frozen=True, slots=True)
 class Forest:
-    """`branches` lists those of each group, and `branch_node` their nodes. `roots` are the branches of fresh rows, by
-    stream. `group_key` ascends: it has the hash of a group's branch and constants, and `group_of` the group.
+    """`probes` lists those of each group, with the bound row that their value is read of and its attribute, and the
+    attribute that it is sought in. `branches` lists the branches of each probe, and `branch_node` their nodes. `roots`
+    are the branches of fresh rows, by stream. `group_key` ascends: it has the hash of a group's branch and constants,
+    and `group_of` the group. Where the groups of a branch have no equality, `branch_first` and `branch_groups` say where
+    they are in these; otherwise `branch_first` is -1, and they must be searched for.
 
-    `low` is the first row that any query of a group counts, and of a branch. `entries` lists for each group the queries
+    `branch_low` is the first row that any query below a branch counts. `entries` lists for each group the queries
     that are complete there: `query` is the place in the catalogue, and `placed` which input each row belongs to.
     `group_parent` and `group_branch` say where a group hangs; -1 is no group above.
     """
 
     attributes: Attributes
     nodes: Nodes
+    probes: Lists
+    probe_depth: Indices
+    probe_value: Indices
+    probe_attribute: Indices
     branches: Lists
     branch_node: Indices
     branch_low: Keys
+    branch_first: Indices
+    branch_groups: Indices
     roots: Mapping[int, Indices]
     group_key: Keys
     group_of: Indices
-    low: Keys
     tests: Tests
     entries: Lists
     query: Indices
@@ -139,83 +144,25 @@ class Queries:
 WINDOWS: Final = ("", *map(str, WindowOf))
 
 
-def build_forest(
-    catalogue: HubCatalogue,
-    attributes: Attributes,
-    known: dict[Template, tuple[Way, ...]] | None = None,
-    past_of: Mask | None = None,
-) -> Forest:
-    """The forest of a catalogue. `known` keeps the ways of templates between calls.
+def build_forest(catalogue: HubCatalogue, attributes: Attributes, past_of: Mask | None = None) -> Forest:
+    """The forest of a catalogue.
 
     With `past_of` it is that of the combinations of old rows only, for these queries (hubs/past.py).
     """
-    known = {} if known is None else known
-    ways = []
-    for template in catalogue.parsed:
-        if template not in known:
-            known[template] = ways_of(template, attributes)
-        ways.append(known[template])
-    return _Builder(catalogue, attributes, ways, past_of).forest()
+    return _Builder(catalogue, attributes, past_of).forest()
 
 
 class _Builder:
     """Builds one forest. A *pair* is a query and the input that it starts from."""
 
-    def __init__(
-        self,
-        catalogue: HubCatalogue,
-        attributes: Attributes,
-        ways: Sequence[tuple[Way, ...]],
-        past_of: Mask | None = None,
-    ):
+    def __init__(self, catalogue: HubCatalogue, attributes: Attributes, past_of: Mask | None = None):
         self.catalogue, self.attributes, self.past_of = catalogue, attributes, past_of
         self.templates = catalogue.parsed
         self.template = catalogue.queries.column("template").to_numpy().astype(np.int64)
         self.first = first_row(first_batches(catalogue.queries))
         self.texts, self.text_of = _flat(catalogue.queries.column("constants"))
-        self.steps: list[HubStep] = []
-        self.depths: list[int] = []
-        self.node_of: dict[tuple[int, HubStep], int] = {}
-        shape = (len(ways), MOST_INPUTS, MOST_INPUTS)
-        # By template, start and depth: the node and the input that is bound there.
-        self.node, self.bound = np.full(shape, -1, np.int64), np.full(shape, -1, np.int64)
-        for number, mine in enumerate(ways):
-            for start, way in enumerate(mine):
-                self.add(number, start, way)
-        self.inputs = np.array([len(mine) for mine in ways], np.int64)
-        # By template and input: the comparisons in order, and the constants of each.
-        self.compare()
-
-    def add(self, template: int, start: int, way: Way) -> None:
-        node = -1
-        for depth, (input_, step) in enumerate(zip(way.inputs, way.steps, strict=True)):
-            found = self.node_of.setdefault((node, step), len(self.steps))
-            if found == len(self.steps):
-                self.steps.append(step)
-                self.depths.append(depth)
-            node = found
-            self.node[template, start, depth], self.bound[template, start, depth] = node, input_
-
-    def compare(self) -> None:
-        """Lists by template and input: comparisons, and the slots of their constants in the same order."""
-        filters = [
-            [
-                filters_in_order(template, input_) if input_ < len(template.streams) else []
-                for input_ in range(MOST_INPUTS)
-            ]
-            for template in self.templates
-        ]
-        flat = [mine for template in filters for mine in template]
-        self.compared = Lists.of_counts(_counts(flat))
-        each = [
-            (self.attributes.number[self.templates[at // MOST_INPUTS].streams[one.input], one.column], one)
-            for at, mine in enumerate(flat)
-            for one in mine
-        ]
-        self.compared_attribute = _numbers([attribute for attribute, _ in each])
-        self.compared_op = _numbers([OPS.index(one.op) for _, one in each])
-        self.slots = Lists.of_counts(_counts([one.slots for _, one in each]))
-        self.slot = _numbers([slot for _, one in each for slot in one.slots])
+        self.shapes = Shapes.of(catalogue.templates, attributes)
+        self.paths = paths_of(self.shapes, attributes)
 
     # --- the same constants -------------------------------------------------------------------------------------------
 
@@ -223,18 +170,11 @@ class _Builder:
         """For each query and input a number, the same where two queries have the same constants there."""
         lists = self.template[:, None] * MOST_INPUTS + np.arange(MOST_INPUTS)
         flat = lists.ravel()
-        owner, compared = self.compared.members(flat)
-        at, slot = self.slots.members(compared)
-        owner, text = owner[at], self.text_of[owner[at] // MOST_INPUTS] + self.slot[slot]
+        owner, compared = self.shapes.compared.members(flat)
+        at, slot = self.shapes.slots.members(compared)
+        owner, text = owner[at], self.text_of[owner[at] // MOST_INPUTS] + self.shapes.slot[slot]
         code = self.texts.dictionary_encode().indices.to_numpy().astype(np.int64) if len(self.texts) else text
-        counts = np.bincount(owner, minlength=len(flat))
-        starts = np.cumsum(counts) - counts
-        number = np.zeros(len(flat), np.int64)
-        for place in range(int(counts.max(initial=0))):
-            has = np.flatnonzero(counts > place)
-            next_code = np.zeros(len(flat), np.int64)
-            next_code[has] = code[text[starts[has] + place]] + 1
-            _, number = numbered_pairs(number, next_code)
+        number = numbered_lists(Lists.of_owners(owner, len(flat)), code[text])
         return number.reshape(lists.shape)
 
     # --- the forest ---------------------------------------------------------------------------------------------------
@@ -247,7 +187,7 @@ class _Builder:
         return query, _numbers([first_input(one) for one in self.templates])[self.template[query]]
 
     def forest(self) -> Forest:
-        inputs = self.inputs[self.template] if len(self.template) else np.zeros(0, np.int64)
+        inputs = self.shapes.inputs[self.template] if len(self.template) else np.zeros(0, np.int64)
         query, start = self.pairs(inputs)
         template = self.template[query]
         same = self.same_constants() if len(query) else np.zeros((0, MOST_INPUTS), np.int64)
@@ -260,8 +200,8 @@ class _Builder:
             here = np.flatnonzero(inputs[query] > depth)
             if not len(here):
                 break
-            node = self.node[template[here], start[here], depth]
-            constants = same[query[here], self.bound[template[here], start[here], depth]]
+            node = self.paths.node[template[here], start[here], depth]
+            constants = same[query[here], self.paths.input[template[here], start[here], depth]]
             _, below = numbered_pairs(group[here] + 1, node)
             first, number = numbered_pairs(below, constants)
             parents.append(group[here[first]])
@@ -289,52 +229,69 @@ class _Builder:
         ends: list[tuple[Indices, Indices]],
     ) -> Forest:
         groups = len(parent)
-        # Branches in the order of their group; those of fresh rows have no group, and come first.
-        first, branch = numbered_pairs(parent + 1, node)
+        nodes = self.nodes()
+        # Branches in the order of their group and probe; those of fresh rows have no group, and come first.
+        first_node, probe_of = _numbered_probes(self.paths)
+        rank = np.empty(len(probe_of), np.int64)
+        rank[np.argsort(probe_of, kind="stable")] = np.arange(len(probe_of))
+        first, branch = numbered_pairs(parent + 1, rank[node])
         branch_parent, branch_node = parent[first], node[first]
         branch_low = np.full(len(first), np.iinfo(np.uint64).max, np.uint64)
         np.minimum.at(branch_low, branch, low)
-        of_group = Lists.of_owners(branch_parent + 1, groups + 1)
-        roots = np.arange(of_group.starts[1])
+        roots = np.flatnonzero(branch_parent < 0)
+        branch_probe = probe_of[branch_node]
+        begins = np.flatnonzero(
+            (np.diff(branch_parent, prepend=-2) != 0) | (np.diff(branch_probe, prepend=-2) != 0)
+        )
+        probes = Lists.of_owners(branch_parent[begins] + 1, groups + 1)
+        probe = first_node[branch_probe[begins]]
         tests = self.tests(query[pair], start[pair], node)
         key = branch_keys(branch) + self.constant_hashes(tests, groups)
         order = np.argsort(key, kind="stable")
+        group_key, own = key[order], branch_keys(np.arange(len(first)))
+        branch_first = np.searchsorted(group_key, own)
+        branch_groups = np.searchsorted(group_key, own, side="right") - branch_first
+        branch_first[nodes.equal.counts(branch_node) > 0] = -1
         end_group = _joined([group for group, _ in ends])
         end_pair = _joined([one for _, one in ends])
         by_group = np.argsort(end_group, kind="stable")
         done = end_pair[by_group]
-        nodes = self.nodes()
         return Forest(
             attributes=self.attributes,
             nodes=nodes,
-            branches=Lists(of_group.starts[1:]),
-            branch_node=branch_node,
+            probes=Lists(_small(probes.starts[1:])),
+            probe_depth=_small(self.paths.value_depth[probe]),
+            probe_value=_small(self.paths.value[probe]),
+            probe_attribute=_small(self.paths.attribute[probe]),
+            branches=Lists(_small(np.append(begins, len(branch_node)))),
+            branch_node=_small(branch_node),
             branch_low=branch_low,
+            branch_first=_small(branch_first),
+            branch_groups=_small(branch_groups),
             roots={
                 stream: roots[nodes.stream[branch_node[roots]] == stream]
                 for stream in range(len(self.attributes.streams))
             },
-            group_key=key[order],
-            group_of=order,
-            low=low,
+            group_key=group_key,
+            group_of=_small(order),
             tests=tests,
-            entries=Lists.of_owners(end_group[by_group], groups),
-            query=query[done],
-            placed=self.bound[self.template[query[done]], start[done]],
+            entries=Lists(_small(Lists.of_owners(end_group[by_group], groups).starts)),
+            query=_small(query[done]),
+            placed=self.paths.input[self.template[query[done]], start[done]].astype(np.int8),
             queries=self.queries(),
-            group_parent=parent,
-            group_branch=branch,
+            group_parent=_small(parent),
+            group_branch=_small(branch),
         )
 
     def tests(self, query: Indices, start: Indices, node: Indices) -> Tests:
         """The comparisons of each group, by the constants of one of its queries."""
         template = self.template[query]
-        input_ = self.bound[template, start, _numbers(self.depths)[node]]
-        owner, compared = self.compared.members(template * MOST_INPUTS + input_)
-        at, slot = self.slots.members(compared)
-        text = self.text_of[query[owner[at]]] + self.slot[slot]
-        attribute = self.compared_attribute[compared]
-        count = self.slots.counts(compared)
+        input_ = self.paths.input[template, start, self.paths.depth[node]]
+        owner, compared = self.shapes.compared.members(template * MOST_INPUTS + input_)
+        at, slot = self.shapes.slots.members(compared)
+        text = self.text_of[query[owner[at]]] + self.shapes.slot[slot]
+        attribute = self.shapes.compared_attribute[compared]
+        count = self.shapes.slots.counts(compared)
         first, constants = np.zeros(len(compared), np.int64), {}
         # Constants of one attribute are one column. Those of a comparison lie behind each other in it.
         for one in np.unique(attribute[at]).tolist():
@@ -344,7 +301,12 @@ class _Builder:
             begins = np.flatnonzero(np.diff(of_test, prepend=-1))
             first[of_test[begins]] = begins
         return Tests(
-            Lists.of_owners(owner, len(query)), attribute, self.compared_op[compared], first, count, constants
+            Lists(_small(Lists.of_owners(owner, len(query)).starts)),
+            _small(attribute),
+            _small(self.shapes.compared_op[compared]),
+            _small(first),
+            _small(count),
+            constants,
         )
 
     def constant_hashes(self, tests: Tests, groups: int) -> Keys:
@@ -360,46 +322,47 @@ class _Builder:
         return total
 
     def nodes(self) -> Nodes:
-        steps = self.steps
-        checks = [check for step in steps for check in step.checks]
-        equal = [sorted({attribute for attribute, op, _ in step.tests if op == "="}) for step in steps]
+        paths, shapes = self.paths, self.shapes
+        owner, compared = shapes.compared.members(paths.compared)
+        equal = shapes.compared_op[compared] == OPS.index("=")
+        # An attribute that must equal several constants counts once.
+        width = len(self.attributes.columns)
+        pairs = np.unique(owner[equal] * width + shapes.compared_attribute[compared[equal]])
         return Nodes(
-            stream=_numbers([step.stream for step in steps]),
-            depth=_numbers([step.depth for step in steps]),
-            value=_numbers([step.value for step in steps]),
-            attribute=_numbers([step.attribute for step in steps]),
-            old=np.array([step.old or self.past_of is not None for step in steps], np.bool_),
-            checks=Lists.of_counts(_counts([step.checks for step in steps])),
-            check_depth=_numbers([check.depth for check in checks]),
-            check_left=_numbers([check.left for check in checks]),
-            check_right=_numbers([check.right for check in checks]),
-            equal=Lists.of_counts(_counts(equal)),
-            equal_attribute=_numbers([attribute for mine in equal for attribute in mine]),
+            stream=_small(paths.stream),
+            old=paths.old if self.past_of is None else np.ones_like(paths.old),
+            checks=Lists(_small(paths.checks.starts)),
+            check_depth=_small(paths.check_depth),
+            check_left=_small(paths.check_left),
+            check_right=_small(paths.check_right),
+            equal=Lists(_small(Lists.of_owners(pairs // width, len(paths.stream)).starts)),
+            equal_attribute=_small(pairs % width),
         )
 
     def queries(self) -> Queries:
         rows = self.catalogue.queries
-        stream = np.full((len(self.templates), MOST_INPUTS), -1, np.int64)
-        for number, template in enumerate(self.templates):
-            stream[number, : len(template.streams)] = [
-                self.attributes.streams.index(one) for one in template.streams
-            ]
         return Queries(
             ids=rows.column("id"),
             texts=text_numbers(rows.column("sql")),
             first=self.first,
             since=rows.column("since").fill_null(-FARTHEST).to_numpy(),
-            template=self.template,
+            template=_small(self.template),
             window=pc.index_in(rows.column("window"), pa.array(WINDOWS))
             .fill_null(0)
             .to_numpy()
             .astype(np.int64),
             width=rows.column("width").fill_null(0).to_numpy(),
-            inputs=self.inputs,
-            stream=stream,
+            inputs=_small(self.shapes.inputs),
+            stream=_small(self.shapes.stream),
             outputs=Outputs.of_templates(self.templates, self.attributes),
             constants=(self.texts, self.text_of),
         )
+
+
+def _numbered_probes(paths: Paths) -> tuple[Indices, Indices]:
+    """The distinct lookups of nodes: a node of each, and the number of each node's."""
+    _, one = numbered_pairs(paths.value_depth + 1, paths.value + 1)
+    return numbered_pairs(one, paths.attribute + 1)
 
 
 # --- Hashes of constants and of the rows' values --------------------------------------------------------------------
@@ -428,6 +391,11 @@ def _flat(lists: pa.Array) -> tuple[pa.Array, Indices]:
     """The values of all lists behind each other, and where each list begins."""
     counts = pc.list_value_length(lists).fill_null(0).to_numpy().astype(np.int64)
     return lists.flatten(), np.cumsum(counts) - counts
+
+
+def _small(numbers: Indices) -> Indices:
+    """Numbers in half of the memory: a forest is kept as long as its catalogue, and has no two thousand million parts."""
+    return numbers.astype(np.int32) if numbers.max(initial=0) < 1 << 31 else numbers
 
 
 def _numbers(values: Sequence[int]) -> Indices:

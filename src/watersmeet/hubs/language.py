@@ -41,6 +41,8 @@ MOST_INPUTS: Final = 8
 # Before the numbers of constants, so that no column is like them where a message says what was perhaps meant.
 _NUMBERED: Final = "?" * 12
 
+# The words and signs of `a.x = b.y`.
+_PLAIN_PIECES: Final = 7
 _COMPARED: Final = ("=", "<>", "<", "<=", ">", ">=")
 _MIRRORED: Final = {"<": ">", "<=": ">=", ">": "<", ">=": "<="}
 _Built = TypeVar("_Built")
@@ -187,6 +189,10 @@ class _HubReader(QueryReader):
         equalities: list[Equality] = []
         filters: list[Comparison] = []
         for pieces in self.conditions:
+            plain = self.plain_equalities(pieces, scope)
+            if plain is not None:
+                equalities += plain
+                continue
             for conjunct in self.conjuncts(pieces, scope):
                 found = self.condition_of(conjunct)
                 if isinstance(found, Equality):
@@ -194,6 +200,46 @@ class _HubReader(QueryReader):
                 else:
                     filters.append(found)
         return equalities, filters
+
+    def plain_equalities(self, pieces: list[Piece], scope: Scope) -> list[Equality] | None:
+        """A condition that is nothing but `a.x = b.y AND ...`, without the parser; None if it is not, or has an error.
+
+        Most conditions of most queries are, and the parser would take half of the time that a new template takes.
+        """
+        if len(pieces) % (_PLAIN_PIECES + 1) != _PLAIN_PIECES:
+            return None
+        found = []
+        for at in range(0, len(pieces), _PLAIN_PIECES + 1):
+            one, dot, column, sign, other, other_dot, other_column, *_ = mine = pieces[
+                at : at + _PLAIN_PIECES + 1
+            ]
+            signs = (dot.text, sign.text, other_dot.text, *(piece.word for piece in mine[_PLAIN_PIECES:]))
+            names = all(piece.is_name for piece in (one, column, other, other_column))
+            if not names or signs not in ((".", "=", "."), (".", "=", ".", "AND")):
+                return None
+            equality = self.plain_equality((one, column), (other, other_column), scope)
+            if equality is None:
+                return None
+            found.append(equality)
+        return found
+
+    def plain_equality(
+        self, one: tuple[Piece, Piece], other: tuple[Piece, Piece], scope: Scope
+    ) -> Equality | None:
+        try:
+            columns = [
+                scope.resolve(tuple(NamePart(piece.name, piece.start) for piece in side), self.text)
+                for side in (one, other)
+            ]
+        except PredicateError:
+            return None
+        left, right = columns
+        if not isinstance(left, Column) or not isinstance(right, Column) or left.type != right.type:
+            return None
+        # All else is for the parser to refuse, or to make something else of.
+        if CONSTANTS in (left.input, right.input) or left.input == right.input or not comparable(left.type):
+            return None
+        return self.equality_of(left, right, one[0].start)
 
     def conjuncts(self, pieces: list[Piece], scope: Scope) -> list[Conjunct]:
         return self.parsed(pieces, scope, Builder.conjuncts)

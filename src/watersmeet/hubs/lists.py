@@ -58,5 +58,21 @@ def numbered_pairs(one: Indices, other: Indices) -> tuple[Indices, Indices]:
         return np.zeros(0, np.int64), np.zeros(0, np.int64)
     # Both are numbers of things in memory, so that the product of their ranges fits 64 bits.
     width = int(other.max()) + 1
-    _, first, number = np.unique(one * width + other, return_index=True, return_inverse=True)
+    _, first, number = np.unique(one.astype(np.int64) * width + other, return_index=True, return_inverse=True)
     return first, number
+
+
+def numbered_lists(lists: Lists, values: Indices) -> Indices:
+    """A number for each list, the same where two hold the same values in the same order. Values are not negative.
+
+    >>> numbered_lists(Lists.of_counts(np.array([2, 1, 2])), np.array([7, 3, 7, 7, 3])).tolist()
+    [1, 0, 1]
+    """
+    counts = lists.counts(np.arange(len(lists)))
+    number = np.zeros(len(lists), np.int64)
+    for place in range(int(counts.max(initial=0))):
+        here = np.flatnonzero(counts > place)
+        value = np.zeros(len(lists), np.int64)
+        value[here] = values[lists.starts[here] + place] + 1
+        _, number = numbered_pairs(number, value)
+    return number

@@ -11,18 +11,18 @@ A *position* says where a row lies in the runs that are live in this batch. It i
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 import pyarrow as pa
 
 from watersmeet.errors import UsageError
+from watersmeet.hubs.lookups import Lookups, Room
 from watersmeet.hubs.steps import Attributes
-from watersmeet.kernel.keys import Indices, Keys, Mask
-from watersmeet.kernel.match import Matches, expand, matches_of
+from watersmeet.kernel.keys import Indices, Keys, Mask, order_keys
 from watersmeet.kernel.rows import Keyed, Sorted, take_values
-from watersmeet.model.signature import LOCATOR
 
 # Eight years of a batch every second.
 _BATCH_BITS = 28
@@ -83,19 +83,48 @@ class StreamRows:
     runs: tuple[Sorted, ...]
     bases: Indices
 
+    @property
+    def rows(self) -> int:
+        return sum(map(len, self.runs))
+
     @classmethod
     def of(cls, runs: Sequence[Sorted]) -> StreamRows:
         sizes = np.array([len(run) for run in runs], np.int64)
         return cls(tuple(runs), np.cumsum(sizes) - sizes)
 
+    @functools.cached_property
+    def _in_order(self) -> tuple[Indices, Keys] | None:
+        """The runs that have rows by their first number, and these numbers; None if some numbers of two runs mix."""
+        filled = np.array([at for at, run in enumerate(self.runs) if len(run)], np.int64)
+        first = np.array([self.runs[at].keys[0] for at in filled.tolist()], np.uint64)
+        last = np.array([self.runs[at].keys[-1] for at in filled.tolist()], np.uint64)
+        order = np.argsort(first)
+        apart = (last[order][:-1] < first[order][1:]).all()
+        return (filled[order], first[order]) if apart else None
+
     def positions(self, numbers: Keys) -> Indices:
         """Where rows lie, by their numbers; -1 for rows that are not stored any more."""
         found = np.full(len(numbers), -1, np.int64)
-        for run, base in zip(self.runs, self.bases.tolist(), strict=True):
-            at = np.searchsorted(run.keys, numbers)
-            here = np.flatnonzero(run.keys[np.minimum(at, len(run) - 1)] == numbers)
-            found[here] = base + at[here]
+        if self._in_order is None:
+            for run, base in zip(self.runs, self.bases.tolist(), strict=True):
+                _place(found, np.arange(len(numbers)), numbers, run, base)
+            return found
+        order, first = self._in_order
+        # Numbers before the first run get no place, as they are not found in it.
+        at = np.maximum(np.searchsorted(first, numbers, side="right") - 1, 0)
+        for place, run in enumerate(order.tolist()):
+            here = np.flatnonzero(at == place) if len(order) > 1 else np.arange(len(numbers))
+            if len(here):
+                _place(found, here, numbers[here], self.runs[run], int(self.bases[run]))
         return found
+
+    def copied_bytes(self, name: str) -> int:
+        """What a copy of a column takes, with a key of each row."""
+        return sum(int(run.rows.column(name).nbytes) for run in self.runs) + 9 * self.rows
+
+    def column(self, name: str) -> pa.Array:
+        """A copy of a column: the values of all rows, by position."""
+        return pa.concat_arrays([run.rows.column(name) for run in self.runs])
 
     def numbers(self, positions: Indices) -> Keys:
         found = np.zeros(len(positions), np.uint64)
@@ -136,6 +165,33 @@ class StreamRows:
             yield self.runs[number], here, positions[here] - self.bases[number]
 
 
+def _place(found: Indices, here: Indices, numbers: Keys, run: Sorted, base: int) -> None:
+    """Note where a run has some numbers, which are those at the places `here`."""
+    if len(run):
+        at = np.searchsorted(run.keys, numbers)
+        same = np.flatnonzero(run.keys[np.minimum(at, len(run) - 1)] == numbers)
+        found[here[same]] = base + at[same]
+
+
+@dataclass
+class Copies:
+    """Columns of the streams and their order keys, of all runs together: made once as many values have been asked for as
+    a column has."""
+
+    room: Room
+    asked: dict[int, int] = field(default_factory=dict)
+    columns: dict[int, pa.Array] = field(default_factory=dict)
+    keys: dict[int, tuple[Keys, Mask | None]] = field(default_factory=dict)
+
+    def column(self, attribute: int, stored: StreamRows, name: str, asked: int) -> pa.Array | None:
+        if attribute not in self.columns:
+            self.asked[attribute] = self.asked.get(attribute, 0) + asked
+            if self.asked[attribute] < stored.rows or not self.room.has(stored.copied_bytes(name)):
+                return None
+            self.columns[attribute] = stored.column(name)
+        return self.columns[attribute]
+
+
 @dataclass(frozen=True)
 class Rows:
     """All rows of a batch: streams by number, indexes by the number of their attribute."""
@@ -143,38 +199,43 @@ class Rows:
     attributes: Attributes
     streams: Mapping[int, StreamRows]
     indexes: Mapping[int, Sequence[Keyed]]
+    _lookups: dict[int, Lookups] = field(default_factory=dict, compare=False)
+    _copies: Copies = field(default_factory=lambda: Copies(Room()), compare=False)
 
     def take(self, attribute: int, positions: Indices) -> pa.Array:
-        stream, column = self.attributes.columns[attribute]
-        return self.streams[self.attributes.streams.index(stream)].take(column, positions)
+        """The values of an attribute."""
+        stored, column = (
+            self.streams[self.attributes.stream[attribute]],
+            self.attributes.columns[attribute][1],
+        )
+        whole = self._copies.column(attribute, stored, column, len(positions))
+        return stored.take(column, positions) if whole is None else take_values(whole, positions)
 
-    def look_up(self, attribute: int, keys: Keys) -> Hits:
-        """Where an index has some keys, which ascend without repetition."""
-        runs = [run for run in self.indexes.get(attribute, ()) if len(run)]
-        return Hits(tuple((run, matches_of(keys, run.keys)) for run in runs), len(keys))
+    def keys(self, attribute: int, positions: Indices) -> tuple[Keys, Mask | None]:
+        """The order keys of an attribute's values, and which of them are not null; None if all are."""
+        whole = self._copies.keys.get(attribute)
+        if whole is None:
+            values = self.take(attribute, positions)
+            if attribute not in self._copies.columns:
+                return _keys_of(values)
+            whole = self._copies.keys[attribute] = _keys_of(self._copies.columns[attribute])
+        keys, valid = whole
+        return keys[positions], None if valid is None else valid[positions]
+
+    def find(self, attribute: int, keys: Keys, limit: int) -> Iterator[tuple[Indices, Keys]]:
+        """Where an index has some keys: the places of the keys and the numbers of rows, at most `limit` at a time."""
+        if attribute not in self._lookups:
+            self._lookups[attribute] = Lookups(
+                [run for run in self.indexes.get(attribute, ()) if len(run)], self._copies.room
+            )
+        yield from self._lookups[attribute].find(keys, limit)
 
 
-@dataclass(frozen=True)
-class Hits:
-    """Where the runs of an index have some keys."""
-
-    found: tuple[tuple[Keyed, Matches], ...]
-    keys: int
-
-    @property
-    def counts(self) -> Indices:
-        """The entries of each key."""
-        counts = np.zeros(self.keys, np.int64)
-        for _, matches in self.found:
-            counts[matches.found] += matches.rows
-        return counts
-
-    def entries(self, first: int, end: int, limit: int) -> Iterator[tuple[Indices, Keys]]:
-        """The keys from `first` up to `end`, and the rows of each entry, at most `limit` at a time."""
-        for run, matches in self.found:
-            low, high = np.searchsorted(matches.found, [first, end])
-            located = run.rows.column(LOCATOR).to_numpy().view(np.uint64)
-            for key, at in expand(
-                matches.found[low:high], matches.start[low:high], matches.rows[low:high], limit
-            ):
-                yield key, located[at]
+def _keys_of(values: pa.Array) -> tuple[Keys, Mask | None]:
+    if not values.null_count:
+        return order_keys([values]), None
+    valid = values.is_valid()
+    mask: Mask = valid.to_numpy(zero_copy_only=False)
+    keys = np.zeros(len(values), np.uint64)
+    keys[mask] = order_keys([values.filter(valid)])
+    return keys, mask

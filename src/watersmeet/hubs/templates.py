@@ -9,6 +9,7 @@ wrong with it does not depend on the constants.
 from __future__ import annotations
 
 import bisect
+import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
@@ -73,7 +74,7 @@ class TemplateReader:
             if self._known_bytes > _MOST_KNOWN_BYTES:
                 self._known.clear()
                 self._known_bytes = 0
-            template = self._known[found.words] = self._parsed(text, pieces, found)
+            template = self._known[tuple(map(sys.intern, found.words))] = self._parsed(text, pieces, found)
         if isinstance(template, _Refused):
             raise template.at(text, found)
         return HubQuery(template, self._texts(text, template, found.constants), window, since)

@@ -2,8 +2,8 @@
 
 A round is one join of bindings with steps, whichever queries they are for:
 
-    1. every binding goes down the branches of its group (`Forest.branches`)
-    2. the values that the steps look up are read, and found in the indexes
+    1. every binding makes the probes of its group (`Forest.probes`): values are read, and found in the indexes
+    2. what is found goes to the branches of the probe
     3. rows are left out that are too new for the step or older than its queries
     4. the step's other equalities are checked
     5. rows go to the groups whose constants they satisfy
@@ -28,13 +28,13 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from watersmeet.hubs.constants import compared_type
-from watersmeet.hubs.forest import OPS, WINDOWS, Forest, branch_keys, value_hashes
+from watersmeet.hubs.forest import WINDOWS, Forest, branch_keys, value_hashes
 from watersmeet.hubs.lists import spread
+from watersmeet.hubs.paths import OPS
 from watersmeet.hubs.rows import LAST_ROW, Rows, is_late
 from watersmeet.hubs.window import WindowOf
 from watersmeet.kernel.evaluate import evaluate, same_value
-from watersmeet.kernel.gather import numbered
-from watersmeet.kernel.keys import Indices, Keys, Mask, order_keys
+from watersmeet.kernel.keys import Indices, Keys, Mask
 from watersmeet.kernel.rows import take_values
 from watersmeet.model.expression import Call, Column
 from watersmeet.model.types import BOOLEAN
@@ -62,6 +62,14 @@ class Bindings:
 
     def at(self, places: Indices) -> Bindings:
         return Bindings(self.group[places], tuple(column[places] for column in self.rows))
+
+
+@dataclass(frozen=True, slots=True)
+class Sought:
+    """Probes, those of one index behind each other, and the number of bindings that make each."""
+
+    probe: Indices
+    bindings: Indices
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,60 +132,74 @@ class Walk:
             found = self.complete(bound.slice(low, high))
             if len(found):
                 yield found
-        for low, high in _cut(forest.branches.counts(bound.group), SORTED_PIECES * self.piece_rows):
+        for low, high in _cut(forest.probes.counts(bound.group), SORTED_PIECES * self.piece_rows):
             part = bound.slice(low, high)
             yield from self.follow_all(self.branched(part))
 
     # --- one round ------------------------------------------------------------------------------------------------
 
     def branched(self, bound: Bindings) -> Iterator[Bindings]:
-        """Take all branches of some bindings, those that look into one index together."""
-        owner, branch = self.forest.branches.members(bound.group)
-        sought = self.forest.nodes.attribute[self.forest.branch_node[branch]]
-        order = np.argsort(sought, kind="stable")
-        for first in range(0, len(order), self.piece_rows):
-            mine = order[first : first + self.piece_rows]
-            yield from self.taken(bound.at(owner[mine]), branch[mine])
+        """Take all branches of some bindings, those that look into one index together.
 
-    def taken(self, bound: Bindings, branch: Indices) -> Iterator[Bindings]:
-        """Take one branch from each binding."""
-        for binding, number in _together(self.candidates(bound, branch), self.piece_rows):
-            node = self.forest.branch_node[branch[binding]]
-            row = self.positions(self.forest.nodes.stream[node], number)
-            stored = np.flatnonzero(row >= 0)
-            binding, row = binding[stored], row[stored]
-            kept = self.equal(branch[binding], bound.at(binding).rows, row)
-            binding, row = binding[kept], row[kept]
-            yield from self.admitted(branch[binding], bound.at(binding).rows, row)
+        Bindings of one group that lie together are a *stretch*: what is sought is sorted by stretches, not by bindings.
+        """
+        forest = self.forest
+        starts = np.flatnonzero(np.diff(bound.group, prepend=-1))
+        counts = np.diff(starts, append=len(bound))
+        stretch, probe = forest.probes.members(bound.group[starts])
+        order = _grouped(forest.probe_value[probe])
+        order = order[_grouped(forest.probe_attribute[probe[order]])]
+        stretch, probe = stretch[order], probe[order]
+        starts, counts = starts[stretch], counts[stretch]
+        columns = np.stack(bound.rows)
+        for low, high in _cut(counts, self.piece_rows):
+            at, owner = spread(starts[low:high], counts[low:high])
+            sought = Sought(probe[low:high], counts[low:high])
+            yield from self.taken(columns, owner, probe[low + at], sought)
 
-    def candidates(self, bound: Bindings, branch: Indices) -> Iterator[tuple[Indices, Keys]]:
-        """What the branches look up: bindings, and the numbers of the rows that the indexes have for each."""
-        nodes = self.forest.nodes
-        node = self.forest.branch_node[branch]
-        keys, known = self.keys_of(nodes.value[node], _column(bound.rows, nodes.depth[node]))
-        first_row, end_row = (
-            self.forest.branch_low[branch],
-            np.where(nodes.old[node], self.fresh_from, LAST_ROW),
-        )
-        sought_as = nodes.attribute[node[known]]
-        for attribute in np.unique(sought_as).tolist():
-            mine = known[sought_as == attribute]
-            sought, key_of = numbered(keys[mine])
-            hits = self.rows.look_up(attribute, sought)
-            # The bindings that seek each key, behind each other.
-            seekers = np.bincount(key_of, minlength=len(sought))
-            begins = np.cumsum(seekers) - seekers
-            by_key = mine[np.argsort(key_of, kind="stable")]
-            for first, end in _cut(hits.counts * seekers, self.piece_rows):
-                # Where one key has more than a piece by itself, its entries come in parts.
-                limit = max(1, self.piece_rows // int(seekers[first:end].max()))
-                for key, number in hits.entries(first, end, limit if end - first == 1 else self.piece_rows):
-                    at, place = spread(begins[key], seekers[key])
-                    binding, found = by_key[place], number[at]
-                    if self.looked is not None:
-                        np.add.at(self.looked, branch[binding], 1)
-                    here = np.flatnonzero((found >= first_row[binding]) & (found < end_row[binding]))
-                    yield binding[here], found[here]
+    def taken(self, columns: Indices, owner: Indices, probe: Indices, sought: Sought) -> Iterator[Bindings]:
+        """Take the branches of one probe from each of some bindings, whose rows `columns` has by depth."""
+        forest, nodes = self.forest, self.forest.nodes
+        for place, number in _together(self.candidates(columns, owner, sought), self.piece_rows):
+            for low, high in _cut(forest.branches.counts(probe[place]), self.piece_rows):
+                mine, branch = self.branches_of(probe[place[low:high]])
+                mine += low
+                if self.looked is not None:
+                    np.add.at(self.looked, branch, 1)
+                node, found = forest.branch_node[branch], number[mine]
+                end = np.where(nodes.old[node], self.fresh_from, LAST_ROW)
+                kept = np.flatnonzero((found >= forest.branch_low[branch]) & (found < end))
+                branch, node, binding = branch[kept], node[kept], owner[place[mine[kept]]]
+                new = self.positions(nodes.stream[node], found[kept])
+                kept = np.flatnonzero(new >= 0)
+                branch, binding, new = branch[kept], binding[kept], new[kept]
+                kept = self.equal(branch, tuple(columns[:, binding]), new)
+                yield from self.admitted(branch[kept], tuple(columns[:, binding[kept]]), new[kept])
+
+    def branches_of(self, probe: Indices) -> tuple[Indices, Indices]:
+        """The branches of some probes, and the place of the probe of each."""
+        return self.forest.branches.members(probe)
+
+    def candidates(self, columns: Indices, owner: Indices, sought: Sought) -> Iterator[tuple[Indices, Keys]]:
+        """What probes find for some bindings: the places of bindings, and the numbers of the rows found for each."""
+        forest, ends = self.forest, np.cumsum(sought.bindings)
+        begins = ends - sought.bindings
+        attribute, value = forest.probe_attribute[sought.probe], forest.probe_value[sought.probe]
+        depth = forest.probe_depth[sought.probe]
+        keys, known = np.zeros(len(owner), np.uint64), np.ones(len(owner), np.bool_)
+        order = _grouped(value)
+        for first, end in _stretches(value[order], depth[order]):
+            mine = order[first:end]
+            _, at = spread(begins[mine], sought.bindings[mine])
+            keys[at], valid = self.rows.keys(int(value[mine[0]]), columns[depth[mine[0]], owner[at]])
+            if valid is not None:
+                known[at] = valid
+        for first, end in _stretches(attribute):
+            low, high = int(begins[first]), int(ends[end - 1])
+            some = None if known[low:high].all() else low + np.flatnonzero(known[low:high])
+            wanted = keys[low:high] if some is None else keys[some]
+            for place, number in self.rows.find(int(attribute[first]), wanted, self.piece_rows):
+                yield low + place if some is None else some[place], number
 
     def positions(self, stream: Indices, number: Keys) -> Indices:
         """Where rows lie, by stream and number; -1 for rows that are not stored any more."""
@@ -186,14 +208,6 @@ class Walk:
             mine = np.flatnonzero(stream == one)
             row[mine] = self.rows.streams[one].positions(number[mine])
         return row
-
-    def keys_of(self, attribute: Indices, positions: Indices) -> tuple[Keys, Indices]:
-        """The order keys of values, by attribute and position, and where they are not null."""
-        keys, known = np.zeros(len(attribute), np.uint64), np.zeros(len(attribute), np.bool_)
-        for one in np.unique(attribute).tolist():
-            mine, values = self.values(one, np.flatnonzero(attribute == one), positions)
-            keys[mine], known[mine] = order_keys([values]), True
-        return keys, np.flatnonzero(known)
 
     def values(self, attribute: int, at: Indices, positions: Indices) -> tuple[Indices, pa.Array]:
         """The values of an attribute at some places, without nulls, and the places that are left."""
@@ -225,9 +239,7 @@ class Walk:
     def admitted(self, branch: Indices, rows: tuple[Indices, ...], row: Indices) -> Iterator[Bindings]:
         """Put rows into the groups below their branch whose constants they satisfy."""
         forest = self.forest
-        key, known = self.branch_hashes(branch, row)
-        first = np.searchsorted(forest.group_key, key[known])
-        count = np.searchsorted(forest.group_key, key[known], side="right") - first
+        known, first, count = self.groups_of(branch, row)
         for low, high in _cut(count, self.piece_rows):
             owner, place = spread(first[low:high], count[low:high])
             at, group = known[low:high][owner], forest.group_of[place]
@@ -237,6 +249,23 @@ class Walk:
             kept = self.passing(group, row[at])
             at, group = at[kept], group[kept]
             yield Bindings(group, (*(column[at] for column in rows), row[at]))
+
+    def groups_of(self, branch: Indices, row: Indices) -> tuple[Indices, Indices, Indices]:
+        """The places of rows that may have groups below their branch, and where these are in `Forest.group_of`."""
+        forest = self.forest
+        first, count = forest.branch_first[branch], forest.branch_groups[branch]
+        hashed = np.flatnonzero(first < 0)
+        if not len(hashed):
+            return np.arange(len(branch)), first, count
+        key, known = self.branch_hashes(branch[hashed], row[hashed])
+        first[hashed], count[hashed] = 0, 0
+        hashed = hashed[known]
+        first[hashed] = np.searchsorted(forest.group_key, key[known])
+        # Where a key is not found, the hash at its place is another.
+        found = forest.group_key[np.minimum(first[hashed], len(forest.group_key) - 1)] == key[known]
+        here = hashed[found]
+        count[here] = np.searchsorted(forest.group_key, key[known[found]], side="right") - first[here]
+        return np.arange(len(branch)), first, count
 
     def branch_hashes(self, branch: Indices, row: Indices) -> tuple[Keys, Indices]:
         """The keys by which groups are found, and the places that can have one: those without a null."""
@@ -353,6 +382,24 @@ def _column(rows: tuple[Indices, ...], depth: Indices) -> Indices:
     if len(rows) == 1:
         return rows[0]
     return np.stack(rows)[depth, np.arange(len(depth))]
+
+
+def _grouped(numbers: Indices) -> Indices:
+    """The places of equal numbers behind each other. Numbers of 16 bits are sorted by radix, ten times as fast."""
+    return np.argsort(
+        numbers.astype(np.int16) if numbers.max(initial=0) < 1 << 15 else numbers, kind="stable"
+    )
+
+
+def _stretches(*numbers: Indices) -> Iterator[tuple[int, int]]:
+    """Where places with equal numbers lie together."""
+    if not len(numbers[0]):
+        return
+    changed = np.zeros(len(numbers[0]) - 1, np.bool_)
+    for one in numbers:
+        changed |= one[1:] != one[:-1]
+    ends = [*(np.flatnonzero(changed) + 1).tolist(), len(numbers[0])]
+    yield from zip([0, *ends], ends, strict=False)
 
 
 def _cut(rows: Indices, limit: int) -> Iterator[tuple[int, int]]:

@@ -54,7 +54,8 @@ def same_names(name: str, known: Iterable[str], case_sensitive: bool) -> list[st
     """The known names that Spark takes for `name`."""
     if case_sensitive:
         return [other for other in known if other == name]
-    return [other for other in known if other.lower() == name.lower()]
+    lower = name.lower()
+    return [other for other in known if other.lower() == lower]
 
 
 @dataclass(frozen=True, slots=True)

@@ -22,7 +22,7 @@ import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import Enum
-from typing import Final
+from typing import Final, NamedTuple
 
 from watersmeet.errors import PredicateError
 from watersmeet.model.expression import Literal
@@ -86,21 +86,22 @@ def did_you_mean(name: str, known: Iterable[str]) -> str:
 
 # The groups of `_PIECE` that are kept, and the end of the text.
 PieceKind = Enum("PieceKind", "HEX STRING QUOTED NUMBER WORD SYMBOL END")
+_KINDS: Final = {kind.name: kind for kind in PieceKind}
+# NUL, and surrogates that are not in pairs.
+_IMPOSSIBLE: Final = re.compile("[\0\ud800-\udfff]")
 
 
-@dataclass(frozen=True, slots=True)
-class Piece:
-    """One word, number, string or sign; `end` is exclusive."""
+class Piece(NamedTuple):
+    """One word, number, string or sign; `end` is exclusive.
+
+    `word` is the upper-case word, or '' for anything that is not an unquoted word.
+    """
 
     kind: PieceKind
     text: str
     start: int
     end: int
-
-    @property
-    def word(self) -> str:
-        """The upper-case word, or '' for anything that is not an unquoted word."""
-        return self.text.upper() if self.kind is PieceKind.WORD else ""
+    word: str = ""
 
     @property
     def is_name(self) -> bool:
@@ -127,9 +128,11 @@ def pieces_of(text: object) -> list[Piece]:
             raise _bad_character(checked, at)
         if match["comment"]:
             raise PredicateError("comments are not allowed", checked, at, "leave the comment out")
+        end = match.end()
         if not match["space"]:
-            pieces.append(Piece(PieceKind[str(match.lastgroup)], match.group(), at, match.end()))
-        at = match.end()
+            kind, found = _KINDS[str(match.lastgroup)], match.group()
+            pieces.append(Piece(kind, found, at, end, found.upper() if kind is PieceKind.WORD else ""))
+        at = end
     if len(pieces) > MAX_PIECES:
         raise PredicateError(f"the text is too long: {len(pieces)} words and signs, at most {MAX_PIECES}")
     return pieces
@@ -142,12 +145,12 @@ def _checked(text: object) -> str:
         raise PredicateError(f"the text is too long: {len(text)} characters, at most {MAX_CHARS}")
     if not text.strip():
         raise PredicateError("the text is empty", hint="give an expression such as l.k = r.k")
-    for at, char in enumerate(text):
-        if char == "\0":
-            raise PredicateError("a NUL character is not allowed", text.replace("\0", " "), at)
-        if "\ud800" <= char <= "\udfff":
-            raise PredicateError(f"an unpaired surrogate is not allowed at character {at}")
-    return text
+    found = _IMPOSSIBLE.search(text)
+    if found is None:
+        return text
+    if found.group() == "\0":
+        raise PredicateError("a NUL character is not allowed", text.replace("\0", " "), found.start())
+    raise PredicateError(f"an unpaired surrogate is not allowed at character {found.start()}")
 
 
 def _bad_character(text: str, at: int) -> PredicateError:
