@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from watersmeet.hubs.language import Comparison, Template
+from watersmeet.hubs.paths import OPS
 from watersmeet.hubs.steps import Attributes
 
 
@@ -43,10 +44,13 @@ class Way:
     steps: tuple[HubStep, ...]
 
 
-def filters_in_order(template: Template, input_: int) -> list[Comparison]:
+def filters_in_order(template: Template, input_: int, attributes: Attributes) -> list[Comparison]:
     """The comparisons of an input with constants, in an order that does not depend on the text."""
+    stream = template.streams[input_]
     mine = (one for one in template.filters if one.input == input_)
-    return sorted(mine, key=lambda one: (one.column, one.op, len(one.slots)))
+    return sorted(
+        mine, key=lambda one: (attributes.number[stream, one.column], OPS.index(one.op), len(one.slots))
+    )
 
 
 def ways_of(template: Template, attributes: Attributes) -> tuple[Way, ...]:
@@ -98,7 +102,7 @@ def _step(
     stream = template.streams[input_]
     tests = tuple(
         (attributes.number[stream, one.column], one.op, len(one.slots))
-        for one in filters_in_order(template, input_)
+        for one in filters_in_order(template, input_, attributes)
     )
     number = attributes.streams.index(stream)
     if not equal:

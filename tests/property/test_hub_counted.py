@@ -31,7 +31,7 @@ def kept_wrongly(batches: Sequence[Sequence[int]], width: int, lateness: int) ->
         if floor is not None:
             assert min(times[-width:]) >= floor
             assert counted["R"].rows == len(times) >= width
-        assert len(counted["R"].marks) <= 66
+        assert len(counted["R"].milestones) <= 66
 
 
 @given(BATCHES, st.integers(1, 120), st.integers(0, 4))
@@ -56,5 +56,5 @@ def test_the_marks_of_a_stream_with_small_batches_are_few():
     counted: dict[str, CountedRows] = {}
     for number in range(5000):
         counted = count_rows(counted, {"R": 1000}, {"R": 1}, {"R": number - 1}, {"R": number})
-        assert len(counted["R"].marks) <= 35
+        assert len(counted["R"].milestones) <= 35
     assert floor_of(counted["R"], 1000) in range(3960, 4001)

@@ -13,7 +13,7 @@ from watersmeet.hubs.stored import ANSWERED
 from watersmeet.hubs.templates import TemplateReader
 from watersmeet.hubs.watermarks import next_watermarks
 from watersmeet.model.types import INT
-from watersmeet.model.window import FARTHEST, CountedRows, RowMark
+from watersmeet.model.window import FARTHEST, CountedRows, Milestone
 
 SCHEMAS = {"R": {"a": INT, "b": INT}, "S": {"a": INT}, "P": {"a": INT}}
 SECOND = 1_000_000
@@ -63,8 +63,8 @@ def test_the_widest_window_behind_the_slowest_other_stream_is_the_floor(texts, e
 
 # R: 100 rows, the last 10 of them from second 8 on and the last 30 from second 4 on. S: not enough rows.
 COUNTED = {
-    "R": CountedRows(100, (RowMark(70, 4 * SECOND), RowMark(90, 8 * SECOND))),
-    "S": CountedRows(9, (RowMark(0, 0),)),
+    "R": CountedRows(100, (Milestone(70, 4 * SECOND), Milestone(90, 8 * SECOND))),
+    "S": CountedRows(9, (Milestone(0, 0),)),
 }
 
 

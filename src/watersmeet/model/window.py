@@ -50,7 +50,7 @@ class Window:
 
 
 @dataclass(frozen=True, slots=True)
-class RowMark:
+class Milestone:
     """All rows of a stream that are not late, but the first `rows`, have at least this publication time."""
 
     rows: int
@@ -59,10 +59,10 @@ class RowMark:
 
 @dataclass(frozen=True, slots=True)
 class CountedRows:
-    """How many rows of a stream a hub has counted, and marks among them, in their order (hubs/counted.py)."""
+    """How many rows of a stream a hub has counted, and milestones among them, in their order (hubs/counted.py)."""
 
     rows: int = 0
-    marks: tuple[RowMark, ...] = ()
+    milestones: tuple[Milestone, ...] = ()
 
 
 def over_time(window: Window | None) -> bool:
