@@ -184,6 +184,15 @@ def test_what_is_pushed_is_counted_again_if_the_groups_have_changed():
     assert [load.active_rows for load in plan.loads] == [1, 2]
 
 
+def test_the_bound_of_what_is_owed_is_what_one_key_would_owe():
+    """Two rows of l and three of r were pushed, and one of each came later: of 3 x 4 pairs 2 x 3 and 1 x 1 have come out."""
+    keys = {"a": [1, 1], "b": [1, 1, 1], "c": [1], "d": [1]}
+    history = [replace(a_run(name, found), input="lr"[name in "bd"]) for name, found in keys.items()]
+    pushes = (Push(2, (KeyRange(0, KEY_SPACE // 4),), ("a", "b")),)
+    plan = Budget(1 << 20, Pushing(groups=4, paid_share=0.0)).plan(facts_of(history, keys, pushes=pushes))
+    assert plan.most_owed == (5, 0, 0, 0) and plan.owed_rows == (7, 0, 0, 0)
+
+
 def skewed(now_ms: int, **more) -> BatchFacts:
     """All rows are in groups of the first of two tasks."""
     eighth = KEY_SPACE // 8

@@ -12,10 +12,10 @@ that is the disjoint union of 2 (m - 1) plain joins:
 
 A plain join is the join's own kernel, with the rows of the first input as fresh and all others as history.
 
-A payment is made slice by slice: at most a piece is read at a time, so that memory does not follow the debt. Groups that
-were pushed lie all over the keys, and most are small. As many as have the same generations and fit a piece are one
-slice, since each call of a kernel has its price, and each run is searched once for all of them. A key that owes too much for a batch is paid in cells (model/cells.py),
-each a plain join too.
+A payment is made slice by slice: at most a piece is read at a time, so that memory does not follow the debt. Groups
+that were pushed lie all over the keys, and most are small. As many as have the same generations and fit a piece are one
+slice, since each call of a kernel has its price, and each run is searched once for all of them. A key that owes too
+much for a batch is paid in cells (model/cells.py), each a plain join too.
 
 The fresh rows of the batch take no part. Differs from the paper: payment is not a stage after the query, but the
 results of an ordinary batch.
