@@ -49,28 +49,32 @@ DRIVER_POINTS = [Point("answers-delivered", "the answers of the batch delivered,
 
 @dataclass(frozen=True)
 class HubScene(Scene):
-    retain: str | None = None
-
     @property
     def queries(self) -> LocalFiles:
         return LocalFiles(self.state / "hub")
 
 
-def open_scene(spark: SparkSession, scene: Scene) -> Hub:
+def open_scene(spark: SparkSession, scene: Scene, retain: str | None = None) -> Hub:
     reader = spark.readStream.schema(SCHEMA).option("maxFilesPerTrigger", 1)
     return wm.hub(
         {side: reader.parquet(str(scene.inputs(side))) for side in SIDES},
         queries={"stays": STAYS, "goes": GOES},
         state=str(scene.state),
         tasks=scene.tasks,
-        retain=scene.retain if isinstance(scene, HubScene) else None,
+        retain=retain,
     )
 
 
-def run_hub(spark: SparkSession, scene: Scene, failpoints: str = "", timeout_s: int = 150) -> None:
+def run_hub(
+    spark: SparkSession,
+    scene: Scene,
+    failpoints: str = "",
+    timeout_s: int = 150,
+    retain: str | None = None,
+) -> None:
     """Process all that is there. Raises what the query raises."""
     with worker_environment(spark, failpoints):
-        hub = open_scene(spark, scene)
+        hub = open_scene(spark, scene, retain)
         writer = hub.answers().writeStream.foreachBatch(hub.deliver(scene.out)).trigger(availableNow=True)
         query = writer.option("checkpointLocation", str(scene.checkpoint)).start()
     try:
@@ -99,12 +103,12 @@ def strike(spark: SparkSession, scene: Scene, point: Point, failpoints: str) -> 
 def strike_past(spark: SparkSession, scene: Scene, point: Point, failpoints: str) -> None:
     """A query over the past comes in peace, and the failpoint is set from its first batch on."""
     feed(scene, point.before)
-    run_hub(spark, scene)
+    run_hub(spark, scene, retain="all")
     write_command(scene.state / "~commands" / "hub", "add", "past", PAST)
     feed(scene, 1)
-    run_hub(spark, scene)
+    run_hub(spark, scene, retain="all")
     feed(scene, point.after)
-    run_hub(spark, scene, failpoints)
+    run_hub(spark, scene, failpoints, retain="all")
 
 
 def check_past(spark: SparkSession, scene: Scene, point: Point) -> None:

@@ -31,7 +31,7 @@ def test_a_python_worker_of_a_hub_is_killed(spark, tmp_path, point):
 
 @pytest.mark.parametrize("point", PAST_POINTS, ids=lambda point: point.says)
 def test_a_python_worker_is_killed_in_the_first_batch_of_a_query_over_the_past(spark, tmp_path, point):
-    scene = HubScene(tmp_path, retain="all")
+    scene = HubScene(tmp_path)
     strike_past(spark, scene, point, f"{point.name}=kill@{scene.once}")
     check_past(spark, scene, point)
 
