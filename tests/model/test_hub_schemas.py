@@ -239,7 +239,7 @@ def as_now(part: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
     return pa.RecordBatch.from_arrays(columns, schema=schema)
 
 
-@settings(LIVES, max_examples=LIVES.max_examples)
+@settings(LIVES, max_examples=LIVES.max_examples // 2)
 @given(
     st.lists(queries(3, distinct=[False, True]), min_size=2, max_size=4),
     st.lists(st.tuples(st.lists(st.integers(0, 3), max_size=2), st.booleans()), min_size=3, max_size=7),
