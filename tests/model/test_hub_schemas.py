@@ -21,6 +21,7 @@ from tests.property.hub_helpers import (
     Asked,
     all_rows,
     ask_duckdb,
+    hub_schemas,
     queries,
     read_answers,
     record_batch,
@@ -30,6 +31,8 @@ from watersmeet.engine.hub_status import hub_status, open_hub
 from watersmeet.engine.spec import Settings
 from watersmeet.errors import StateMismatch
 from watersmeet.hubs.catalogue import ADD, REMOVE
+from watersmeet.hubs.changes import used_columns
+from watersmeet.hubs.templates import TemplateReader
 from watersmeet.local.hub import LocalHub
 from watersmeet.model.facts import BatchId
 
@@ -213,6 +216,12 @@ def used_by(text: str) -> set[tuple[str, str]]:
     head, _, where = text.partition(" FROM ")
     streams = {alias: stream for stream, alias in _SOURCES.findall(where.partition(" WHERE ")[0])}
     return {(streams[alias], column) for alias, column in _NAMED.findall(f"{head} {where}")}
+
+
+@given(queries(4, distinct=[False, True]))
+def test_all_columns_that_a_text_names_are_used(text):
+    """Else a change of one of them would not be refused."""
+    assert set(used_columns(TemplateReader(hub_schemas()).read(text).template)) == used_by(text)
 
 
 def drawn_schema(random: Random, stream: str, used: set[tuple[str, str]], breaks: bool) -> pa.Schema:
