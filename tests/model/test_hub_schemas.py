@@ -21,6 +21,7 @@ from tests.property.hub_helpers import (
     Asked,
     all_rows,
     ask_duckdb,
+    hub_schemas,
     queries,
     read_answers,
     record_batch,
@@ -30,6 +31,8 @@ from watersmeet.engine.hub_status import hub_status, open_hub
 from watersmeet.engine.spec import Settings
 from watersmeet.errors import StateMismatch
 from watersmeet.hubs.catalogue import ADD, REMOVE
+from watersmeet.hubs.changes import used_columns
+from watersmeet.hubs.templates import TemplateReader
 from watersmeet.local.hub import LocalHub
 from watersmeet.model.facts import BatchId
 
@@ -216,6 +219,12 @@ def used_by(text: str) -> set[tuple[str, str]]:
     return {(streams[alias], column) for alias, column in _NAMED.findall(f"{head} {where}")}
 
 
+@given(queries(4, distinct=[False, True]))
+def test_all_columns_that_a_text_names_are_used(text):
+    """Else a change of one of them would not be refused."""
+    assert set(used_columns(TemplateReader(hub_schemas()).read(text).template)) == used_by(text)
+
+
 def drawn_schema(random: Random, stream: str, used: set[tuple[str, str]], breaks: bool) -> pa.Schema:
     """Columns in any order. Those that a live query uses are there as they were, unless one is to break."""
     fields = []
@@ -240,7 +249,7 @@ def as_now(part: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
     return pa.RecordBatch.from_arrays(columns, schema=schema)
 
 
-@settings(LIVES, max_examples=LIVES.max_examples)
+@settings(LIVES, max_examples=LIVES.max_examples // 2)
 @given(
     st.lists(queries(3, distinct=[False, True]), min_size=2, max_size=4),
     st.lists(st.tuples(st.lists(st.integers(0, 3), max_size=2), st.booleans()), min_size=3, max_size=7),
