@@ -21,7 +21,6 @@ ids of queries that were given and then removed are remembered. Other ids are no
 from __future__ import annotations
 
 import functools
-import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
@@ -358,8 +357,8 @@ def _from_template(template: Template) -> dict[str, Any]:
 def _to_template(plain: dict[str, Any], shared: Callable[[Any], Any]) -> Template:
     """A template of a row. `shared` gives the first of equal values."""
     return Template(
-        shared(tuple(map(sys.intern, plain["aliases"]))),
-        shared(tuple(map(sys.intern, plain["streams"]))),
+        shared(tuple(map(shared, plain["aliases"]))),
+        shared(tuple(map(shared, plain["streams"]))),
         tuple(shared(Equality(**one)) for one in plain["equalities"]),
         tuple(
             shared(Comparison(one["input"], one["column"], one["op"], tuple(one["slots"])))

@@ -9,7 +9,6 @@ wrong with it does not depend on the constants.
 from __future__ import annotations
 
 import bisect
-import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
@@ -45,6 +44,8 @@ class TemplateReader:
     case_sensitive: bool = False
     _known: dict[tuple[str, ...], Template | _Refused] = field(default_factory=dict)
     _known_bytes: int = 0
+    # Each word once: most templates have the same ones.
+    _words: dict[str, str] = field(default_factory=dict)
 
     def read(self, text: str) -> HubQuery:
         """A query; PredicateError if it cannot be used.
@@ -70,8 +71,10 @@ class TemplateReader:
             self._known_bytes += sum(_WORD_BYTES + len(word) for word in found.words)
             if self._known_bytes > _MOST_KNOWN_BYTES:
                 self._known.clear()
+                self._words.clear()
                 self._known_bytes = 0
-            template = self._known[tuple(map(sys.intern, found.words))] = self._parsed(text, pieces, found)
+            words = tuple(self._words.setdefault(word, word) for word in found.words)
+            template = self._known[words] = self._parsed(text, pieces, found)
         if isinstance(template, _Refused):
             raise template.at(text, found)
         return HubQuery(template, self._texts(text, template, found.constants), window)
