@@ -21,7 +21,7 @@ ids of queries that were given and then removed are remembered. Other ids are no
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
@@ -29,7 +29,14 @@ import numpy as np
 import pyarrow as pa
 
 from watersmeet.errors import PredicateError
-from watersmeet.hubs.language import Comparison, Equality, HubQuery, Item, Template
+from watersmeet.hubs.language import (
+    Comparison,
+    Equality,
+    HubQuery,
+    Item,
+    Template,
+    with_shared_parts,
+)
 from watersmeet.hubs.templates import TemplateReader
 from watersmeet.kernel.keys import Mask, order_keys
 from watersmeet.predicate.literals import brief
@@ -112,7 +119,7 @@ class HubCatalogue:
         """The templates by number. What they have in common is one object in memory: names, equalities and columns."""
         known: dict[Any, Any] = {}
         return tuple(
-            _to_template(plain, lambda one: known.setdefault(one, one))
+            with_shared_parts(_to_template(plain), lambda one: known.setdefault(one, one))
             for plain in self.templates.to_pylist()
         )
 
@@ -354,16 +361,15 @@ def _from_template(template: Template) -> dict[str, Any]:
     }
 
 
-def _to_template(plain: dict[str, Any], shared: Callable[[Any], Any]) -> Template:
-    """A template of a row. `shared` gives the first of equal values."""
+def _to_template(plain: dict[str, Any]) -> Template:
     return Template(
-        shared(tuple(map(shared, plain["aliases"]))),
-        shared(tuple(map(shared, plain["streams"]))),
-        tuple(shared(Equality(**one)) for one in plain["equalities"]),
+        tuple(plain["aliases"]),
+        tuple(plain["streams"]),
+        tuple(Equality(**one) for one in plain["equalities"]),
         tuple(
-            shared(Comparison(one["input"], one["column"], one["op"], tuple(one["slots"])))
+            Comparison(one["input"], one["column"], one["op"], tuple(one["slots"]))
             for one in plain["filters"]
         ),
-        tuple(shared(Item(**one)) for one in plain["items"]),
+        tuple(Item(**one) for one in plain["items"]),
         plain["distinct"],
     )

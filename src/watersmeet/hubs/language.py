@@ -18,9 +18,9 @@ conditions are parsed without its value, and texts that differ only in constants
 from __future__ import annotations
 
 import itertools
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Final
+from typing import Any, Final
 
 from watersmeet.errors import PredicateError
 from watersmeet.hubs.constants import Constant, comparable, same_words
@@ -86,6 +86,18 @@ class Template:
     filters: tuple[Comparison, ...]
     items: tuple[Item, ...]
     distinct: bool = False
+
+
+def with_shared_parts(template: Template, shared: Callable[[Any], Any]) -> Template:
+    """The same template, of parts that `shared` gives: the first of equal ones. Thousands of templates have few parts."""
+    return replace(
+        template,
+        aliases=shared(tuple(map(shared, template.aliases))),
+        streams=shared(tuple(map(shared, template.streams))),
+        equalities=tuple(map(shared, template.equalities)),
+        filters=tuple(map(shared, template.filters)),
+        items=shared(tuple(map(shared, template.items))),
+    )
 
 
 @dataclass(frozen=True, slots=True)

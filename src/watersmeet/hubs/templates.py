@@ -11,11 +11,11 @@ from __future__ import annotations
 import bisect
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Any, Final
 
 from watersmeet.errors import PredicateError
 from watersmeet.hubs.constants import Constant, Words, find_constants, to_text
-from watersmeet.hubs.language import HubQuery, Template, read_template
+from watersmeet.hubs.language import HubQuery, Template, read_template, with_shared_parts
 from watersmeet.hubs.window import cut_window
 from watersmeet.model.types import Schema
 from watersmeet.predicate.lex import Piece, pieces_of
@@ -44,8 +44,8 @@ class TemplateReader:
     case_sensitive: bool = False
     _known: dict[tuple[str, ...], Template | _Refused] = field(default_factory=dict)
     _known_bytes: int = 0
-    # Each word once: most templates have the same ones.
-    _words: dict[str, str] = field(default_factory=dict)
+    # Words and parts of templates, each once: most templates have the same ones.
+    _parts: dict[Any, Any] = field(default_factory=dict)
 
     def read(self, text: str) -> HubQuery:
         """A query; PredicateError if it cannot be used.
@@ -71,9 +71,9 @@ class TemplateReader:
             self._known_bytes += sum(_WORD_BYTES + len(word) for word in found.words)
             if self._known_bytes > _MOST_KNOWN_BYTES:
                 self._known.clear()
-                self._words.clear()
+                self._parts.clear()
                 self._known_bytes = 0
-            words = tuple(self._words.setdefault(word, word) for word in found.words)
+            words = tuple(map(self._shared, found.words))
             template = self._known[words] = self._parsed(text, pieces, found)
         if isinstance(template, _Refused):
             raise template.at(text, found)
@@ -81,7 +81,7 @@ class TemplateReader:
 
     def _parsed(self, text: str, pieces: list[Piece], found: Words) -> Template | _Refused:
         try:
-            return read_template(
+            template = read_template(
                 text,
                 pieces,
                 found.constants,
@@ -89,10 +89,15 @@ class TemplateReader:
                 ansi=self.ansi,
                 case_sensitive=self.case_sensitive,
             )
+            return with_shared_parts(template, self._shared)
         except PredicateError as error:
             at = error.position if error.position is not None else 0
             word = bisect.bisect_right(found.starts, at) - 1 if at < len(text.rstrip()) else None
             return _Refused(error.problem, error.hint, word)
+
+    def _shared(self, one: Any) -> Any:
+        """The first of equal words or parts."""
+        return self._parts.setdefault(one, one)
 
     def _texts(self, text: str, template: Template, constants: Sequence[Constant]) -> tuple[str, ...]:
         """The constants as they are kept. Each is compared with one column."""
