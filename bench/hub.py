@@ -11,28 +11,21 @@ What the streams and queries are, hub_load.py says.
 
 from __future__ import annotations
 
-import json
 import os
 import platform
-import sys
-from collections.abc import Callable
-from dataclasses import asdict
-from pathlib import Path
 from typing import Annotated
 
 import duckdb
 import numpy as np
 import pyarrow as pa
 import typer
-from rich.console import Console
-from rich.table import Table
 
-from bench.data import cache_dir
 from bench.hub_check import checked
 from bench.hub_commands import commands
 from bench.hub_rates import shapes, templates
 from bench.hub_spark import beside_spark
-from bench.report import DOCUMENT, NO_TARGET, Finding, markdown_table, replace_section, without_results
+from bench.parts import Benchmark, Outcome, Say
+from bench.report import Finding, markdown_table
 
 PARTS = ("check", "templates", "shapes", "commands", "spark")
 
@@ -50,38 +43,10 @@ def hub(
 
     Exits with 1 if a demand is not met.
     """
-    if unknown := set(only or ()) - set(PARTS):
-        raise typer.BadParameter(f"unknown: {', '.join(sorted(unknown))}")
-    console = Console(width=None if sys.stdout.isatty() else 150, highlight=False)
-    home = cache_dir() / "results" / ("hub-quick" if quick else "hub")
-    home.mkdir(parents=True, exist_ok=True)
-    if date and (
-        missing := [p for p in PARTS if p not in (only or PARTS) and not (home / f"{p}.json").exists()]
-    ):
-        raise typer.BadParameter(without_results(missing))
-    findings: list[Finding] = []
-    for part in PARTS:
-        if part in set(only or PARTS):
-            notes: list[str] = []
-            found = measure(part, quick, notes.append)
-            for note in notes:
-                console.print(note)
-            findings += found
-            stored = {"notes": notes, "findings": [asdict(one) for one in found]}
-            (home / f"{part}.json").write_text(json.dumps(stored, indent=1))
-    table = Table("demand", "target", "measured", "verdict")
-    for one in findings:
-        style = {True: "green", False: "red", None: "yellow"}[one.met]
-        table.add_row(one.demand, one.target, one.measured, f"[{style}]{one.verdict}[/]")
-    console.print(table)
-    if date is not None and not quick:
-        DOCUMENT.write_text(replace_section(DOCUMENT.read_text(), "hub", section(home, date)))
-        console.print(f"wrote docs/{DOCUMENT.name}")
-    if not all(one.met or one.target == NO_TARGET for one in findings):
-        raise typer.Exit(1)
+    Benchmark("hub", PARTS, measure, section).run(only, quick, date)
 
 
-def measure(part: str, quick: bool, say: Callable[[str], None]) -> list[Finding]:
+def measure(part: str, quick: bool, say: Say) -> list[Finding]:
     match part:
         case "check":
             return checked(quick)
@@ -96,13 +61,11 @@ def measure(part: str, quick: bool, say: Callable[[str], None]) -> list[Finding]
     raise ValueError(f"part must be one of {', '.join(PARTS)}, got {part!r}")
 
 
-def section(home: Path, date: str) -> str:
+def section(found: Outcome, date: str) -> str:
     """The section of docs/benchmarks.md: the demands of all parts, and the setting of each."""
-    parts = [json.loads((home / f"{part}.json").read_text()) for part in PARTS]
-    findings = [Finding(**one) for part in parts for one in part["findings"]]
-    rows = [(one.demand, one.target, one.measured, one.verdict) for one in findings]
+    rows = [(one.demand, one.target, one.measured, one.verdict) for one in found.findings]
     table = markdown_table(("demand", "target", "measured", "verdict"), rows)
-    notes = "\n".join(f"- {note}." for part in parts for note in part["notes"])
+    notes = "\n".join(f"- {note}." for note in found.notes)
     return (
         f"Measured {date} with Python {platform.python_version()}, pyarrow {pa.__version__}, numpy {np.__version__}, "
         f"DuckDB {duckdb.__version__}, {os.cpu_count()} cores; without Spark but for the ten queries beside it. Rates and "

@@ -23,8 +23,7 @@ from __future__ import annotations
 
 import functools
 import itertools
-import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
@@ -33,7 +32,14 @@ import pyarrow as pa
 
 from watersmeet.errors import PredicateError
 from watersmeet.hubs.expressions import from_text, to_text
-from watersmeet.hubs.language import Comparison, Equality, HubQuery, Item, Template
+from watersmeet.hubs.language import (
+    Comparison,
+    Equality,
+    HubQuery,
+    Item,
+    Template,
+    with_shared_parts,
+)
 from watersmeet.hubs.since import problem_with_since
 from watersmeet.hubs.templates import TemplateReader
 from watersmeet.kernel.keys import Mask, order_keys
@@ -120,7 +126,7 @@ class HubCatalogue:
         """The templates by number. What they have in common is one object in memory: names, equalities and columns."""
         known: dict[Any, Any] = {}
         return tuple(
-            _to_template(plain, lambda one: known.setdefault(one, one))
+            with_shared_parts(_to_template(plain), lambda one: known.setdefault(one, one))
             for plain in self.templates.to_pylist()
         )
 
@@ -378,18 +384,17 @@ def _from_template(template: Template) -> dict[str, Any]:
     }
 
 
-def _to_template(plain: dict[str, Any], shared: Callable[[Any], Any]) -> Template:
-    """A template of a row. `shared` gives the first of equal values."""
+def _to_template(plain: dict[str, Any]) -> Template:
     return Template(
-        shared(tuple(map(sys.intern, plain["aliases"]))),
-        shared(tuple(map(sys.intern, plain["streams"]))),
-        tuple(shared(Equality(**one)) for one in plain["equalities"]),
+        tuple(plain["aliases"]),
+        tuple(plain["streams"]),
+        tuple(Equality(**one) for one in plain["equalities"]),
         tuple(
-            shared(Comparison(one["input"], one["column"], one["op"], tuple(one["slots"])))
+            Comparison(one["input"], one["column"], one["op"], tuple(one["slots"]))
             for one in plain["filters"]
         ),
         tuple(
-            shared(Item(**one, expression=None if text is None else from_text(text)))
+            Item(**one, expression=None if text is None else from_text(text))
             for one, text in itertools.zip_longest(plain["items"], plain["expressions"] or ())
         ),
         plain["distinct"],

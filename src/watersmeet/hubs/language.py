@@ -98,6 +98,18 @@ class Template:
     distinct: bool = False
 
 
+def with_shared_parts(template: Template, shared: Callable[[Any], Any]) -> Template:
+    """The same template, of parts that `shared` gives: the first of equal ones. Thousands of templates have few parts."""
+    return replace(
+        template,
+        aliases=shared(tuple(map(shared, template.aliases))),
+        streams=shared(tuple(map(shared, template.streams))),
+        equalities=tuple(map(shared, template.equalities)),
+        filters=tuple(map(shared, template.filters)),
+        items=shared(tuple(map(shared, template.items))),
+    )
+
+
 @dataclass(frozen=True, slots=True)
 class HubQuery:
     """One query: its template, its constants as text (hubs/constants.py), its window, and SINCE in microseconds."""

@@ -22,7 +22,7 @@ from watersmeet.kernel.match import Matches, expand, matches_of
 from watersmeet.kernel.rows import Keyed, merge_order
 from watersmeet.model.signature import LOCATOR
 
-# To merge an entry takes about 60 ns, to look a key up in nine runs 300 ns more than in the copy.
+# To copy an entry takes 13 to 39 ns. In the copy a key costs 80 to 220 ns less than in three to nine runs.
 ENTRIES_FOR_A_KEY: Final = 4
 # What an entry of a copy takes: its key, its number, and 16 to 32 slots of the table.
 _ENTRY_BYTES: Final = 48
@@ -31,7 +31,7 @@ MOST_COPIED_BYTES: Final = 256 << 20
 
 
 @dataclass(slots=True)
-class Room:
+class CopyRoom:
     """What copies of a batch may yet take in memory."""
 
     left_bytes: int = MOST_COPIED_BYTES
@@ -55,7 +55,7 @@ class _Copy:
 class Lookups:
     """Looks keys up in the runs of one index, and counts them."""
 
-    def __init__(self, runs: Sequence[Keyed], room: Room) -> None:
+    def __init__(self, runs: Sequence[Keyed], room: CopyRoom) -> None:
         self._runs, self._room = runs, room
         self._entries = sum(map(len, runs))
         self._sought = 0

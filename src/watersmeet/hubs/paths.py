@@ -178,9 +178,7 @@ class _Walker:
         by = (len(self.shapes.inputs), MOST_INPUTS, MOST_INPUTS)
         node, input_ = np.full(by, -1, np.int64), np.full(by, -1, np.int64)
         node[self.template, self.start], input_[self.template, self.start] = self.node, self.input
-        counts, check_depth, check_left, check_right = (
-            (_joined(one) for one in zip(*self.check_parts, strict=True)) if nodes else _NO_CHECKS
-        )
+        counts, at, left, right = (_joined([part[place] for part in self.check_parts]) for place in range(4))
         found = {name: _joined([part[name] for part in self.parts]) for name in _NODE_COLUMNS}
         return Paths(
             node,
@@ -192,9 +190,9 @@ class _Walker:
             found["attribute"],
             found["old"].astype(np.bool_),
             Lists.of_counts(counts),
-            check_depth,
-            check_left,
-            check_right,
+            at,
+            left,
+            right,
             found["compared"],
         )
 
@@ -262,7 +260,6 @@ class _Walker:
 
 
 _NODE_COLUMNS: Final = ("stream", "depth", "value_depth", "value", "attribute", "old", "compared")
-_NO_CHECKS: Final = [np.zeros(0, np.int64)] * 4
 
 
 # --- Columns of templates as arrays ---------------------------------------------------------------------------------

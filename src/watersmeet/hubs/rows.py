@@ -19,7 +19,7 @@ import numpy as np
 import pyarrow as pa
 
 from watersmeet.errors import UsageError
-from watersmeet.hubs.lookups import Lookups, Room
+from watersmeet.hubs.lookups import CopyRoom, Lookups
 from watersmeet.hubs.steps import Attributes
 from watersmeet.kernel.keys import Indices, Keys, Mask, order_keys
 from watersmeet.kernel.rows import Keyed, Sorted, take_values
@@ -178,7 +178,7 @@ class Copies:
     """Columns of the streams and their order keys, of all runs together: made once as many values have been asked for as
     a column has."""
 
-    room: Room
+    room: CopyRoom
     asked: dict[int, int] = field(default_factory=dict)
     columns: dict[int, pa.Array] = field(default_factory=dict)
     keys: dict[int, tuple[Keys, Mask | None]] = field(default_factory=dict)
@@ -200,7 +200,7 @@ class Rows:
     streams: Mapping[int, StreamRows]
     indexes: Mapping[int, Sequence[Keyed]]
     _lookups: dict[int, Lookups] = field(default_factory=dict, compare=False)
-    _copies: Copies = field(default_factory=lambda: Copies(Room()), compare=False)
+    _copies: Copies = field(default_factory=lambda: Copies(CopyRoom()), compare=False)
 
     def take(self, attribute: int, positions: Indices) -> pa.Array:
         """The values of an attribute."""

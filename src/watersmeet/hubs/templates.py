@@ -9,14 +9,13 @@ wrong with it does not depend on the constants.
 from __future__ import annotations
 
 import bisect
-import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Any, Final
 
 from watersmeet.errors import PredicateError
 from watersmeet.hubs.constants import Constant, Words, exact_text, find_constants, to_text
-from watersmeet.hubs.language import HubQuery, Template, read_template
+from watersmeet.hubs.language import HubQuery, Template, read_template, with_shared_parts
 from watersmeet.hubs.since import check_since, cut_since
 from watersmeet.hubs.window import cut_window
 from watersmeet.model.types import Schema
@@ -46,6 +45,8 @@ class TemplateReader:
     case_sensitive: bool = False
     _known: dict[tuple[str, ...], Template | _Refused] = field(default_factory=dict)
     _known_bytes: int = 0
+    # Words and parts of templates, each once: most templates have the same ones.
+    _parts: dict[Any, Any] = field(default_factory=dict)
 
     def read(self, text: str) -> HubQuery:
         """A query; PredicateError if it cannot be used.
@@ -73,15 +74,17 @@ class TemplateReader:
             self._known_bytes += sum(_WORD_BYTES + len(word) for word in found.words)
             if self._known_bytes > _MOST_KNOWN_BYTES:
                 self._known.clear()
+                self._parts.clear()
                 self._known_bytes = 0
-            template = self._known[tuple(map(sys.intern, found.words))] = self._parsed(text, pieces, found)
+            words = tuple(map(self._shared, found.words))
+            template = self._known[words] = self._parsed(text, pieces, found)
         if isinstance(template, _Refused):
             raise template.at(text, found)
         return HubQuery(template, self._texts(text, template, found.constants), window, since)
 
     def _parsed(self, text: str, pieces: list[Piece], found: Words) -> Template | _Refused:
         try:
-            return read_template(
+            template = read_template(
                 text,
                 pieces,
                 found.constants,
@@ -89,10 +92,15 @@ class TemplateReader:
                 ansi=self.ansi,
                 case_sensitive=self.case_sensitive,
             )
+            return with_shared_parts(template, self._shared)
         except PredicateError as error:
             at = error.position if error.position is not None else 0
             word = bisect.bisect_right(found.starts, at) - 1 if at < len(text.rstrip()) else None
             return _Refused(error.problem, error.hint, word)
+
+    def _shared(self, one: Any) -> Any:
+        """The first of equal words or parts."""
+        return self._parts.setdefault(one, one)
 
     def _texts(self, text: str, template: Template, constants: Sequence[Constant]) -> tuple[str, ...]:
         """The constants as they are kept: compared with a column, or part of an output column."""

@@ -12,8 +12,9 @@ Bindings of complete groups are answers. Rounds go depth first, a piece at a tim
 the number of answers.
 
 Invariant: every combination of rows with a fresh one that satisfies a query is yielded once, if its rows are not older
-than the query or its SINCE, nor late if it has a window. Idreos et al. (2008) keep rewritten queries at the nodes of an overlay and send them on; here a binding
-is a rewritten query that lives as long as its batch, and the log takes the place of the network.
+than the query or its SINCE, nor late if it has a window. Idreos et al. (2008) keep rewritten queries at the nodes of an
+overlay and send them on; here a binding is a rewritten query that lives as long as its batch, and the log takes the place
+of the network.
 """
 
 from __future__ import annotations
@@ -42,8 +43,7 @@ from watersmeet.model.types import BOOLEAN
 # Bindings that take a round together. Queries of many shapes make hundreds of thousands of small searches in a batch, so
 # the calls cost more than the rows, and pieces are larger than the cache: 65,536 rows take a fifth more time.
 PIECE_ROWS = 262_144
-# The number of pieces that are sorted by the index that they look into, before they are cut. Look-ups are few and long
-# then: half the CPU time of a batch of random shapes. Sixteen save no more.
+# The number of pieces whose lookups are put in the order of their indexes before they are cut: they are few and long then.
 SORTED_PIECES = 4
 
 
@@ -60,13 +60,10 @@ class Bindings:
     def slice(self, low: int, high: int) -> Bindings:
         return Bindings(self.group[low:high], tuple(column[low:high] for column in self.rows))
 
-    def at(self, places: Indices) -> Bindings:
-        return Bindings(self.group[places], tuple(column[places] for column in self.rows))
-
 
 @dataclass(frozen=True, slots=True)
-class Sought:
-    """Probes, those of one index behind each other, and the number of bindings that make each."""
+class Probed:
+    """Probes, those of one index behind each other, and the number of bindings that make each in turn."""
 
     probe: Indices
     bindings: Indices
@@ -154,10 +151,10 @@ class Walk:
         columns = np.stack(bound.rows)
         for low, high in _cut(counts, self.piece_rows):
             at, owner = spread(starts[low:high], counts[low:high])
-            sought = Sought(probe[low:high], counts[low:high])
+            sought = Probed(probe[low:high], counts[low:high])
             yield from self.taken(columns, owner, probe[low + at], sought)
 
-    def taken(self, columns: Indices, owner: Indices, probe: Indices, sought: Sought) -> Iterator[Bindings]:
+    def taken(self, columns: Indices, owner: Indices, probe: Indices, sought: Probed) -> Iterator[Bindings]:
         """Take the branches of one probe from each of some bindings, whose rows `columns` has by depth."""
         forest, nodes = self.forest, self.forest.nodes
         for place, number in _together(self.candidates(columns, owner, sought), self.piece_rows):
@@ -180,7 +177,7 @@ class Walk:
         """The branches of some probes, and the place of the probe of each."""
         return self.forest.branches.members(probe)
 
-    def candidates(self, columns: Indices, owner: Indices, sought: Sought) -> Iterator[tuple[Indices, Keys]]:
+    def candidates(self, columns: Indices, owner: Indices, sought: Probed) -> Iterator[tuple[Indices, Keys]]:
         """What probes find for some bindings: the places of bindings, and the numbers of the rows found for each."""
         forest, ends = self.forest, np.cumsum(sought.bindings)
         begins = ends - sought.bindings

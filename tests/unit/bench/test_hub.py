@@ -94,13 +94,14 @@ def test_the_section_has_every_part_and_is_not_written_without_one(tmp_path):
     from typer import BadParameter
 
     from bench.hub import PARTS, hub, section
+    from bench.parts import stored_outcome
 
     for part in PARTS:
         finding = {"demand": f"{part} is fast", "target": "< 1 s", "measured": "2 s", "met": False}
         (tmp_path / f"{part}.json").write_text(
             json.dumps({"notes": [f"{part}: 5 rows"], "findings": [finding]})
         )
-    text = section(tmp_path, "2026-01-01")
+    text = section(stored_outcome(tmp_path, PARTS), "2026-01-01")
     assert "Measured 2026-01-01" in text
     for part in PARTS:
         assert f"| {part} is fast | < 1 s | 2 s | NOT MET |" in text and f"- {part}: 5 rows." in text

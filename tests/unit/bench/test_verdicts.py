@@ -209,24 +209,27 @@ def test_a_figure_without_a_target_misses_no_demand(tmp_path):
     import json
 
     from bench.many import PARTS, section
+    from bench.parts import stored_outcome
     from bench.report import NO_TARGET, Finding
 
     figure = Finding("a plan", NO_TARGET, "5.0 ms", None)
     assert [figure.verdict, Finding("a plan", "under 3 ms", "-", None).verdict] == [NO_TARGET, "not measured"]
     for part in PARTS:
         (tmp_path / f"{part}.json").write_text(json.dumps({"notes": [], "findings": [asdict(figure)]}))
-    assert "| a plan | no target | 5.0 ms | no target |" in section(tmp_path, "2026-11-19")
+    assert "| a plan | no target | 5.0 ms | no target |" in section(
+        stored_outcome(tmp_path, PARTS), "2026-11-19"
+    )
 
 
 def test_a_section_without_some_of_its_parts_is_not_written(tmp_path, monkeypatch):
     from typer.testing import CliRunner
 
-    from bench import many
+    from bench import many, parts
     from bench.__main__ import app
 
     document = tmp_path / "page.md"
     document.write_text("as it was")
-    monkeypatch.setattr(many, "DOCUMENT", document)
+    monkeypatch.setattr(parts, "DOCUMENT", document)
     monkeypatch.setattr(many, "measure", lambda *_: [])
     done = CliRunner().invoke(app, ["many", "--only", "plan", "--only", "runs", "--date", "2026-01-01"])
     assert done.exit_code == 2
