@@ -241,15 +241,13 @@ def hub(
         tasks: the number of tasks that look for answers in parallel. Default: the cores of the session.
         time: the column with the publication time of a stream's rows, such as `{"R": "at"}`: a timestamp. The rows of
             other streams have the time of their batch.
-        lateness: how far a row may be behind the newest row of its own stream, such as `"1 minute"`. Queries with a
-            window do not see later rows, and they are counted. Default: 0.
+        lateness: how far a row may be behind the newest of its stream: `"1 minute"`. Windows leave out later ones.
         retain: how much longer than queries need them rows are kept, for SINCE: `"10 minutes"`, or `"all"`. Default: no longer.
         options: other settings, as for `wm.join`.
 
     Returns:
         A `Hub`: `answers()` is one streaming DataFrame, `deliver(place)` writes a folder for each query,
-        `read(id, place)` reads one back, `add(id, sql)` and `remove(id)` write commands if they are read from a folder,
-        and `status()` says what is live and what it costs.
+        `read(id, place)` reads one back, `add(id, sql)` and `remove(id)` write commands, `status()` says what is live.
 
     Example:
         >>> import watersmeet as wm
