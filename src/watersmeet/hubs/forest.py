@@ -35,6 +35,7 @@ from watersmeet.hubs.paths import OPS, Paths, Shapes, paths_of
 from watersmeet.hubs.rows import first_row
 from watersmeet.hubs.steps import Attributes
 from watersmeet.hubs.window import WindowOf
+from watersmeet.kernel.key_table import KeyTable, key_table
 from watersmeet.kernel.keys import Indices, Keys, Mask, mix, order_keys
 from watersmeet.kernel.rows import take_values
 from watersmeet.model.types import MAX_DECIMAL_DIGITS, SqlType
@@ -74,7 +75,8 @@ class Forest:
     attribute that it is sought in. `branches` lists the branches of each probe, and `branch_node` their nodes. `roots`
     are the branches of fresh rows, by stream. `group_key` ascends: it has the hash of a group's branch and constants,
     and `group_of` the group. Where the groups of a branch have no equality, `branch_first` and `branch_groups` say where
-    they are in these; otherwise `branch_first` is -1, and they must be searched for.
+    they are in these; otherwise `branch_first` is -1, and they must be searched for. Most rows satisfy no constant:
+    `group_table` tells them apart first.
 
     `branch_low` is the first row that any query below a branch counts. `entries` lists for each group the queries
     that are complete there: `query` is the place in the catalogue, and `placed` which input each row belongs to.
@@ -95,6 +97,7 @@ class Forest:
     roots: Mapping[int, Indices]
     group_key: Keys
     group_of: Indices
+    group_table: KeyTable
     tests: Tests
     entries: Lists
     query: Indices
@@ -251,7 +254,8 @@ class _Builder:
         group_key, own = key[order], branch_keys(np.arange(len(first)))
         branch_first = np.searchsorted(group_key, own)
         branch_groups = np.searchsorted(group_key, own, side="right") - branch_first
-        branch_first[nodes.equal.counts(branch_node) > 0] = -1
+        hashed = nodes.equal.counts(branch_node) > 0
+        branch_first[hashed] = -1
         end_group = _joined([group for group, _ in ends])
         end_pair = _joined([one for _, one in ends])
         by_group = np.argsort(end_group, kind="stable")
@@ -274,6 +278,7 @@ class _Builder:
             },
             group_key=group_key,
             group_of=_small(order),
+            group_table=key_table([key[hashed[branch]]]),
             tests=tests,
             entries=Lists(_small(Lists.of_owners(end_group[by_group], groups).starts)),
             query=_small(query[done]),

@@ -256,12 +256,13 @@ class Walk:
             return np.arange(len(branch)), first, count
         key, known = self.branch_hashes(branch[hashed], row[hashed])
         first[hashed], count[hashed] = 0, 0
-        hashed = hashed[known]
-        first[hashed] = np.searchsorted(forest.group_key, key[known])
+        likely = known[forest.group_table.likely(key[known])]
+        key, at = key[likely], hashed[likely]
+        first[at] = np.searchsorted(forest.group_key, key)
         # Where a key is not found, the hash at its place is another.
-        found = forest.group_key[np.minimum(first[hashed], len(forest.group_key) - 1)] == key[known]
-        here = hashed[found]
-        count[here] = np.searchsorted(forest.group_key, key[known[found]], side="right") - first[here]
+        found = np.flatnonzero(forest.group_key[np.minimum(first[at], len(forest.group_key) - 1)] == key)
+        at = at[found]
+        count[at] = np.searchsorted(forest.group_key, key[found], side="right") - first[at]
         return np.arange(len(branch)), first, count
 
     def branch_hashes(self, branch: Indices, row: Indices) -> tuple[Keys, Indices]:
