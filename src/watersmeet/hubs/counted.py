@@ -40,7 +40,7 @@ def count_rows(
     >>> counted = count_rows({}, {"R": 4}, {"R": 2}, {"R": 10}, {"R": 20})
     >>> counted = count_rows(counted, {"R": 4}, {"R": 3}, {"R": 20}, {"R": 30})
     >>> counted["R"].rows, floor_of(counted["R"], 3), floor_of(counted["R"], 4)
-    (5, 20, None)
+    (5, 20, 10)
     """
     return {
         stream: _after(
