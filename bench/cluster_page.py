@@ -236,7 +236,7 @@ def what_if_rows(found: Found, model: Model) -> list[list[str]]:
 # Why no answer is given for a file server where reading runs comes first: reading is counted too high there.
 READ_WHOLE = (
     "In fact a process maps runs there and reads less of them than is counted "
-    "([assumed](#what-was-measured-and-what-is-assumed)); how much less was not measured. If it read all runs whole"
+    "([assumed](#what-was-measured-and-what-is-assumed)); how much less was not measured. If it read all that is counted"
 )
 
 
