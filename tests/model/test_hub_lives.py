@@ -146,12 +146,16 @@ def test_answers_are_those_of_duckdb_whatever_comes_goes_and_crashes(
     ),
     st.integers(0, 3),
     st.integers(0, 5),
+    st.sampled_from([None, None, "0 seconds", "3 seconds", "all"]),
     st.integers(0, 1 << 32).map(Random),
 )
 def test_answers_within_windows_are_those_of_duckdb_however_late_rows_come_and_whatever_left(
-    texts, last, script, lateness, disorder, random
+    texts, last, script, lateness, disorder, retain, random
 ):
-    """Queries with windows live from the start; one more, perhaps without a window, comes and goes."""
+    """Queries with windows live from the start; one more, perhaps without a window, comes and goes.
+
+    Rows that are retained for queries over the past change no answer.
+    """
     timed = STORED.append(pa.field("t", pa.timestamp("us", "UTC")))
     stored: dict[str, list[pa.RecordBatch]] = {name: [] for name in STREAMS}
     given_ = {f"q{number}": text for number, text in enumerate(texts)}
@@ -167,6 +171,7 @@ def test_answers_within_windows_are_those_of_duckdb_however_late_rows_come_and_w
             given_,
             time=dict.fromkeys(STREAMS, "t"),
             lateness=f"{lateness} seconds",
+            retain=retain,
             settings=chosen,
         )
         for number, (toggled, place, passed) in enumerate(script):
