@@ -17,7 +17,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 import pyarrow as pa
 
-from watersmeet.engine.hub_columns import read_columns
+from watersmeet.engine.hub_columns import whole_runs
 from watersmeet.engine.hub_distinct import Evaluated, announced_runs, write_answers
 from watersmeet.engine.hub_ingest import BATCH_TIME, HubPartition, store_commands, store_stream
 from watersmeet.engine.hub_tally import top_queries
@@ -94,8 +94,7 @@ class HubDesk:
         self.clock = clock
         self._texts: TemplateReader | None = None
         self._ways: dict[Template, tuple[Way, ...]] = {}
-        # The signature whose columns were numbered last; and one of a state, with the hub that has its columns.
-        self._numbered: JoinSignature | None = None
+        # A signature, and the hub with its columns.
         self._written_as: tuple[JoinSignature, JoinSpec] | None = None
         # By the run of the catalogue, and the part of its DISTINCT queries; None are all others.
         self._forests: dict[tuple[str, int | None], Forest] = {}
@@ -119,15 +118,12 @@ class HubDesk:
 
     def _as_written(self, spec: JoinSpec, signature: JoinSignature) -> JoinSpec:
         """The hub with the columns of a state."""
-        if self._numbered != signature:
+        if self._written_as is None or self._written_as[0] != signature:
             # They go by the numbers of columns.
             self._ways, self._forests, self._needed = {}, {}, None
-            self._numbered = signature
-        if spec.signature == signature:
-            return spec
-        if self._written_as is None or self._written_as[0] != signature:
-            streams = as_written(_streams_of(spec), signature)
-            self._written_as = signature, replace(spec, signature=signature, join=streams)
+            if spec.signature != signature:
+                spec = replace(spec, signature=signature, join=as_written(_streams_of(spec), signature))
+            self._written_as = signature, spec
         return self._written_as[1]
 
     # --- ingest ---------------------------------------------------------------------------------------------------
@@ -378,9 +374,8 @@ class HubDesk:
         fresh: dict[int, Indices] = {}
         for number, (name, share) in enumerate(zip(attributes.streams, shares, strict=True)):
             old, new = history.get(name, []), arrived.get(name, [])
-            stored = next(one.stored for one in spec.signature.inputs if one.name == name)
             streams[number] = StreamRows.of(
-                [read_columns(self._reader, run, FULL_RANGE, stored)[0] for run in (*old, *new)]
+                whole_runs(self._reader, (*old, *new), spec.signature.stored(name))
             )
             assert share.fresh is not None and share.fresh.deal is not None
             bases = itertools.accumulate((run.rows for run in new), initial=sum(run.rows for run in old))
