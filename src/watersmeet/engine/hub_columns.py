@@ -8,7 +8,7 @@ import pyarrow as pa
 
 from watersmeet.kernel.rows import Sorted
 from watersmeet.log.runs import RunReader
-from watersmeet.model.facts import KeyRange, Run
+from watersmeet.model.facts import FULL_RANGE, KeyRange, Run
 from watersmeet.model.signature import StoredColumn
 from watersmeet.model.types import arrow_of, parse_type
 
@@ -28,6 +28,11 @@ def read_columns(
     if len(fitting) == len(kinds):
         return found
     return {number: Sorted(part.keys, _filled(part.rows, kinds)) for number, part in found.items()}
+
+
+def whole_runs(reader: RunReader, runs: Sequence[Run], wanted: Sequence[StoredColumn]) -> list[Sorted]:
+    """All rows of some runs."""
+    return [read_columns(reader, run, FULL_RANGE, wanted)[0] for run in runs]
 
 
 def _filled(rows: pa.RecordBatch, kinds: dict[str, pa.DataType | None]) -> pa.RecordBatch:

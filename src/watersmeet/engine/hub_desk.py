@@ -103,8 +103,7 @@ class HubDesk:
         self._files, self._reader = files, reader
         self.clock = clock
         self._texts: TemplateReader | None = None
-        # The signature whose columns were numbered last; and one of a state, with the hub that has its columns.
-        self._numbered: JoinSignature | None = None
+        # A signature, and the hub with its columns.
         self._written_as: tuple[JoinSignature, JoinSpec] | None = None
         # By the run of the catalogue, and the part of its DISTINCT queries; None are all others.
         self._forests: dict[tuple[str, int | None], Forest] = {}
@@ -128,15 +127,12 @@ class HubDesk:
 
     def _as_written(self, spec: JoinSpec, signature: JoinSignature) -> JoinSpec:
         """The hub with the columns of a state."""
-        if self._numbered != signature:
+        if self._written_as is None or self._written_as[0] != signature:
             # They go by the numbers of columns.
             self._forests, self._needed = {}, None
-            self._numbered = signature
-        if spec.signature == signature:
-            return spec
-        if self._written_as is None or self._written_as[0] != signature:
-            streams = as_written(_streams_of(spec), signature)
-            self._written_as = signature, replace(spec, signature=signature, join=streams)
+            if spec.signature != signature:
+                spec = replace(spec, signature=signature, join=as_written(_streams_of(spec), signature))
+            self._written_as = signature, spec
         return self._written_as[1]
 
     # --- ingest ---------------------------------------------------------------------------------------------------

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 
 import numpy as np
 
-from watersmeet.engine.hub_columns import read_columns
+from watersmeet.engine.hub_columns import whole_runs
 from watersmeet.engine.spec import JoinSpec
 from watersmeet.hubs.rows import Rows, StreamRows
 from watersmeet.hubs.streams import HubStreams
@@ -30,14 +30,13 @@ def read_rows(reader: RunReader, spec: JoinSpec, manifest: Manifest) -> Rows:
     """All rows and indexes of a batch: behind those of the past the fresh ones."""
     assert isinstance(spec.join, HubStreams), "a hub's streams"
     attributes = spec.join.attributes
-    stored = {one.name: one.stored for one in spec.signature.inputs}
     old, new = old_runs(manifest), _by_input(manifest.fresh)
 
     def runs(name: str) -> Sequence[Run]:
         return (*old.get(name, ()), *new.get(name, ()))
 
     streams = {
-        number: StreamRows.of([read_columns(reader, run, FULL_RANGE, stored[name])[0] for run in runs(name)])
+        number: StreamRows.of(whole_runs(reader, runs(name), spec.signature.stored(name)))
         for number, name in enumerate(attributes.streams)
     }
     indexes = {

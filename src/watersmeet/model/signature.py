@@ -131,7 +131,11 @@ class JoinSignature:
 
     def columns(self, name: str) -> tuple[str, ...]:
         """The stored columns of an input."""
-        return tuple(column.name for spec in self.inputs if spec.name == name for column in spec.stored)
+        return tuple(column.name for column in self.stored(name))
+
+    def stored(self, name: str) -> tuple[StoredColumn, ...]:
+        """The stored columns of an input, with their types."""
+        return tuple(column for spec in self.inputs if spec.name == name for column in spec.stored)
 
     def order(self, name: str) -> Order:
         """What the runs of an input are sorted by."""
