@@ -374,9 +374,7 @@ class HubDesk:
         fresh: dict[int, Indices] = {}
         for number, (name, share) in enumerate(zip(attributes.streams, shares, strict=True)):
             old, new = history.get(name, []), arrived.get(name, [])
-            streams[number] = StreamRows.of(
-                whole_runs(self._reader, (*old, *new), spec.signature.stored(name))
-            )
+            streams[number] = StreamRows.of(whole_runs(self._reader, old + new, spec.signature.stored(name)))
             assert share.fresh is not None and share.fresh.deal is not None
             bases = itertools.accumulate((run.rows for run in new), initial=sum(run.rows for run in old))
             fresh[number] = np.concatenate(
