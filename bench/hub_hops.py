@@ -4,10 +4,10 @@
 driver: the answers of a batch, without ingest and planning.
 
 *A stage per hop*: before each hop the bindings go to the task that has the rows they look for, by a shuffle of Spark. A
-binding is sent once for each step that it takes: a group, the order key of the value that is sought, and the number of
-each row that is bound, eight bytes each. Only the sending is measured, in a job with as many shuffles as hops, of as
-many rows of that width. Nothing is looked up, so it is what stages cost alone. With Python, the rows of each stage pass
-through a task that gives them back: where a hop would read the index.
+binding is sent once for each look-up, which several steps may share: a group, the order key of the value that is
+sought, and the number of each row that is bound, eight bytes each. Only the sending is measured, in a job with as many
+shuffles as hops, of as many rows of that width. Nothing is looked up, so it is what stages cost alone. With Python, the
+rows of each stage pass through a task that gives them back: where a hop would read the index.
 
 CPU time is that of all tasks, and of the JVM and Python's workers. The machine may be busy, so CPU time is what counts.
 """
@@ -87,12 +87,11 @@ def in_one_task(case: Case, folder: Path) -> tuple[Spent, list[int]]:
 
 
 def _counting(counted: Counter[int]) -> Callable[[Walk, Bindings], Iterator[object]]:
-    """`Walk.follow` that counts the steps that bindings take, by the rows that they have bound."""
+    """`Walk.follow` that counts what bindings look up, by the rows that they have bound."""
     follow = Walk.follow
 
     def counting(self: Walk, bound: Bindings) -> Iterator[object]:
-        _, branch = self.forest.branches.members(bound.group)
-        counted[len(bound.rows)] += len(branch)
+        counted[len(bound.rows)] += int(self.forest.probes.counts(bound.group).sum())
         yield from follow(self, bound)
 
     return counting
