@@ -1,9 +1,9 @@
 """What of the streams live queries need: which runs, from which batch on, and down to which publication time.
 
 A query counts the rows of later batches than its command, so a run leaves with the last query that is older than it. A
-query with SINCE counts the rows of all batches, from that publication time on.
-Nothing is stored of a stream that no query reads, unless rows are retained (hubs/retained.py). An index begins with the first query that looks it up, and ends with
-the last.
+query with SINCE counts the rows of all batches, from that publication time on. Nothing is stored of a stream that no
+query reads, unless rows are retained (hubs/retained.py). An index begins with the first query that looks it up, and ends
+with the last.
 
 A stored row is used again only by a fresh row of another input of the query. The slowest stream among those inputs says
 how old such a row may yet be: its watermark (hubs/watermarks.py). If all queries that use a run have windows, the run
