@@ -108,7 +108,10 @@ def _run(
     writer = joined.writeStream.format("noop").outputMode("append").trigger(availableNow=True)
     query = writer.option("checkpointLocation", str(scratch / "checkpoint")).start()
     try:
-        while not query.awaitTermination(_POLL_S):  # type: ignore[arg-type]
+        # A query may end before it was once waited for in vain: a stop counts then too.
+        is_done = False
+        while not is_done:
+            is_done = bool(query.awaitTermination(_POLL_S))  # type: ignore[arg-type]
             if stop is not None and stop.is_set():
                 raise Stopped("stopped")
             last = query.lastProgress
