@@ -25,6 +25,8 @@ settings.register_profile(
     max_examples=2_000,
     suppress_health_check=[HealthCheck.too_slow],
 )
+# The same draws in every run: what lands must not depend on luck. Whoever works on it draws others with `make test`.
+settings.register_profile("fixed", deadline=None, print_blob=True, derandomize=True)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "default"))
 
 SPARK_SETTINGS = {
