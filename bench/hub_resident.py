@@ -3,7 +3,7 @@
 `python -m bench.hub_resident '{"state": "...", "load": "shapes", "queries": 10000}'`. A process of its own: it runs a small
 hub, so that all code and libraries are there, and then a batch of the hub that is measured. What counts is the
 anonymous memory that came with it. If `state` has a hub, this process only reads its catalogue, as most workers do.
-Otherwise it also reads the texts of all queries.
+Otherwise it also reads the texts of all queries, which come as commands of one batch.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from pathlib import Path
 
 import pyarrow as pa
 
-from bench.hub_load import VARIANTS, Load, shape_queries, template_queries
+from bench.hub_load import VARIANTS, Load, shape_queries, template_queries, told
 from bench.hub_local import MeasuredHub
 from bench.memory import read_rollup
 
@@ -44,10 +44,11 @@ def measure(run: Resident) -> int:
         hub = MeasuredHub(Path(scratch), load, _queries(compared, _SMALL))
         for _ in range(3):
             hub.short()
+        commands = None if is_there else told(_queries(compared, run.queries))
         before = _anonymous()
-        measured = MeasuredHub(Path(run.state), load, {} if is_there else _queries(compared, run.queries))
+        measured = MeasuredHub(Path(run.state), load, {})
         measured.hub.number = int(is_there)
-        measured.short()
+        measured.short(commands)
         measured.short()
         return _anonymous() - before
 

@@ -24,6 +24,12 @@ TWO = "SELECT R.b FROM R, S WHERE R.a = S.a AND R.b > 2"
 OTHER = "SELECT R.a FROM R"
 
 
+@pytest.fixture(autouse=True, params=[1, 2, 512], ids=lambda rows: f"rows of {rows}")
+def plain_rows(request, monkeypatch):
+    """New queries become rows at once, in pairs, or at the end."""
+    monkeypatch.setattr("watersmeet.hubs.catalogue._PLAIN_ROWS", request.param)
+
+
 def changed(*commands: Command, before: HubCatalogue | None = None, batch: int = 3) -> Changed:
     return apply_commands(HubCatalogue() if before is None else before, commands, batch, READER)
 
@@ -119,6 +125,12 @@ def test_a_removed_id_is_remembered_if_it_was_ever_given_at_a_start(commands, re
     for command in () if together else commands:
         found = changed(command, before=found.catalogue if found else None)
     assert (found.catalogue.removed, len(found.catalogue)) == (removed, 0)
+
+
+def test_a_query_counts_as_given_whether_it_was_stored_before_or_not():
+    given = Command(ADD, "q", ONE, given=True)
+    found = changed(Command(ADD, "q", ONE), given, Command(ADD, "r", ONE), Command(REMOVE, "q"))
+    assert (ids(found), found.catalogue.removed) == (["r"], ("q",))
 
 
 def test_ids_that_come_and_go_with_commands_leave_nothing():

@@ -54,6 +54,10 @@ _ESCAPED: Final = frozenset("\"#%'*/:=?\\\x7f{[]^") | {chr(code) for code in ran
 # Of a refused id as many characters are shown.
 _SHOWN_ID_CHARS: Final = 200
 
+# Rows that are plain Python objects at a time. They take ten times as much, and what lies between objects that stay is
+# not given back.
+_PLAIN_ROWS: Final = 512
+
 _EQUALITY = pa.struct(
     [("left", pa.int8()), ("left_column", pa.string()), ("right", pa.int8()), ("right_column", pa.string())]
 )
@@ -127,7 +131,8 @@ class HubCatalogue:
         known: dict[Any, Any] = {}
         return tuple(
             with_shared_parts(_to_template(plain), lambda one: known.setdefault(one, one))
-            for plain in self.templates.to_pylist()
+            for part in pa.Table.from_batches([self.templates]).to_batches(_PLAIN_ROWS)
+            for plain in part.to_pylist()
         )
 
     @property
@@ -173,19 +178,24 @@ class _New:
 
 
 class _Change:
-    """The commands of one batch, one after the other."""
+    """The commands of one batch, one after the other. New queries become rows from time to time: they take less so."""
 
     def __init__(self, before: HubCatalogue, batch: int, reader: TemplateReader, unkept: Mapping[str, int]):
         self.before, self.batch, self.reader, self.unkept = before, batch, reader, unkept
-        self.old_sql: list[str] = before.queries.column("sql").to_pylist()
-        # A live query: its place among the old ones, or among those of this batch.
-        self.old = {id_: at for at, id_ in enumerate(before.queries.column("id").to_pylist())}
+        self.queries, self.templates = before.queries, before.templates
+        # A live query: its place among the rows, or it is new and no row yet.
+        self.rows = {id_: at for at, id_ in enumerate(before.queries.column("id").to_pylist())}
         self.new: dict[str, _New] = {}
         self.gone: list[int] = []
-        # Whether the id of an old query was ever given at a start.
+        # Whether the id of a row was ever given at a start.
         self.given: list[bool] = before.queries.column("given").to_pylist()
         self.removed = dict.fromkeys(before.removed)
         self.events: list[tuple[str, str, str | None]] = []
+
+    @functools.cached_property
+    def numbers(self) -> dict[Template, int]:
+        """The templates by number: those before, and those that come with new queries."""
+        return {template: at for at, template in enumerate(self.before.parsed)}
 
     def apply(self, command: Command) -> None:
         id_ = command.id or ""
@@ -198,10 +208,15 @@ class _Change:
         else:
             self.remove(id_)
 
+    def live(self, id_: str) -> str | None:
+        """The text of a live query."""
+        if id_ in self.new:
+            return self.new[id_].sql
+        text: str | None = self.queries.column("sql")[self.rows[id_]].as_py() if id_ in self.rows else None
+        return text
+
     def add(self, id_: str, sql: str, *, given: bool) -> None:
-        live = self.new[id_].sql if id_ in self.new else None
-        if live is None and id_ in self.old:
-            live = self.old_sql[self.old[id_]]
+        live = self.live(id_)
         if live is not None:
             if given:
                 self.mark(id_)
@@ -223,19 +238,21 @@ class _Change:
         self.new[id_] = _New(id_, sql, query, given or id_ in self.removed)
         self.removed.pop(id_, None)
         self.events.append((id_, "added", None))
+        if len(self.new) == _PLAIN_ROWS:
+            self.store()
 
     def mark(self, id_: str) -> None:
         """Note that the id of a live query was given at a start."""
         if id_ in self.new:
             self.new[id_] = replace(self.new[id_], given=True)
         else:
-            self.given[self.old[id_]] = True
+            self.given[self.rows[id_]] = True
 
     def remove(self, id_: str) -> None:
         if id_ in self.new:
             given = self.new.pop(id_).given
-        elif id_ in self.old:
-            at = self.old.pop(id_)
+        elif id_ in self.rows:
+            at = self.rows.pop(id_)
             given = self.given[at]
             self.gone.append(at)
         else:
@@ -248,39 +265,16 @@ class _Change:
     def refuse(self, id_: str, message: str) -> None:
         self.events.append((id_, "refused", message))
 
-    def result(self) -> Changed:
-        queries, templates = self.before.queries, self.before.templates
-        place = QUERIES.get_field_index("given")
-        queries = queries.set_column(place, QUERIES.field(place), pa.array(self.given, pa.bool_()))
-        if self.gone:
-            keep = np.ones(queries.num_rows, np.bool_)
-            keep[self.gone] = False
-            queries = queries.filter(pa.array(keep))
-        if self.new:
-            queries, templates = self._added(queries, templates)
-        if self.gone:
-            queries, templates = _without_unused(queries, templates)
-        events = pa.RecordBatch.from_arrays(
-            [pa.array(column, pa.string()) for column in zip(*self.events, strict=True)]
-            if self.events
-            else [pa.array([], pa.string())] * 3,
-            schema=EVENTS,
-        )
-        after = HubCatalogue(queries, templates, tuple(self.removed), self.before.given_by)
-        return Changed(after, events)
-
-    def _added(
-        self, queries: pa.RecordBatch, templates: pa.RecordBatch
-    ) -> tuple[pa.RecordBatch, pa.RecordBatch]:
-        number = {template: at for at, template in enumerate(self.before.parsed)}
-        known = len(number)
-        for one in self.new.values():
-            number.setdefault(one.query.template, len(number))
+    def store(self) -> None:
+        """Make rows of the new queries, and of their templates those that are new."""
+        if not self.new:
+            return
+        known = len(self.numbers)
         rows = [
             {
                 "id": one.id,
                 "sql": one.sql,
-                "template": number[one.query.template],
+                "template": self.numbers.setdefault(one.query.template, len(self.numbers)),
                 "constants": one.query.constants,
                 "start": self.batch,
                 "window": str(one.query.window.of) if one.query.window else None,
@@ -290,11 +284,30 @@ class _Change:
             }
             for one in self.new.values()
         ]
-        fresh = [_from_template(template) for template in list(number)[known:]]
-        return (
-            pa.concat_batches([queries, pa.RecordBatch.from_pylist(rows, QUERIES)]),
-            pa.concat_batches([templates, pa.RecordBatch.from_pylist(fresh, TEMPLATES)]),
+        fresh = [_from_template(template) for template in itertools.islice(self.numbers, known, None)]
+        self.rows |= {id_: len(self.given) + at for at, id_ in enumerate(self.new)}
+        self.given += [one.given for one in self.new.values()]
+        self.new = {}
+        self.queries = pa.concat_batches([self.queries, pa.RecordBatch.from_pylist(rows, QUERIES)])
+        self.templates = pa.concat_batches([self.templates, pa.RecordBatch.from_pylist(fresh, TEMPLATES)])
+
+    def result(self) -> Changed:
+        self.store()
+        place = QUERIES.get_field_index("given")
+        queries, templates = self.queries, self.templates
+        queries = queries.set_column(place, QUERIES.field(place), pa.array(self.given, pa.bool_()))
+        if self.gone:
+            keep = np.ones(queries.num_rows, np.bool_)
+            keep[self.gone] = False
+            queries, templates = _without_unused(queries.filter(pa.array(keep)), templates)
+        events = pa.RecordBatch.from_arrays(
+            [pa.array(column, pa.string()) for column in zip(*self.events, strict=True)]
+            if self.events
+            else [pa.array([], pa.string())] * 3,
+            schema=EVENTS,
         )
+        after = HubCatalogue(queries, templates, tuple(self.removed), self.before.given_by)
+        return Changed(after, events)
 
 
 def problem_with(command: Command) -> str | None:

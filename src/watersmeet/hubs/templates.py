@@ -9,6 +9,7 @@ wrong with it does not depend on the constants.
 from __future__ import annotations
 
 import bisect
+import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
@@ -22,8 +23,8 @@ from watersmeet.model.types import Schema
 from watersmeet.predicate.lex import Piece, pieces_of
 from watersmeet.predicate.literals import brief
 
-# Bytes of templates that a process keeps, with those that were refused: 50,000 of forty words. A word costs its object
-# and its place, as much as a few letters.
+# Bytes of templates that a process keeps, with those that were refused: 50,000 of forty words. What a word costs at most in
+# the parts of its template, beside its letters: the words themselves are not kept.
 _MOST_KNOWN_BYTES: Final = 128 << 20
 _WORD_BYTES: Final = 64
 
@@ -43,9 +44,10 @@ class TemplateReader:
     streams: Mapping[str, Schema]
     ansi: bool = True
     case_sensitive: bool = False
-    _known: dict[tuple[str, ...], Template | _Refused] = field(default_factory=dict)
+    # By a digest of the words, which take more than the template.
+    _known: dict[bytes, Template | _Refused] = field(default_factory=dict)
     _known_bytes: int = 0
-    # Words and parts of templates, each once: most templates have the same ones.
+    # Parts of templates, each once: most templates have the same ones.
     _parts: dict[Any, Any] = field(default_factory=dict)
 
     def read(self, text: str) -> HubQuery:
@@ -69,14 +71,14 @@ class TemplateReader:
         pieces, window = cut_window(text, pieces)
         check_since(text, since, window)
         found = find_constants(text, pieces)
-        template = self._known.get(found.words)
+        words = _digest(found.words)
+        template = self._known.get(words)
         if template is None:
             self._known_bytes += sum(_WORD_BYTES + len(word) for word in found.words)
             if self._known_bytes > _MOST_KNOWN_BYTES:
                 self._known.clear()
                 self._parts.clear()
                 self._known_bytes = 0
-            words = tuple(map(self._shared, found.words))
             template = self._known[words] = self._parsed(text, pieces, found)
         if isinstance(template, _Refused):
             raise template.at(text, found)
@@ -116,6 +118,10 @@ class TemplateReader:
         known = tuple(one for one in texts if one is not None)
         assert len(known) == len(constants), "the parser takes constants in comparisons and outputs only"
         return known
+
+
+def _digest(words: tuple[str, ...]) -> bytes:
+    return hashlib.blake2b(repr(words).encode(), digest_size=16).digest()
 
 
 @dataclass(frozen=True, slots=True)
