@@ -1,4 +1,4 @@
-"""A state directory on a disk that fails: every call says which file it was, and what to do."""
+"""A state directory on a disk, or an object store, that fails: every call says which file it was, and what to do."""
 
 from __future__ import annotations
 
@@ -6,12 +6,17 @@ import builtins
 import errno
 import os
 import re
+import traceback
 
 import pyarrow as pa
 import pytest
 
 from watersmeet.errors import StateError
+from watersmeet.log.cache import open_cache
 from watersmeet.log.files import LocalFiles
+from watersmeet.log.objects import Objects
+from watersmeet.log.remote import RemoteFiles
+from watersmeet.log.storage import Storage
 
 CALLS = {
     "read": (builtins, "open", lambda files: files.read("manifests/a")),
@@ -37,6 +42,33 @@ def test_a_failing_disk_is_named(tmp_path, monkeypatch, name):
             call(files)
     assert "Input/output error" in str(refused.value)
     assert "start the query again" in str(refused.value)
+
+
+class Silent:
+    """An object store that does not answer. Arrow says so after a minute and a half of trying."""
+
+    def __getattr__(self, name: str):
+        raise OSError("AWS Error NETWORK_CONNECTION: curlCode: 28, Timeout was reached, tried with hunter22")
+
+
+@pytest.mark.parametrize(
+    ("said", "call"),
+    [
+        ("cannot list manifests in", lambda files: files.entries("manifests")),
+        ("cannot list the folders of", lambda files: files.folders()),
+        ("cannot look for manifests/a in", lambda files: files.exists("manifests/a")),
+        ("cannot remove old from", lambda files: files.delete_folder("old")),
+    ],
+)
+def test_an_object_store_that_does_not_answer_is_named(tmp_path, said, call):
+    storage = Storage("s3://AKIAWATER:hunter22@bucket/state")
+    files = RemoteFiles(storage, Silent(), "state", Objects(storage.uri), open_cache(str(tmp_path), None))
+    with pytest.raises(StateError) as refused:
+        call(files)
+    text = str(refused.value)
+    assert text.startswith(f"{said} the state in s3://***@bucket/state: AWS Error NETWORK_CONNECTION")
+    assert "start the query again when the storage can be reached" in text
+    assert "hunter22" not in "".join(traceback.format_exception(refused.value))
 
 
 def test_a_missing_file_is_for_the_caller_to_judge(tmp_path):

@@ -153,10 +153,15 @@ class Objects:
         except AlreadyExistsError:
             raise FileExistsError(f"{what} the state in {hide(self._uri)}: it exists") from None
         except (BaseError, OSError) as error:
-            raise StateError(
-                f"{what} the state in {hide(self._uri)}: {scrub(str(error), self._uri)}. Committed state is not "
-                "affected; start the query again when the storage can be reached"
-            ) from None
+            raise store_failed(what, self._uri, error) from None
+
+
+def store_failed(what: str, uri: str, error: Exception) -> StateError:
+    """What failed, without credentials: `what` ends before "the state"."""
+    return StateError(
+        f"{what} the state in {hide(uri)}: {scrub(str(error), uri)}. Committed state is not affected; start the query "
+        "again when the storage can be reached"
+    )
 
 
 def _open(uri: str, *, quick: bool = False) -> Any:

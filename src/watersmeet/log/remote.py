@@ -35,7 +35,7 @@ from watersmeet.credentials import hide, scrub
 from watersmeet.errors import ConfigError
 from watersmeet.log.cache import Cache, CacheFull, open_cache
 from watersmeet.log.names import keys_copy
-from watersmeet.log.objects import Objects
+from watersmeet.log.objects import Objects, store_failed
 from watersmeet.log.storage import FileInfo, Storage, StorageUnreachable, StoredFile
 
 T = TypeVar("T")
@@ -172,18 +172,18 @@ class RemoteFiles:
         self.publish(path, content)
 
     def exists(self, path: str) -> bool:
-        with self._scrubbed():
+        with self._explained(f"cannot look for {path} in"):
             return bool(self.filesystem.get_file_info(f"{self.base}/{path}").is_file)
 
     def entries(self, folder: str) -> list[FileInfo]:
         chosen = fs.FileSelector(f"{self.base}/{folder}", allow_not_found=True)
-        with self._scrubbed():
+        with self._explained(f"cannot list {folder} in"):
             found = [info for info in self.filesystem.get_file_info(chosen) if info.is_file]
         return sorted((FileInfo(i.base_name, i.size, i.mtime_ns / 1e9) for i in found), key=lambda i: i.name)
 
     def folders(self) -> list[str]:
         chosen = fs.FileSelector(self.base, allow_not_found=True)
-        with self._scrubbed():
+        with self._explained("cannot list the folders of"):
             found = self.filesystem.get_file_info(chosen)
         return sorted(i.base_name for i in found if i.type == fs.FileType.Directory)
 
@@ -198,7 +198,7 @@ class RemoteFiles:
 
     def delete_folder(self, name: str) -> None:
         self.cache.forget_folder(name)
-        with contextlib.suppress(FileNotFoundError), self._scrubbed():
+        with contextlib.suppress(FileNotFoundError), self._explained(f"cannot remove {name} from"):
             self.filesystem.delete_dir(f"{self.base}/{name}")
 
     def each(self, action: Callable[[T], R], items: Sequence[T]) -> list[R]:
@@ -237,17 +237,14 @@ class RemoteFiles:
             yield self.objects.get_range(self.prefix + path, at, min(self.chunk_bytes, end - at))
 
     @contextlib.contextmanager
-    def _scrubbed(self) -> Iterator[None]:
-        """Remove the URI's credentials from errors of other libraries."""
+    def _explained(self, what: str) -> Iterator[None]:
+        """Say what failed, as `Objects` does. Arrow tries again for a minute and a half if a store does not answer."""
         try:
             yield
         except FileNotFoundError:
             raise
         except OSError as error:
-            said = scrub(str(error), self.storage.uri)
-            if said == str(error):
-                raise
-            raise OSError(said) from None
+            raise store_failed(what, self.storage.uri, error) from None
 
 
 def _to_file(path: str, fill: Callable[[Any], None]) -> None:
