@@ -6,7 +6,7 @@ from unittest import mock
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from watersmeet.kernel import match
@@ -38,6 +38,7 @@ def test_each_key_is_found_where_it_is(needles, hay, least_cut):
     assert found == {at: (one[0], one[-1] + 1) for at, one in places.items() if len(one)}
 
 
+@example(np.array([10], np.uint64), np.array([0, 20], np.uint64), 1)
 @given(sorted_keys, sorted_keys, st.sampled_from([1, 512]))
 def test_each_prefix_is_found_where_keys_begin_with_it(prefixes, hay, least_cut):
     with mock.patch.object(match, "LEAST_CUT", least_cut):
