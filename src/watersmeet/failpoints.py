@@ -82,6 +82,8 @@ NAMES = {
     "seen-linked": "the names exist; their draft is not removed",
     "seen-written": "the names exist; the intakes that they repeat are still there",
     "clean-intake-removed": "an intake is removed, others are still to go",
+    "reread-half-written": "the draft of a record is cut off, that a changed file was read",
+    "reread-linked": "the record exists; its draft is not removed",
     "put-before-write": "remote state: the object does not exist",
     "put-half-written": "remote state: the request that creates the object is under way",
     "put-written": "remote state: the object exists",

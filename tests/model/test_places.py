@@ -15,9 +15,9 @@ import pytest
 import watersmeet
 from tests import life
 from watersmeet import failpoints, table
-from watersmeet.file_inputs.file_log import SEEN_EVERY
+from watersmeet.file_inputs.file_log import SEEN_EVERY, FileLog
 from watersmeet.file_inputs.listing import Directory
-from watersmeet.file_inputs.offsets import BEGINNING, FilePart, IntakeLimit
+from watersmeet.file_inputs.offsets import BEGINNING, FilePart, IntakeLimit, Reread
 from watersmeet.file_inputs.stream import FileStream
 from watersmeet.file_inputs.taken import read_taken
 from watersmeet.local.join import LocalJoin
@@ -34,7 +34,18 @@ WEEK_S = 7 * 86_400.0
 _ON_SPARK = {"answers-delivered"}
 
 # Files that `publish` creates: its points are named after the folder.
-_PUBLISHED = ("start", "descriptor", "statistic", "base", "manifest", "receipt", "table", "intake", "seen")
+_PUBLISHED = (
+    "start",
+    "descriptor",
+    "statistic",
+    "base",
+    "manifest",
+    "receipt",
+    "table",
+    "intake",
+    "seen",
+    "reread",
+)
 
 
 def test_the_list_of_names_is_complete():
@@ -154,7 +165,10 @@ def _take_files(place: Path) -> None:
         before, offset = offset, stream.latest(offset, IntakeLimit())
         stream.commit(offset)
     parts = [FilePart(file) for file in stream.between(before, offset)]
-    assert not list(read_taken(Address(str(place / "in")), parts, lambda place, part: iter(())))
+    FileLog(LocalFiles(place / "state"), str(offset.log)).record(Reread(parts[0].file, parts[0].file))
+    assert not list(
+        read_taken(Address(str(place / "in")), parts, lambda place, part: iter(()), lambda part, was: True)
+    )
 
 
 def _use_a_bucket(cache: Path, bucket: str) -> None:

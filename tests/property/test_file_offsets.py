@@ -147,6 +147,10 @@ class View:
         there = self.names()
         return [file for file in files if file.name in there]
 
+    def changed(self, taken: Sequence[ListedFile]) -> list[ListedFile]:
+        before = {file.name: file for file in taken}
+        return [file for file in self.shelf.files if before.get(file.name, file) != file]
+
     def new_files(
         self, taken: Container[str], *, begun: bool, watched: Mapping[str, int]
     ) -> list[ListedFile] | None:

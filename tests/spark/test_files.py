@@ -106,6 +106,62 @@ def test_files_are_joined_once_over_restarts(folders):
     assert arrived == Counter([tuple(totals[name].rows + totals[name].null_rows for name in "lr")])
 
 
+@pytest.mark.parametrize("left", ["l.k", "pmod(l.k, 100)"], ids=["straight", "as rows"])
+def test_a_file_that_was_taken_half_written_is_read_when_it_is_complete(folders, left):
+    """Unless its batch was planned: then results may be out."""
+
+    def join() -> DataFrame:
+        inputs = {"l": folders.files("l"), "r": folders.files("r")}
+        return wm.join(inputs, on=f"{left} = r.k", select=["l.id AS a", "r.id AS b"], state=folders.state)
+
+    expected = "SELECT l.id, r.id FROM l JOIN r ON l.k = r.k"
+    folders.add("l", "r")
+    folders.run(join())
+    folders.add("l", "r")
+    (growing,) = (folders.place / "l").glob("0002*")
+    whole = growing.read_bytes()
+    growing.write_bytes(whole[: len(whole) // 2])
+    for _ in range(2):
+        with pytest.raises(
+            StreamingQueryException, match="0002.parquet cannot be read as a whole Parquet file"
+        ):
+            folders.run(join())
+    growing.write_bytes(whole)
+    assert folders.run(join()) == folders.sql(expected)
+    folders.add("l", "r")
+    assert folders.run(join()) == folders.sql(expected)
+
+
+def test_a_file_that_changed_after_its_batch_was_planned_is_refused(folders):
+    """The batch gives its results to a sink that fails; then the file is replaced, and put back."""
+
+    def run(fails: bool) -> list:
+        found: list = []
+
+        def sink(frame: DataFrame, batch: int) -> None:
+            found.extend(map(tuple, frame.collect()))
+            assert not fails, "the sink fails"
+
+        inputs = {"l": folders.files("l"), "r": folders.files("r")}
+        joined = wm.join(inputs, on="l.k = r.k", select=["l.id", "r.id AS b"], state=folders.state)
+        writer = joined.writeStream.foreachBatch(sink).trigger(availableNow=True)
+        writer.option("checkpointLocation", str(folders.place / "cp")).start().awaitTermination()
+        return found
+
+    folders.add("l", "r")
+    with pytest.raises(StreamingQueryException, match="the sink fails"):
+        run(fails=True)
+    (taken,) = (folders.place / "l").glob("0*")
+    saved = shutil.copy2(taken, folders.place / "saved")
+    folders.add("l")
+    second = max((folders.place / "l").iterdir())
+    second.rename(taken)
+    with pytest.raises(StreamingQueryException, match="results with the rows that it had may be out"):
+        run(fails=False)
+    shutil.copy2(saved, taken)
+    assert Counter(run(fails=False)) == folders.sql("SELECT l.id, r.id FROM l JOIN r ON l.k = r.k")
+
+
 WAYS: dict[str, tuple[Callable[[Folders], DataFrame], str]] = {
     "as rows, with a DataFrame, in a window": (
         lambda folders: wm.sql(

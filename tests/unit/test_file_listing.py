@@ -234,3 +234,14 @@ def test_an_unreachable_bucket_is_a_clear_error_without_its_key(bucket, clock, s
     with pytest.raises(FileError, match="cannot be listed|does not exist") as raised:
         Directory(address, clock).new_files(set())
     assert "sesame" not in str(raised.value)
+
+
+def test_a_name_that_is_not_utf_8_is_refused_before_it_is_taken(folder, clock):
+    (folder / "a ü%20").write_text("x")
+    directory = Directory(Address(str(folder)), clock)
+    assert names(directory) == ["a ü%20"]
+    with open(os.fsencode(folder) + b"/\xff", "w") as file:
+        file.write("x")
+    directory.look_again()
+    with pytest.raises(FileError, match=r"not UTF-8, b'\\xff': rename or remove it"):
+        names(directory)

@@ -24,11 +24,13 @@ from watersmeet.engine.spec import SessionSettings, SqlSettings
 from watersmeet.errors import FileError
 from watersmeet.file_inputs import offsets
 from watersmeet.file_inputs.ddl import parse_schema
-from watersmeet.file_inputs.offsets import IntakeLimit, ListedFile
+from watersmeet.file_inputs.file_log import FileLog
+from watersmeet.file_inputs.offsets import ChangedFile, FilePart, IntakeLimit, ListedFile, Reread
 from watersmeet.file_inputs.place import Place
 from watersmeet.file_inputs.stream import StreamSpec
 from watersmeet.file_inputs.taken import check_unchanged
 from watersmeet.file_inputs.where import parse_where
+from watersmeet.log.files import LocalFiles
 from watersmeet.log.storage import Storage
 from watersmeet.model.types import parse_type
 from watersmeet.schemes.grid.policy import dynamic
@@ -135,6 +137,90 @@ def test_a_file_that_changed_after_it_was_taken_is_an_error(folder, change, says
         read_all(reader, start, end)
 
 
+class Starts:
+    """Instead of the log of a join: whether another start has planned the batch, and what tasks record."""
+
+    def __init__(self, state: Path) -> None:
+        self.state = LocalFiles(state)
+        self.planned = False
+
+    def record(self, part: FilePart, changed: ChangedFile) -> bool:
+        if not self.planned and part.part == 0:
+            FileLog(self.state, changed.log).record(Reread(changed.was, part.file))
+        return not self.planned
+
+
+@pytest.fixture
+def starts(folder, monkeypatch) -> Starts:
+    found = Starts(folder.parent / "state")
+    monkeypatch.setattr(FileTask, "_record", lambda task, part, changed: found.record(part, changed))
+    return found
+
+
+def test_a_file_that_changed_before_its_batch_was_planned_is_read_as_it_is(folder, starts):
+    """By the next start: it may have been taken while it was written. From then on it is watched as it was read."""
+    reader = reader_for(folder)
+    start = reader.initialOffset()
+    end = reader.latestOffset(start, ReadAllAvailable())
+    write(folder / "1.parquet", *range(50, 90))
+    reader = reader_for(folder)
+    # A start that dies: the next one reads the file as it is by then.
+    assert sorted(read_all(reader, start, end)) == [0, 2, 10, 12, *range(50, 90)]
+    write(folder / "1.parquet", *range(50, 60))
+    # The tasks of one start read the same, whenever they begin.
+    with pytest.raises(FileError, match=r"1\.parquet had .* when it is complete"):
+        read_all(reader, start, end)
+    reader = reader_for(folder)
+    for _ in range(2):
+        assert sorted(read_all(reader, start, end)) == [0, 2, 10, 12, *range(50, 60)]
+    starts.planned = True
+    for number in (3, 4):
+        # In the process that read it, and in another one, which may read the first batch again too.
+        write(folder / f"{number}.parquet", number)
+        later = reader.latestOffset(end, ReadAllAvailable())
+        assert read_all(reader, end, later) == [number]
+        reader, end = reader_for(folder), later
+    assert len(read_all(reader, start, end)) == 16
+    write(folder / "1.parquet", *range(50, 91))
+    write(folder / "5.parquet", 5)
+    with pytest.raises(FileError, match=r"1\.parquet had .* these rows are in no result"):
+        reader.latestOffset(end, ReadAllAvailable())
+
+
+def test_a_file_that_changed_after_its_batch_was_planned_is_refused(folder, starts):
+    starts.planned = True
+    reader = reader_for(folder)
+    start = reader.initialOffset()
+    end = reader.latestOffset(start, ReadAllAvailable())
+    before = (folder / "1.parquet").read_bytes()
+    at_ns = (folder / "1.parquet").stat().st_mtime_ns
+    write(folder / "1.parquet", *range(50, 90))
+    for _ in range(2):
+        with pytest.raises(
+            FileError, match=r"1\.parquet had .* results with the rows that it had may be out"
+        ):
+            read_all(reader_for(folder), start, end)
+    (folder / "1.parquet").write_bytes(before)
+    os.utime(folder / "1.parquet", ns=(at_ns, at_ns))
+    assert len(read_all(reader_for(folder), start, end)) == 6
+
+
+@pytest.mark.parametrize("empties", [Path.unlink, Path.touch], ids=["gone", "empty"])
+def test_a_file_that_is_gone_or_empty_before_it_is_read_is_an_error(folder, empties):
+    """Also at the next start: its rows are missed."""
+    for number in (0, 2):
+        (folder / f"{number}.parquet").unlink()
+    reader = reader_for(folder)
+    start = reader.initialOffset()
+    end = reader.latestOffset(start, ReadAllAvailable())
+    (folder / "1.parquet").unlink()
+    if empties is Path.touch:
+        (folder / "1.parquet").touch()
+    for again in (reader, reader_for(folder)):
+        with pytest.raises(FileError, match=r"1\.parquet had .* when it was taken"):
+            read_all(again, start, end)
+
+
 def test_a_file_that_grows_while_it_is_read_is_an_error(folder):
     reader = reader_for(folder)
     start = reader.initialOffset()
@@ -143,7 +229,7 @@ def test_a_file_that_grows_while_it_is_read_is_an_error(folder):
     next(rows)
     with (folder / "0.parquet").open("ab") as growing:
         growing.write(b"more")
-    with pytest.raises(FileError, match="0.parquet had .* Put it back as it was"):
+    with pytest.raises(FileError, match="0.parquet had .* when it is complete"):
         next(rows)
 
 
@@ -221,9 +307,9 @@ def test_files_in_a_bucket_are_read_and_watched(bucket, tmp_path):
     size, seconds = filesystem.get_file_info(f"{base}/a").size, filesystem.get_file_info(f"{base}/a").mtime
     place = Place(Address(f"{bucket}/in"), "a")
     second_ns = int(seconds.timestamp()) * 10**9
-    check_unchanged(place, ListedFile("a", size, second_ns + 123_000_000))
+    check_unchanged(place, FilePart(ListedFile("a", size, second_ns + 123_000_000)))
     with pytest.raises(FileError, match="now it has"):
-        check_unchanged(place, ListedFile("a", size, second_ns - 1))
+        check_unchanged(place, FilePart(ListedFile("a", size, second_ns - 1)))
     put("a", *range(50))
     with pytest.raises(FileError, match="in/a had .* now it has"):
         read_all(reader, start, end)

@@ -2,6 +2,7 @@
 
     ~files/ID/intakes/000000000007.json      the directory and the files of intake 7: name, bytes, time of change
     ~files/ID/seen/000000000100.json         the names taken by intakes 1 to 100
+    ~files/ID/rereads/000000000001.json      a file that had changed and was read all the same, before and after
 
 An intake is written once, by put-if-absent, before Spark writes the offset that names it. So its files are fixed before
 any of them is read, a driver that is started again finds what its predecessor chose, and of two drivers the first one
@@ -13,6 +14,9 @@ the intakes that it stands for are removed; those that Spark may still replay ar
 
 Names that have been gone from the directory for `KEEP_NAMES_NS` are dropped there. The file has the time since when a
 name is gone, so a start does not begin to count anew (`file_inputs/offsets.py` says why names are not dropped at once).
+
+A task writes a reread before its rows count (`file_inputs/taken.py` says when). A start reads all of them: they are
+few, and stay.
 """
 
 from __future__ import annotations
@@ -21,9 +25,18 @@ from dataclasses import dataclass, field
 
 from watersmeet import failpoints
 from watersmeet.errors import CorruptFile, StateMissing
-from watersmeet.file_inputs.offsets import ListedFile, TakenNames
+from watersmeet.file_inputs.offsets import ListedFile, Reread, TakenNames
 from watersmeet.log.codec import decode_checked, encode_checked
-from watersmeet.log.names import FILE_LOGS, INTAKES, SEEN_NAMES, intake_number, intake_path, seen_path
+from watersmeet.log.names import (
+    FILE_LOGS,
+    INTAKES,
+    REREADS,
+    SEEN_NAMES,
+    intake_number,
+    intake_path,
+    reread_path,
+    seen_path,
+)
 from watersmeet.log.storage import Files
 
 # A start reads at most this number of small files. Writing all names then costs a hundredth of the listings between.
@@ -48,11 +61,12 @@ class Intake:
 
 @dataclass(frozen=True, slots=True)
 class Loaded:
-    """What a start reads of a log: the names taken, the last intake that is written, and the newest intakes."""
+    """What a start reads of a log: the names taken, the last intake that is written, the newest intakes, and rereads."""
 
     taken: TakenNames
     last: int
     newest: tuple[Intake, ...]
+    rereads: tuple[Reread, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,7 +135,21 @@ class FileLog:
             newest.append(intake)
             last += 1
         taken.names.update(file.name for intake in newest for file in intake.files)
-        return Loaded(taken, last, tuple(newest))
+        return Loaded(taken, last, tuple(newest), self._rereads())
+
+    def record(self, reread: Reread) -> None:
+        """Write down that a changed file was read."""
+        content = encode_checked(reread)
+        number = max(self._numbers(REREADS), default=0) + 1
+        while not self._files.publish(reread_path(number), content):
+            number += 1
+
+    def _rereads(self) -> tuple[Reread, ...]:
+        return tuple(self._files.each(self._reread, sorted(self._numbers(REREADS))))
+
+    def _reread(self, number: int) -> Reread:
+        path = reread_path(number)
+        return decode_checked(Reread, self._files.read(path), f"{self.place}/{path}", _ADVICE)
 
     def keep_names(self, number: int, taken: TakenNames, *, needed_from: int) -> None:
         """Write the names taken by intakes up to `number`. Remove the intakes that neither a start nor a replay needs.

@@ -40,6 +40,7 @@ import pyarrow as pa
 from pyarrow import fs
 
 from watersmeet.errors import FileError
+from watersmeet.file_inputs.facts import facts_of, is_same
 from watersmeet.file_inputs.offsets import ListedFile
 from watersmeet.file_inputs.place import name_of
 from watersmeet.file_inputs.sink_log import SINK_LOG, SinkLog
@@ -144,6 +145,24 @@ class Directory:
                     found.append(ListedFile(file.name, facts.st_size, facts.st_mtime_ns))
         return found
 
+    def changed(self, taken: Sequence[ListedFile]) -> list[ListedFile]:
+        """Those of the files that have another size or time now, as they are now. Not those that are gone or empty."""
+        with self._explained():
+            if isinstance(self.filesystem, fs.LocalFileSystem):
+                looks = (facts_of(self.filesystem, f"{self.base}/{file.name}", file.name) for file in taken)
+                found = [file for file in looks if file is not None]
+            else:
+                # A look at each would be a request.
+                chosen = fs.FileSelector(self.base, allow_not_found=True)
+                infos = [info for info in self.filesystem.get_file_info(chosen) if info.is_file]
+                found = [ListedFile(info.base_name, info.size, info.mtime_ns) for info in infos]
+        before = {file.name: file for file in taken}
+        return [
+            file
+            for file in found
+            if file.bytes and file.name in before and not is_same(self.filesystem, file, before[file.name])
+        ]
+
     def names(self) -> set[str]:
         """The names of all entries that are there now."""
         with self._explained():
@@ -169,6 +188,7 @@ class Directory:
         for entry in seen:
             if is_hidden(entry.name):
                 continue
+            self._check_name(entry.name)
             if entry.is_symlink() and _leads_nowhere(entry):
                 continue
             if entry.is_dir():
@@ -246,6 +266,13 @@ class Directory:
             raise FileError(
                 f"{self._address!r} has the folder {name}: wm.files does not read the columns of partitions. Give the "
                 f"folder itself, {self._address!r}/{name}, or read the directory as a DataFrame"
+            )
+
+    def _check_name(self, name: str) -> None:
+        if not name.isprintable() and any("\ud800" <= char <= "\udfff" for char in name):
+            raise FileError(
+                f"{self._address!r} has a file whose name is not UTF-8, {os.fsencode(name)!r}: rename or remove it, "
+                "then start the query again"
             )
 
     def _check_size(self, name: str, taken_bytes: int, now_bytes: int) -> None:

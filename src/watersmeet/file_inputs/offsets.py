@@ -15,8 +15,9 @@ has the cost of a Spark task and of a run in every batch, so small batches get f
 from __future__ import annotations
 
 import heapq
-from collections.abc import Container, Iterable, Sequence
+from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import Any
 
 from watersmeet.errors import StateError
@@ -36,12 +37,45 @@ class ListedFile:
 
 
 @dataclass(frozen=True, slots=True)
+class Reread:
+    """A file that had changed since it was taken was read as it is now, before its batch was planned."""
+
+    was: ListedFile
+    now: ListedFile
+
+
+def as_read(file: ListedFile, rereads: Iterable[Reread]) -> ListedFile:
+    """A file of an intake as it was read last, by the records of changes, in order.
+
+    >>> a, b, c = (ListedFile("f", size, 0) for size in (1, 2, 3))
+    >>> as_read(a, [Reread(a, b), Reread(a, b), Reread(b, c)]) == c, as_read(b, [Reread(a, b)]) == b
+    (True, True)
+    """
+    for one in rereads:
+        if one.was == file:
+            file = one.now
+    return file
+
+
+@dataclass(frozen=True, slots=True)
+class ChangedFile:
+    """A file that is handed out as it is now: how it was before, and the file log that says so."""
+
+    was: ListedFile
+    log: str
+
+
+@dataclass(frozen=True, slots=True)
 class FilePart:
-    """What one task reads of a file: part number `part` of `parts`. The reader knows where parts begin and end."""
+    """What one task reads of a file: part number `part` of `parts`. The reader knows where parts begin and end.
+
+    `file` is as it was when this start of the query handed it out; `changed` says if that is not as it was taken.
+    """
 
     file: ListedFile
     part: int = 0
     parts: int = 1
+    changed: ChangedFile | None = None
 
     @property
     def bytes(self) -> int:
@@ -89,6 +123,9 @@ class FileOffset:
 
 
 BEGINNING = FileOffset()
+
+# How files were taken that have changed, by name.
+NONE_CHANGED: Mapping[str, ChangedFile] = MappingProxyType({})
 
 
 def pending_files(
@@ -154,8 +191,16 @@ def forget_absent(taken: TakenNames, present: Container[str], now_ns: int, keep_
     return TakenNames(taken.names - gone, {name: at for name, at in absent.items() if name not in gone})
 
 
-def share_files(files: Sequence[ListedFile], tasks: int, *, splits: bool = False) -> list[list[FilePart]]:
+def share_files(
+    files: Sequence[ListedFile],
+    tasks: int,
+    *,
+    splits: bool = False,
+    changed: Mapping[str, ChangedFile] = NONE_CHANGED,
+) -> list[list[FilePart]]:
     """The files of a batch, divided among at most `tasks` tasks by their bytes; each share in the given order.
+
+    `changed` says by their names which of them are not as they were taken.
 
     The largest come first, each to the task with the fewest bytes: no task has more than 4/3 of the bytes of the best
     division, unless one part is larger (Graham 1969). If the format `splits`, no part is much larger than a fair share.
@@ -163,7 +208,12 @@ def share_files(files: Sequence[ListedFile], tasks: int, *, splits: bool = False
     whole_bytes = sum(file.bytes for file in files)
     most = min(tasks, -(-whole_bytes // LEAST_TASK_BYTES))
     fair_bytes = max(LEAST_TASK_BYTES, -(-whole_bytes // max(most, 1)))
-    pieces = [part for file in files for part in _parts(file, fair_bytes if splits else file.bytes)]
+    pieces = [
+        FilePart(file, part, parts, changed.get(file.name))
+        for file in files
+        for parts in [_count_parts(file, fair_bytes) if splits else 1]
+        for part in range(parts)
+    ]
     shares = min(most, len(pieces))
     loads = [(0, share) for share in range(shares)]
     mine: list[list[int]] = [[] for _ in range(shares)]
@@ -174,6 +224,5 @@ def share_files(files: Sequence[ListedFile], tasks: int, *, splits: bool = False
     return [[pieces[place] for place in sorted(places)] for places in mine]
 
 
-def _parts(file: ListedFile, fair_bytes: int) -> list[FilePart]:
-    count = max(1, -(-file.bytes // fair_bytes))
-    return [FilePart(file, part, count) for part in range(count)]
+def _count_parts(file: ListedFile, fair_bytes: int) -> int:
+    return max(1, -(-file.bytes // fair_bytes))

@@ -3,6 +3,8 @@ source.
 
     latest(start)        the next intake: one that is in the log already, or one that is decided and logged now
     between(start, end)  its files, from the log
+    changed(files, end)  those of them that have changed since
+    shares(start, end)   all of them, divided among tasks
     hold()               no file that comes later is taken (Spark's trigger availableNow)
     commit(end)          everything up to here is done
 
@@ -32,14 +34,19 @@ from watersmeet.file_inputs.file_log import KEEP_NAMES_NS, SEEN_EVERY, FileLog, 
 from watersmeet.file_inputs.listing import Directory
 from watersmeet.file_inputs.offsets import (
     BEGINNING,
+    ChangedFile,
     FileOffset,
+    FilePart,
     IntakeLimit,
     ListedFile,
+    Reread,
     TakenNames,
+    as_read,
     count_taken,
     fills,
     forget_absent,
     pending_files,
+    share_files,
 )
 from watersmeet.log.files import open_files
 from watersmeet.log.storage import Files, Storage
@@ -92,22 +99,43 @@ def _without_slash(directory: str) -> str:
 
 @dataclass
 class _Opened:
-    """A file log, and what is known of it. `last` is the last intake, `watched` has the sizes of the newest files."""
+    """A file log, and what is known of it.
+
+    `last` is the last intake, `found` the last one that another process wrote. `watched` has the sizes of the newest
+    files, `rereads` those that had changed and were read. `handed_out` has an intake, and the files of its batch that
+    have changed since, as tasks were told of them.
+    """
 
     log: FileLog
     taken: TakenNames
     last: int
+    found: int = 0
+    rereads: tuple[Reread, ...] = ()
     watched: dict[str, int] = field(default_factory=dict)
+    handed_out: tuple[int, dict[str, ListedFile]] | None = None
 
     def add(self, files: Sequence[ListedFile]) -> None:
         """Files that are taken."""
         self.taken.names.update(file.name for file in files)
         self.watch(files)
 
+    def as_read(self, files: Sequence[ListedFile]) -> tuple[ListedFile, ...]:
+        """The files of an intake as they were read last."""
+        return tuple(as_read(file, self.rereads) for file in files) if self.rereads else tuple(files)
+
     def watch(self, files: Sequence[ListedFile]) -> None:
         for file in files:
             self.watched.pop(file.name, None)
             self.watched[file.name] = file.bytes
+        self._drop_oldest()
+
+    def finish(self, intake: int) -> None:
+        """The batch with this intake is done, with its files as they were handed out."""
+        if self.handed_out is not None and self.handed_out[0] <= intake:
+            self.watch(tuple(self.handed_out[1].values()))
+            self.handed_out = None
+
+    def _drop_oldest(self) -> None:
         for name in list(itertools.islice(self.watched, max(0, len(self.watched) - WATCHED_FILES))):
             del self.watched[name]
 
@@ -154,6 +182,7 @@ class FileStream:
     def latest(self, start: FileOffset, limit: IntakeLimit) -> FileOffset:
         """The offset up to which the next batch reads; `start` if there is nothing new."""
         opened = self._open(start)
+        opened.finish(start.intake)
         if opened.last > start.intake and limit != NO_LIMIT:
             return FileOffset(opened.log.id, start.intake + 1)
         self._look(opened, limit)
@@ -170,9 +199,33 @@ class FileStream:
                 "queries. Start with a new checkpoint"
             )
         # Checks the directory of the newest intake, which may be after `end`.
-        log = self._open(end).log
-        intakes = log.between(start.intake, end.intake)
-        return tuple(file for intake in intakes for file in intake.files)
+        opened = self._open(end)
+        intakes = opened.log.between(start.intake, end.intake)
+        return opened.as_read([file for intake in intakes for file in intake.files])
+
+    def changed(self, files: Sequence[ListedFile], end: FileOffset) -> dict[str, ListedFile]:
+        """Of the files of the batch that ends here, those that are not as they were read or taken, as they are now.
+
+        Those that this process took itself were looked at a moment ago. Without files that are gone or empty: their
+        rows are missed.
+        """
+        opened = self._open(end)
+        if end.intake > opened.found:
+            return {}
+        if opened.handed_out is None or opened.handed_out[0] != end.intake:
+            # Once: all tasks of this start must read the same.
+            opened.handed_out = end.intake, {file.name: file for file in self._directory.changed(files)}
+        return opened.handed_out[1]
+
+    def shares(self, start: FileOffset, end: FileOffset, tasks: int, *, splits: bool) -> list[list[FilePart]]:
+        """The files of a batch, divided among tasks, each as it is to be read."""
+        files = self.between(start, end)
+        now = self.changed(files, end)
+        assert end.log is not None or not files, "files are in a log"
+        changed = {file.name: ChangedFile(file, end.log or "") for file in files if file.name in now}
+        return share_files(
+            [now.get(file.name, file) for file in files], tasks, splits=splits, changed=changed
+        )
 
     def hold(self) -> None:
         """Take no file that is not there now. What is taken already is not known yet, so only names are read."""
@@ -195,11 +248,11 @@ class FileStream:
             found = log.load(start.intake)
             for intake in found.newest[-1:]:
                 self._check_directory(intake)
-            opened = _Opened(log, found.taken, found.last)
+            opened = _Opened(log, found.taken, found.last, found.last, found.rereads)
             for intake in found.newest:
                 # A moved directory may have been copied otherwise.
                 if intake.directory == self._directory.name:
-                    opened.watch(intake.files)
+                    opened.watch(opened.as_read(intake.files))
         self._opened = opened
         self._list_anew()
         return opened

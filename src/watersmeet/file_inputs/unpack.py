@@ -40,10 +40,10 @@ def reading_file(place: Place, format: FileFormat) -> Iterator[None]:
         ) from error
     except (pa.ArrowException, OSError) as error:
         raise FileError(
-            f"{place!r} cannot be read as {_KINDS[format]}: {place.address.scrub(str(error))}. Write "
-            "files under another "
-            "name, such as one that begins with _, and rename them when they are complete. If this one is damaged or "
-            "does not belong here, restore or remove it"
+            f"{place!r} cannot be read as {_KINDS[format]}: {place.address.scrub(str(error))}. If it was still being "
+            "written, start the query again when it is complete. If it is damaged or does not belong here, put a whole "
+            "file in its place, without rows if there are none. Write files under another name, such as one that "
+            "begins with _, and rename them when they are complete"
         ) from error
 
 

@@ -20,7 +20,7 @@ from watersmeet.kernel.bounds import cut
 from watersmeet.kernel.emit import Emission, OutputColumn, cross, rows_crossed, rows_together
 from watersmeet.kernel.evaluate import all_same
 from watersmeet.kernel.few import FewCandidates
-from watersmeet.kernel.match import Matches, expand, matches_of
+from watersmeet.kernel.match import Matches, expand, is_shorter, matches_of
 from watersmeet.kernel.pieces import (
     KeyedRows,
     Side,
@@ -75,7 +75,7 @@ class EquiJoin:
         few = FewCandidates(emission)
         for first_part, second_part in _cut_fresh(first, second, limits):
             for one, other in owed_pieces(first_part, second_part, limits):
-                needles, sought = (one, other) if len(one.keys) <= len(other.keys) else (other, one)
+                needles, sought = (one, other) if is_shorter(one.keys, other.keys) else (other, one)
                 yield from _meet(needles, sought, emission, few, tally)
         yield from few.rest()
 
@@ -118,7 +118,7 @@ def _meet(
     few: FewCandidates,
     tally: Tally | None = None,
 ) -> Iterator[pa.RecordBatch]:
-    """The results of two pieces, the shorter one first: heavy keys as blocks, the rest by position.
+    """The results of two pieces, the one with fewer keys first: heavy keys as blocks, the rest by position.
 
     Results of few candidates come out later, with others.
     """

@@ -102,8 +102,10 @@ def order_keys(columns: Sequence[pa.Array]) -> Keys:
     return combined
 
 
-_HALF = np.uint64(32)
-_SUFFIX = np.uint64((1 << 32) - 1)
+# Joined keys: the last half is that of the second key.
+SUFFIX_BITS = 32
+_HALF = np.uint64(SUFFIX_BITS)
+_SUFFIX = np.uint64((1 << SUFFIX_BITS) - 1)
 
 
 def joined_keys(prefix: Keys, suffix: Keys) -> Keys:

@@ -14,9 +14,9 @@ from `OLDEST` on are read; a file is written again in the present format when it
     9   payments of a key over several batches; when a push and a decision were made; plans under a budget count what is
         pushed by input, and sample the output of tasks; plans with a table say what reading files in place has cost;
         what was settled, and where
-    10  where the keys of a remote run are, with their checksum; who planned a batch; expressions in the templates of a
-        hub, counted rows in its plans, and late rows that were kept in its descriptors; how long a hub retains rows, which
-        may be missing and which a batch reads, and SINCE in its catalogues
+    10  where the keys of a remote run are, with their checksum; who planned a batch; rereads of files; expressions in the
+        templates of a hub, counted rows in its plans, and late rows that were kept in its descriptors; how long a hub
+        retains rows, which may be missing and which a batch reads, and SINCE in its catalogues
 """
 
 from __future__ import annotations

@@ -16,6 +16,7 @@ removed, and it is no error.
     tables/FINGERPRINT/{table.json, pages-, part-, used-, making-}  is_table_file
     ~files/ID/intakes/000000000007.json                    intake_number
     ~files/ID/seen/000000000100.json                       intake_number
+    ~files/ID/rereads/000000000001.json                    intake_number
     ~commands/HUB/*.json                                   written by anybody, read by Spark (engine/hub_commands.py)
     JOIN, JOIN~TABLE                                       is_join_folder
     .NAME.ID                                               is_draft: NAME must fit its folder's pattern
@@ -43,6 +44,7 @@ TALLIES = "tallies"
 FILE_LOGS = "~files"
 INTAKES = "intakes"
 SEEN_NAMES = "seen"
+REREADS = "rereads"
 
 # The command folders of hubs, by name. No join can have this name either.
 COMMAND_FOLDERS = "~commands"
@@ -171,8 +173,12 @@ def seen_path(number: int) -> str:
     return f"{SEEN_NAMES}/{number:012d}.json"
 
 
+def reread_path(number: int) -> str:
+    return f"{REREADS}/{number:012d}.json"
+
+
 def intake_number(name: str) -> int | None:
-    """The number of an intake, or of the last intake whose names a file has."""
+    """The number of an intake, of the last intake whose names a file has, or of a reread."""
     found = _INTAKE.fullmatch(name)
     return int(found[1]) if found else None
 

@@ -32,7 +32,7 @@ from watersmeet.errors import StateBehind, StateError, StateInUse, StateMissing
 from watersmeet.log.manifests import list_manifests, open_manifest, read_if_there
 from watersmeet.log.names import MANIFESTS, ManifestName
 from watersmeet.log.seen import Seen
-from watersmeet.log.starts import is_settling, starts_before
+from watersmeet.log.starts import is_settling, search_start, starts_before
 from watersmeet.log.storage import Files
 from watersmeet.model.facts import BatchId, BatchSpan, Manifest, Start
 
@@ -86,6 +86,18 @@ def find_attempt(files: Files, batch: BatchId, start: Start, parent: Manifest | 
             # Earlier starts can have this batch only on another parent.
             return None
     return None
+
+
+def planned_by_another(files: Files, batch: BatchId) -> bool:
+    """Whether another start of the query has published a manifest for this batch: results of it may be out."""
+    names = list_manifests(files)
+    if any(name.batch == batch.number and name.run != batch.run for name in names):
+        return True
+    # By name too: the listing may be late.
+    mine, highest = search_start(files, batch.run)
+    earlier = starts_before(files, highest + 1 if mine is None else mine.number, names)
+    expected = (ManifestName(one.number, batch.number, one.run) for one in earlier)
+    return any(read_if_there(files, name) is not None for name in expected)
 
 
 def check_not_overtaken(files: Files, batch: BatchId, start: Start, built_ms: int) -> None:

@@ -67,10 +67,10 @@ class FileFrame:
         task = replace(self._task(way.columns), spec=spec, arriving=way.arriving)
         return self._load(task, DESCRIPTOR_SCHEMA, spec.settings)
 
-    def rows(self, columns: Sequence[str], settings: Settings | None) -> DataFrame:
-        """The rows as a DataFrame. `settings` say where the state is; a batch join by Spark alone has none."""
-        task = self._task(tuple(columns))
-        return self._load(task, self._fields(task.columns), settings)
+    def rows(self, columns: Sequence[str], spec: JoinSpec | None) -> DataFrame:
+        """The rows as a DataFrame. `spec` is the join that stores them; a batch join by Spark alone has none."""
+        task = replace(self._task(tuple(columns)), spec=spec)
+        return self._load(task, self._fields(task.columns), spec.settings if spec is not None else None)
 
     def _fields(self, columns: Sequence[str]) -> StructType:
         return StructType([self.schema[column] for column in columns])

@@ -128,11 +128,12 @@ class _FileStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return stream.latest(FileOffset.from_json(start), most).to_json()
 
     def partitions(self, start: Any, end: Any) -> list[InputPartition]:
-        from watersmeet.file_inputs.offsets import FileOffset, share_files
+        from watersmeet.file_inputs.offsets import FileOffset
 
         spec, stream = self._open()
-        files = stream.between(FileOffset.from_json(start), FileOffset.from_json(end))
-        return [InputPartition(share) for share in share_files(files, spec.tasks, splits=spec.splits)]
+        first, last = FileOffset.from_json(start), FileOffset.from_json(end)
+        shares = stream.shares(first, last, spec.tasks, splits=spec.splits)
+        return [InputPartition(share) for share in shares]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         return _read(self._task, partition)

@@ -32,7 +32,7 @@ def ingested(frame: DataFrame | FileFrame, name: str, compiled: Compiled, spec: 
         way = choose_file_way(compiled, name, schema_of(name, frame), ansi=frame.ansi)
         if way.straight:
             return frame.descriptors(spec, way)
-        frame = frame.rows(way.columns, spec.settings)
+        frame = frame.rows(way.columns, spec)
     return stored_rows(_arriving(frame, name, compiled), name, spec)
 
 
