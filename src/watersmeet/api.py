@@ -230,7 +230,7 @@ def hub(
     Args:
         streams: streaming DataFrames by the names that queries use for them.
         queries: texts by id. In a new hub they are in force from the first batch. At a restart they are commands: an id
-            that is live keeps its text, and one that was removed stays removed.
+            that is live keeps its text, and one that was removed stays removed. The logger warns of bad texts.
         commands: queries that come and go while the hub runs: a streaming DataFrame with the columns `op` (add or
             remove), `id` and `sql`, and perhaps `at`, a timestamp or an integer that orders the commands of a batch.
             Or a folder of JSON lines with these fields, which `answers()` makes if it is missing. Default: the folder
@@ -264,7 +264,7 @@ def hub(
     asked = HubOptions(
         {} if queries is None else queries, state, name, tasks, time, options, lateness, retain
     )
-    return make_hub(streams, commands, asked)
+    return make_hub(streams, commands, asked).with_warnings()
 
 
 def explain(

@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 import doctest
+import inspect
 import json
 import signal
 from types import SimpleNamespace
 
 import pytest
 
-from watersmeet.cli import figures
+from watersmeet.cli import figures, hub
 from watersmeet.cli import help as help_module
+from watersmeet.cli.demo.command import demo
 from watersmeet.cli.meters import Meters, plain_line
+from watersmeet.cli.run import run
+from watersmeet.cli.settle import settle
 from watersmeet.cli.signals import BrokenOff, StopRequest
+from watersmeet.cli.status import status
 from watersmeet.errors import PredicateError, StateError
 from watersmeet.jobs import progress, secrets
 from watersmeet.jobs.failure import QueryError, own_message, plain_message
@@ -24,6 +29,16 @@ from watersmeet.log.status import JoinStatus
 @pytest.mark.parametrize("module", [figures, help_module, progress, secrets], ids=lambda m: m.__name__)
 def test_examples_in_docstrings(module):
     assert doctest.testmod(module).failed == 0
+
+
+COMMANDS = (demo, run, settle, status, hub.add, hub.remove, hub.list_queries, hub.show, hub.run)
+
+
+@pytest.mark.parametrize("command", COMMANDS, ids=lambda one: f"{one.__module__}.{one.__name__}")
+def test_what_help_indents_fits_a_terminal_of_80_characters(command):
+    """It is shown as it is written: what is wider is broken anywhere."""
+    lines = inspect.cleandoc(command.__doc__).splitlines()
+    assert [line for line in lines if line.startswith(" ") and len(line) > 78] == []
 
 
 @pytest.mark.parametrize(

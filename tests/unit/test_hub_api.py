@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 from types import SimpleNamespace
 from typing import Any
@@ -81,3 +82,20 @@ def test_commands_that_come_from_elsewhere_cannot_be_written(folder, source):
 def test_a_hub_that_was_never_started_has_no_folder_yet(tmp_path):
     with pytest.raises(ConfigError, match="start the hub once"):
         hub_with(tmp_path / "not there").remove("q")
+
+
+def test_a_query_of_the_start_that_will_be_refused_is_warned_of(tmp_path, caplog):
+    texts = {"good": TEXT, "typo": "SELECT R.nope FROM R", "empty": ""}
+    hub = dataclasses.replace(hub_with(tmp_path), options=HubOptions(texts))
+    with caplog.at_level("WARNING", logger="watersmeet"):
+        assert hub.with_warnings() is hub
+    assert [one.getMessage().split("\n")[0] for one in caplog.records] == [
+        "the hub will refuse the query typo: nope is not a column of R",
+        "the hub will refuse the query empty: query empty has no sql",
+    ]
+    assert caplog.records[0].name.startswith("watersmeet.")
+
+
+def test_a_hub_is_shown_without_its_queries_and_settings(tmp_path):
+    shown = repr(dataclasses.replace(hub_with(tmp_path), options=HubOptions({"q": TEXT})))
+    assert shown.startswith("Hub(streams={'R': ") and len(shown) < 200 + len(str(tmp_path))

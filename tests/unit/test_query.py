@@ -127,6 +127,12 @@ def test_what_to_do_instead_of_a_clause_is_said(clause, hint):
     assert refused.value.hint == f"{hint} {'of ' if hint == 'take rows' else ''}the result of the join"
 
 
+def test_the_name_that_is_missing_is_asked_of_the_expression_alone():
+    with pytest.raises(PredicateError) as refused:
+        read("SELECT a.id, a.id + b.x FROM a, b WHERE a.k = b.k")
+    assert refused.value.hint == "write a.id + b.x AS name"
+
+
 def test_the_columns_of_using_follow_the_case_sensitivity_of_the_session():
     sources = {"a": {"k": INT, "x": INT}, "b": {"k": INT, "K": INT}, "c": {"K": INT}}
     text = "SELECT a.x FROM a JOIN b USING (k) JOIN c USING (K)"

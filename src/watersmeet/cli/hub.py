@@ -48,12 +48,13 @@ def add(
     """Add a query to a hub, running or not.
 
     The command is a file in the command folder. It is read with the next batch, and the query counts the rows of the
-    batches after that; with SINCE also earlier ones, as far as they are kept. If a batch has run, the text is checked here, against the columns of the streams. A text that
-    only a session with spark.sql.caseSensitive can use is left to the hub.
+    batches after that; with SINCE also earlier ones, as far as they are kept. If a batch has run, the text is checked
+    here, against the columns of the streams. A text that only a session with spark.sql.caseSensitive can use is left to
+    the hub.
 
     Examples:
 
-      watersmeet hub add /data/state large "SELECT o.id FROM orders o WHERE o.amount > 900"
+      watersmeet hub add /data/state large "SELECT o.id FROM orders o"
 
     Exit code: 0; 2 if the text is refused or there is no command folder.
     """
@@ -176,7 +177,7 @@ def run(
     Examples:
 
       watersmeet hub run hub.toml            run; stop with Ctrl-C or SIGTERM
-      watersmeet hub run hub.toml --once     answer over the present input, then end
+      watersmeet hub run hub.toml --once     answer over the present input, end
 
     All keys of a job file:
 

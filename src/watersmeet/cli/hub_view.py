@@ -14,7 +14,7 @@ from watersmeet.cli.figures import age, harmless, moment, shortened
 from watersmeet.cli.outcome import say
 from watersmeet.engine.hub_status import HubStatus, LiveQuery
 from watersmeet.log.codec import to_plain
-from watersmeet.model.figures import count, size
+from watersmeet.model.figures import count, counted, size
 from watersmeet.model.tally import QueryTally
 
 # Refused commands that are printed; the JSON has all of them.
@@ -47,16 +47,19 @@ def print_query(query: LiveQuery, status: HubStatus) -> None:
     console = Console(highlight=False)
     say(console, (harmless(query.id), "bold"), f"  from batch {query.first_batch}")
     same = sum(one.template == query.template for one in status.queries) - 1
+    differ = "differs" if same == 1 else "differ"
     say(
         console,
-        f"{count(same)} other queries differ in constants only" if same else "no other query is like it",
+        f"{counted(same, 'other query', 'other queries')} {differ} in constants only"
+        if same
+        else "no other query is like it",
     )
     tallies = {one.query: one for one in (*status.top_answers, *status.top_costs)}
     if query.id in tallies:
         one = tallies[query.id]
         say(
             console,
-            f"batch {status.batch}: {count(one.answers)} answers, {count(one.looked_rows)} rows looked at",
+            f"batch {status.batch}: {counted(one.answers, 'answer')}, {counted(one.looked_rows, 'row')} looked at",
         )
     elif status.answers is not None:
         say(console, f"batch {status.batch}: not among the ten that answer or cost most")
@@ -88,10 +91,10 @@ def print_hub_parts(console: Console, status: HubStatus) -> None:
 
 
 def _summary(status: HubStatus) -> str:
-    text = f"{count(len(status.queries))} queries of {count(status.templates)} templates"
+    text = f"{counted(len(status.queries), 'query', 'queries')} of {counted(status.templates, 'template')}"
     if status.answers is None:
         return text
-    text += f"; {count(status.answers)} answers in the last batch"
+    text += f"; {counted(status.answers, 'answer')} in the last batch"
     return text + (f" ({count(status.answers_per_s)}/s)" if status.answers_per_s else "")
 
 

@@ -78,16 +78,17 @@ def status(
                        each group), output, pushed_rows and pushed_bytes
                        (of each group), pushed_of (rows by input), pushed
                        and paid (ranges of keys, by this batch), parts (of
-                       keys that are paid over several batches), loads (of each task: active_rows,
-                       active_bytes, pushed_rows, pushed_bytes, owed_rows,
-                       owing_groups, most_owed: results, at most), events (the last pushes, payments and
-                       moves to another task: batch, at_ms, task, what,
-                       groups, rows, bytes, why), moved_ms, sampled,
-                       sampled_ms, forced_bytes, owed_ms (since when each
-                       group owes, 0 for not), owed_rows and most_owed (of
-                       each group), slice_bytes and slow_ms (of
-                       a join that defers: what a task pays in a batch, and
-                       what it may take). Of a table:
+                       keys that are paid over several batches), loads
+                       (of each task: active_rows, active_bytes,
+                       pushed_rows, pushed_bytes, owed_rows, owing_groups,
+                       most_owed: results, at most), events (the last
+                       pushes, payments and moves to another task: batch,
+                       at_ms, task, what, groups, rows, bytes, why),
+                       moved_ms, sampled, sampled_ms, forced_bytes, owed_ms
+                       (since when each group owes, 0 for not), owed_rows
+                       and most_owed (of each group), slice_bytes and
+                       slow_ms (of a join that defers: what a task pays in
+                       a batch, and what it may take). Of a table:
                        table (version, pages), reading, pages_read,
                        bytes_read, waiting_rows. A label is a value of your
                        data, unchanged: at most 40 characters, or "hash" and
@@ -129,8 +130,9 @@ def status(
                        (name, rows, bytes, arrived_rows, unread_rows: read by
                        no live query, null_rows, indexes: column, rows and
                        bytes, kept_from: SINCE may reach back to there, null
-                       without a limit), retain, removed (ids), refused (query and message, of
-                       the last commands), and of the last batch answers,
+                       without a limit), retain, removed (ids), refused
+                       (query and message, of the last commands), and of
+                       the last batch answers,
                        answers_per_s, busy_s, top_answers and top_costs
                        (query, answers, looked_rows: rows looked at); of a
                        join null
@@ -211,10 +213,13 @@ def _print(found: Status, state: str) -> None:
             from watersmeet.cli.hub_view import print_hub_parts
 
             print_hub_parts(console, hub)
-        if join.shown is not None and join.shown.rows:
+        planned = join.shown is not None and bool(join.shown.rows)
+        if join.shown is not None and planned:
             _print_plan(console, join.shown)
         if join.tallies:
             _print_tallies(console, join)
+        if planned or join.tallies:
+            console.print()
         say(console, _rest(join))
     for problem in found.damage:
         say_error(problem)
@@ -233,7 +238,6 @@ def _print_plan(console: Console, shown: Shown) -> None:
     say(console, ("latest changes" if lines else "no changes", "dim"))
     for line in latest_events(shown, lines, console.width, ascii_only=ascii_only):
         say(console, line)
-    console.print()
 
 
 def _print_tallies(console: Console, join: JoinStatus) -> None:
@@ -262,7 +266,6 @@ def _print_tallies(console: Console, join: JoinStatus) -> None:
     console.print(table)
     if len(join.tallies) > _SHOWN_TASKS:
         say(console, f"the busiest {_SHOWN_TASKS} of {len(join.tallies)} tasks")
-    console.print()
 
 
 def _heading(join: JoinStatus) -> RenderableType:
@@ -344,10 +347,10 @@ def _table(join: JoinStatus) -> RenderableType:
 
 
 def _rest(join: JoinStatus) -> str:
-    from watersmeet.model.figures import count, size
+    from watersmeet.model.figures import counted, size
 
     debt = (
-        f"{count(join.pending_rows)} rows in {count(join.pending_parts)} parts"
+        f"{counted(join.pending_rows, 'row')} in {counted(join.pending_parts, 'part')}"
         if join.pending_parts
         else "none"
     )

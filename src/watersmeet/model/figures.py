@@ -13,6 +13,15 @@ def count(number: float) -> str:
     return f"{number:,.0f}"
 
 
+def counted(number: int, one: str, more: str = "") -> str:
+    """A number and its noun.
+
+    >>> counted(1, "part"), counted(1200, "part"), counted(2, "query", "queries")
+    ('1 part', '1,200 parts', '2 queries')
+    """
+    return f"{count(number)} {one if number == 1 else more or one + 's'}"
+
+
 def rough(number: int) -> str:
     """A count in at most seven characters.
 

@@ -146,10 +146,11 @@ def _expression(pieces: list[Piece], text: str, scope: Scope) -> Selected:
     builder, tree = _read(body, text, scope)
     expression = builder.build(tree)
     name = alias or _own_name(expression)
-    if name is None:
-        hint = f"write {brief(text.strip())} AS name"
-        raise PredicateError("an expression needs a name", text, body[0].start, hint)
     written = text[body[0].start : body[-1].end]
+    if name is None:
+        raise PredicateError(
+            "an expression needs a name", text, body[0].start, f"write {brief(written)} AS name"
+        )
     return Selected(written, name, expression, tuple(dict.fromkeys(columns_of(expression))))
 
 

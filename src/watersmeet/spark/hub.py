@@ -15,6 +15,8 @@ one again.
 from __future__ import annotations
 
 import functools
+import itertools
+import logging
 import os
 import time
 import uuid
@@ -40,7 +42,7 @@ from watersmeet.engine.hub_ingest import BATCH_TIME
 from watersmeet.engine.hub_status import HubState, HubStatus, hub_status, open_hub
 from watersmeet.engine.spec import JoinSpec, Settings
 from watersmeet.engine.together import share_tasks
-from watersmeet.errors import UsageError
+from watersmeet.errors import PredicateError, UsageError
 from watersmeet.hubs.catalogue import ADD, REMOVE
 from watersmeet.hubs.stored import COMMANDS
 from watersmeet.hubs.streams import HubStreams
@@ -65,6 +67,11 @@ _OLDEST_COMMAND: Final = "3650000d"
 # The columns that commands must have.
 _NEEDED: Final = ("op", "id", "sql")
 
+# Queries of a start that are read before it. A new text takes up to a millisecond, and there may be a hundred thousand.
+_READ_AHEAD: Final = 1_000
+
+_LOG = logging.getLogger(__name__)
+
 
 @dataclass(frozen=True)
 class Hub:
@@ -77,8 +84,8 @@ class Hub:
     streams: Mapping[str, DataFrame]
     commands: DataFrame | None
     folder: str | None
-    options: HubOptions
-    settings: Settings
+    options: HubOptions = field(repr=False)
+    settings: Settings = field(repr=False)
     texts: TemplateReader = field(repr=False)
 
     def answers(self) -> DataFrame:
@@ -168,6 +175,18 @@ class Hub:
             call_there(self._session, functools.partial(_call, command))
         else:
             command()
+
+    def with_warnings(self) -> Hub:
+        """This hub, after a warning for each of its first queries whose text cannot be used.
+
+        The hub refuses them in its first batch, as events. Who looks for answers only would not see why there are none.
+        """
+        for query, sql in itertools.islice(self.options.queries.items(), _READ_AHEAD):
+            try:
+                check_command(ADD, query, sql, self.texts)
+            except (PredicateError, UsageError) as error:
+                _LOG.warning("the hub will refuse the query %s: %s", query, error)
+        return self
 
     def status(self) -> HubStatus:
         """The queries, streams and indexes of the hub, refused commands, and what answers and costs most.

@@ -13,7 +13,7 @@ from typing import ClassVar
 import numpy as np
 
 from watersmeet.model.facts import KeyRange
-from watersmeet.model.figures import bounds, count
+from watersmeet.model.figures import bounds, counted
 from watersmeet.model.signature import MOST_INPUTS
 from watersmeet.schemes.hypercube.census import Stored
 from watersmeet.schemes.hypercube.facts import CubeChange, CubePlan, HeavyKey, Shape, boxes_of
@@ -82,11 +82,10 @@ class Hypercube(Scheme[CubePlan]):
     @classmethod
     def show(cls, plan: CubePlan, inputs: Sequence[str]) -> Shown:
         """A table of heavy keys, and a line such as: hypercube: 3 heavy keys, planned balance 1.04, 2 changes."""
-        keys = len(plan.heavy)
         balance = f"{plan.load / plan.mean:.2f} (busiest / mean)" if plan.mean else "-"
-        summary = f"hypercube: {keys} heavy key{'' if keys == 1 else 's'}, planned balance {balance}"
+        summary = f"hypercube: {counted(len(plan.heavy), 'heavy key')}, planned balance {balance}"
         if plan.epoch:
-            summary += f", {count(plan.epoch)} change{'' if plan.epoch == 1 else 's'}"
+            summary += f", {counted(plan.epoch, 'change')}"
         heaviest = sorted(plan.heavy, key=lambda one: (-sum(rows.lower for rows in one.rows), one.key))
         return Shown(
             summary,
@@ -104,7 +103,7 @@ def _shown_key(one: HeavyKey) -> tuple[str, ...]:
 def _shown_change(one: CubeChange) -> tuple[str, str, str]:
     """A change in one line, such as: batch 7: BADA-17 2 x 2 -> 4 x 2, 1,234 rows moved."""
     shapes = f"{_shown_shape(one.before)} -> {_shown_shape(one.after)}"
-    return f"batch {one.batch}: ", one.label, f" {shapes}, {count(one.moved_rows)} rows moved"
+    return f"batch {one.batch}: ", one.label, f" {shapes}, {counted(one.moved_rows, 'row')} moved"
 
 
 def _shown_shape(shape: Shape) -> str:
