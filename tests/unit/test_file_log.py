@@ -36,7 +36,7 @@ def test_a_start_finds_intakes_after_the_offset(log):
     for number in (1, 2, 3):
         log.publish(number, Intake((file(number),)))
     names = TakenNames({file(n).name for n in (1, 2, 3)})
-    assert log.load(1) == Loaded(names, 3, tuple(Intake((file(n),)) for n in (1, 2, 3)))
+    assert log.load(1) == Loaded(names, 3, tuple(Intake((file(n),)) for n in (1, 2, 3)), ())
 
 
 def test_a_start_reads_the_end_of_a_long_log(log, tmp_path, monkeypatch):
@@ -97,7 +97,7 @@ def test_names_with_their_times_of_change_are_still_read(log, tmp_path):
     seen.mkdir()
     names = {"intake": 1, "names": [file(1).name], "modified_ns": [1]}
     (seen / "000000000001.json").write_bytes(close_checked(names))
-    assert log.load(1) == Loaded(TakenNames({file(1).name}), 1, (Intake((file(1),)),))
+    assert log.load(1) == Loaded(TakenNames({file(1).name}), 1, (Intake((file(1),)),), ())
 
 
 def test_an_intake_without_a_directory_is_still_read(log, tmp_path):
