@@ -138,7 +138,7 @@ OUTSIDE = {
     # hints in messages
     "difflib",
     # arrays, expressions, stable hashes, texts of facts
-    *("numpy", "pyarrow", "sqlglot", "xxhash", "json"),
+    *("numpy", "pyarrow", "sqlglot", "hashlib", "xxhash", "json"),
 }
 
 # Calls that read a clock or a file, or draw from a global generator, through a module that is allowed.
