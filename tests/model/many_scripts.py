@@ -225,7 +225,7 @@ def batches_of(script: Script) -> Batches:
     rng = random.Random(script.seed)
     ids = itertools.count()
     most = {2: 12, 3: 6, 4: 3, 5: 3, 6: 2}[script.inputs]
-    null_share = 0.03 if script.window is None else 0.06
+    null_share = 0.03 if script.window is None else 0.1
 
     def value(name: str) -> Any:
         return None if rng.random() < null_share else rng.choice(VALUES[name][: script.spread])
