@@ -8,9 +8,12 @@ from collections.abc import Container, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from watersmeet import failpoints
+from watersmeet.errors import StateError
 from watersmeet.file_inputs.offsets import (
     BEGINNING,
     LEAST_TASK_BYTES,
@@ -348,6 +351,29 @@ def test_an_intake_without_an_offset_is_the_next_batch_as_it_is(tmp_path):
     for _ in range(3):
         life.batch()
     assert [[file.name for file in files] for files in life.read] == [["0-0"], ["7-1"], ["0"]]
+
+
+@pytest.mark.parametrize(
+    "place", ["intake-linked", "intake-written", "seen-linked", "seen-written", "clean-intake-removed"]
+)
+def test_a_driver_that_dies_while_it_writes_its_log_loses_nothing(tmp_path, monkeypatch, place):
+    """At each batch once; the names are written every third, and the intakes before them are removed."""
+    life = Life(tmp_path, IntakeLimit(), by_time=False, seen_every=3, retain=0)
+    died = 0
+    for _ in range(12):
+        life.shelf.add(1)
+        monkeypatch.setattr(failpoints, "_POINTS", {place: ("raise:5", None)})
+        try:
+            life.batch()
+        except (OSError, StateError):
+            died += 1
+            life.restart()
+        monkeypatch.setattr(failpoints, "_POINTS", {})
+        life.batch()
+        life.batch()
+    assert died >= 2
+    read = [file.name for files in life.read for file in files]
+    assert sorted(read) == sorted(file.name for file in life.shelf.files)
 
 
 def test_of_two_drivers_the_first_decides(tmp_path):

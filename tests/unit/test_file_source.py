@@ -289,7 +289,7 @@ def test_files_of_the_last_intakes_are_watched(folder, monkeypatch):
         reader.latestOffset(end, ReadAllAvailable())
 
 
-def test_files_in_a_bucket_are_read_and_watched(bucket, tmp_path):
+def test_files_in_a_bucket_are_read_and_watched(bucket, tmp_path, monkeypatch):
     filesystem, base = fs.FileSystem.from_uri(f"{bucket}/in")
 
     def put(name: str, *keys: int) -> None:
@@ -313,6 +313,11 @@ def test_files_in_a_bucket_are_read_and_watched(bucket, tmp_path):
     put("a", *range(50))
     with pytest.raises(FileError, match="in/a had .* now it has"):
         read_all(reader, start, end)
+    recorded: list[ChangedFile] = []
+    monkeypatch.setattr(FileTask, "_record", lambda task, part, changed: recorded.append(changed) or True)
+    reader = reader_for(f"{bucket}/in", state=f"{bucket}/state")
+    assert sorted(read_all(reader, start, end)) == sorted([3, *range(50)])
+    assert [one.was.name for one in recorded] == ["a"]
 
 
 def test_another_directory_is_refused_unless_it_was_moved(folder):

@@ -209,7 +209,8 @@ class RunReader:
 
     def keys(self, run: Run) -> Keys:
         """All order keys of a run that is not cut into sections, ascending."""
-        keys = self._verified(run, None).parts(None)[0].keys
+        mapped = self._verified(run, None)
+        keys = mapped.parts(None)[0].keys if mapped.whole is None else mapped.whole.keys
         if run.path in self._partial and keys.nbytes <= SEARCHED_BYTES:
             places = np.array([0]), np.array([len(keys)])
             self._ask((run.path, 0, 0, 0, ()), lambda: addresses_of([pa.array(keys)], *places))
