@@ -271,7 +271,8 @@ def test_a_key_of_few_rows_that_no_run_lists_is_counted_and_not_listed(tmp_path)
     join.count(l=rows, r=rows)
     (one,) = read_status(tmp_path).joins
     assert isinstance(one.plan, CubePlan) and one.shown is not None
-    assert len(one.plan.heavy) == 3 and one.shown.rows == ()
+    assert len(one.plan.heavy) == len(one.plan.changes) == 3
+    assert (one.shown.rows, one.shown.events) == ((), ())
     assert one.shown.summary.startswith("hypercube: 3 heavy keys, ")
     assert one.shown.summary.endswith("; 3 of few rows not listed")
 

@@ -88,18 +88,18 @@ class Hypercube(Scheme[CubePlan]):
         """A table of heavy keys, and a line such as: hypercube: 3 heavy keys, planned balance 1.04, 2 changes."""
         balance = f"{plan.load / plan.mean:.2f} (busiest / mean)" if plan.mean else "-"
         listed = [one for one in plan.heavy if not _is_small(one)]
-        few = len(plan.heavy) - len(listed)
+        small = {one.label for one in plan.heavy if _is_small(one)}
         summary = f"hypercube: {counted(len(plan.heavy), 'heavy key')}, planned balance {balance}"
         if plan.epoch:
             summary += f", {counted(plan.epoch, 'change')}"
-        if few:
-            summary += f"; {few} of few rows not listed"
+        if small:
+            summary += f"; {len(small)} of few rows not listed"
         heaviest = sorted(listed, key=lambda one: (-sum(rows.lower for rows in one.rows), one.key))
         return Shown(
             summary,
             columns=("heavy key", *(f"rows of {name}" for name in inputs), "grid", "tasks"),
             rows=tuple(_shown_key(one) for one in heaviest),
-            events=tuple(_shown_change(one) for one in reversed(plan.changes)),
+            events=tuple(_shown_change(one) for one in reversed(plan.changes) if one.label not in small),
         )
 
 
