@@ -303,6 +303,7 @@ def test_state_from_the_session_settings():
     "text, message",
     [
         ("[inputs", "a.toml is not valid TOML: "),
+        ("[sink]\npath = out", "at line 2, column 8); a text stands in quotes"),
         ("", "a.toml needs two or more inputs, each in a table such as [inputs.o]"),
         (changed("[job]", "[jobs]"), "a.toml has no key 'jobs'; did you mean 'job'?"),
         (changed("[sink]", "[output]"), "a.toml has no key 'output'; did you mean 'sink'?"),

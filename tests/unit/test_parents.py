@@ -106,6 +106,14 @@ def test_state_that_is_missing_is_an_error(files):
     assert_names_causes_and_remedy(str(caught.value), "0-4")
 
 
+def test_where_no_state_is_the_place_is_the_first_suspect(files):
+    """An input that got another alias is enough for that: the name of the join is made of them."""
+    with pytest.raises(
+        StateMissing, match=r"give the state= and name= of the earlier starts; .* Likely causes"
+    ):
+        commit(files, 5)
+
+
 def test_a_first_batch_that_was_not_evaluated_is_named_as_a_likely_cause(files):
     """The query's first batch, and the first one after a restart."""
     with pytest.raises(StateMissing) as caught:

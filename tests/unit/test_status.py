@@ -264,6 +264,19 @@ def test_heavy_keys_their_grids_and_their_changes(tmp_path):
     assert after_label.endswith(f" -> {left_parts} x {right_parts}, {last.moved_rows:,} rows moved")
 
 
+def test_a_key_of_few_rows_that_no_run_lists_is_counted_and_not_listed(tmp_path):
+    """In a new state almost every key is heavy, and all that is known of it is a hash."""
+    join = skewed(tmp_path, "hypercube")
+    rows = pa.table({"k": ["a", "b", "c"], "x": [1, 2, 3]})
+    join.count(l=rows, r=rows)
+    (one,) = read_status(tmp_path).joins
+    assert isinstance(one.plan, CubePlan) and one.shown is not None
+    assert len(one.plan.heavy) == len(one.plan.changes) == 3
+    assert (one.shown.rows, one.shown.events) == ((), ())
+    assert one.shown.summary.startswith("hypercube: 3 heavy keys, ")
+    assert one.shown.summary.endswith("; 3 of few rows not listed")
+
+
 def test_a_hypercube_without_heavy_keys(tmp_path):
     join = skewed(tmp_path, "hypercube")
     join.count(l=with_hot_key("-", 0, 50))

@@ -119,7 +119,7 @@ def list_queries(state: _STATE, name: _NAME = None, as_json: _JSON = False, debu
 
 def show(
     state: _STATE,
-    query_id: Annotated[str | None, typer.Argument(metavar="[ID]", help="One query.")] = None,
+    query_id: Annotated[str | None, typer.Argument(metavar="ID", help="One query.")] = None,
     name: _NAME = None,
     as_json: _JSON = False,
     debug: _DEBUG = False,

@@ -32,11 +32,13 @@ def as_plain(status: HubStatus) -> dict[str, Any]:
 
 def print_queries(queries: Sequence[LiveQuery]) -> None:
     console = Console(highlight=False)
-    width = console.width if console.is_terminal else _LIST_WIDTH
+    if not console.is_terminal:
+        # A line for each query, for who counts or greps them.
+        console.width = _LIST_WIDTH
     ascii_only = console.options.ascii_only
     table = _table("query", "from batch", "text")
     ids = [shortened(harmless(one.id, ascii_only=ascii_only), _ID_WIDTH) for one in queries]
-    room = max(20, width - max(map(len, ids), default=0) - 20)
+    room = max(20, console.width - max(map(len, ids), default=0) - 20)
     for id_, one in zip(ids, queries, strict=True):
         text = harmless(" ".join(one.sql.split()), ascii_only=ascii_only)
         table.add_row(Text(id_), Text(str(one.first_batch)), Text(shortened(text, room)))
@@ -81,9 +83,12 @@ def print_hub_parts(console: Console, status: HubStatus) -> None:
     say(console, _summary(status))
     if status.retain is not None:
         say(console, _retained(status))
+    console.print()
     _print_streams(console, status)
     for words, tallies in (("answer", status.top_answers), ("cost", status.top_costs)):
         _print_top(console, f"queries that {words} most", tallies)
+    if status.refused:
+        console.print()
     for one in status.refused[:_SHOWN_REFUSALS]:
         say(console, ("refused ", "bold yellow"), f"{harmless(one.query) or '(no id)'}: {one.message}")
     if len(status.refused) > _SHOWN_REFUSALS:
@@ -116,6 +121,7 @@ def _print_streams(console: Console, status: HubStatus) -> None:
 def _print_top(console: Console, title: str, tallies: Sequence[QueryTally]) -> None:
     if not tallies:
         return
+    console.print()
     table = _table(title, "answers", "rows looked at")
     for one in tallies:
         table.add_row(

@@ -70,7 +70,9 @@ def parse_toml(text: str, file: Path) -> dict[str, Any]:
     try:
         return tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
-        raise ConfigError(f"{file.name} is not valid TOML: {error}") from error
+        # The line is not shown: it may hold a credential.
+        hint = '; a text stands in quotes: path = "orders"' if str(error).startswith("Invalid value") else ""
+        raise ConfigError(f"{file.name} is not valid TOML: {error}{hint}") from error
 
 
 class PartsReader:

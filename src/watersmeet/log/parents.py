@@ -144,7 +144,7 @@ def _parent_of_first(
     if missing is not None:
         raise StateMissing(
             f"the checkpoint is at batch {batch}, but there is no state of an earlier batch in {files.place}. "
-            f"{_OTHER_DIRECTORY} {_causes_and_remedy(missing)}"
+            f"{_OTHER_PLACE} {_causes_and_remedy(missing)}"
         )
     return None
 
@@ -260,6 +260,13 @@ def _behind(
 
 _OTHER_DIRECTORY = (
     "If this is not the checkpoint's state directory, restore that one, or start with a new checkpoint."
+)
+
+
+# A new alias of an input is enough to be here: nothing has gone, and nothing needs to be restored.
+_OTHER_PLACE = (
+    "If it is elsewhere, give the state= and name= of the earlier starts; by default the name is made of the inputs' "
+    "names, in their order. If it was there, restore it, or start with a new checkpoint."
 )
 
 

@@ -33,6 +33,10 @@ from watersmeet.schemes.scheme import (
     share_of,
 )
 
+# A key with fewer rows than this, all inputs together, is heavy only where there is little else: in a new state almost
+# every key is. Where no run lists it, its label is a hash, which tells nobody anything.
+_FEW_ROWS = 1_000
+
 
 @dataclass(frozen=True, slots=True)
 class Hypercube(Scheme[CubePlan]):
@@ -83,16 +87,25 @@ class Hypercube(Scheme[CubePlan]):
     def show(cls, plan: CubePlan, inputs: Sequence[str]) -> Shown:
         """A table of heavy keys, and a line such as: hypercube: 3 heavy keys, planned balance 1.04, 2 changes."""
         balance = f"{plan.load / plan.mean:.2f} (busiest / mean)" if plan.mean else "-"
+        listed = [one for one in plan.heavy if not _is_small(one)]
+        small = {one.label for one in plan.heavy if _is_small(one)}
         summary = f"hypercube: {counted(len(plan.heavy), 'heavy key')}, planned balance {balance}"
         if plan.epoch:
             summary += f", {counted(plan.epoch, 'change')}"
-        heaviest = sorted(plan.heavy, key=lambda one: (-sum(rows.lower for rows in one.rows), one.key))
+        if small:
+            summary += f"; {len(small)} of few rows not listed"
+        heaviest = sorted(listed, key=lambda one: (-sum(rows.lower for rows in one.rows), one.key))
         return Shown(
             summary,
             columns=("heavy key", *(f"rows of {name}" for name in inputs), "grid", "tasks"),
             rows=tuple(_shown_key(one) for one in heaviest),
-            events=tuple(_shown_change(one) for one in reversed(plan.changes)),
+            events=tuple(_shown_change(one) for one in reversed(plan.changes) if one.label not in small),
         )
+
+
+def _is_small(one: HeavyKey) -> bool:
+    """Whether no run lists a key, and it has few rows by all that is known."""
+    return not any(rows.lower for rows in one.rows) and sum(rows.upper for rows in one.rows) < _FEW_ROWS
 
 
 def _shown_key(one: HeavyKey) -> tuple[str, ...]:
