@@ -27,7 +27,9 @@ from watersmeet.log.status import JoinStatus
 from watersmeet.model import figures as model_figures
 
 
-@pytest.mark.parametrize("module", [figures, help_module, model_figures, progress, secrets], ids=lambda m: m.__name__)
+@pytest.mark.parametrize(
+    "module", [figures, help_module, model_figures, progress, secrets], ids=lambda m: m.__name__
+)
 def test_examples_in_docstrings(module):
     assert doctest.testmod(module).failed == 0
 
