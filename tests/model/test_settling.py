@@ -275,6 +275,8 @@ def test_a_join_that_owes_nothing_says_so(tmp_path):
     fresh = start(SCHEMA, tmp_path, "l.k = r.k", memory=1000)
     with pytest.raises(StateError, match="no finished batch"):
         fresh.owed()
+    with pytest.raises(StateError, match="no query has started with this checkpoint: correct the path"):
+        find_standing(fresh.operator.spec, Checkpoint(None, 0))
 
 
 @pytest.mark.parametrize("tasks", [1, 3, 16])

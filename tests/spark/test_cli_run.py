@@ -248,6 +248,17 @@ def test_refusals_name_the_part_of_the_job_file(spark, folder, old, new, message
     assert "Traceback" not in done.output
 
 
+def test_a_mistake_in_sql_is_told_once_without_sparks_traces(folder):
+    """In a process and a session of its own: Python's loggers of Spark print to the terminal."""
+    write_inputs(folder, range(1))
+    change(folder, 'path = "left"', 'path = "left"\nwhere = "zz > 1"')
+    process = start(folder, "--check")
+    _, errors = process.communicate(timeout=DEADLINE_S)
+    assert process.returncode == 2
+    assert errors.startswith("error: job.toml: [inputs.l]: ")
+    assert "zz" in errors and len(errors) < 500
+
+
 def test_inputs_can_be_projected_and_filtered(spark, folder):
     """One of them by Spark, the other one read by the tasks themselves."""
     write_inputs(folder, range(2))

@@ -101,6 +101,15 @@ def test_a_place_is_refused_to_a_new_checkpoint(spark, tmp_path):
         assert [row[-1] for row in script.read("r")] == [5, 6, 7]
 
 
+def test_no_answer_yet_is_no_row_and_another_place_is_refused(spark, tmp_path):
+    script = Script(spark, tmp_path, queries={"none": "SELECT R.x FROM R WHERE R.x > 100"})
+    with script.start():
+        script.batch(r=[(1, 5)])
+        assert script.read("none") == []
+        with pytest.raises(UsageError, match="nothing was delivered to .*elsewhere: give the place"):
+            script.hub.read("none", str(tmp_path / "elsewhere"))
+
+
 def test_a_batch_of_a_delivery_runs_the_hub_once(spark, tmp_path):
     script = Script(spark, tmp_path, queries={"r": "SELECT R.x FROM R"})
     with script.start():

@@ -135,6 +135,15 @@ def test_queries_are_listed_and_shown(state):
     assert missing.exit_code == 2 and "there is no query 'nothing' in the hub hub" in missing.stderr
 
 
+def test_each_query_is_one_line_where_no_terminal_is(tmp_path, monkeypatch):
+    monkeypatch.delenv("COLUMNS", raising=False)
+    long = "SELECT R.x, R.k, R.x AS again, R.k AS once_more FROM R WHERE R.x < 20 AND R.k > 3 AND R.x > 1"
+    LocalHub({"R": R}, str(tmp_path), {"long": long}).batch(R=pa.table({"k": [1], "x": [2]}))
+    heading, _, line = invoke("hub", "list", tmp_path).stdout.splitlines()
+    assert heading.startswith("query") and line.endswith(long)
+    assert "1 query of 1 template; 0 answers" in invoke("hub", "show", tmp_path).stdout
+
+
 def test_a_query_that_answers_nothing_is_shown_with_the_reason_for_no_figures(tmp_path):
     queries = {f"q{number:02d}": f"SELECT R.x FROM R WHERE R.x < {20 - number}" for number in range(12)}
     LocalHub({"R": R}, str(tmp_path), queries).batch(R=pa.table({"k": range(20), "x": range(20)}))

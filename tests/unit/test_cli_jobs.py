@@ -24,9 +24,12 @@ from watersmeet.jobs.failure import QueryError, own_message, plain_message
 from watersmeet.jobs.progress import Batches, read_new, read_progress, together
 from watersmeet.log.checkpoint import Checkpoint, read_checkpoint
 from watersmeet.log.status import JoinStatus
+from watersmeet.model import figures as model_figures
 
 
-@pytest.mark.parametrize("module", [figures, help_module, progress, secrets], ids=lambda m: m.__name__)
+@pytest.mark.parametrize(
+    "module", [figures, help_module, model_figures, progress, secrets], ids=lambda m: m.__name__
+)
 def test_examples_in_docstrings(module):
     assert doctest.testmod(module).failed == 0
 

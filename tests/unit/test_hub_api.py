@@ -14,6 +14,7 @@ from watersmeet.engine.spec import Settings
 from watersmeet.errors import ConfigError, PredicateError, UsageError
 from watersmeet.hubs.templates import TemplateReader
 from watersmeet.model.types import BIGINT
+from watersmeet.spark import hub_delivery
 from watersmeet.spark.hub import Hub
 
 TEXT = "SELECT R.k FROM R WHERE R.k > 5"
@@ -99,3 +100,27 @@ def test_a_query_of_the_start_that_will_be_refused_is_warned_of(tmp_path, caplog
 def test_a_hub_is_shown_without_its_queries_and_settings(tmp_path):
     shown = repr(dataclasses.replace(hub_with(tmp_path), options=HubOptions({"q": TEXT})))
     assert shown.startswith("Hub(streams={'R': ") and len(shown) < 200 + len(str(tmp_path))
+
+
+@pytest.mark.parametrize(
+    ("there", "found"),
+    [
+        ({"answers/query=q"}, "answers/query=q"),
+        ({"query-id"}, "none"),
+        ({"answers"}, "none"),
+        (set(), None),
+    ],
+    ids=["answered", "delivered", "delivered in a thread that Spark knows no query of", "another place"],
+)
+def test_no_answers_are_no_rows_only_where_something_was_delivered(monkeypatch, there, found):
+    def read_if_there(spark: object, folder: str, *_: object) -> str | None:
+        part = folder.removeprefix("/out/")
+        return part if part in there else None
+
+    monkeypatch.setattr(hub_delivery, "_read_if_there", read_if_there)
+    spark: Any = SimpleNamespace(createDataFrame=lambda rows, schema: "none")
+    if found is not None:
+        assert hub_delivery._delivered(spark, "/out", "q", "parquet") == found
+    else:
+        with pytest.raises(UsageError, match="nothing was delivered to /out: give the place"):
+            hub_delivery._delivered(spark, "/out", "q", "parquet")

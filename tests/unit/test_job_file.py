@@ -208,6 +208,23 @@ def test_a_checkpoint_keeps_its_source_of_beats(text, sources, message):
         check_beats(parse(text), Checkpoint("q", 3, sources))
 
 
+def test_a_new_checkpoint_is_refused_a_folder_with_the_results_of_another(tmp_path):
+    """Spark's file sink skips batches that it has, and the join would never see their rows."""
+    from watersmeet.jobs.preflight import check_sink
+
+    (tmp_path / "paid" / "_spark_metadata").mkdir(parents=True)
+    text = changed('format = "noop"', f'format = "parquet"\npath = "{tmp_path}/paid"')
+    check_sink(parse(text), Checkpoint(None, 0))
+    (tmp_path / "paid" / "_spark_metadata" / "9.compact").touch()
+    with pytest.raises(
+        ConfigError, match=r"paid has the results of another checkpoint.* Write to a new folder"
+    ):
+        check_sink(parse(text), Checkpoint(None, 0))
+    # Its own first batch, which Spark has planned.
+    check_sink(parse(text), Checkpoint("q", 0, 2))
+    check_sink(parse(SMALL), Checkpoint(None, 0))
+
+
 def test_an_input_with_a_key_is_a_table():
     job = parse(TABLE)
     assert job.inputs[1] == TableSource(

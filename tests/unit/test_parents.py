@@ -33,6 +33,7 @@ def lose(files: LocalFiles, *batches: int) -> None:
 def assert_names_causes_and_remedy(message: str, batches: str) -> None:
     assert f"a foreachBatch function did not evaluate its DataFrame in batch {batches}," in message
     assert "limit(0)" in message and "shows new files late" in message and "deleted" in message
+    assert "batches of another checkpoint, which Spark skips" in message
     assert f"roll the checkpoint back to batch {batches.split('-')[0]} and start again" in message
     assert message.endswith(f"spark.watersmeet.acceptGap={batches}")
 

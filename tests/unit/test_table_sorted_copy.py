@@ -382,7 +382,11 @@ def test_a_damaged_index_is_named(tmp_path):
     [
         (lambda d: d / "no.parquet", "id", "is not there"),
         (lambda d: (d / "empty").mkdir() or d / "empty", "id", "without Parquet files"),
-        (lambda d: (d / "text").write_text("a,b") and d / "text", "id", "cannot be read as Parquet"),
+        (
+            lambda d: (d / "text").write_text("a,b") and d / "text",
+            "id",
+            "cannot be read as Parquet.* as a DataFrame",
+        ),
         (lambda d: write(d / "a.parquet", numbers(3)), "ID", "has no column ID; did you mean id"),
         (lambda d: write(d / "a.parquet", numbers(3)), "q", "its columns are id, x, s"),
         (lambda d: write(d / "a.parquet", pa.table({"id": [[1]]})), "id", r"key id is of type array<bigint>"),

@@ -5,8 +5,9 @@ The Python API, job files and the local driver all make a `JoinOptions`. `engine
 
 from __future__ import annotations
 
+import inspect
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from difflib import get_close_matches
 from typing import TypedDict
@@ -28,6 +29,19 @@ class How(ClosedSet):
 
     INNER = "inner"
     LEFT = "left"
+
+
+def takes_two(function: Callable[..., object]) -> bool:
+    """Whether a function can be called with two arguments, as far as it says what it takes."""
+    try:
+        signature = inspect.signature(function)
+    except (TypeError, ValueError):
+        return True
+    try:
+        signature.bind(None, None)
+    except TypeError:
+        return False
+    return True
 
 
 def check_folder(name: str) -> None:
@@ -95,6 +109,11 @@ class JoinOptions:
             raise UsageError(
                 f"on= is a {type(self.on).__name__}: give the predicate as text, such as "
                 '"abs(l.x - r.x) <= 5", or a function'
+            )
+        if callable(self.on) and not takes_two(self.on):
+            raise UsageError(
+                "on= is a function that does not take two arguments: it gets a record batch of each input, such as "
+                'def near(l, r): return pc.less(l["x"], r["x"])'
             )
         if self.name is not None:
             check_folder(self.name)

@@ -84,7 +84,11 @@ def files_of(spec: JoinSpec, query: str) -> Files:
 
 def find_standing(spec: JoinSpec, checkpoint: Checkpoint) -> Standing:
     """The facts of the last committed batch; StateError if there is none, or the state is not of this join."""
-    if checkpoint.query is None or checkpoint.fresh:
+    if checkpoint.query is None:
+        raise StateError(
+            "no query has started with this checkpoint: correct the path, or run the query first"
+        )
+    if checkpoint.fresh:
         raise StateError(
             "the checkpoint has no finished batch yet, so nothing can be owed: run the query first"
         )

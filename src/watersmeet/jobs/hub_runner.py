@@ -15,7 +15,7 @@ from watersmeet.engine.hub_status import HubState
 from watersmeet.errors import ConfigError, WatersmeetError
 from watersmeet.jobs.frames import complaints, read_streams, start_writing, triggered
 from watersmeet.jobs.model import Delivery, HubJob
-from watersmeet.jobs.preflight import check_operator, find_checkpoint
+from watersmeet.jobs.preflight import check_operator, check_sink, find_checkpoint
 from watersmeet.jobs.progress import METRIC, ROWS_OUT, Batches
 from watersmeet.jobs.runner import Followed
 from watersmeet.log.checkpoint import Checkpoint
@@ -36,6 +36,8 @@ class PreparedHub:
 def prepare_hub(spark: SparkSession, job: HubJob, env: Mapping[str, str]) -> PreparedHub:
     """Build the hub and check it against the state. All refusals of the library are raised here."""
     checkpoint = find_checkpoint(job)
+    if checkpoint is not None:
+        check_sink(job, checkpoint)
     streams = read_streams(spark, job, env)
     with complaints(f"{job.file.name}: [hub]"):
         hub = make_hub(streams, job.commands, job.hub)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import Path
 
 from pyspark.sql import SparkSession
 
@@ -17,10 +18,11 @@ from watersmeet.credentials import hide
 from watersmeet.engine.choose import Choice
 from watersmeet.engine.spec import JoinSpec, Settings
 from watersmeet.errors import ConfigError, WatersmeetError
-from watersmeet.jobs.model import HubJob, Job, Source
+from watersmeet.jobs.model import HubJob, Job, Sink, Source
 from watersmeet.jobs.secrets import expand_all
 from watersmeet.log.checkpoint import Checkpoint, read_checkpoint
 from watersmeet.log.files import open_files
+from watersmeet.log.folders import SINK_LOG
 from watersmeet.log.parents import find_parent
 from watersmeet.log.starts import next_number
 from watersmeet.log.storage import Storage
@@ -78,6 +80,22 @@ def check_beats(job: Job, checkpoint: Checkpoint) -> None:
         f"beside the inputs, and Spark cannot {'add' if job.beats else 'drop'} one. "
         f"{'Leave it out' if job.beats else 'Put it back'}, or start with a new checkpoint"
     )
+
+
+def check_sink(job: Job | HubJob, checkpoint: Checkpoint) -> None:
+    """Refuse a new checkpoint for a folder in which Spark's file sink has the batches of another one.
+
+    Spark would skip as many batches without running the join: their rows would be in no result and in no state. Only
+    local folders are looked into. Before the first batch of this checkpoint is planned, nothing there can be of it.
+    """
+    if not isinstance(job.sink, Sink) or not job.sink.path or checkpoint.query is not None:
+        return
+    log = Path(job.sink.path) / SINK_LOG
+    if log.is_dir() and any(name.name.partition(".")[0].isdigit() for name in log.iterdir()):
+        raise ConfigError(
+            f"{job.file.name}: [sink]: {job.sink.path} has the results of another checkpoint, and Spark would skip as "
+            f"many batches of the new one, {hide(job.checkpoint)}. Write to a new folder, or put the checkpoint back"
+        )
 
 
 def check_state(spark: SparkSession, job: Job, operators: Operators, checkpoint: Checkpoint) -> None:

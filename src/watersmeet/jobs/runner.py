@@ -26,6 +26,7 @@ from watersmeet.jobs.model import Job, Source
 from watersmeet.jobs.preflight import (
     Operators,
     check_beats,
+    check_sink,
     check_state,
     find_checkpoint,
     operators_of,
@@ -73,6 +74,7 @@ def prepare(spark: SparkSession, job: Job, env: Mapping[str, str]) -> Prepared:
     checkpoint = find_checkpoint(job)
     if checkpoint is not None:
         check_beats(job, checkpoint)
+        check_sink(job, checkpoint)
     inputs = read_inputs(spark, job, env)
     plan, joined = join_job(job, inputs)
     operators = operators_of(plan)

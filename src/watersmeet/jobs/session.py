@@ -12,8 +12,10 @@ from __future__ import annotations
 import contextlib
 import logging
 import os
+import signal
 import subprocess
 import sys
+import threading
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -23,6 +25,7 @@ from py4j.protocol import Py4JError, Py4JJavaError
 from pyspark import SparkConf, SparkContext
 from pyspark.errors import PySparkException, PySparkRuntimeError
 from pyspark.java_gateway import launch_gateway
+from pyspark.logger import PySparkLogger
 from pyspark.sql import SparkSession
 
 from watersmeet.errors import WatersmeetError
@@ -35,6 +38,9 @@ _JVM_EXIT_S = 10
 
 # Lines of the log in the message if Spark does not start.
 _TAIL_LINES = 5
+
+# What Spark's exceptions print to, in full, while they are made.
+LOUD_LOGGERS = ("SQLQueryContextLogger", "DataFrameQueryContextLogger")
 
 
 @dataclass
@@ -90,21 +96,33 @@ def open_session(name: str, settings: Mapping[str, str], log: Path, *, show_stdo
     running = SparkSession.getActiveSession()
     if running is not None:
         return Session(running)
-    # py4j logs errors when the JVM ends first, which is expected.
-    logging.getLogger("py4j").setLevel(logging.CRITICAL)
+    _quiet_python_loggers()
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     settings = {"spark.app.name": name, "spark.ui.showConsoleProgress": "false", **settings}
     settings |= advised({**found_settings(), **settings})
     if "spark.remote" in settings:
         return Session(SparkSession.builder.config(map=dict(settings)).getOrCreate())
     gateway = _launch(settings, log, show_stdout)
+    on_interrupt = signal.getsignal(signal.SIGINT)
     try:
         context = SparkContext(conf=_conf(settings), gateway=gateway)
+        if on_interrupt is not None and threading.current_thread() is threading.main_thread():
+            # PySpark has installed its own. It calls the JVM, where a call may be under way, and prints three traces.
+            signal.signal(signal.SIGINT, on_interrupt)
     except (PySparkException, Py4JJavaError) as error:
         gateway.proc.kill()
         _forget_gateway()
         raise WatersmeetError(f"Spark did not start: {plain_message(error)}. Its log is {log}") from error
     return Session(SparkSession(context), gateway)
+
+
+def _quiet_python_loggers() -> None:
+    # py4j logs errors when the JVM ends first, which is expected.
+    logging.getLogger("py4j").setLevel(logging.CRITICAL)
+    # Each mistake in SQL is printed as JSON with the traces of the JVM and of Python, before our message. It may also
+    # hold what that message blanks out. Only their own class of loggers takes the arguments that they are called with.
+    for name in LOUD_LOGGERS:
+        PySparkLogger.getLogger(name).setLevel(logging.CRITICAL)
 
 
 def _launch(settings: Mapping[str, str], log: Path, show_stdout: bool) -> Any:

@@ -273,7 +273,8 @@ _OTHER_PLACE = (
 def _causes_and_remedy(missing: BatchSpan) -> str:
     return (
         f"Likely causes: a foreachBatch function did not evaluate its DataFrame in batch {missing}, or an evaluation "
-        "that Spark cuts short, such as limit(0); a shared filesystem shows new files late; or files were deleted. "
+        "that Spark cuts short, such as limit(0); the folder of a file sink has batches of another checkpoint, which "
+        "Spark skips; a shared filesystem shows new files late; or files were deleted. "
         "Remove the cause and start again: if the files are there by then, nothing is lost. If not, roll the "
         f"checkpoint back to batch {missing.first} and start again: Spark reads the missing rows again. Only if the "
         f"join may continue without them, set {ACCEPT_GAP}={missing}"

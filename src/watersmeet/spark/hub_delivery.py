@@ -142,7 +142,7 @@ def read_answers(
         raise UsageError(
             f"there is no query {id_!r} in the hub {found.name}. If it was removed, give its text as sql="
         )
-    rows = _delivered(spark, f"{place.rstrip('/')}/answers/{folder_of(id_)}", format)
+    rows = _delivered(spark, place.rstrip("/"), id_, format)
     text = live.sql if sql is None and live is not None else (sql or "").strip()
     # An id may have been added again with another text.
     rows = rows.where(F.col("text") == text_numbers(pa.array([text]))[0].as_py())
@@ -150,14 +150,24 @@ def read_answers(
     return _typed(rows, template, found)
 
 
-def _delivered(spark: SparkSession, folder: str, format: str) -> DataFrame:
-    """The stored rows of a folder; none if no batch has written it yet.
+def _delivered(spark: SparkSession, place: str, id_: str, format: str) -> DataFrame:
+    """The stored rows of a query; none if no batch has answered it yet.
 
-    Only this folder is listed, not those of all queries. Its name never becomes a value, so that an id such as 007 stays
+    Only its folder is listed, not those of all queries. Its name never becomes a value, so that an id such as 007 stays
     a text.
     """
-    rows = _read_if_there(spark, folder, format, _STORED)
-    return spark.createDataFrame([], _STORED) if rows is None else rows
+    rows = _read_if_there(spark, f"{place}/answers/{folder_of(id_)}", format, _STORED)
+    if rows is not None:
+        return rows
+    # An owner is not known of each delivery, but each batch makes the folder.
+    if all(
+        _read_if_there(spark, f"{place}/{part}", "text", "value string") is None
+        for part in (_OWNER, "answers")
+    ):
+        raise UsageError(
+            f"nothing was delivered to {hide(place)}: give the place that deliver() got, once a batch has run"
+        )
+    return spark.createDataFrame([], _STORED)
 
 
 def _read_if_there(spark: SparkSession, folder: str, format: str, schema: str) -> DataFrame | None:

@@ -135,7 +135,8 @@ class ParquetFiles:
         except (pa.ArrowInvalid, pa.ArrowTypeError, OSError) as error:
             raise TableError(
                 f"table {self.address!r} cannot be read as Parquet: {self.address.scrub(str(error))}. Remove or "
-                "rewrite the file that is named, or point to the files of one table only"
+                "rewrite the file that is named, or point to the files of one table only. Files of another format may be "
+                "passed as a DataFrame that Spark reads"
             ) from error
 
     @cached_property

@@ -35,7 +35,11 @@ def _describe(what: str, rows: Counter[Any]) -> list[str]:
         return []
     shown = [f"  {count} x {row}" for row, count in list(rows.items())[:_SHOWN_ROWS]]
     rest = len(rows) - len(shown)
-    return [f"{rows.total()} rows {what}:", *shown, *([f"  ... and {rest} more"] if rest > 0 else [])]
+    return [
+        f"{rows.total()} row{'' if rows.total() == 1 else 's'} {what}:",
+        *shown,
+        *([f"  ... and {rest} more"] if rest > 0 else []),
+    ]
 
 
 def _canonical(value: Any) -> Hashable:
