@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 import os
 import shutil
 import time
+from pathlib import Path
 
 import pytest
 from pyarrow import fs
@@ -70,8 +70,8 @@ def test_size_and_time_are_those_of_the_file(folder, clock):
 def test_a_directory_is_not_listed_while_it_is_unchanged(folder, clock, monkeypatch):
     (folder / "a").write_text("x")
     listings = []
-    scan = os.scandir
-    monkeypatch.setattr(os, "scandir", lambda place: listings.append(place) or scan(place))
+    listed = os.listdir
+    monkeypatch.setattr(os, "listdir", lambda place: listings.append(place) or listed(place))
     directory = Directory(Address(str(folder)), clock)
     clock.s += 2 * TICK_S
     assert names(directory) == ["a"]
@@ -162,18 +162,17 @@ def test_a_batch_that_a_sink_commits_while_we_look_is_seen_later(folder, clock, 
     (folder / "_spark_metadata").mkdir()
     (folder / "a").write_text("x")
     sink_batch(folder, "0", "a")
-    scan, commits = os.scandir, iter(("b", "c"))
+    listed, commits = os.listdir, iter(("b", "c"))
 
     def commit_after(place):
-        entries = scan(place)
-        seen = list(entries)
-        for number, name in enumerate(commits, len(os.listdir(folder / "_spark_metadata"))):
+        seen = listed(place)
+        for number, name in enumerate(commits, len(listed(folder / "_spark_metadata"))):
             (folder / name).write_text("x")
             sink_batch(folder, str(number), name)
             break
-        return contextlib.nullcontext(seen)
+        return seen
 
-    monkeypatch.setattr(os, "scandir", commit_after)
+    monkeypatch.setattr(os, "listdir", commit_after)
     directory = Directory(Address(str(folder)), clock)
     found = [names(directory) for _ in range(3)]
     assert found == [["a", "b"], ["a", "b", "c"], ["a", "b", "c"]]
@@ -186,6 +185,19 @@ def test_a_link_round_in_a_circle_is_passed_over(folder, clock):
     directory = Directory(Address(str(folder)), clock)
     assert names(directory) == ["a"]
     assert directory.present == {"a"}
+
+
+def test_names_that_are_taken_are_not_looked_at(folder, clock, monkeypatch):
+    """However many there are, but for those that were taken last."""
+    for name in ("a", "b", "c", "_d"):
+        (folder / name).write_text("x")
+    directory, looked_at = Directory(Address(str(folder)), clock), []
+    look = Path.stat
+    monkeypatch.setattr(Path, "stat", lambda path, **more: looked_at.append(path.name) or look(path, **more))
+    found = directory.new_files({"a", "b"}, watched={"b": 1})
+    assert [file.name for file in found or ()] == ["c"]
+    assert sorted({"a", "b", "c", "_d"} & set(looked_at)) == ["b", "c"]
+    assert directory.present == {"a", "b", "c"}
 
 
 def test_a_committed_file_that_is_missing_is_an_error(folder, clock):

@@ -29,6 +29,7 @@ from __future__ import annotations
 
 import errno
 import os
+import stat
 from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -56,7 +57,7 @@ _COPYING = "._COPYING_"
 
 NO_FILES: Mapping[str, int] = MappingProxyType({})
 
-Entry = TypeVar("Entry")
+Names = TypeVar("Names", set[str], dict[str, fs.FileInfo])
 
 
 def is_hidden(name: str) -> bool:
@@ -78,19 +79,6 @@ class _Glance:
     def still_holds(self, stamps: tuple[int, ...], now_s: float) -> bool:
         settled = max(stamps) / 1e9 < self.at_s - TICK_S
         return stamps == self.stamps and settled and 0 <= now_s - self.at_s < LOOK_AGAIN_S
-
-
-def _leads_nowhere(link: os.DirEntry[str]) -> bool:
-    """Whether what a link points to is missing, or is the link itself."""
-    try:
-        link.stat()
-    except FileNotFoundError:
-        return True
-    except OSError as error:
-        if error.errno != errno.ELOOP:
-            raise
-        return True
-    return False
 
 
 class Directory:
@@ -167,7 +155,7 @@ class Directory:
         """The names of all entries that are there now."""
         with self._explained():
             if isinstance(self.filesystem, fs.LocalFileSystem):
-                return {path.name for path in Path(self.base).iterdir()}
+                return self._local_names()
             # Whether a prefix may be gone, because it is empty, is decided when new files are asked for.
             chosen = fs.FileSelector(self.base, allow_not_found=True)
             return {info.base_name for info in self.filesystem.get_file_info(chosen)}
@@ -183,50 +171,55 @@ class Directory:
         return tuple(stamps)
 
     def _local_files(self, taken: Container[str], watched: Mapping[str, int]) -> list[ListedFile]:
-        names, found = set(), []
-        counted, seen = self._counted(self._scan, lambda entry: entry.name)
-        for entry in seen:
-            if is_hidden(entry.name):
+        counted, present = self._counted(self._local_names)
+        # Of a hundred thousand names nearly all are taken: only the others are looked at.
+        others = [name for name in present if name not in taken]
+        found = []
+        for name in dict.fromkeys([*others, *(name for name in watched if name in present)]):
+            facts = None if is_hidden(name) else self._look_at(name)
+            if facts is None:
+                present.discard(name)
                 continue
-            self._check_name(entry.name)
-            if entry.is_symlink() and _leads_nowhere(entry):
-                continue
-            if entry.is_dir():
-                self._check_folder(entry.name)
-                continue
-            names.add(entry.name)
-            is_watched = entry.name in watched
-            passed = entry.name in taken or (counted is not None and entry.name not in counted)
-            if passed and not is_watched:
-                continue
-            try:
-                facts = entry.stat()
-            except FileNotFoundError:
-                # It was removed or renamed since the listing.
-                continue
-            if is_watched:
-                self._check_size(entry.name, watched[entry.name], facts.st_size)
+            if name in watched:
+                self._check_size(name, watched[name], facts.st_size)
+            passed = name in taken or (counted is not None and name not in counted)
             if facts.st_size and not passed:
-                found.append(ListedFile(entry.name, facts.st_size, facts.st_mtime_ns))
-        self._check_sink(counted, taken, names)
-        self.present = names
+                found.append(ListedFile(name, facts.st_size, facts.st_mtime_ns))
+        self._check_sink(counted, taken, present)
+        self.present = present
         return found
 
-    def _scan(self) -> list[os.DirEntry[str]]:
-        with os.scandir(self.base) as entries:
-            return list(entries)
+    def _local_names(self) -> set[str]:
+        # Not as paths: a hundred thousand of them take half a second.
+        return set(os.listdir(self.base))  # noqa: PTH208
+
+    def _look_at(self, name: str) -> os.stat_result | None:
+        """The facts of a file; None for a folder, for a link that leads nowhere, and for what is gone by now."""
+        self._check_name(name)
+        try:
+            facts = Path(self.base, name).stat()
+        except FileNotFoundError:
+            return None
+        except OSError as error:
+            if error.errno != errno.ELOOP:
+                raise
+            return None
+        if stat.S_ISDIR(facts.st_mode):
+            self._check_folder(name)
+            return None
+        return facts
 
     def _remote_files(
         self, taken: Container[str], watched: Mapping[str, int], *, begun: bool
     ) -> list[ListedFile]:
         try:
-            counted, listed = self._counted(self._list, lambda info: info.base_name)
+            counted, listed = self._counted(self._list)
         except FileNotFoundError:
             if not begun or not self._has_bucket():
                 raise
             self.present = set()
             return []
-        visible = [info for info in listed if not is_hidden(info.base_name)]
+        visible = [info for name, info in listed.items() if not is_hidden(name)]
         for info in visible:
             if info.type == fs.FileType.Directory:
                 self._check_folder(info.base_name)
@@ -246,17 +239,15 @@ class Directory:
         bucket: fs.FileInfo = self.filesystem.get_file_info(self.base.partition("/")[0])
         return bucket.type == fs.FileType.Directory
 
-    def _list(self) -> list[fs.FileInfo]:
-        found: list[fs.FileInfo] = self.filesystem.get_file_info(fs.FileSelector(self.base))
-        return found
+    def _list(self) -> dict[str, fs.FileInfo]:
+        found = self.filesystem.get_file_info(fs.FileSelector(self.base))
+        return {info.base_name: info for info in found}
 
-    def _counted(
-        self, look: Callable[[], list[Entry]], name_of: Callable[[Entry], str]
-    ) -> tuple[set[str] | None, list[Entry]]:
+    def _counted(self, look: Callable[[], Names]) -> tuple[set[str] | None, Names]:
         """The names that count if a sink of Spark's writes here, and a listing that is younger than they are."""
         counted = self._sink.names() if self._has_sink else None
         seen = look()
-        had_sink, self._has_sink = self._has_sink, any(name_of(entry) == SINK_LOG for entry in seen)
+        had_sink, self._has_sink = self._has_sink, SINK_LOG in seen
         if self._has_sink and not had_sink:
             counted, seen = self._sink.names(), look()
         return (counted if self._has_sink else None), seen

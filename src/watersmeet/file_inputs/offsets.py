@@ -48,7 +48,7 @@ def as_read(file: ListedFile, rereads: Iterable[Reread]) -> ListedFile:
     """A file of an intake as it was read last, by the records of changes, in order.
 
     >>> a, b, c = (ListedFile("f", size, 0) for size in (1, 2, 3))
-    >>> as_read(a, [Reread(a, b), Reread(a, b), Reread(b, c)]) == c, as_read(b, [Reread(a, b)]) == b
+    >>> as_read(a, [Reread(a, b), Reread(a, b), Reread(b, c)]) == c, as_read(c, [Reread(a, b)]) == c
     (True, True)
     """
     for one in rereads:
