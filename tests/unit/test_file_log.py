@@ -7,7 +7,7 @@ import pytest
 from watersmeet.errors import CorruptFile, FileError, StateError, StateMissing
 from watersmeet.file_inputs.file_log import SEEN_EVERY, FileLog, Intake, Loaded
 from watersmeet.file_inputs.listing import Directory
-from watersmeet.file_inputs.offsets import BEGINNING, FileOffset, IntakeLimit, ListedFile, TakenNames
+from watersmeet.file_inputs.offsets import BEGINNING, FileOffset, IntakeLimit, ListedFile, Reread, TakenNames
 from watersmeet.file_inputs.stream import FileStream
 from watersmeet.log.codec import close_checked
 from watersmeet.log.files import LocalFiles
@@ -37,6 +37,16 @@ def test_a_start_finds_intakes_after_the_offset(log):
         log.publish(number, Intake((file(number),)))
     names = TakenNames({file(n).name for n in (1, 2, 3)})
     assert log.load(1) == Loaded(names, 3, tuple(Intake((file(n),)) for n in (1, 2, 3)), ())
+
+
+def test_a_start_finds_rereads_in_their_order(log, tmp_path):
+    """Two tasks may record at once: none takes the other's number."""
+    log.publish(1, Intake((file(1),)))
+    rereads = [Reread(ListedFile("a", size, 0), ListedFile("a", size + 1, 0)) for size in range(12)]
+    other = FileLog(LocalFiles(tmp_path), "one")
+    for number, reread in enumerate(rereads):
+        (log, other)[number % 2].record(reread)
+    assert log.load(1).rereads == tuple(rereads)
 
 
 def test_a_start_reads_the_end_of_a_long_log(log, tmp_path, monkeypatch):

@@ -66,7 +66,7 @@ class Loaded:
     taken: TakenNames
     last: int
     newest: tuple[Intake, ...]
-    rereads: tuple[Reread, ...]
+    rereads: tuple[Reread, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
