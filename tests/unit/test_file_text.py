@@ -66,6 +66,14 @@ def test_a_header_must_name_the_columns_of_the_schema(tmp_path):
     assert read(written(tmp_path / "t.csv", ""), SCHEMA, header=True).num_rows == 0
 
 
+def test_a_header_that_is_read_as_a_row_is_told(tmp_path):
+    path = written(tmp_path / "t.csv", "ID,name,day\n1,a,2024-01-05\n")
+    with pytest.raises(FileError, match="t.csv.*line 1 has the names of the columns.*header=True"):
+        read(path, SCHEMA)
+    with pytest.raises(FileError, match="line 1: column id: .*'ID'"):
+        read(written(tmp_path / "t.csv", "ID,x,day\n"), SCHEMA)
+
+
 @pytest.mark.parametrize(
     "format, kind",
     [

@@ -57,16 +57,38 @@ def read_csv(
             lines = lines.part(1, len(lines))
             if not len(lines):
                 continue
-        yield parse_lines(lines, parse, what, "read the column as STRING")
+        try:
+            yield parse_lines(lines, parse, what, "read the column as STRING")
+        except FileError:
+            if not header and place == 0 and _is_header(lines.part(0, 1), given.names):
+                raise FileError(
+                    f"{what}, line 1 has the names of the columns, but is read as a row: give header=True"
+                ) from None
+            raise
+
+
+def _is_header(line: Lines, names: list[str]) -> bool:
+    try:
+        return _same_names(_names_in(line), names)
+    except Malformed:
+        return False
+
+
+def _names_in(line: Lines) -> list[str]:
+    found = _split(line, None, None)
+    return [str(value.as_py() or "") for value in (column[0] for column in found.columns)]
+
+
+def _same_names(found: list[str], names: list[str]) -> bool:
+    return [name.lower() for name in found] == [name.lower() for name in names]
 
 
 def _check_header(line: Lines, names: list[str], what: str) -> None:
     try:
-        found = _split(line, None, None)
+        written = _names_in(line)
     except Malformed as error:
         raise FileError(f"{what}, line {line.numbers[0]}, the header: {error}. Correct the file") from error
-    written = [str(value.as_py() or "") for value in (column[0] for column in found.columns)]
-    if [name.lower() for name in written] != [name.lower() for name in names]:
+    if not _same_names(written, names):
         raise FileError(
             f"{what} has the columns {', '.join(written)} in its header, and schema= has "
             f"{', '.join(names)}. Columns are "
