@@ -30,7 +30,7 @@ def found_in(matches: Matches) -> dict[int, tuple[int, int]]:
     }
 
 
-@given(sorted_keys, sorted_keys, st.sampled_from([1, 512]))
+@given(sorted_keys, sorted_keys, st.sampled_from([1, 4096]))
 def test_each_key_is_found_where_it_is(needles, hay, least_cut):
     with mock.patch.object(match, "LEAST_CUT", least_cut):
         found = found_in(matches_of(needles, hay))
@@ -39,7 +39,7 @@ def test_each_key_is_found_where_it_is(needles, hay, least_cut):
 
 
 @example(np.array([10], np.uint64), np.array([0, 20], np.uint64), 1)
-@given(sorted_keys, sorted_keys, st.sampled_from([1, 512]))
+@given(sorted_keys, sorted_keys, st.sampled_from([1, 4096]))
 def test_each_prefix_is_found_where_keys_begin_with_it(prefixes, hay, least_cut):
     with mock.patch.object(match, "LEAST_CUT", least_cut):
         found = found_in(matches_of_prefixes(prefixes, hay))

@@ -39,7 +39,7 @@ def equal_pairs(one: Keys, other: Keys, limit: int) -> Iterator[tuple[Indices, I
 
 def is_shorter(one: Keys, other: Keys) -> bool:
     """Whether `one` has at most as many keys as `other` in the stretch that both have. Both are sorted."""
-    if not len(one) or not len(other):
+    if min(len(one), len(other)) < LEAST_CUT:
         return len(one) <= len(other)
     here, there = _between(one, other[0], other[-1]), _between(other, one[0], one[-1])
     return here[1] - here[0] <= there[1] - there[0]
@@ -49,6 +49,8 @@ def matches_of(needles: Keys, hay: Keys) -> Matches:
     """Where each key of `needles`, the shorter side, is found in `hay`. Both are sorted."""
     if not len(needles) or not len(hay):
         return _none()
+    if len(needles) < LEAST_CUT:
+        return _matches_of(needles, hay)
     low, high = _between(needles, hay[0], hay[-1])
     if low == high:
         return _none()
@@ -75,14 +77,12 @@ def _none() -> Matches:
     return Matches(none, none, none)
 
 
-# Below this many keys the searches for a stretch take as long as looking all of them up.
-LEAST_CUT = 512
+# With fewer needles the searches for a stretch, 12 microseconds, take a quarter of the time in which all are looked up.
+LEAST_CUT = 4096
 
 
 def _between(keys: Keys, lowest: np.uint64, highest: np.uint64) -> tuple[int, int]:
-    """Where sorted keys from `lowest` to `highest` are; all of them, if they are few."""
-    if len(keys) < LEAST_CUT:
-        return 0, len(keys)
+    """Where sorted keys from `lowest` to `highest` are."""
     low = 0 if lowest <= keys[0] else int(np.searchsorted(keys, lowest))
     high = len(keys) if keys[-1] <= highest else int(np.searchsorted(keys, highest, side="right"))
     return low, high
@@ -92,8 +92,10 @@ def matches_of_prefixes(prefixes: Keys, hay: Keys) -> Matches:
     """Where `hay` has keys that begin with each prefix, which is half an order key. Both are sorted."""
     if not len(prefixes) or not len(hay):
         return _none()
-    lowest, highest = prefix_ranges(hay[[0, -1]])
-    low, high = _between(prefixes, lowest[0], highest[1])
+    low, high = 0, len(prefixes)
+    if high >= LEAST_CUT:
+        lowest, highest = prefix_ranges(hay[[0, -1]])
+        low, high = _between(prefixes, lowest[0], highest[1])
     likely = _likely(prefixes[low:high], hay, SUFFIX_BITS) + low
     first, last = prefix_ranges(prefixes[likely])
     start = np.searchsorted(hay, first)
@@ -118,6 +120,8 @@ def _count_up_to(hay: Keys, start: Indices, last: Keys) -> Indices:
 # of the longer side: it pays up to this many times the shorter side. Of keys that are mostly absent, 250,000 among as
 # many take 6 ns each instead of 20, and 31,000 among 250,000 take 16 instead of 31.
 TABLE_RATIO = 12
+# What fits the processor's cache is searched in less time: there the table pays up to a smaller ratio.
+CACHED_KEYS, CACHED_RATIO = 65_536, 4
 # Slots for each key, as a power of two: an absent key passes with a probability of about 1/16.
 TABLE_SLOT_BITS = 4
 
@@ -129,7 +133,7 @@ def _likely(needles: Keys, hay: Keys, unknown_bits: int = 0) -> Indices:
     counted from the first key of `hay` on: those that all keys of a part of a sequence share would tell nothing. The
     last bits of the needles may be unknown.
     """
-    if len(hay) > TABLE_RATIO * len(needles):
+    if len(hay) > (TABLE_RATIO if len(hay) > CACHED_KEYS else CACHED_RATIO) * len(needles):
         return np.arange(len(needles))
     width = int(hay[-1] - hay[0]).bit_length()
     shift = np.uint64(max(unknown_bits, width - len(hay).bit_length() - TABLE_SLOT_BITS))
