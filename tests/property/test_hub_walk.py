@@ -34,6 +34,22 @@ def test_answers_are_those_of_duckdb_whatever_comes_and_goes(
         check_answers(texts, script, parts, piece_rows, random)
 
 
+@settings(max_examples=settings().max_examples // 4)
+@given(
+    st.lists(queries(4), min_size=2, max_size=4),
+    st.lists(st.lists(st.integers(0, 5), max_size=2), min_size=3, max_size=6),
+    st.integers(1, 2),
+    st.sampled_from([1, 7, 1000]),
+    st.integers(0, 1 << 32).map(Random),
+    st.sampled_from([False, False, True]),
+)
+def test_answers_are_those_of_duckdb_whatever_steps_are_kept(
+    texts, script, parts, piece_rows, random, equal_hashes
+):
+    with without_hashes() if equal_hashes else contextlib.nullcontext():
+        check_answers(texts, script, parts, piece_rows, random, keeps=True)
+
+
 @contextlib.contextmanager
 def without_hashes() -> Iterator[None]:
     """Give all branches and constants equal hashes: they only save work."""
@@ -43,15 +59,15 @@ def without_hashes() -> Iterator[None]:
 
     with contextlib.ExitStack() as stack:
         for module in (forest, walk):
-            for name in ("branch_keys", "value_hashes"):
+            for name in ("branch_keys", "value_hashes", "tag_hashes"):
                 stack.enter_context(mock.patch.object(module, name, zeros))
         yield
 
 
-def check_answers(texts, script, parts, piece_rows, random):
+def check_answers(texts, script, parts, piece_rows, random, *, keeps=False):
     # One query more than texts: a query may have the text of another one that began earlier.
     texts = [*texts, texts[0]]
-    hub = MemoryHub(piece_rows)
+    hub = MemoryHub(piece_rows, random=random if keeps else None)
     found, asked = [], []
     # The queries that are live, with the batch that brought them. Most are live from the start.
     live: dict[int, int] = {}
@@ -71,4 +87,5 @@ def check_answers(texts, script, parts, piece_rows, random):
     asked += [Asked(f"q{query}", texts[query], start, len(script)) for query, start in live.items()]
     expected = ask_duckdb([one for one in asked if one.end > one.start], hub.tables())
     event(f"answers: {min(3, len(str(expected.total())))} digits")
+    event(f"kept: {any(hub.kept.values())}")
     assert sum(found, start=Counter()) == expected

@@ -17,7 +17,7 @@ attributes. It holds nothing that a process could not build again.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence, Sized
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 import numpy as np
@@ -27,6 +27,7 @@ import pyarrow.compute as pc
 
 from watersmeet.hubs.catalogue import HubCatalogue, text_numbers
 from watersmeet.hubs.constants import read_column
+from watersmeet.hubs.kept import MOST_KEPT, Keeping, tags_of
 from watersmeet.hubs.language import MOST_INPUTS
 from watersmeet.hubs.lists import Lists, numbered_lists, numbered_pairs, spread
 from watersmeet.hubs.outputs import Outputs
@@ -44,14 +45,19 @@ from watersmeet.model.window import FARTHEST
 
 @dataclass(frozen=True, slots=True)
 class Nodes:
-    """The steps by number. `checks` and `equal` are lists: of checks, and of attributes that equal a constant."""
+    """The steps by number. `checks` and `equal` are lists: of checks, and of attributes that equal a constant.
+
+    `others` are the streams of the rows behind the first of a kept step (hubs/paths.py).
+    """
 
     stream: Indices
+    others: Indices
     old: Mask
     checks: Lists
     check_depth: Indices
     check_left: Indices
     check_right: Indices
+    check_place: Indices
     equal: Lists
     equal_attribute: Indices
 
@@ -80,7 +86,8 @@ class Forest:
 
     `branch_low` is the first row that any query below a branch counts. `entries` lists for each group the queries
     that are complete there: `query` is the place in the catalogue, and `placed` which input each row belongs to.
-    `group_parent` and `group_branch` say where a group hangs; -1 is no group above.
+    `group_parent` and `group_branch` say where a group hangs; -1 is no group above. Below a kept step groups differ in
+    their tag, elsewhere it is -1. `keeping` are the groups whose bindings are kept.
     """
 
     attributes: Attributes
@@ -105,6 +112,13 @@ class Forest:
     queries: Queries
     group_parent: Indices
     group_branch: Indices
+    group_tag: Indices
+    keeping: Keeping
+
+    @property
+    def first_kept(self) -> int:
+        """The number from which on attributes of probes are those that kept rows wait for."""
+        return len(self.attributes.columns)
 
     def costs(self, looked: Indices) -> Indices:
         """The rows that were looked at for each query, from those of each branch: all steps that it needs.
@@ -147,25 +161,50 @@ class Queries:
 WINDOWS: Final = ("", *map(str, WindowOf))
 
 
-def build_forest(catalogue: HubCatalogue, attributes: Attributes, past_of: Mask | None = None) -> Forest:
-    """The forest of a catalogue.
+def build_forest(
+    catalogue: HubCatalogue,
+    attributes: Attributes,
+    past_of: Mask | None = None,
+    *,
+    before: int | None = None,
+    keeps_of: Mask | None = None,
+) -> Forest:
+    """The forest of a catalogue. `before` is the batch before: what was chosen in it to be kept is not there yet.
 
-    With `past_of` it is that of the combinations of old rows only, for these queries (hubs/past.py).
+    With `past_of` it is that of the combinations of old rows only, for these queries (hubs/past.py). With `keeps_of` it
+    only leads to what these queries keep, which also may be of old rows.
     """
-    return _Builder(catalogue, attributes, past_of).forest()
+    return _Builder(catalogue, attributes, past_of, before, keeps_of).forest()
 
 
 class _Builder:
     """Builds one forest. A *pair* is a query and the input that it starts from."""
 
-    def __init__(self, catalogue: HubCatalogue, attributes: Attributes, past_of: Mask | None = None):
+    def __init__(
+        self,
+        catalogue: HubCatalogue,
+        attributes: Attributes,
+        past_of: Mask | None,
+        before: int | None,
+        keeps_of: Mask | None,
+    ):
         self.catalogue, self.attributes, self.past_of = catalogue, attributes, past_of
+        self.keeps_of = keeps_of
         self.templates = catalogue.parsed
         self.template = catalogue.queries.column("template").to_numpy().astype(np.int64)
         self.first = first_row(first_batches(catalogue.queries))
+        self.kept = catalogue.queries.column("kept").fill_null(-1).to_numpy()
         self.texts, self.text_of = _flat(catalogue.queries.column("constants"))
-        self.shapes = Shapes.of(catalogue.templates, attributes)
+        self.shapes = Shapes.of(catalogue.templates, attributes, before)
         self.paths = paths_of(self.shapes, attributes)
+        self.kept_inputs = self.shapes.keeps.sum(axis=1)
+        # Also where nothing is looked up in kept rows yet, they are stored by the edges of later batches.
+        every: Mask = self.kept_inputs > 0
+        self.edges = (
+            self.paths.edges
+            if (every == self.shapes.looks_in).all()
+            else paths_of(replace(self.shapes, looks_in=every), attributes).edges
+        )
 
     # --- the same constants -------------------------------------------------------------------------------------------
 
@@ -184,6 +223,12 @@ class _Builder:
 
     def pairs(self, inputs: Indices) -> tuple[Indices, Indices]:
         """The queries and the inputs that they start from: all, but of the past only one, as no row is fresh."""
+        if self.keeps_of is not None:
+            keeps = self.shapes.keeps[self.template] & self.keeps_of[:, None]
+            if self.past_of is not None:
+                keeps &= (np.cumsum(keeps, axis=1) == 1) & self.past_of[:, None]
+            query, start = np.nonzero(keeps)
+            return query, start
         if self.past_of is None:
             return spread(np.zeros(len(inputs), np.int64), inputs)
         query = np.flatnonzero(self.past_of)
@@ -198,28 +243,67 @@ class _Builder:
         parents, nodes, chosen = [], [], []
         groups = 0
         ends: list[tuple[Indices, Indices]] = []
-        low = []
+        low, tags = [], []
+        kept_first = self.shapes.keeps[template, start]
+        keeping: list[tuple[Indices, Indices]] = []
         for depth in range(MOST_INPUTS):
-            here = np.flatnonzero(inputs[query] > depth)
-            if not len(here):
-                break
+            wanted = self.paths.node[template, start, depth] >= 0
+            if self.keeps_of is not None:
+                wanted &= depth < self.kept_inputs[template]
+            here = np.flatnonzero(wanted)
             node = self.paths.node[template[here], start[here], depth]
             constants = same[query[here], self.paths.input[template[here], start[here], depth]]
+            many = self.paths.others[node, 0] >= 0
+            tag = np.where(
+                many, tags_of(self.kept[query[here]], self.edges.of_start[template[here], start[here]]), -1
+            )
+            constants[many] = np.unique(tag[many], return_inverse=True)[1]
             _, below = numbered_pairs(group[here] + 1, node)
             first, number = numbered_pairs(below, constants)
             parents.append(group[here[first]])
             nodes.append(node[first])
             chosen.append(here[first])
+            tags.append(tag[first])
             group[here] = groups + number
             lowest = np.full(len(first), np.iinfo(np.uint64).max, np.uint64)
             np.minimum.at(lowest, number, self.first[query[here]])
             low.append(lowest)
             groups += len(first)
-            done = here[inputs[query[here]] == depth + 1]
+            bound = depth + 1 + (self.paths.others[node] >= 0).sum(axis=1)
+            done = here[inputs[query[here]] == bound]
             ends.append((group[done], done))
-        return self.put_together(
-            query, start, _joined(parents), _joined(nodes), _joined(chosen), _joined(low, np.uint64), ends
+            kept = here[kept_first[here] & (self.kept_inputs[template[here]] == depth + 1)]
+            keeping.append((group[kept], kept))
+        found = self.put_together(
+            query,
+            start,
+            _joined(parents),
+            _joined(nodes),
+            _joined(chosen),
+            _joined(low, np.uint64),
+            _joined(tags),
+            ends,
         )
+        return replace(found, keeping=self.keeping(query, start, groups, keeping))
+
+    def keeping(
+        self, query: Indices, start: Indices, groups: int, parts: list[tuple[Indices, Indices]]
+    ) -> Keeping:
+        """The groups whose bindings are kept, each once for a kept number."""
+        group, pair = _joined([group for group, _ in parts]), _joined([pair for _, pair in parts])
+        _, numbers = np.unique(self.kept[query[pair]], return_inverse=True)
+        first, _ = numbered_pairs(group, numbers)
+        group, pair = group[first], pair[first]
+        template = self.template[query[pair]]
+        depth = np.full((len(pair), MOST_KEPT), -1, np.int64)
+        stream = depth.copy()
+        which, input_ = np.nonzero(self.shapes.keeps[template])
+        place = (np.cumsum(self.shapes.keeps[template], axis=1) - 1)[which, input_]
+        bound = self.paths.input[template, start[pair]][which] == input_[:, None]
+        depth[which, place] = bound.argmax(axis=1)
+        stream[which, place] = self.shapes.stream[template[which], input_]
+        number = self.kept[query[pair]]
+        return Keeping(Lists.of_owners(group, groups), number, template, depth, stream, self.edges)
 
     def put_together(
         self,
@@ -229,6 +313,7 @@ class _Builder:
         node: Indices,
         pair: Indices,
         low: Keys,
+        tags: Indices,
         ends: list[tuple[Indices, Indices]],
     ) -> Forest:
         groups = len(parent)
@@ -250,11 +335,12 @@ class _Builder:
         probe = first_node[branch_probe[begins]]
         tests = self.tests(query[pair], start[pair], node)
         key = branch_keys(branch) + self.constant_hashes(tests, groups)
+        key[tags >= 0] += tag_hashes(tags[tags >= 0])
         order = np.argsort(key, kind="stable")
         group_key, own = key[order], branch_keys(np.arange(len(first)))
         branch_first = np.searchsorted(group_key, own)
         branch_groups = np.searchsorted(group_key, own, side="right") - branch_first
-        hashed = nodes.equal.counts(branch_node) > 0
+        hashed = (nodes.equal.counts(branch_node) > 0) | (nodes.others[branch_node, 0] >= 0)
         branch_first[hashed] = -1
         end_group = _joined([group for group, _ in ends])
         end_pair = _joined([one for _, one in ends])
@@ -286,13 +372,17 @@ class _Builder:
             queries=self.queries(),
             group_parent=_small(parent),
             group_branch=_small(branch),
+            group_tag=tags,
+            keeping=self.keeping(query, start, groups, []),
         )
 
     def tests(self, query: Indices, start: Indices, node: Indices) -> Tests:
         """The comparisons of each group, by the constants of one of its queries."""
         template = self.template[query]
         input_ = self.paths.input[template, start, self.paths.depth[node]]
-        owner, compared = self.shapes.compared.members(template * MOST_INPUTS + input_)
+        compared_by = template * MOST_INPUTS + input_
+        compared_by[self.paths.others[node, 0] >= 0] = len(self.shapes.inputs) * MOST_INPUTS
+        owner, compared = self.shapes.compared.members(compared_by)
         at, slot = self.shapes.slots.members(compared)
         text = self.text_of[query[owner[at]]] + self.shapes.slot[slot]
         attribute = self.shapes.compared_attribute[compared]
@@ -335,11 +425,13 @@ class _Builder:
         pairs = np.unique(owner[equal] * width + shapes.compared_attribute[compared[equal]])
         return Nodes(
             stream=_small(paths.stream),
+            others=paths.others,
             old=paths.old if self.past_of is None else np.ones_like(paths.old),
             checks=Lists(_small(paths.checks.starts)),
             check_depth=_small(paths.check_depth),
             check_left=_small(paths.check_left),
             check_right=_small(paths.check_right),
+            check_place=_small(paths.check_place),
             equal=Lists(_small(Lists.of_owners(pairs // width, len(paths.stream)).starts)),
             equal_attribute=_small(pairs % width),
         )
@@ -374,11 +466,17 @@ def _numbered_probes(paths: Paths) -> tuple[Indices, Indices]:
 
 _BRANCH = np.uint64(0x9E3779B97F4A7C15)
 _ATTRIBUTE = np.uint64(0xD1B54A32D192ED03)
+_TAG = np.uint64(0x8CB92BA72F3D8DD7)
 
 
 def branch_keys(branches: Indices) -> Keys:
     """What the hashes of the constants of a branch's groups are added to."""
     return mix(branches.astype(np.uint64) * _BRANCH + _BRANCH)
+
+
+def tag_hashes(tags: Indices) -> Keys:
+    """Hashes of the tags of kept steps, in place of those of constants."""
+    return mix(tags.astype(np.uint64) * _TAG + _TAG)
 
 
 def value_hashes(values: pa.Array, attribute: int, kind: SqlType) -> Keys:

@@ -194,11 +194,16 @@ class Copies:
 
 @dataclass(frozen=True)
 class Rows:
-    """All rows of a batch: streams by number, indexes by the number of their attribute."""
+    """All rows of a batch: streams by number, indexes by the number of their attribute.
+
+    The combinations that templates keep are in `kept`, and what is found in their indexes are places in it
+    (hubs/kept.py).
+    """
 
     attributes: Attributes
     streams: Mapping[int, StreamRows]
     indexes: Mapping[int, Sequence[Keyed]]
+    kept: StreamRows = field(default_factory=lambda: StreamRows.of([]))
     _lookups: dict[int, Lookups] = field(default_factory=dict, compare=False)
     _copies: Copies = field(default_factory=lambda: Copies(CopyRoom()), compare=False)
 
