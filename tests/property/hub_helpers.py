@@ -419,8 +419,8 @@ class MemoryHub:
         return record_batch(rows, first, [(self.number * 2 + at % 3) * 1_000_000 for at in range(len(rows))])
 
     def answers(self, fresh: Mapping[str, pa.RecordBatch], parts: int = 1) -> Iterator[pa.RecordBatch]:
-        before = self.number - 1
-        forest = build_forest(self.catalogue, self.attributes, before=before)
+        last = self.number - 1
+        forest = build_forest(self.catalogue, self.attributes, before=last)
         streams, mine = {}, {}
         for stream, name in enumerate(STREAMS):
             runs = [
@@ -435,14 +435,14 @@ class MemoryHub:
         fresh_from = first_row(np.array([self.number]))[0]
         keepers = []
         for task in range(parts):
-            keepers.append(Keeper(forest.keeping, rows, AT))
+            keepers.append(Keeper(forest.keeping, rows, AT, self.wait))
             walk = Walk(forest, rows, fresh_from, AT, self.piece_rows, keeper=keepers[-1])
             for found in walk.answers({stream: at[task::parts] for stream, at in mine.items()}):
                 yield answer_rows(found, rows, forest.queries, self.number)
-        begin = begins_to_keep(self.catalogue, before)
+        begin = begins_to_keep(self.catalogue, last)
         if begin.any():
-            past = build_forest(self.catalogue, self.attributes, begin, before=before, keeps_of=begin)
-            keepers.append(Keeper(past.keeping, rows, AT))
+            past = build_forest(self.catalogue, self.attributes, begin, before=last, keeps_of=begin)
+            keepers.append(Keeper(past.keeping, rows, AT, self.wait))
             walk = Walk(past, rows, fresh_from, AT, self.piece_rows, keeper=keepers[-1])
             old = {
                 stream: np.arange(at[0] if len(at) else rows.streams[stream].rows)
@@ -450,8 +450,10 @@ class MemoryHub:
             }
             assert not list(walk.answers(old)), "this walk only keeps"
         for keeper in keepers:
-            for attribute, run in keeper.sorted_rows():
-                self.kept.setdefault(attribute, []).append(run)
+            keeper.close()
+
+    def wait(self, attribute: int, rows: Sorted) -> None:
+        self.kept.setdefault(attribute, []).append(rows)
 
     def indexes(self, streams: Mapping[int, StreamRows]) -> Iterator[tuple[int, list[Sorted]]]:
         for attribute, (stream, column) in enumerate(self.attributes.columns):

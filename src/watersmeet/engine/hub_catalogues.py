@@ -14,6 +14,7 @@ import pyarrow as pa
 
 from watersmeet.engine.spec import JoinSpec
 from watersmeet.hubs.catalogue import Changed, HubCatalogue, apply_commands, commands_of
+from watersmeet.hubs.keep import Choices, numbered, with_choices
 from watersmeet.hubs.stored import CATALOGUE, CATALOGUE_ROW, COMMAND_COLUMNS, COMMANDS, from_row, to_row
 from watersmeet.hubs.streams import HubStreams
 from watersmeet.hubs.templates import TemplateReader
@@ -64,18 +65,21 @@ class HubCatalogues:
         in_force: CatalogueInForce,
         descriptors: Sequence[Descriptor],
         unkept: Mapping[str, int],
+        choices: Choices,
     ) -> Changed | None:
-        """The catalogue after the batch's commands; None if there were none."""
+        """The catalogue after what the batch chooses to keep, and its commands; None if it changes nothing."""
         runs = [run for one in descriptors if one.input == COMMANDS for run in one.runs]
         found = [self._reader.read(run, FULL_RANGE, COMMAND_COLUMNS)[0].rows for run in runs]
         commands = [*commands_of(found)]
         if in_force.catalogue.given_by != start.number:
             commands = [*streams_of(spec).commands, *commands]
-        if not commands:
+        if not commands and not choices:
             return None
         reads = self._texts_of(spec)
-        changed = apply_commands(in_force.catalogue, commands, batch.number, reads, unkept)
-        return replace(changed, catalogue=replace(changed.catalogue, given_by=start.number))
+        chosen = with_choices(in_force.catalogue, choices, batch.number)
+        changed = apply_commands(chosen, commands, batch.number, reads, unkept)
+        catalogue = numbered(changed.catalogue, batch.number)
+        return replace(changed, catalogue=replace(catalogue, given_by=start.number))
 
     def written(
         self, batch: BatchId, label: str, catalogue: HubCatalogue, events: pa.RecordBatch

@@ -10,6 +10,7 @@ restart act as commands before those of its first batch that was not published b
 
 from __future__ import annotations
 
+import functools
 import itertools
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
@@ -18,9 +19,11 @@ from dataclasses import replace
 import numpy as np
 import pyarrow as pa
 
+from watersmeet.engine.hub_announced import Added, announce, announced_runs
 from watersmeet.engine.hub_catalogues import CatalogueInForce, HubCatalogues, plan_of, run_of, streams_of
-from watersmeet.engine.hub_distinct import Evaluated, announced_runs, write_answers
+from watersmeet.engine.hub_distinct import Evaluated, write_answers
 from watersmeet.engine.hub_ingest import BATCH_TIME, HubPartition, store_commands, store_stream
+from watersmeet.engine.hub_kept import KeptRuns, batch_before, kept_parts
 from watersmeet.engine.hub_past import has_past, walk_past, write_past
 from watersmeet.engine.hub_rows import deal_of, fresh_positions, newest_stored, read_rows
 from watersmeet.engine.hub_tally import top_queries
@@ -39,6 +42,7 @@ from watersmeet.hubs.distinct import (
     without_distinct,
 )
 from watersmeet.hubs.forest import Forest, build_forest
+from watersmeet.hubs.keep import Choices, begins_to_keep
 from watersmeet.hubs.needed import Needed, needed_of
 from watersmeet.hubs.past import lowered, reached_by
 from watersmeet.hubs.retained import next_unkept
@@ -57,7 +61,7 @@ from watersmeet.log.parents import find_attempt
 from watersmeet.log.runs import RunReader
 from watersmeet.log.storage import Files
 from watersmeet.model.facts import FULL_RANGE, BatchId, Descriptor, Manifest, Receipt, Run, Start
-from watersmeet.model.signature import JoinSignature
+from watersmeet.model.signature import OWN, JoinSignature
 from watersmeet.model.tally import QueryTally, Tally
 from watersmeet.model.window import AT
 from watersmeet.schemes.hub import HubFacts, HubPlan
@@ -77,7 +81,8 @@ class HubDesk:
         # A signature, and the hub with its columns.
         self._written_as: tuple[JoinSignature, JoinSpec] | None = None
         # By the run of the catalogue, and the part of its DISTINCT queries; None are all others.
-        self._forests: dict[tuple[str, int | None], Forest] = {}
+        # In the batch in which something begins to be kept it is another one.
+        self._forests: dict[tuple[str, int | None], tuple[bool, Forest]] = {}
         self._catalogues = HubCatalogues(files, reader)
         self._known: tuple[BatchId, JoinSpec, CatalogueInForce, Mapping[str, int], int | None] | None = None
         self._needed: tuple[HubCatalogue, Needed] | None = None
@@ -195,7 +200,8 @@ class HubDesk:
                 in_force = self._catalogues.written(batch, "in-force", in_force.catalogue, in_force.events)
                 written.append(run_of(in_force))
             after = in_force
-            changed = self._catalogues.changed(spec, batch, start, in_force, descriptors, unkept)
+            choices = self._choices(spec, batch, parent, in_force.catalogue, descriptors)
+            changed = self._catalogues.changed(spec, batch, start, in_force, descriptors, unkept, choices)
             if changed is not None:
                 after = self._catalogues.written(batch, "after", changed.catalogue, changed.events)
                 written.append(run_of(after))
@@ -219,13 +225,13 @@ class HubDesk:
         )
         live = parent.live if parent else ()
         past = write_past(self._files, self._whole, attributes, live, batch.number, reached)
-        answered = () if parent is None else self._answered(spec, parent, needed)
+        announced = () if parent is None else self._announced(spec, parent, needed)
         retained = needed.retained(watermarks, retain)
         return HubFacts(
             plan,
             known_as,
             tuple(written),
-            answered,
+            announced,
             past,
             needed.first,
             window,
@@ -233,15 +239,44 @@ class HubDesk:
             self._files.place,
         )
 
-    def _answered(self, spec: JoinSpec, parent: Manifest, needed: Needed) -> tuple[Run, ...]:
-        """What came out of DISTINCT queries in the batch before, if some of them live."""
-        if ANSWERED not in needed.first:
-            return ()
+    def _announced(self, spec: JoinSpec, parent: Manifest, needed: Needed) -> tuple[Run, ...]:
+        """What the tasks of the batch before have added, as far as live queries need it."""
         plan, spec = plan_of(parent), self._as_written(spec, parent.signature)
-        parts = distinct_parts(self._catalogues.read(parent, plan.in_force).catalogue, plan.tasks)
-        return announced_runs(
-            self._files, parent, parts, lambda part: self._distinct(spec, parent, part, None)[1]
-        )
+        if not any(name.startswith(OWN) for name in needed.first):
+            return ()
+        catalogue = self._catalogues.read(parent, plan.in_force).catalogue
+        found: list[Run] = []
+        for added, parts, again in (
+            (Added.ANSWERED, distinct_parts(catalogue, plan.tasks), self._distinct_again),
+            (Added.KEPT, kept_parts(without_distinct(catalogue), plan.tasks), self._kept_again),
+        ):
+            found += announced_runs(self._files, parent, added, parts, functools.partial(again, spec, parent))
+        return tuple(run for run in found if run.input in needed.first)
+
+    def _distinct_again(self, spec: JoinSpec, manifest: Manifest, part: int) -> Receipt:
+        rows = read_rows(self._reader, spec, manifest)
+        return self._distinct(spec, manifest, part, rows)[1]
+
+    def _kept_again(self, spec: JoinSpec, manifest: Manifest, part: int) -> Receipt:
+        """Make what a task keeps once more."""
+        plan, attributes = plan_of(manifest), streams_of(spec).attributes
+        catalogue = without_distinct(self._catalogues.read(manifest, plan.in_force).catalogue)
+        rows, deal = read_rows(self._reader, spec, manifest), deal_of(spec, part, plan.tasks)
+        kept = KeptRuns(self._files, attributes, manifest.batch.number, part)
+        kept.add_fresh(manifest, catalogue, rows, deal)
+        kept.add_past(manifest, catalogue, rows, deal)
+        return announce(self._files, manifest, Added.KEPT, part, kept.runs)
+
+    def _choices(
+        self,
+        spec: JoinSpec,
+        batch: BatchId,
+        parent: Manifest | None,
+        catalogue: HubCatalogue,
+        descriptors: Sequence[Descriptor],
+    ) -> Choices:
+        """What templates keep from the next batch on, as far as it is chosen in this one."""
+        return {}
 
     def repeated(
         self, spec: JoinSpec, batch: BatchId, start: Start, parent: Manifest | None
@@ -260,7 +295,7 @@ class HubDesk:
         if not len(catalogue):
             yield from self._events(manifest, plan, task)
             return
-        rows, deal = read_rows(self._reader, spec, manifest), deal_of(spec, task)
+        rows, deal = read_rows(self._reader, spec, manifest), deal_of(spec, task, plan.tasks)
         fresh = fresh_positions(manifest, rows.attributes.streams, deal)
         tally.probed_rows += sum(map(len, fresh.values()))
         new = None
@@ -277,15 +312,18 @@ class HubDesk:
             counts = np.bincount(new.query, minlength=len(ids))
             tally.answers += len(new)
             told += top_queries(ids, counts, np.zeros_like(counts))
-        forest = self._forest(spec, plan.in_force, None, lambda: without_distinct(catalogue))
+        others = without_distinct(catalogue)
+        forest = self._forest(spec, manifest, None, lambda: others)
         answered = np.zeros(len(forest.queries.ids), np.int64)
         cost = np.zeros_like(answered)
         looked = np.zeros(len(forest.branch_node), np.int64)
+        kept = KeptRuns(self._files, rows.attributes, batch, task)
+        keeper = kept.keeper(forest, rows)
         walks: list[tuple[Walk, Mapping[int, Indices]]] = [
-            (Walk(forest, rows, _first_fresh(manifest), AT, looked=looked), fresh)
+            (Walk(forest, rows, _first_fresh(manifest), AT, looked=looked, keeper=keeper), fresh)
         ]
         if has_past(manifest, catalogue):
-            walks.append(walk_past(manifest, without_distinct(catalogue), rows, deal))
+            walks.append(walk_past(manifest, others, rows, deal))
         for walk, begun in walks:
             for found in walk.answers(begun):
                 np.add.at(answered, found.query, 1)
@@ -293,22 +331,27 @@ class HubDesk:
             assert walk.looked is not None, "these walks count"
             tally.looked_rows += int(walk.looked.sum())
             cost += walk.forest.costs(walk.looked)
+        if keeper is not None:
+            keeper.close()
+        if task in kept_parts(others, plan.tasks):
+            kept.add_past(manifest, others, rows, deal)
+            announce(self._files, manifest, Added.KEPT, task, kept.runs)
         tally.answers += int(answered.sum())
         tally.queries = (*told, *top_queries(forest.queries.ids, answered, cost))
 
     def _distinct(
-        self, spec: JoinSpec, manifest: Manifest, part: int, rows: Rows | None
+        self, spec: JoinSpec, manifest: Manifest, part: int, rows: Rows
     ) -> tuple[Answers | None, Receipt]:
         """The answers of one part of the DISTINCT queries that are new in a batch, made durable."""
         plan = plan_of(manifest)
         whole = self._catalogues.read(manifest, plan.in_force).catalogue
         catalogue = distinct_part(whole, part, plan.tasks)
-        forest = self._forest(spec, plan.in_force, part, lambda: catalogue)
-        if rows is None:
-            rows = read_rows(self._reader, spec, manifest)
+        forest = self._forest(spec, manifest, part, lambda: catalogue)
+        kept = KeptRuns(self._files, rows.attributes, manifest.batch.number, part)
+        keeper = kept.keeper(forest, rows)
         every = fresh_positions(manifest, rows.attributes.streams)
         walks: list[tuple[Walk, Mapping[int, Indices]]] = [
-            (Walk(forest, rows, _first_fresh(manifest), AT), every)
+            (Walk(forest, rows, _first_fresh(manifest), AT, keeper=keeper), every)
         ]
         if has_past(manifest, catalogue):
             walks.append(walk_past(manifest, catalogue, rows))
@@ -322,20 +365,35 @@ class HubDesk:
             for walk, begun in walks
             for found in walk.answers(begun)
         )
+
+        def runs_kept() -> list[Run]:
+            if keeper is not None:
+                keeper.close()
+            kept.add_past(manifest, catalogue, rows)
+            return kept.runs
+
         start = catalogue.queries.column("start").to_numpy()
         oldest = oldest_counted(forest.queries, rows, _first_fresh(manifest), AT)
         return write_answers(
-            self._files, manifest, part, Evaluated(parts, seen, forest.queries, start, oldest)
+            self._files,
+            manifest,
+            part,
+            Evaluated(parts, seen, forest.queries, start, oldest, runs_kept),
         )
 
     def _forest(
-        self, spec: JoinSpec, path: str, part: int | None, catalogue: Callable[[], HubCatalogue]
+        self, spec: JoinSpec, manifest: Manifest, part: int | None, catalogue: Callable[[], HubCatalogue]
     ) -> Forest:
         """The forest of a part of the queries in force, or of those that are not DISTINCT."""
-        if (path, part) not in self._forests:
-            self._forests = {key: forest for key, forest in self._forests.items() if key[0] == path}
-            self._forests[path, part] = build_forest(catalogue(), streams_of(spec).attributes)
-        return self._forests[path, part]
+        path, before = plan_of(manifest).in_force, batch_before(manifest)
+        found = self._forests.get((path, part))
+        mine = catalogue()
+        begins = bool(begins_to_keep(mine, before).any())
+        if found is None or found[0] != begins:
+            self._forests = {key: one for key, one in self._forests.items() if key[0] == path}
+            forest = build_forest(mine, streams_of(spec).attributes, before=before)
+            found = self._forests[path, part] = begins, forest
+        return found[1]
 
     def _events(self, manifest: Manifest, plan: HubPlan, task: int) -> Iterator[pa.RecordBatch]:
         """What became of the batch's commands: the first task tells."""

@@ -21,6 +21,8 @@ from watersmeet.hubs.language import Template
 from watersmeet.hubs.lists import Lists, numbered_lists, numbered_pairs
 from watersmeet.kernel.keys import Indices, Mask
 
+# What some templates keep: their inputs. None says that it is not chosen yet.
+Choices = Mapping[int, Sequence[int] | None]
 # A batch has fewer queries. With the batch above and an edge below, a tag has 63 bits (hubs/rows.py, hubs/kept.py).
 _IN_BATCH_BITS: Final = 31
 
@@ -49,15 +51,13 @@ def queries_that_keep(catalogue: HubCatalogue) -> Mask:
     return keeps_of(catalogue)[catalogue.queries.column("template").to_numpy()]
 
 
-def with_choices(
-    catalogue: HubCatalogue, choices: Mapping[int, Sequence[int]], batch: int | None
-) -> HubCatalogue:
+def with_choices(catalogue: HubCatalogue, choices: Choices, batch: int) -> HubCatalogue:
     """The catalogue with what some templates keep, chosen in a batch. Its queries have no numbers yet (`numbered`)."""
     if not choices:
         return catalogue
     keeps, chosen = (catalogue.templates.column(name).to_pylist() for name in ("keeps", "chosen"))
     for template, inputs in choices.items():
-        keeps[template], chosen[template] = sorted(inputs), batch
+        keeps[template], chosen[template] = None if inputs is None else sorted(inputs), batch
     return _with_templates(catalogue, keeps, chosen)
 
 

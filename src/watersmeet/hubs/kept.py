@@ -21,7 +21,7 @@ rows are added (engine/hub_kept.py), and nothing is looked up in kept rows yet.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -109,11 +109,13 @@ class Keeper:
     keeping: Keeping
     rows: Rows
     time: str
+    # Takes what many bindings have left, sorted, with the attribute that it waits for.
+    write: Callable[[int, Sorted], None]
     _bound: dict[int, list[Bindings]] = field(default_factory=dict)
     _bound_rows: int = 0
     # The attribute that each combination waits for, its order key, tag, oldest time, and the numbers of its rows.
     _held: list[tuple[Indices, Keys, Indices, Indices, Keys]] = field(default_factory=list)
-    held_rows: int = 0
+    _held_rows: int = 0
 
     def take(self, bound: Bindings) -> None:
         """Keep those of some bindings whose groups are kept."""
@@ -125,11 +127,13 @@ class Keeper:
         self._bound_rows += len(mine)
         if self._bound_rows >= _HELD_BINDINGS:
             self._gather()
+        if self._held_rows >= HELD_ROWS:
+            self.close()
 
-    def sorted_rows(self) -> Iterator[tuple[int, Sorted]]:
-        """What has been taken so far, by the attribute that it waits for. It is forgotten here."""
+    def close(self) -> None:
+        """Write what has been taken so far."""
         self._gather()
-        held, self._held, self.held_rows = self._held, [], 0
+        held, self._held, self._held_rows = self._held, [], 0
         if not held:
             return
         waits, keys, tags, times, numbers = (np.concatenate(part) for part in zip(*held, strict=True))
@@ -138,7 +142,7 @@ class Keeper:
             mine = mine[sorted_order(keys[mine])]
             columns = [pa.array(tags[mine]), *map(pa.array, numbers[mine].view(np.int64).T.copy())]
             columns.append(pa.array(times[mine]))
-            yield attribute, Sorted(keys[mine], pa.RecordBatch.from_arrays(columns, [TAG, *ROWS, AT]))
+            self.write(attribute, Sorted(keys[mine], pa.RecordBatch.from_arrays(columns, [TAG, *ROWS, AT])))
 
     def _gather(self) -> None:
         for parts in self._bound.values():
@@ -169,7 +173,7 @@ class Keeper:
                 keys, at, by = keys[valid], at[valid], by[valid]
             tags = tags_of(keeping.number[entry[at]], edges.number[by])
             self._held.append((edges.value[by], keys, tags, oldest[at], numbers[at]))
-            self.held_rows += len(keys)
+            self._held_rows += len(keys)
 
 
 def kept_rows(runs: Mapping[int, Sequence[Sorted]], first: int) -> tuple[StreamRows, dict[int, list[Sorted]]]:

@@ -61,7 +61,7 @@ class HubFacts:
     """The catalogues of a batch, as the engine has found or written them, and what follows from them.
 
     `known_as` is what ingest tasks call the catalogue in force, `written` are the runs of catalogues that this batch
-    brings, `answered` those of answers that came out in the batch before, and `past` the entries that indexes lacked.
+    brings, `announced` those that the tasks of the batch before have added, and `past` the entries that indexes lacked.
     `needed` is the first batch whose rows are needed, of each stream and index, and `window` says which of them are late
     or expired. Of each stream rows from `retained` on are kept, also if no query needs them. `place` is where the state is.
     """
@@ -69,7 +69,7 @@ class HubFacts:
     plan: HubPlan
     known_as: str
     written: tuple[Run, ...]
-    answered: tuple[Run, ...]
+    announced: tuple[Run, ...]
     past: tuple[Run, ...]
     needed: Mapping[str, int]
     window: OwnWindow
@@ -111,7 +111,7 @@ class HubScheme(Scheme[HubPlan]):
         return outside.window
 
     def added(self, outside: HubFacts) -> tuple[Run, ...]:
-        return (*outside.written, *outside.answered, *outside.past)
+        return (*outside.written, *outside.announced, *outside.past)
 
     def plan(self, facts: BatchFacts) -> HubPlan:
         assert isinstance(facts.outside, HubFacts), "a hub needs the facts about its catalogues"
