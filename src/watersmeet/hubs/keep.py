@@ -52,13 +52,15 @@ def queries_that_keep(catalogue: HubCatalogue) -> Mask:
 
 
 def with_choices(catalogue: HubCatalogue, choices: Choices, batch: int) -> HubCatalogue:
-    """The catalogue with what some templates keep, chosen in a batch. Its queries have no numbers yet (`numbered`)."""
+    """The catalogue with what some templates keep, chosen in a batch. Their queries have no numbers yet (`numbered`)."""
     if not choices:
         return catalogue
     keeps, chosen = (catalogue.templates.column(name).to_pylist() for name in ("keeps", "chosen"))
     for template, inputs in choices.items():
         keeps[template], chosen[template] = None if inputs is None else sorted(inputs), batch
-    return _with_templates(catalogue, keeps, chosen)
+    kept = catalogue.queries.column("kept").fill_null(-1).to_numpy().copy()
+    kept[np.isin(catalogue.queries.column("template").to_numpy(), list(choices))] = -1
+    return _with_numbers(_with_templates(catalogue, keeps, chosen), kept)
 
 
 def numbered(catalogue: HubCatalogue, batch: int) -> HubCatalogue:
@@ -86,10 +88,7 @@ def numbered(catalogue: HubCatalogue, batch: int) -> HubCatalogue:
         kept[mine] = number[group]
     if (kept == before).all():
         return catalogue
-    place = QUERIES.get_field_index("kept")
-    values = pa.array(kept, pa.int64(), mask=kept < 0)
-    queries = catalogue.queries.set_column(place, QUERIES.field(place), values)
-    return replace(catalogue, queries=queries)
+    return _with_numbers(catalogue, kept)
 
 
 def _groups(catalogue: HubCatalogue, queries: Indices, template: Indices) -> Indices:
@@ -113,6 +112,13 @@ def _groups(catalogue: HubCatalogue, queries: Indices, template: Indices) -> Ind
 def _slots(template: Template, keeps: Sequence[int]) -> list[int]:
     """The constants that the kept inputs of a template are compared with."""
     return [slot for one in template.filters if one.input in keeps for slot in one.slots]
+
+
+def _with_numbers(catalogue: HubCatalogue, kept: Indices) -> HubCatalogue:
+    place = QUERIES.get_field_index("kept")
+    values = pa.array(kept, pa.int64(), mask=kept < 0)
+    queries = catalogue.queries.set_column(place, QUERIES.field(place), values)
+    return replace(catalogue, queries=queries)
 
 
 def _with_templates(
