@@ -25,6 +25,7 @@ from watersmeet.hubs.answers import answer_rows
 from watersmeet.hubs.catalogue import Command, HubCatalogue, apply_commands
 from watersmeet.hubs.forest import build_forest
 from watersmeet.hubs.keep import begins_to_keep, numbered, undecided, with_choices
+from watersmeet.hubs.keep_choice import KeptInputs
 from watersmeet.hubs.kept import Keeper, kept_rows
 from watersmeet.hubs.language import Template
 from watersmeet.hubs.rows import Rows, StreamRows, first_row, row_numbers
@@ -411,7 +412,10 @@ class MemoryHub:
     def keep(self, random: Random) -> None:
         """Choose what templates keep: those that keep something when they come, or later."""
         which = [one for one in undecided(self.catalogue).tolist() if random.random() < 0.6]
-        choices = {one: random_inputs(self.catalogue.parsed[one], random) for one in which}
+        choices = {
+            one: KeptInputs(tuple(random_inputs(self.catalogue.parsed[one], random)), 1.0, 2.0)
+            for one in which
+        }
         self.catalogue = numbered(with_choices(self.catalogue, choices, self.number), self.number)
 
     def arrived(self, rows: Sequence[tuple]) -> pa.RecordBatch:

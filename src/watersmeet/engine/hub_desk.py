@@ -24,6 +24,7 @@ from watersmeet.engine.hub_catalogues import CatalogueInForce, HubCatalogues, pl
 from watersmeet.engine.hub_distinct import Evaluated, write_answers
 from watersmeet.engine.hub_ingest import BATCH_TIME, HubPartition, store_commands, store_stream
 from watersmeet.engine.hub_kept import KeptRuns, batch_before, kept_parts
+from watersmeet.engine.hub_load import LoadRuns, choices_of
 from watersmeet.engine.hub_past import has_past, walk_past, write_past
 from watersmeet.engine.hub_rows import deal_of, fresh_positions, newest_stored, read_rows
 from watersmeet.engine.hub_tally import top_queries
@@ -42,7 +43,7 @@ from watersmeet.hubs.distinct import (
     without_distinct,
 )
 from watersmeet.hubs.forest import Forest, build_forest
-from watersmeet.hubs.keep import Choices, begins_to_keep
+from watersmeet.hubs.keep import begins_to_keep
 from watersmeet.hubs.needed import Needed, needed_of
 from watersmeet.hubs.past import lowered, reached_by
 from watersmeet.hubs.retained import next_unkept
@@ -200,7 +201,9 @@ class HubDesk:
                 in_force = self._catalogues.written(batch, "in-force", in_force.catalogue, in_force.events)
                 written.append(run_of(in_force))
             after = in_force
-            choices = self._choices(spec, batch, parent, in_force.catalogue, descriptors)
+            fresh = [run for one in descriptors for run in one.runs]
+            runs = LoadRuns(fresh, parent.live if parent else (), self._whole, self._reader.keys_alone)
+            choices = choices_of(in_force.catalogue, streams, batch.number, runs)
             changed = self._catalogues.changed(spec, batch, start, in_force, descriptors, unkept, choices)
             if changed is not None:
                 after = self._catalogues.written(batch, "after", changed.catalogue, changed.events)
@@ -266,17 +269,6 @@ class HubDesk:
         kept.add_fresh(manifest, catalogue, rows, deal)
         kept.add_past(manifest, catalogue, rows, deal)
         return announce(self._files, manifest, Added.KEPT, part, kept.runs)
-
-    def _choices(
-        self,
-        spec: JoinSpec,
-        batch: BatchId,
-        parent: Manifest | None,
-        catalogue: HubCatalogue,
-        descriptors: Sequence[Descriptor],
-    ) -> Choices:
-        """What templates keep from the next batch on, as far as it is chosen in this one."""
-        return {}
 
     def repeated(
         self, spec: JoinSpec, batch: BatchId, start: Start, parent: Manifest | None

@@ -25,7 +25,8 @@ from watersmeet.schemes.scheme import Scheme
 
 if TYPE_CHECKING:
     # It loads the parser, which the workers of a join do without.
-    from watersmeet.hubs.streams import HubStreams
+    from watersmeet.hubs.keep_choice import Keep
+from watersmeet.hubs.streams import HubStreams
 
 # The kernels that join the rows a task reads.
 Join = EquiJoin | BandJoin | ThetaJoin | MultiJoin | WalkJoin
@@ -76,7 +77,8 @@ class SessionSettings:
 
     `has_place` says whether it is known where state would go; without a place `operator` raises ConfigError. `memory`
     is what a task may keep of a table, or touch of the history in a batch, `adapting` how a grid adapts that is not
-    told its mapping, and `pushing` how a join keeps to its memory.
+    told its mapping, `pushing` how a join keeps to its memory, and `keeping` whether a hub keeps
+    steps.
     """
 
     sql: SqlSettings
@@ -85,6 +87,7 @@ class SessionSettings:
     memory: Callable[[], int]
     adapting: Callable[[], GridPolicy]
     pushing: Callable[[], Pushing] = Pushing
+    keeping: Callable[[], str] = lambda: Keep.AUTO
 
 
 @dataclass(frozen=True, slots=True)

@@ -74,6 +74,9 @@ TEMPLATES: Final = pa.schema(
         # The inputs whose combinations are kept, null if that is not chosen yet, and the batch that it was chosen in.
         ("keeps", pa.list_(pa.int8())),
         ("chosen", pa.int64()),
+        # What was expected of it then, in a batch (hubs/keep_choice.py).
+        ("stored_rows", pa.float64()),
+        ("saved_lookups", pa.float64()),
     ]
 )
 QUERIES: Final = pa.schema(

@@ -10,19 +10,20 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from watersmeet.hubs.catalogue import QUERIES, TEMPLATES, HubCatalogue
+from watersmeet.hubs.keep_choice import KeptInputs
 from watersmeet.hubs.language import Template
 from watersmeet.hubs.lists import Lists, numbered_lists, numbered_pairs
 from watersmeet.kernel.keys import Indices, Mask
 
-# What some templates keep: their inputs. None says that it is not chosen yet.
-Choices = Mapping[int, Sequence[int] | None]
+# What some templates keep. None says that it is not chosen yet.
+Choices = Mapping[int, KeptInputs | None]
 # A batch has fewer queries. With the batch above and an edge below, a tag has 63 bits (hubs/rows.py, hubs/kept.py).
 _IN_BATCH_BITS: Final = 31
 
@@ -55,12 +56,17 @@ def with_choices(catalogue: HubCatalogue, choices: Choices, batch: int) -> HubCa
     """The catalogue with what some templates keep, chosen in a batch. Their queries have no numbers yet (`numbered`)."""
     if not choices:
         return catalogue
-    keeps, chosen = (catalogue.templates.column(name).to_pylist() for name in ("keeps", "chosen"))
-    for template, inputs in choices.items():
-        keeps[template], chosen[template] = None if inputs is None else sorted(inputs), batch
+    names = ("keeps", "chosen", "stored_rows", "saved_lookups")
+    columns = {name: catalogue.templates.column(name).to_pylist() for name in names}
+    for template, one in choices.items():
+        told: tuple[Any, ...] = (None, None, None, None)
+        if one is not None:
+            told = (sorted(one.inputs), batch, one.stored_rows, one.saved_lookups)
+        for name, value in zip(names, told, strict=True):
+            columns[name][template] = value
     kept = catalogue.queries.column("kept").fill_null(-1).to_numpy().copy()
     kept[np.isin(catalogue.queries.column("template").to_numpy(), list(choices))] = -1
-    return _with_numbers(_with_templates(catalogue, keeps, chosen), kept)
+    return _with_numbers(_with_templates(catalogue, columns), kept)
 
 
 def numbered(catalogue: HubCatalogue, batch: int) -> HubCatalogue:
@@ -73,7 +79,7 @@ def numbered(catalogue: HubCatalogue, batch: int) -> HubCatalogue:
         lists = catalogue.templates.column("keeps").to_pylist()
         for one in gone.tolist():
             lists[one] = []
-        catalogue = _with_templates(catalogue, lists, catalogue.templates.column("chosen").to_pylist())
+        catalogue = _with_templates(catalogue, {"keeps": lists})
         keeps[gone] = False
     kept = catalogue.queries.column("kept").fill_null(-1).to_numpy().copy()
     before = kept.copy()
@@ -121,11 +127,9 @@ def _with_numbers(catalogue: HubCatalogue, kept: Indices) -> HubCatalogue:
     return replace(catalogue, queries=queries)
 
 
-def _with_templates(
-    catalogue: HubCatalogue, keeps: Sequence[Sequence[int] | None], chosen: Sequence[int | None]
-) -> HubCatalogue:
+def _with_templates(catalogue: HubCatalogue, columns: Mapping[str, Sequence[Any]]) -> HubCatalogue:
     templates = catalogue.templates
-    for name, values in (("keeps", keeps), ("chosen", chosen)):
+    for name, values in columns.items():
         place = TEMPLATES.get_field_index(name)
         field = TEMPLATES.field(place)
         templates = templates.set_column(place, field, pa.array(values, field.type))

@@ -19,6 +19,7 @@ from watersmeet.engine.operator import Operator
 from watersmeet.engine.spec import SessionSettings, Settings, SqlSettings
 from watersmeet.errors import UsageError
 from watersmeet.hubs.answers import ANSWERS
+from watersmeet.hubs.keep_choice import Keep
 from watersmeet.hubs.stored import COMMANDS
 from watersmeet.local.stage import GivenRows, conform, record_batches
 from watersmeet.log.descriptors import Told
@@ -65,6 +66,7 @@ class LocalHub:
     query: str = "local"
     lateness: Length | None = None
     retain: Length | None = None
+    keep: str = Keep.AUTO
     settings: Settings | None = None
     run: str = field(default_factory=lambda: uuid.uuid4().hex)
     number: int = 0
@@ -82,6 +84,7 @@ class LocalHub:
             operator=lambda: settings,
             memory=lambda: PAGE_MEMORY,
             adapting=dynamic,
+            keeping=lambda: self.keep,
         )
         options = HubOptions(
             self.queries,
