@@ -9,6 +9,8 @@ from random import Random
 from typing import Any
 from unittest import mock
 
+import pyarrow as pa
+import pytest
 from hypothesis import event, given, settings
 from hypothesis import strategies as st
 
@@ -19,6 +21,9 @@ from watersmeet.engine import hub_desk
 from watersmeet.engine.hub_kept import KeptRuns
 from watersmeet.hubs.keep import Choices, keeps_of, undecided
 from watersmeet.hubs.keep_choice import KeptInputs
+from watersmeet.local.hub import LocalHub
+
+CHAIN = "SELECT R.x FROM R, S, P WHERE R.k = S.k AND S.x = P.x"
 
 
 def life_of(test: Any) -> Callable[..., None]:
@@ -97,3 +102,17 @@ def test_answers_within_windows_are_those_of_duckdb_whatever_is_kept(
 ):
     with random_choices(seed):
         windows_and_late_rows(texts, last, script, lateness, disorder, retain, Random(seed))
+
+
+@pytest.mark.parametrize("text", ["SELECT DISTINCT R.x FROM R", CHAIN], ids=["answered", "kept"])
+def test_what_tasks_have_announced_is_not_made_again(tmp_path, text):
+    hub = LocalHub(dict.fromkeys("RSP", lives.R), str(tmp_path), {"q": text}, keep="always")
+    row = pa.table({"k": [1], "x": [1]})
+    with (
+        mock.patch.object(hub_desk.HubDesk, "_distinct_again") as distinct,
+        mock.patch.object(hub_desk.HubDesk, "_kept_again") as kept,
+    ):
+        for _ in range(4):
+            hub.batch(R=row, S=row, P=row)
+    assert not distinct.called and not kept.called
+    assert any(run.input.startswith(("~kept", "~answered")) for run in lives.newest(hub).live)
