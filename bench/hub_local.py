@@ -20,7 +20,7 @@ from watersmeet.engine.hub_status import open_hub
 from watersmeet.hubs.answers import ANSWERS
 from watersmeet.hubs.keep import keeps_of
 from watersmeet.hubs.keep_choice import Keep
-from watersmeet.hubs.steps import KEPT
+from watersmeet.hubs.kept import KEPT
 from watersmeet.local.hub import LocalHub
 from watersmeet.log.descriptors import Told
 from watersmeet.model.facts import BatchId, Manifest
@@ -73,7 +73,7 @@ class MeasuredHub:
     def kept(self) -> tuple[int, int]:
         """How many templates keep something, and the rows that are kept."""
         found = open_hub(str(self.folder))
-        rows = sum(run.rows for run in found.manifest.live if run.input.startswith(KEPT))
+        rows = sum(run.rows for run in found.manifest.live if run.input == KEPT)
         return int(keeps_of(found.catalogue).sum()), rows
 
     def history(self, batches: int) -> None:

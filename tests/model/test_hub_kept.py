@@ -58,9 +58,9 @@ def random_choices(seed: int) -> Iterator[Counter]:
                 found[one] = random.choice([None, KeptInputs((), 0, 0), inputs(one)])
         return found
 
-    def counted(self, attribute, rows):
+    def counted(self, rows):
         kept["rows"] += len(rows)
-        write(self, attribute, rows)
+        write(self, rows)
 
     with mock.patch.object(hub_desk, "choices_of", choices), mock.patch.object(KeptRuns, "write", counted):
         yield kept

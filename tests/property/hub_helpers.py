@@ -26,7 +26,7 @@ from watersmeet.hubs.catalogue import Command, HubCatalogue, apply_commands
 from watersmeet.hubs.forest import build_forest
 from watersmeet.hubs.keep import begins_to_keep, numbered, undecided, with_choices
 from watersmeet.hubs.keep_choice import KeptInputs
-from watersmeet.hubs.kept import Keeper, kept_rows
+from watersmeet.hubs.kept import Keeper
 from watersmeet.hubs.language import Template
 from watersmeet.hubs.rows import Rows, StreamRows, first_row, row_numbers
 from watersmeet.hubs.steps import Attributes
@@ -394,7 +394,7 @@ class MemoryHub:
     def __post_init__(self) -> None:
         self.reader = TemplateReader(self.schemas)
         self.attributes = Attributes.of(self.schemas)
-        self.kept: dict[int, list[Sorted]] = {}
+        self.kept: list[Sorted] = []
 
     def batch(self, rows: Mapping[str, Sequence[tuple]], commands: Sequence[Command] = (), parts: int = 1):
         """Run one batch, in `parts` tasks."""
@@ -434,19 +434,18 @@ class MemoryHub:
             streams[stream] = StreamRows.of([run for run in runs if len(run)])
             before = sum(part.num_rows for part in self.stored[name])
             mine[stream] = np.arange(before, before + fresh[name].num_rows)
-        whole, waiting = kept_rows(self.kept, len(self.attributes.columns))
-        rows = Rows(self.attributes, streams, {**dict(self.indexes(streams)), **waiting}, whole)
+        rows = Rows(self.attributes, streams, dict(self.indexes(streams)), StreamRows.of(self.kept))
         fresh_from = first_row(np.array([self.number]))[0]
         keepers = []
         for task in range(parts):
-            keepers.append(Keeper(forest.keeping, rows, AT, self.wait))
+            keepers.append(Keeper(forest.keeping, rows, AT, self.kept.append))
             walk = Walk(forest, rows, fresh_from, AT, self.piece_rows, keeper=keepers[-1])
             for found in walk.answers({stream: at[task::parts] for stream, at in mine.items()}):
                 yield answer_rows(found, rows, forest.queries, self.number)
         begin = begins_to_keep(self.catalogue, last)
         if begin.any():
             past = build_forest(self.catalogue, self.attributes, begin, before=last, keeps_of=begin)
-            keepers.append(Keeper(past.keeping, rows, AT, self.wait))
+            keepers.append(Keeper(past.keeping, rows, AT, self.kept.append))
             walk = Walk(past, rows, fresh_from, AT, self.piece_rows, keeper=keepers[-1])
             old = {
                 stream: np.arange(at[0] if len(at) else rows.streams[stream].rows)
@@ -455,9 +454,6 @@ class MemoryHub:
             assert not list(walk.answers(old)), "this walk only keeps"
         for keeper in keepers:
             keeper.close()
-
-    def wait(self, attribute: int, rows: Sorted) -> None:
-        self.kept.setdefault(attribute, []).append(rows)
 
     def indexes(self, streams: Mapping[int, StreamRows]) -> Iterator[tuple[int, list[Sorted]]]:
         for attribute, (stream, column) in enumerate(self.attributes.columns):

@@ -16,7 +16,7 @@ from watersmeet.engine.hub_rows import fresh_positions, old_positions
 from watersmeet.hubs.catalogue import HubCatalogue
 from watersmeet.hubs.forest import Forest, build_forest
 from watersmeet.hubs.keep import begins_to_keep, queries_that_keep
-from watersmeet.hubs.kept import Keeper
+from watersmeet.hubs.kept import KEPT, Keeper
 from watersmeet.hubs.rows import Rows, first_row
 from watersmeet.hubs.steps import Attributes
 from watersmeet.hubs.walk import Walk
@@ -42,9 +42,8 @@ class KeptRuns:
     part: int
     runs: list[Run] = field(default_factory=list)
 
-    def write(self, attribute: int, rows: Sorted) -> None:
-        name = self.attributes.kept_of(attribute)
-        self.runs.append(write_part(self.files, name, self.batch, self.part, rows))
+    def write(self, rows: Sorted) -> None:
+        self.runs.append(write_part(self.files, KEPT, self.batch, self.part, rows))
 
     def keeper(self, forest: Forest, rows: Rows) -> Keeper | None:
         """What takes the bindings of a walk; None if nothing of it is kept."""

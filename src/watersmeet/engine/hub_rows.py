@@ -12,7 +12,7 @@ import numpy as np
 
 from watersmeet.engine.hub_columns import whole_runs
 from watersmeet.engine.spec import JoinSpec
-from watersmeet.hubs.kept import ROWS, TAG, kept_rows
+from watersmeet.hubs.kept import KEPT, ROWS, TAG
 from watersmeet.hubs.rows import Rows, StreamRows
 from watersmeet.hubs.streams import HubStreams
 from watersmeet.kernel.keys import Indices
@@ -46,14 +46,8 @@ def read_rows(reader: RunReader, spec: JoinSpec, manifest: Manifest) -> Rows:
         ]
         for attribute in range(len(attributes.columns))
     }
-    waiting = {
-        attribute: [
-            reader.read(run, FULL_RANGE, (TAG, *ROWS))[0] for run in runs(attributes.kept_of(attribute))
-        ]
-        for attribute in range(len(attributes.columns))
-    }
-    whole, found = kept_rows({one: mine for one, mine in waiting.items() if mine}, len(attributes.columns))
-    return Rows(attributes, streams, {**indexes, **found}, whole)
+    kept = [reader.read(run, FULL_RANGE, (TAG, *ROWS))[0] for run in runs(KEPT)]
+    return Rows(attributes, streams, indexes, StreamRows.of(kept))
 
 
 def old_runs(manifest: Manifest) -> dict[str, list[Run]]:

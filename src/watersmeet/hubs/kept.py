@@ -21,7 +21,7 @@ rows are added (engine/hub_kept.py), and nothing is looked up in kept rows yet.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -31,17 +31,22 @@ import pyarrow as pa
 from watersmeet.hubs.bindings import Bindings
 from watersmeet.hubs.language import MOST_INPUTS
 from watersmeet.hubs.lists import Lists, numbered_pairs
-from watersmeet.hubs.rows import Rows, StreamRows
-from watersmeet.kernel.keys import Indices, Keys
+from watersmeet.hubs.rows import Rows
+from watersmeet.hubs.steps import Attributes
+from watersmeet.kernel.keys import Indices, Keys, mix, order_keys
 from watersmeet.kernel.rows import Sorted, sorted_order
-from watersmeet.model.signature import LOCATOR
+from watersmeet.model.signature import OWN
 from watersmeet.model.window import AT
 
 # Inputs that a template keeps, at most: the rows of a combination are columns. More of them have more combinations.
 MOST_KEPT: Final = 4
+KEPT: Final = f"{OWN}kept"
 TAG: Final = "tag"
+# A hash of the index of the attribute that a combination waits for.
+WAITS: Final = "waits"
 ROWS: Final = tuple(f"row{number}" for number in range(MOST_KEPT))
-# Combinations that are held before they become runs: 64 bytes each.
+KEPT_COLUMNS: Final = (TAG, WAITS, *ROWS, AT)
+# Combinations that are held before they become runs: 72 bytes each.
 HELD_ROWS: Final = 1 << 20
 # Bindings that are held before they are turned into combinations, so that calls have many of them.
 _HELD_BINDINGS: Final = 1 << 16
@@ -109,8 +114,8 @@ class Keeper:
     keeping: Keeping
     rows: Rows
     time: str
-    # Takes what many bindings have left, sorted, with the attribute that it waits for.
-    write: Callable[[int, Sorted], None]
+    # Takes what many bindings have left, sorted.
+    write: Callable[[Sorted], None]
     _bound: dict[int, list[Bindings]] = field(default_factory=dict)
     _bound_rows: int = 0
     # The attribute that each combination waits for, its order key, tag, oldest time, and the numbers of its rows.
@@ -137,12 +142,11 @@ class Keeper:
         if not held:
             return
         waits, keys, tags, times, numbers = (np.concatenate(part) for part in zip(*held, strict=True))
-        for attribute in np.unique(waits).tolist():
-            mine = np.flatnonzero(waits == attribute)
-            mine = mine[sorted_order(keys[mine])]
-            columns = [pa.array(tags[mine]), *map(pa.array, numbers[mine].view(np.int64).T.copy())]
-            columns.append(pa.array(times[mine]))
-            self.write(attribute, Sorted(keys[mine], pa.RecordBatch.from_arrays(columns, [TAG, *ROWS, AT])))
+        keys = waiting_keys(self.rows.attributes, waits, keys)
+        order = sorted_order(keys)
+        rows = numbers[order].view(np.int64).T.copy()
+        columns = [tags[order], names_of(self.rows.attributes)[waits[order]], *rows, times[order]]
+        self.write(Sorted(keys[order], pa.RecordBatch.from_arrays([*map(pa.array, columns)], KEPT_COLUMNS)))
 
     def _gather(self) -> None:
         for parts in self._bound.values():
@@ -176,19 +180,20 @@ class Keeper:
             self._held_rows += len(keys)
 
 
-def kept_rows(runs: Mapping[int, Sequence[Sorted]], first: int) -> tuple[StreamRows, dict[int, list[Sorted]]]:
-    """The kept rows of all attributes, and where each has its own: indexes of their places, numbered from `first` on."""
-    whole = StreamRows.of([run for mine in runs.values() for run in mine])
-    bases = iter(whole.bases.tolist())
-    indexes = {
-        first + attribute: [
-            Sorted(run.keys, pa.RecordBatch.from_arrays([_places(next(bases), len(run))], [LOCATOR]))
-            for run in mine
-        ]
-        for attribute, mine in runs.items()
-    }
-    return whole, indexes
+def waiting_keys(attributes: Attributes, waits: Indices, keys: Keys) -> Keys:
+    """The order keys of combinations that wait for values of attributes, from those of the values.
+
+    Equal for equal attributes and values only, as far as order keys are.
+    """
+    return mix(keys ^ _names(attributes)[waits])
 
 
-def _places(base: int, rows: int) -> pa.Array:
-    return pa.array(np.arange(base, base + rows))
+def _names(attributes: Attributes) -> Keys:
+    """A hash of the name of each attribute's index, which stays when other columns come or go."""
+    names = [attributes.index_of(number) for number in range(len(attributes.columns))]
+    return order_keys([pa.array(names, pa.string())])
+
+
+def names_of(attributes: Attributes) -> Indices:
+    """What stands for each attribute in the column `WAITS`."""
+    return _names(attributes).view(np.int64)

@@ -43,8 +43,9 @@ import pyarrow.compute as pc
 
 from watersmeet.hubs.catalogue import HubCatalogue
 from watersmeet.hubs.counted import floor_of
+from watersmeet.hubs.kept import KEPT
 from watersmeet.hubs.past import first_batches
-from watersmeet.hubs.steps import Attributes, indexed_columns, kept_columns, kept_name
+from watersmeet.hubs.steps import Attributes, indexed_columns
 from watersmeet.hubs.stored import ANSWERED
 from watersmeet.hubs.window import WindowOf
 from watersmeet.kernel.keys import Indices, Mask
@@ -165,7 +166,6 @@ def needed_of(catalogue: HubCatalogue, attributes: Attributes) -> Needed:
     reaching = np.flatnonzero(no_window & ~no_since)
     np.minimum.at(earliest, template[reaching], queries.column("since").fill_null(_ALL).to_numpy()[reaching])
     places = {one: attributes.index_of(number) for number, one in enumerate(attributes.columns)}
-    places_of = dict(zip(attributes.columns, attributes.places, strict=True))
     first: dict[str, int] = {}
     late: set[str] = set()
     endless: set[str] = set()
@@ -199,10 +199,10 @@ def needed_of(catalogue: HubCatalogue, attributes: Attributes) -> Needed:
             used.append((ANSWERED, frozenset(one.streams)))
         # What is kept is needed for later batches than the first of its queries, and as old as all of its rows.
         counted_by = {ANSWERED: one.streams}
-        for stream, column in kept_columns(one, keeps or ()):
-            name = kept_name(stream, places_of[stream, column])
-            counted_by[name] = tuple(one.streams[input_] for input_ in keeps)
-            used.append((name, frozenset(s for input_, s in enumerate(one.streams) if input_ not in keeps)))
+        if keeps:
+            counted_by[KEPT] = tuple(one.streams[input_] for input_ in keeps)
+            outside = (stream for input_, stream in enumerate(one.streams) if input_ not in keeps)
+            used.append((KEPT, frozenset(outside)))
         for name, others in used:
             begins = start if name in counted_by else low
             first[name] = min(begins, first.get(name, begins))

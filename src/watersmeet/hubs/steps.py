@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Final
 
 from watersmeet.hubs.constants import comparable
 from watersmeet.hubs.language import Template
-from watersmeet.model.signature import OWN
 from watersmeet.model.types import Schema, SqlType
 
-# How the names of runs of combinations begin that templates keep. No stream has such a name.
-KEPT: Final = f"{OWN}kept."
 # A column of a stream.
 Attribute = tuple[str, str]
 
@@ -50,10 +46,6 @@ class Attributes:
         """The name of the runs of a column's index: by a number, as the name of a column may have any characters."""
         return index_name(self.columns[attribute][0], self.places[attribute])
 
-    def kept_of(self, attribute: int) -> str:
-        """The name of the runs of combinations that wait for values of a column (hubs/kept.py)."""
-        return kept_name(self.columns[attribute][0], self.places[attribute])
-
     def is_exact(self, attribute: int) -> bool:
         """Whether equal order keys are equal values (kernel/keys.py)."""
         kind = self.types[attribute]
@@ -64,11 +56,6 @@ class Attributes:
 def index_name(stream: str, place: int) -> str:
     """The name of the index of a column, by its number."""
     return f"{stream}.{place}"
-
-
-def kept_name(stream: str, place: int) -> str:
-    """The name of the combinations that wait for values of a column, by the number of its index."""
-    return f"{KEPT}{index_name(stream, place)}"
 
 
 def default_places(schemas: Mapping[str, Schema]) -> dict[str, dict[str, int]]:
@@ -83,17 +70,3 @@ def indexed_columns(template: Template) -> list[set[str]]:
         found[one.left].add(one.left_column)
         found[one.right].add(one.right_column)
     return found
-
-
-def kept_columns(template: Template, keeps: Collection[int]) -> set[tuple[str, str]]:
-    """The columns whose values combinations of the kept inputs of a template may wait for, whatever its steps."""
-    sides = (
-        (((one.left, one.left_column), one.right) for one in template.equalities),
-        (((one.right, one.right_column), one.left) for one in template.equalities),
-    )
-    return {
-        (template.streams[input_], column)
-        for side in sides
-        for (input_, column), kept in side
-        if kept in keeps and input_ not in keeps
-    }

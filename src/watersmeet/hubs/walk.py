@@ -31,7 +31,7 @@ import pyarrow.compute as pc
 from watersmeet.hubs.bindings import Bindings, Probed, chosen_rows, cut, grouped, stretches, together
 from watersmeet.hubs.constants import compared_type
 from watersmeet.hubs.forest import WINDOWS, Forest, branch_keys, tag_hashes, value_hashes
-from watersmeet.hubs.kept import ROWS, TAG, Keeper
+from watersmeet.hubs.kept import ROWS, TAG, Keeper, waiting_keys
 from watersmeet.hubs.lists import spread
 from watersmeet.hubs.paths import OPS
 from watersmeet.hubs.rows import LAST_ROW, Rows, is_late
@@ -165,7 +165,7 @@ class Walk:
     ) -> Iterator[Bindings]:
         """Take kept steps from each of some bindings. What is found goes to the groups with its tag."""
         forest, nodes, kept = self.forest, self.forest.nodes, self.rows.kept
-        for place, found in together(self.candidates(columns, owner, sought), self.piece_rows):
+        for place, found in together(self.waiting(columns, owner, sought), self.piece_rows):
             for low, high in cut(forest.branches.counts(probe[place]), self.piece_rows):
                 mine, branch = self.branches_of(probe[place[low:high]])
                 mine += low
@@ -209,10 +209,30 @@ class Walk:
 
     def candidates(self, columns: Indices, owner: Indices, sought: Probed) -> Iterator[tuple[Indices, Keys]]:
         """What probes find for some bindings: the places of bindings, and the numbers of the rows found for each."""
-        forest, ends = self.forest, np.cumsum(sought.bindings)
+        attribute = self.forest.probe_attribute[sought.probe]
+        keys, known = self.sought_keys(columns, owner, sought)
+        ends = np.cumsum(sought.bindings)
         begins = ends - sought.bindings
-        attribute, value = forest.probe_attribute[sought.probe], forest.probe_value[sought.probe]
-        depth = forest.probe_depth[sought.probe]
+        for first, end in stretches(attribute):
+            low, high = int(begins[first]), int(ends[end - 1])
+            some = None if known[low:high].all() else low + np.flatnonzero(known[low:high])
+            wanted = keys[low:high] if some is None else keys[some]
+            for place, number in self.rows.find(int(attribute[first]), wanted, self.piece_rows):
+                yield low + place if some is None else some[place], number
+
+    def waiting(self, columns: Indices, owner: Indices, sought: Probed) -> Iterator[tuple[Indices, Keys]]:
+        """The same for probes of kept steps: what is found are places of combinations."""
+        keys, known = self.sought_keys(columns, owner, sought)
+        waits = np.repeat(self.forest.probe_value[sought.probe], sought.bindings)
+        keys = waiting_keys(self.forest.attributes, waits, keys)
+        mine = np.flatnonzero(known)
+        for place, found in self.rows.find_kept(keys[mine], self.piece_rows):
+            yield mine[place], found
+
+    def sought_keys(self, columns: Indices, owner: Indices, sought: Probed) -> tuple[Keys, Mask]:
+        """The order keys of the values that probes seek for some bindings, and which of these are not null."""
+        forest, begins = self.forest, np.cumsum(sought.bindings) - sought.bindings
+        value, depth = forest.probe_value[sought.probe], forest.probe_depth[sought.probe]
         keys, known = np.zeros(len(owner), np.uint64), np.ones(len(owner), np.bool_)
         order = grouped(value)
         for first, end in stretches(value[order], depth[order]):
@@ -221,12 +241,7 @@ class Walk:
             keys[at], valid = self.rows.keys(int(value[mine[0]]), columns[depth[mine[0]], owner[at]])
             if valid is not None:
                 known[at] = valid
-        for first, end in stretches(attribute):
-            low, high = int(begins[first]), int(ends[end - 1])
-            some = None if known[low:high].all() else low + np.flatnonzero(known[low:high])
-            wanted = keys[low:high] if some is None else keys[some]
-            for place, number in self.rows.find(int(attribute[first]), wanted, self.piece_rows):
-                yield low + place if some is None else some[place], number
+        return keys, known
 
     def positions(self, stream: Indices, number: Keys) -> Indices:
         """Where rows lie, by stream and number; -1 for rows that are not stored any more."""
