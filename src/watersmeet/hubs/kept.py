@@ -138,14 +138,14 @@ class Keeper:
     def close(self) -> None:
         """Write what has been taken so far."""
         self._gather()
-        held, self._held, self._held_rows = self._held, [], 0
-        if not held:
+        held, rows, self._held, self._held_rows = self._held, self._held_rows, [], 0
+        if not rows:
             return
         waits, keys, tags, times, numbers = (np.concatenate(part) for part in zip(*held, strict=True))
         keys = waiting_keys(self.rows.attributes, waits, keys)
         order = sorted_order(keys)
-        rows = numbers[order].view(np.int64).T.copy()
-        columns = [tags[order], names_of(self.rows.attributes)[waits[order]], *rows, times[order]]
+        of_rows = numbers[order].view(np.int64).T.copy()
+        columns = [tags[order], names_of(self.rows.attributes)[waits[order]], *of_rows, times[order]]
         self.write(Sorted(keys[order], pa.RecordBatch.from_arrays([*map(pa.array, columns)], KEPT_COLUMNS)))
 
     def _gather(self) -> None:
