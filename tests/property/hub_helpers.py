@@ -23,7 +23,7 @@ from hypothesis import strategies as st
 
 from watersmeet.hubs.answers import answer_rows
 from watersmeet.hubs.catalogue import Command, HubCatalogue, apply_commands
-from watersmeet.hubs.forest import build_forest
+from watersmeet.hubs.forest_builder import build_forest
 from watersmeet.hubs.keep import begins_to_keep, numbered, undecided, with_choices
 from watersmeet.hubs.keep_choice import KeptInputs
 from watersmeet.hubs.kept import Keeper

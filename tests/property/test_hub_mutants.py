@@ -102,7 +102,7 @@ MUTANTS = [
     ),
     Mutant(
         "a query counts the rows of its command's batch",
-        {"watersmeet.hubs.forest.first_row": lambda batch: rows.first_row(batch - 1)},
+        {"watersmeet.hubs.forest_builder.first_row": lambda batch: rows.first_row(batch - 1)},
         KILLERS,
     ),
 ]

@@ -13,7 +13,7 @@ from hypothesis import event, given, settings
 from hypothesis import strategies as st
 
 from tests.property.hub_helpers import Asked, MemoryHub, ask_duckdb, queries, rows_from
-from watersmeet.hubs import forest, walk
+from watersmeet.hubs import forest_builder, walk
 from watersmeet.hubs.catalogue import ADD, REMOVE, Command
 
 
@@ -58,7 +58,7 @@ def without_hashes() -> Iterator[None]:
         return np.zeros(len(values), np.uint64)
 
     with contextlib.ExitStack() as stack:
-        for module in (forest, walk):
+        for module in (forest_builder, walk):
             for name in ("branch_keys", "value_hashes", "tag_hashes"):
                 stack.enter_context(mock.patch.object(module, name, zeros))
         yield

@@ -6,7 +6,7 @@ same parent (engine/hub_desk.py).
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -14,6 +14,7 @@ import pyarrow as pa
 
 from watersmeet.engine.spec import JoinSpec
 from watersmeet.hubs.catalogue import Changed, HubCatalogue, apply_commands, commands_of
+from watersmeet.hubs.changes import stored_schemas
 from watersmeet.hubs.keep import Choices, numbered, with_choices
 from watersmeet.hubs.stored import CATALOGUE, CATALOGUE_ROW, COMMAND_COLUMNS, COMMANDS, from_row, to_row
 from watersmeet.hubs.streams import HubStreams
@@ -136,3 +137,26 @@ def plan_of(manifest: Manifest) -> HubPlan:
 def run_of(in_force: CatalogueInForce) -> Run:
     assert in_force.run is not None, "the catalogue of a manifest has a run"
     return in_force.run
+
+
+def watermarks_of(parent: Manifest | None) -> Mapping[str, int]:
+    """Which rows of the next batch are late, by stream."""
+    return {} if parent is None else plan_of(parent).watermarks
+
+
+def changed_streams(parent: Manifest | None, streams: HubStreams) -> Collection[str]:
+    """The streams whose columns are not those that the batch before had."""
+    if parent is None:
+        return ()
+    before = stored_schemas(parent.signature)
+    return [name for name, schema in streams.schemas.items() if before.get(name, schema) != schema]
+
+
+def retain_of(spec: JoinSpec, attempt: Manifest | None) -> int | None:
+    """How long rows of a batch are retained: as in an earlier attempt, whose commands were judged by that."""
+    return streams_of(spec).retain if attempt is None else plan_of(attempt).retain
+
+
+def known_as(in_force: CatalogueInForce, retain: int | None) -> str:
+    """What tasks must agree on that store the rows of a batch."""
+    return in_force.identity if retain is None else f"{in_force.identity} retain={retain}"

@@ -13,22 +13,33 @@ from __future__ import annotations
 import functools
 import itertools
 from collections import Counter
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
 import numpy as np
 import pyarrow as pa
 
 from watersmeet.engine.hub_announced import Added, announce, announced_runs
-from watersmeet.engine.hub_catalogues import CatalogueInForce, HubCatalogues, plan_of, run_of, streams_of
+from watersmeet.engine.hub_catalogues import (
+    CatalogueInForce,
+    HubCatalogues,
+    changed_streams,
+    known_as,
+    plan_of,
+    retain_of,
+    run_of,
+    streams_of,
+    watermarks_of,
+)
 from watersmeet.engine.hub_distinct import Evaluated, write_answers
 from watersmeet.engine.hub_ingest import BATCH_TIME, HubPartition, store_commands, store_stream
-from watersmeet.engine.hub_kept import KeptRuns, batch_before, kept_parts
+from watersmeet.engine.hub_kept import KeptRuns, batch_before, kept_parts, unneeded_rows
 from watersmeet.engine.hub_load import LoadRuns, choices_of
 from watersmeet.engine.hub_past import has_past, walk_past, write_past
 from watersmeet.engine.hub_rows import deal_of, fresh_positions, newest_stored, read_rows
 from watersmeet.engine.hub_tally import top_queries
 from watersmeet.engine.ingest import Partition
+from watersmeet.engine.merge import Unneeded
 from watersmeet.engine.spec import JoinSpec
 from watersmeet.hubs.answers import answer_rows, distinct_answers, distinct_rows, event_rows
 from watersmeet.hubs.catalogue import HubCatalogue, text_numbers
@@ -42,8 +53,10 @@ from watersmeet.hubs.distinct import (
     pieces_of,
     without_distinct,
 )
-from watersmeet.hubs.forest import Forest, build_forest
-from watersmeet.hubs.keep import begins_to_keep
+from watersmeet.hubs.forest import Forest
+from watersmeet.hubs.forest_builder import build_forest
+from watersmeet.hubs.keep import begins_to_keep, kept_floors
+from watersmeet.hubs.kept import KEPT
 from watersmeet.hubs.needed import Needed, needed_of
 from watersmeet.hubs.past import lowered, reached_by
 from watersmeet.hubs.retained import next_unkept
@@ -53,7 +66,6 @@ from watersmeet.hubs.stored import (
     CATALOGUE,
     COMMANDS,
 )
-from watersmeet.hubs.streams import HubStreams
 from watersmeet.hubs.walk import PIECE_ROWS, Walk
 from watersmeet.hubs.watermarks import next_watermarks
 from watersmeet.kernel.keys import Indices, Keys
@@ -117,8 +129,8 @@ class HubDesk:
     def store(self, spec: JoinSpec, part: Partition, start: Start, parent: FindParent) -> Descriptor:
         spec, in_force, watermarks, retain = self._in_force(spec, part.batch, start, parent)
         streams, settings = streams_of(spec), spec.settings
-        known_as = _known_as(in_force, retain)
-        mine = HubPartition(part.batch.number, part.number, known_as, watermarks.get(part.input))
+        identity = known_as(in_force, retain)
+        mine = HubPartition(part.batch.number, part.number, identity, watermarks.get(part.input))
         rows = (one for one in part.rows if one.num_rows)
         if part.input == COMMANDS:
             return store_commands(self._files, mine, rows)
@@ -154,7 +166,7 @@ class HubDesk:
             attempt = find_attempt(self._files, batch, start, found)
             spec = self._as_written(spec, self.continued(spec, found))
             in_force = self._catalogues.before(spec, batch, start, found, attempt)
-            self._known = batch, spec, in_force, _watermarks_of(found), _retain_of(spec, attempt)
+            self._known = batch, spec, in_force, watermarks_of(found), retain_of(spec, attempt)
         return self._known[1:]
 
     def _needs(self, spec: JoinSpec, catalogue: HubCatalogue) -> Needed:
@@ -178,9 +190,9 @@ class HubDesk:
         spec = self._as_written(spec, self.continued(spec, parent))
         attempt = find_attempt(self._files, batch, start, parent)
         in_force = self._catalogues.before(spec, batch, start, parent, attempt)
-        retain = _retain_of(spec, attempt)
-        known_as = _known_as(in_force, retain)
-        streams, watermarks = streams_of(spec), _watermarks_of(parent)
+        retain = retain_of(spec, attempt)
+        identity = known_as(in_force, retain)
+        streams, watermarks = streams_of(spec), watermarks_of(parent)
         newest = [one.newest for one in descriptors]
         later = next_watermarks(watermarks, newest, streams.times, streams.lateness)
         unkept = next_unkept(
@@ -189,7 +201,7 @@ class HubDesk:
             newest_stored(parent, streams.schemas),
             later,
             retain,
-            changed=_changed_streams(parent, streams),
+            changed=changed_streams(parent, streams),
         )
         written: list[Run] = []
         if attempt is not None:
@@ -225,6 +237,7 @@ class HubDesk:
             retain=retain,
             unkept=unkept,
             reads=needed.reads(watermarks, reached, before),
+            judged=dict(watermarks),
         )
         live = parent.live if parent else ()
         past = write_past(self._files, self._whole, attributes, live, batch.number, reached)
@@ -232,7 +245,7 @@ class HubDesk:
         retained = needed.retained(watermarks, retain)
         return HubFacts(
             plan,
-            known_as,
+            identity,
             tuple(written),
             announced,
             past,
@@ -398,6 +411,14 @@ class HubDesk:
     def _whole(self, run: Run, columns: tuple[str, ...]) -> Sorted:
         return self._reader.read(run, FULL_RANGE, columns)[0]
 
+    def unneeded(self, spec: JoinSpec, manifest: Manifest) -> Unneeded | None:
+        """Combinations that are kept for no live query, or are too old for all that they are kept for."""
+        plan = plan_of(manifest)
+        if not any(merge.input == KEPT for merge in manifest.merges):
+            return None
+        numbers, floors = kept_floors(self._catalogues.read(manifest, plan.in_force).catalogue, plan.judged)
+        return lambda input_, rows: unneeded_rows(input_, rows, numbers, floors)
+
     # --- nothing to prepare or to release -------------------------------------------------------------------------
 
     def begin_batch_join(self, spec: JoinSpec) -> None:
@@ -415,32 +436,9 @@ def _first_fresh(manifest: Manifest) -> Keys:
     return first_row(np.array([manifest.batch.number]))[0]
 
 
-def _watermarks_of(parent: Manifest | None) -> Mapping[str, int]:
-    """Which rows of the next batch are late, by stream."""
-    return {} if parent is None else plan_of(parent).watermarks
-
-
 def _rows_in_time(descriptors: Sequence[Descriptor]) -> dict[str, int]:
     """The rows of a batch that are stored and not late, by stream."""
     found: Counter[str] = Counter()
     for one in descriptors:
         found[one.input] += sum(run.rows for run in one.runs if run.input == one.input) - one.late_kept_rows
     return found
-
-
-def _changed_streams(parent: Manifest | None, streams: HubStreams) -> Collection[str]:
-    """The streams whose columns are not those that the batch before had."""
-    if parent is None:
-        return ()
-    before = stored_schemas(parent.signature)
-    return [name for name, schema in streams.schemas.items() if before.get(name, schema) != schema]
-
-
-def _retain_of(spec: JoinSpec, attempt: Manifest | None) -> int | None:
-    """How long rows of a batch are retained: as in an earlier attempt, whose commands were judged by that."""
-    return streams_of(spec).retain if attempt is None else plan_of(attempt).retain
-
-
-def _known_as(in_force: CatalogueInForce, retain: int | None) -> str:
-    """What tasks must agree on that store the rows of a batch."""
-    return in_force.identity if retain is None else f"{in_force.identity} retain={retain}"

@@ -14,13 +14,15 @@ import numpy as np
 from watersmeet.engine.hub_announced import write_part
 from watersmeet.engine.hub_rows import fresh_positions, old_positions
 from watersmeet.hubs.catalogue import HubCatalogue
-from watersmeet.hubs.forest import Forest, build_forest
+from watersmeet.hubs.forest import Forest
+from watersmeet.hubs.forest_builder import build_forest
 from watersmeet.hubs.keep import begins_to_keep, queries_that_keep
-from watersmeet.hubs.kept import KEPT, Keeper
+from watersmeet.hubs.kept import KEPT, TAG, Keeper
+from watersmeet.hubs.language import MOST_INPUTS
 from watersmeet.hubs.rows import Rows, first_row
 from watersmeet.hubs.steps import Attributes
 from watersmeet.hubs.walk import Walk
-from watersmeet.kernel.keys import Indices
+from watersmeet.kernel.keys import Indices, Mask
 from watersmeet.kernel.rows import Sorted
 from watersmeet.log.storage import Files
 from watersmeet.model.facts import Manifest, Run
@@ -78,6 +80,16 @@ class KeptRuns:
             raise AssertionError("this walk only keeps")
         if keeper is not None:
             keeper.close()
+
+
+def unneeded_rows(input_: str, rows: Sorted, numbers: Indices, floors: Indices) -> Mask:
+    """Which rows of a run are combinations whose kept number is not among these, or that are below its floor."""
+    if input_ != KEPT or not len(numbers):
+        return np.full(len(rows), input_ == KEPT)
+    number = rows.rows.column(TAG).to_numpy() // MOST_INPUTS
+    at = np.minimum(np.searchsorted(numbers, number), len(numbers) - 1)
+    gone: Mask = (numbers[at] != number) | (rows.rows.column(AT).to_numpy() < floors[at])
+    return gone
 
 
 def kept_parts(catalogue: HubCatalogue, tasks: int) -> tuple[int, ...]:

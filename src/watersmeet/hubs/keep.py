@@ -20,7 +20,9 @@ from watersmeet.hubs.catalogue import QUERIES, TEMPLATES, HubCatalogue
 from watersmeet.hubs.keep_choice import KeptInputs
 from watersmeet.hubs.language import Template
 from watersmeet.hubs.lists import Lists, numbered_lists, numbered_pairs
+from watersmeet.hubs.window import WindowOf
 from watersmeet.kernel.keys import Indices, Mask
+from watersmeet.model.window import FARTHEST
 
 # What some templates keep. None says that it is not chosen yet.
 Choices = Mapping[int, KeptInputs | None]
@@ -95,6 +97,28 @@ def numbered(catalogue: HubCatalogue, batch: int) -> HubCatalogue:
     if (kept == before).all():
         return catalogue
     return _with_numbers(catalogue, kept)
+
+
+def kept_floors(catalogue: HubCatalogue, watermarks: Mapping[str, int]) -> tuple[Indices, Indices]:
+    """The kept numbers of live queries, ascending, and for each the time below which combinations are in no window.
+
+    As for other stored rows, the slowest of the streams that they wait for says how old they may be (hubs/needed.py).
+    """
+    queries = catalogue.queries
+    window = queries.column("window")
+    timed = _mask(pc.is_in(window, pa.array([WindowOf.TIME, WindowOf.TUMBLING], pa.string())))
+    template, width = queries.column("template").to_numpy(), queries.column("width").fill_null(0).to_numpy()
+    reach = np.full(len(catalogue.parsed), -2 * FARTHEST)
+    lists = catalogue.templates.column("keeps").to_pylist()
+    for one in np.flatnonzero(keeps_of(catalogue)).tolist():
+        outside = [s for input_, s in enumerate(catalogue.parsed[one].streams) if input_ not in lists[one]]
+        reach[one] = min(watermarks.get(stream, -2 * FARTHEST) for stream in outside)
+    kept = queries.column("kept").fill_null(-1).to_numpy()
+    mine = np.flatnonzero(kept >= 0)
+    numbers, at = np.unique(kept[mine], return_inverse=True)
+    floors = np.full(len(numbers), 2 * FARTHEST)
+    np.minimum.at(floors, at, np.where(timed, reach[template] - width, -3 * FARTHEST)[mine])
+    return numbers, floors
 
 
 def _groups(catalogue: HubCatalogue, queries: Indices, template: Indices) -> Indices:

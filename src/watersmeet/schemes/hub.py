@@ -42,7 +42,7 @@ class HubPlan(SchemePlan):
 
     Rows are kept for `retain` microseconds longer than queries need them (hubs/retained.py). `unkept` is the newest
     publication time of which a row may be missing, by stream. Of the history the batch reads the streams and indexes in
-    `reads`, each from a publication time on.
+    `reads`, each from a publication time on. `judged` are the watermarks of the batch itself.
     """
 
     kind: ClassVar[str] = "hub"
@@ -54,6 +54,7 @@ class HubPlan(SchemePlan):
     retain: int | None = None
     unkept: dict[str, int] = field(default_factory=dict)
     reads: dict[str, int] = field(default_factory=dict)
+    judged: dict[str, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
