@@ -76,7 +76,7 @@ from watersmeet.log.storage import Files
 from watersmeet.model.facts import FULL_RANGE, BatchId, Descriptor, Manifest, Receipt, Run, Start
 from watersmeet.model.signature import OWN, JoinSignature
 from watersmeet.model.tally import QueryTally, Tally
-from watersmeet.model.window import AT
+from watersmeet.model.window import AT, FARTHEST
 from watersmeet.schemes.hub import HubFacts, HubPlan
 from watersmeet.schemes.scheme import Decision, OwnWindow
 
@@ -228,7 +228,9 @@ class HubDesk:
         attributes = streams.attributes
         reached = reached_by(in_force.catalogue, attributes, parent.batch.number if parent else None)
         floors = lowered(needed.floors(watermarks, before, retain), reached)
-        window = OwnWindow(watermarks, floors, needed.floors(later, counted, retain))
+        # Merges of what is kept may drop rows whatever their times (`unneeded`).
+        merging = {KEPT: -FARTHEST, **needed.floors(later, counted, retain)}
+        window = OwnWindow(watermarks, floors, merging)
         plan = replace(
             plan,
             watermarks=later,
