@@ -214,9 +214,10 @@ def test_what_is_kept_leaves_with_its_window_though_another_query_keeps_all(tmp_
     texts = {"windowed": WINDOWED, "all": f"{CHAIN} AND R.x < 0"}
     settings = Settings(state=str(tmp_path), tasks=2, limits=TINY, retain_batches=2, grace_s=-1.0)
     hub = LocalHub(STREAMS, str(tmp_path), texts, keep="always", settings=settings)
+    whole = LocalHub(STREAMS, str(tmp_path / "whole"), texts, keep="never")
     most = 0
     for number in range(40):
-        assert answers(hub, number)
+        assert answers(hub, number) == answers(whole, number)
         most = max(most, kept(hub)) if number < 20 else most
     assert 0 < kept(hub) <= 2 * most
 

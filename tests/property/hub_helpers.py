@@ -166,9 +166,10 @@ def queries(
     most: int = 4,
     windows: Sequence[str] = ("", "", SLIDING, TUMBLING, *COUNTED),
     distinct: Sequence[bool] = (False,),
+    least: int = 1,
 ) -> str:
     """A query of one to four inputs, connected by a tree of equalities, some of them with more."""
-    inputs = draw(st.integers(1, most))
+    inputs = draw(st.integers(least, most))
     aliases = [f"t{number}" for number in range(inputs)]
     streams = [draw(st.sampled_from(STREAMS)) for _ in aliases]
     parts = [
