@@ -44,12 +44,14 @@ def choices_of(catalogue: HubCatalogue, streams: HubStreams, batch: int, runs: L
     """What templates in force keep from the next batch on, as far as it is chosen in this one."""
     if streams.keep == Keep.NEVER:
         return dict.fromkeys(np.flatnonzero(keeps_of(catalogue)).tolist())
-    came = _first_batches(catalogue)
-    new = [one for one in undecided(catalogue).tolist() if is_considered(streams.keep, batch - came[one])]
-    if not new:
+    new = undecided(catalogue)
+    ages = batch - _first_batches(catalogue)[new]
+    due = [age for age in np.unique(ages).tolist() if is_considered(streams.keep, age)]
+    new = new[np.isin(ages, due)]
+    if not len(new):
         return {}
     load = load_of(catalogue, streams.attributes, runs)
-    return choose_kept({one: catalogue.parsed[one] for one in new}, load, streams.keep)
+    return choose_kept({one: catalogue.parsed[one] for one in new.tolist()}, load, streams.keep)
 
 
 def load_of(catalogue: HubCatalogue, attributes: Attributes, runs: LoadRuns) -> Load:
@@ -137,10 +139,9 @@ def _some(keys: Keys, most: int) -> Keys:
     return keys[at]
 
 
-def _first_batches(catalogue: HubCatalogue) -> list[int]:
+def _first_batches(catalogue: HubCatalogue) -> Indices:
     """The first batch in which each template was in force."""
     template, start = (catalogue.queries.column(name).to_numpy() for name in ("template", "start"))
     came = np.full(len(catalogue.parsed), np.iinfo(np.int64).max)
     np.minimum.at(came, template, start + 1)
-    found: list[int] = came.tolist()
-    return found
+    return came
