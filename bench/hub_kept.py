@@ -21,7 +21,7 @@ from rich.table import Table
 from bench.hub_load import SEED, Load, domain_for, shape_queries, template_queries
 from bench.hub_local import MeasuredHub, Timed
 from bench.many_state import scratch
-from watersmeet.hubs.keep_choice import Keep
+from watersmeet.model.keep import Keep
 
 # The choice falls in batch 4, and is in force from batch 5 on. Old combinations come then, and are looked in from 6 on.
 WARM_UP, ROUNDS = 7, 5

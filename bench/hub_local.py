@@ -19,11 +19,11 @@ from bench.hub_load import NAMES, SCHEMA, Load
 from watersmeet.engine.hub_status import open_hub
 from watersmeet.hubs.answers import ANSWERS
 from watersmeet.hubs.keep import keeps_of
-from watersmeet.hubs.keep_choice import Keep
 from watersmeet.hubs.kept import KEPT
 from watersmeet.local.hub import LocalHub
 from watersmeet.log.descriptors import Told
 from watersmeet.model.facts import BatchId, Manifest
+from watersmeet.model.keep import Keep
 
 T = TypeVar("T")
 TASKS = 2

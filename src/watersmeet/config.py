@@ -19,10 +19,10 @@ from watersmeet.engine.kept_table import PAGE_MEMORY
 from watersmeet.engine.options import check_tasks, read_bytes
 from watersmeet.engine.spec import RUN_BYTES, SessionSettings, Settings, SqlSettings
 from watersmeet.errors import ConfigError, UsageError
-from watersmeet.hubs.keep_choice import Keep
 from watersmeet.log.clean import GRACE_S
 from watersmeet.log.storage import STATE_MODE
 from watersmeet.model.facts import BatchSpan
+from watersmeet.model.keep import Keep
 from watersmeet.model.limits import RETAIN_BATCHES
 from watersmeet.schemes.budget.policy import MOST_GROUPS, Disk, Pushing, PushPolicy
 from watersmeet.schemes.grid.policy import GridPolicy, dynamic

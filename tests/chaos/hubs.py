@@ -25,10 +25,10 @@ from watersmeet.engine.hub_ingest import BATCH_TIME
 from watersmeet.engine.spec import Settings
 from watersmeet.hubs.answers import ANSWERS
 from watersmeet.hubs.catalogue import ADD, REMOVE
-from watersmeet.hubs.keep_choice import Keep
 from watersmeet.hubs.stored import COMMANDS
 from watersmeet.local.hub import COMMAND_SCHEMA, LocalHub
 from watersmeet.local.stage import GivenRows, conform, record_batches
+from watersmeet.model.keep import Keep
 
 # With constants to fill in, so that templates are shared.
 _TEXTS = (

@@ -78,7 +78,7 @@ def without_hashes() -> Iterator[None]:
 
     with contextlib.ExitStack() as stack:
         for module in (forest_builder, walk):
-            for name in ("branch_keys", "value_hashes", "tag_hashes"):
+            for name in ("branch_keys", "value_hashes", "tag_keys"):
                 stack.enter_context(mock.patch.object(module, name, zeros))
         yield
 

@@ -7,10 +7,11 @@ import pytest
 from watersmeet.hubs import keep_choice
 from watersmeet.hubs.catalogue import ADD, REMOVE, Command, HubCatalogue, apply_commands
 from watersmeet.hubs.keep import kept_floors, numbered, undecided, with_choices
-from watersmeet.hubs.keep_choice import Keep, KeptInputs, Load, choose_kept, is_considered
+from watersmeet.hubs.keep_choice import HubLoad, KeptInputs, choose_kept, is_considered
 from watersmeet.hubs.needed import needed_of
 from watersmeet.hubs.steps import Attributes
 from watersmeet.hubs.templates import TemplateReader
+from watersmeet.model.keep import Keep
 from watersmeet.model.types import INT
 
 SCHEMAS = {name: {"a": INT, "b": INT, "c": INT} for name in "RSPQ"}
@@ -20,16 +21,16 @@ SECOND = 1_000_000
 KEPT = KeptInputs((0, 1), 10.0, 1000.0)
 
 
-def load(rows: dict[str, float] | float, fan_out: float, constants: float = 0.025) -> Load:
+def load(rows: dict[str, float] | float, fan_out: float, constants: float = 0.025) -> HubLoad:
     by_stream = rows if isinstance(rows, dict) else dict.fromkeys("RSPQ", rows)
 
     def passing(_: int, input_: int) -> float:
         return constants if input_ == 0 else 1.0
 
-    return Load(by_stream, lambda value, sought: fan_out, passing)
+    return HubLoad(by_stream, lambda value, sought: fan_out, passing)
 
 
-def chosen(load_: Load, keep: str = Keep.AUTO, text: str = CHAIN) -> tuple[int, ...] | None:
+def chosen(load_: HubLoad, keep: str = Keep.AUTO, text: str = CHAIN) -> tuple[int, ...] | None:
     found = choose_kept({7: READER.read(text).template}, load_, keep)
     return found[7].inputs if found else None
 

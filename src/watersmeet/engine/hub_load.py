@@ -16,13 +16,14 @@ from watersmeet.engine.hub_rows import ReadRun
 from watersmeet.hubs.catalogue import HubCatalogue
 from watersmeet.hubs.constants import read_column
 from watersmeet.hubs.keep import Choices, keeps_of, undecided
-from watersmeet.hubs.keep_choice import Keep, Load, choose_kept, is_considered
+from watersmeet.hubs.keep_choice import HubLoad, choose_kept, is_considered
 from watersmeet.hubs.lists import spread
 from watersmeet.hubs.steps import Attribute, Attributes
 from watersmeet.hubs.streams import HubStreams
 from watersmeet.kernel.keys import Indices, Keys, order_keys
 from watersmeet.kernel.rows import take_values
 from watersmeet.model.facts import Run
+from watersmeet.model.keep import Keep
 
 # Values of an attribute that are looked up, and rows that are compared with constants. Enough to tell 1 % from none.
 _SAMPLED_KEYS, _SAMPLED_ROWS = 128, 2_000
@@ -54,7 +55,7 @@ def choices_of(catalogue: HubCatalogue, streams: HubStreams, batch: int, runs: L
     return choose_kept({one: catalogue.parsed[one] for one in new.tolist()}, load, streams.keep)
 
 
-def load_of(catalogue: HubCatalogue, attributes: Attributes, runs: LoadRuns) -> Load:
+def load_of(catalogue: HubCatalogue, attributes: Attributes, runs: LoadRuns) -> HubLoad:
     """The load of a batch."""
     fresh, keys_of = runs.fresh, runs.keys_of
     rows: dict[str, float] = {}
@@ -109,7 +110,7 @@ def load_of(catalogue: HubCatalogue, attributes: Attributes, runs: LoadRuns) -> 
                 found *= _RANGE_SHARE
         return found
 
-    return Load(rows, fan_out, passing)
+    return HubLoad(rows, fan_out, passing)
 
 
 class _Constants:

@@ -25,7 +25,7 @@ from watersmeet.schemes.scheme import Scheme
 
 if TYPE_CHECKING:
     # It loads the parser, which the workers of a join do without.
-    from watersmeet.hubs.keep_choice import Keep
+    from watersmeet.model.keep import Keep
 from watersmeet.hubs.streams import HubStreams
 
 # The kernels that join the rows a task reads.

@@ -162,9 +162,9 @@ def branch_keys(branches: Indices) -> Keys:
     return mix(branches.astype(np.uint64) * _BRANCH + _BRANCH)
 
 
-def tag_hashes(tags: Indices) -> Keys:
-    """Hashes of the tags of kept steps, in place of those of constants."""
-    return mix(tags.astype(np.uint64) * _TAG + _TAG)
+def tag_keys(probes: Indices, tags: Indices) -> Keys:
+    """By what groups below kept steps are found: the probe and the tag. So its branches need not be gone through."""
+    return branch_keys(probes) ^ mix(tags.astype(np.uint64) * _TAG + _TAG)
 
 
 def value_hashes(values: pa.Array, attribute: int, kind: SqlType) -> Keys:

@@ -20,7 +20,7 @@ from watersmeet.hubs.forest import (
     Queries,
     Tests,
     branch_keys,
-    tag_hashes,
+    tag_keys,
     value_hashes,
 )
 from watersmeet.hubs.kept import MOST_KEPT, Keeping, tags_of
@@ -211,7 +211,8 @@ class _Builder:
         probe = first_node[branch_probe[begins]]
         tests = self.tests(query[pair], start[pair], node)
         key = branch_keys(branch) + self.constant_hashes(tests, groups)
-        key[tags >= 0] += tag_hashes(tags[tags >= 0])
+        kept = np.flatnonzero(tags >= 0)
+        key[kept] = tag_keys(np.searchsorted(begins, branch[kept], side="right") - 1, tags[kept])
         order = np.argsort(key, kind="stable")
         group_key, own = key[order], branch_keys(np.arange(len(first)))
         branch_first = np.searchsorted(group_key, own)

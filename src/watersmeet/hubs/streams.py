@@ -7,10 +7,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from watersmeet.hubs.catalogue import ADD, Command
-from watersmeet.hubs.keep_choice import Keep
 from watersmeet.hubs.steps import Attributes
 from watersmeet.hubs.stored import hub_signature
 from watersmeet.hubs.templates import TemplateReader
+from watersmeet.model.keep import Keep
 from watersmeet.model.signature import JoinSignature
 from watersmeet.model.types import Schema
 

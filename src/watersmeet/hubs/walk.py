@@ -30,7 +30,7 @@ import pyarrow.compute as pc
 
 from watersmeet.hubs.bindings import Bindings, Probed, chosen_rows, cut, grouped, stretches, together
 from watersmeet.hubs.constants import compared_type
-from watersmeet.hubs.forest import WINDOWS, Forest, branch_keys, tag_hashes, value_hashes
+from watersmeet.hubs.forest import WINDOWS, Forest, branch_keys, tag_keys, value_hashes
 from watersmeet.hubs.kept import ROWS, TAG, Keeper, waiting_keys
 from watersmeet.hubs.lists import spread
 from watersmeet.hubs.paths import OPS
@@ -166,41 +166,39 @@ class Walk:
         """Take kept steps from each of some bindings. What is found goes to the groups with its tag."""
         forest, nodes, kept = self.forest, self.forest.nodes, self.rows.kept
         for place, found in together(self.waiting(columns, owner, sought), self.piece_rows):
-            for low, high in cut(forest.branches.counts(probe[place]), self.piece_rows):
-                mine, branch = self.branches_of(probe[place[low:high]])
-                mine += low
-                if self.looked is not None:
-                    np.add.at(self.looked, branch, 1)
-                entry = found[mine].astype(np.int64)
-                tag = kept.take(TAG, entry).to_numpy()
-                at, group = self.tagged(branch, tag)
-                binding, entry, node = owner[place[mine[at]]], entry[at], forest.branch_node[branch[at]]
-                streams = np.column_stack([nodes.stream[node], nodes.others[node]])
-                widths = (streams >= 0).sum(axis=1)
-                for width in np.unique(widths).tolist():
-                    some = np.flatnonzero(widths == width)
-                    new = []
-                    for name, stream in zip(ROWS[:width], streams[some].T, strict=False):
-                        numbers = kept.take(name, entry[some]).to_numpy().view(np.uint64)
-                        new.append(self.positions(stream, numbers))
-                    left = np.flatnonzero(np.stack(new).min(axis=0) >= 0)
-                    some, bound = some[left], tuple(columns[:, binding[some[left]]])
-                    rows = tuple(one[left] for one in new)
-                    left = self.equal(branch[at[some]], bound, rows)
-                    yield Bindings(group[some[left]], tuple(one[left] for one in (*bound, *rows)))
+            entry = found.astype(np.int64)
+            at, group = self.tagged(probe[place], kept.take(TAG, entry).to_numpy())
+            branch = forest.group_branch[group]
+            if self.looked is not None:
+                np.add.at(self.looked, branch, 1)
+            binding, entry, node = owner[place[at]], entry[at], forest.branch_node[branch]
+            streams = np.column_stack([nodes.stream[node], nodes.others[node]])
+            widths = (streams >= 0).sum(axis=1)
+            for width in np.unique(widths).tolist():
+                some = np.flatnonzero(widths == width)
+                new = []
+                for name, stream in zip(ROWS[:width], streams[some].T, strict=False):
+                    numbers = kept.take(name, entry[some]).to_numpy().view(np.uint64)
+                    new.append(self.positions(stream, numbers))
+                left = np.flatnonzero(np.stack(new).min(axis=0) >= 0)
+                some, bound = some[left], tuple(columns[:, binding[some[left]]])
+                rows = tuple(one[left] for one in new)
+                left = self.equal(branch[some], bound, rows)
+                yield Bindings(group[some[left]], tuple(one[left] for one in (*bound, *rows)))
 
-    def tagged(self, branch: Indices, tag: Indices) -> tuple[Indices, Indices]:
-        """The groups below branches of kept steps that have some tags: the places of these, and the groups."""
+    def tagged(self, probe: Indices, tag: Indices) -> tuple[Indices, Indices]:
+        """The groups below probes of kept steps that have some tags: the places of these, and the groups."""
         forest = self.forest
-        key = branch_keys(branch) + tag_hashes(tag)
+        key = tag_keys(probe, tag)
         likely = forest.group_table.likely(key)
         first = np.searchsorted(forest.group_key, key[likely])
         count = np.searchsorted(forest.group_key, key[likely], side="right") - first
         owner, place = spread(first, count)
         at, group = likely[owner], forest.group_of[place]
-        kept = np.flatnonzero(
-            (forest.group_branch[group] == branch[at]) & (forest.group_tag[group] == tag[at])
-        )
+        # The hash may be that of another group.
+        branch, branches = forest.group_branch[group], forest.branches.starts
+        below = (branch >= branches[probe[at]]) & (branch < branches[probe[at] + 1])
+        kept = np.flatnonzero(below & (forest.group_tag[group] == tag[at]))
         return at[kept], group[kept]
 
     def branches_of(self, probe: Indices) -> tuple[Indices, Indices]:

@@ -19,12 +19,12 @@ from watersmeet.engine.operator import Operator
 from watersmeet.engine.spec import SessionSettings, Settings, SqlSettings
 from watersmeet.errors import UsageError
 from watersmeet.hubs.answers import ANSWERS
-from watersmeet.hubs.keep_choice import Keep
 from watersmeet.hubs.stored import COMMANDS
 from watersmeet.local.stage import GivenRows, conform, record_batches
 from watersmeet.log.descriptors import Told
 from watersmeet.log.probe import probe
 from watersmeet.model.facts import BatchId
+from watersmeet.model.keep import Keep
 from watersmeet.model.types import Schema, type_of_arrow
 from watersmeet.predicate.window import Length
 from watersmeet.schemes.grid.policy import dynamic
