@@ -16,6 +16,7 @@ from watersmeet.kernel.walk import WalkJoin
 from watersmeet.log.clean import GRACE_S
 from watersmeet.log.storage import STATE_MODE, Storage
 from watersmeet.model.facts import BatchSpan
+from watersmeet.model.keep import Keep
 from watersmeet.model.limits import DEFAULT_LIMITS, RETAIN_BATCHES, Limits
 from watersmeet.model.signature import InputSpec, JoinSignature
 from watersmeet.schemes.budget.policy import Pushing
@@ -25,8 +26,7 @@ from watersmeet.schemes.scheme import Scheme
 
 if TYPE_CHECKING:
     # It loads the parser, which the workers of a join do without.
-    from watersmeet.model.keep import Keep
-from watersmeet.hubs.streams import HubStreams
+    from watersmeet.hubs.streams import HubStreams
 
 # The kernels that join the rows a task reads.
 Join = EquiJoin | BandJoin | ThetaJoin | MultiJoin | WalkJoin
@@ -77,8 +77,7 @@ class SessionSettings:
 
     `has_place` says whether it is known where state would go; without a place `operator` raises ConfigError. `memory`
     is what a task may keep of a table, or touch of the history in a batch, `adapting` how a grid adapts that is not
-    told its mapping, `pushing` how a join keeps to its memory, and `keeping` whether a hub keeps
-    steps.
+    told its mapping, `pushing` how a join keeps to its memory, and `keeping` whether a hub keeps steps.
     """
 
     sql: SqlSettings
