@@ -150,7 +150,7 @@ class _Builder:
             ends.append((group[done], done))
             kept = here[kept_first[here] & (self.kept_inputs[template[here]] == depth + 1)]
             keeping.append((group[kept], kept))
-        found = self.put_together(
+        return self.put_together(
             query,
             start,
             _joined(parents),
@@ -159,8 +159,8 @@ class _Builder:
             _joined(low, np.uint64),
             _joined(tags),
             ends,
+            keeping,
         )
-        return replace(found, keeping=self.keeping(query, start, groups, keeping))
 
     def keeping(
         self, query: Indices, start: Indices, groups: int, parts: list[tuple[Indices, Indices]]
@@ -191,6 +191,7 @@ class _Builder:
         low: Keys,
         tags: Indices,
         ends: list[tuple[Indices, Indices]],
+        keeping: list[tuple[Indices, Indices]],
     ) -> Forest:
         groups = len(parent)
         nodes = self.nodes()
@@ -250,7 +251,7 @@ class _Builder:
             group_parent=_small(parent),
             group_branch=_small(branch),
             group_tag=tags,
-            keeping=self.keeping(query, start, groups, []),
+            keeping=self.keeping(query, start, groups, keeping),
         )
 
     def tests(self, query: Indices, start: Indices, node: Indices) -> Tests:
