@@ -48,11 +48,15 @@ def choices_of(catalogue: HubCatalogue, streams: HubStreams, batch: int, runs: L
     new = undecided(catalogue)
     ages = batch - _first_batches(catalogue)[new]
     due = [age for age in np.unique(ages).tolist() if is_considered(streams.keep, age)]
-    new = new[np.isin(ages, due)]
-    if not len(new):
+    parsed = catalogue.parsed
+    # A pair has no inputs to keep and others to wait for.
+    considered = {
+        one: parsed[one] for one in new[np.isin(ages, due)].tolist() if len(parsed[one].streams) > 2
+    }
+    if not considered:
         return {}
     load = load_of(catalogue, streams.attributes, runs)
-    return choose_kept({one: catalogue.parsed[one] for one in new.tolist()}, load, streams.keep)
+    return choose_kept(considered, load, streams.keep)
 
 
 def load_of(catalogue: HubCatalogue, attributes: Attributes, runs: LoadRuns) -> HubLoad:
