@@ -34,7 +34,8 @@ from rich.table import Table
 from bench.hub_load import SEED, Load, domain_for, shape_queries, template_queries
 from bench.hub_local import TASKS, MeasuredHub
 from bench.many_state import scratch
-from watersmeet.hubs.walk import Bindings, Walk
+from watersmeet.hubs.bindings import Bindings
+from watersmeet.hubs.walk import Walk
 
 ROUNDS, WARM_UP, HISTORY, WORD_BYTES = 5, 3, 6, 8
 # A job of so few rows shows what its stages cost by themselves.

@@ -16,10 +16,14 @@ from typing import TypeVar
 import pyarrow as pa
 
 from bench.hub_load import NAMES, SCHEMA, Load
+from watersmeet.engine.hub_status import open_hub
 from watersmeet.hubs.answers import ANSWERS
+from watersmeet.hubs.keep import keeps_of
+from watersmeet.hubs.kept import KEPT
 from watersmeet.local.hub import LocalHub
 from watersmeet.log.descriptors import Told
 from watersmeet.model.facts import BatchId, Manifest
+from watersmeet.model.keep import Keep
 
 T = TypeVar("T")
 TASKS = 2
@@ -55,15 +59,22 @@ class Timed:
 class MeasuredHub:
     """A hub with some queries over the rows of a load."""
 
-    def __init__(self, folder: Path, load: Load, queries: Mapping[str, str]) -> None:
+    def __init__(self, folder: Path, load: Load, queries: Mapping[str, str], keep: str = Keep.NEVER) -> None:
         self.load, self.folder, self._now_s = load, folder, 1_000_000.0
         self.hub = LocalHub(
             dict.fromkeys(NAMES, SCHEMA),
             state=str(folder),
             queries=queries,
             tasks=TASKS,
+            keep=keep,
             clock=lambda: self._now_s,
         )
+
+    def kept(self) -> tuple[int, int]:
+        """How many templates keep something, and the rows that are kept."""
+        found = open_hub(str(self.folder))
+        rows = sum(run.rows for run in found.manifest.live if run.input == KEPT)
+        return int(keeps_of(found.catalogue).sum()), rows
 
     def history(self, batches: int) -> None:
         """Store the next batches of the load, without their answers."""

@@ -22,6 +22,7 @@ from watersmeet.errors import ConfigError, UsageError
 from watersmeet.log.clean import GRACE_S
 from watersmeet.log.storage import STATE_MODE
 from watersmeet.model.facts import BatchSpan
+from watersmeet.model.keep import Keep
 from watersmeet.model.limits import RETAIN_BATCHES
 from watersmeet.schemes.budget.policy import MOST_GROUPS, Disk, Pushing, PushPolicy
 from watersmeet.schemes.grid.policy import GridPolicy, dynamic
@@ -58,6 +59,7 @@ OPTIONS = {
             "gridEpsilon",
             "gridMaxCells",
             "gridMinRows",
+            "keep",
             "memory",
             "partitionGroups",
             "pushPolicy",
@@ -108,6 +110,7 @@ def read_session(
         memory=lambda: read_memory(conf, memory, options),
         adapting=lambda: read_grid_policy(conf, options),
         pushing=lambda: read_pushing(conf, options),
+        keeping=lambda: read_keeping(conf, options),
     )
 
 
@@ -172,6 +175,14 @@ def read_pushing(conf: Conf, options: Mapping[str, object] | None = None) -> Pus
         raise ConfigError(f"{PREFIX}pushTiming must be one of {', '.join(Disk)}, not {disk!r}")
     share = _share(conf, "pushShare", default.share)
     return Pushing(groups, share, PushPolicy(policy), disk=Disk(disk))
+
+
+def read_keeping(conf: Conf, options: Mapping[str, object] | None = None) -> str:
+    """Whether a hub keeps steps."""
+    keep = _with_options(conf, options or {})(PREFIX + "keep") or Keep.AUTO
+    if keep not in tuple(Keep):
+        raise ConfigError(f"{PREFIX}keep must be one of {', '.join(Keep)}, not {keep!r}")
+    return str(keep)
 
 
 def read_memory(conf: Conf, memory: int | str | None, options: Mapping[str, object] | None = None) -> int:

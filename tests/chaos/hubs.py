@@ -28,6 +28,7 @@ from watersmeet.hubs.catalogue import ADD, REMOVE
 from watersmeet.hubs.stored import COMMANDS
 from watersmeet.local.hub import COMMAND_SCHEMA, LocalHub
 from watersmeet.local.stage import GivenRows, conform, record_batches
+from watersmeet.model.keep import Keep
 
 # With constants to fill in, so that templates are shared.
 _TEXTS = (
@@ -36,6 +37,8 @@ _TEXTS = (
     "SELECT l.id AS l, r.id AS r FROM l AS l, r AS r WHERE l.k = r.k AND l.x = r.x WINDOW 3 SECONDS",
     "SELECT m.id AS m, r.id AS r FROM m AS m, r AS r WHERE m.k = r.k AND r.x <> {0} WINDOW TUMBLING 4 SECONDS",
     "SELECT l.id AS l, m.id AS m, r.id AS r FROM l AS l, m AS m, r AS r WHERE l.k = m.k AND m.x = r.x AND r.k = {0}",
+    "SELECT l.id AS l, a.id AS a, b.id AS b FROM l AS l, m AS a, m AS b WHERE l.k = a.k AND a.x = b.x WINDOW 4 SECONDS",
+    "SELECT DISTINCT m.x AS x, l.k AS k FROM l AS l, r AS r, m AS m WHERE l.k = r.k AND r.x = m.x AND l.x = {0}",
     "SELECT a.id AS a, b.id AS b FROM m AS a, m AS b WHERE a.k = b.x AND a.x <= {0}",
     "SELECT DISTINCT l.x AS x, r.x AS y FROM l AS l, r AS r WHERE l.k = r.k AND l.x >= {0}",
     "SELECT DISTINCT m.k AS k FROM m AS m, r AS r WHERE m.k = r.k AND m.x <> {0} WINDOW 5 SECONDS",
@@ -129,6 +132,8 @@ def start_hub(
         tasks=tasks,
         time=case.how.get("time", {}),
         lateness=None if lateness is None else datetime.timedelta(seconds=lateness),
+        # Most hubs keep steps. With so few rows none would by itself.
+        keep=Keep.ALWAYS if seed % 3 else Keep.NEVER,
         settings=Settings(state=state, tasks=tasks, **settings),
         run=run,
         query=query,

@@ -297,7 +297,7 @@ MUTANTS = [
     ),
     Mutant(
         "the hub: a query counts the rows of its command's batch",
-        {"watersmeet.hubs.forest.first_row": lambda batch: hub_rows.first_row(batch - 1)},
+        {"watersmeet.hubs.forest_builder.first_row": lambda batch: hub_rows.first_row(batch - 1)},
         KILLERS,
     ),
     Mutant(

@@ -8,6 +8,7 @@ import pyarrow as pa
 import pytest
 
 from tests.model.test_hub_lives import restarted
+from watersmeet.cli.hub_view import print_hub
 from watersmeet.engine.hub_commands import default_folder, make_folder, write_command
 from watersmeet.engine.hub_status import HubStatus, hub_status, open_hub
 from watersmeet.errors import ConfigError, PredicateError, StateError
@@ -33,6 +34,23 @@ def hub(tmp_path) -> LocalHub:
         "s": "SELECT S.k FROM S",
     }
     return LocalHub({"R": R, "S": S}, str(tmp_path), given)
+
+
+def test_it_shows_which_templates_keep_what_and_why(tmp_path, capsys):
+    text = "SELECT R.x FROM R, S AS t, R AS u WHERE R.k = t.k AND t.k = u.k AND R.x = 1"
+    hub = LocalHub({"R": R, "S": S}, str(tmp_path), {"q": text, "s": "SELECT S.k FROM S"}, keep="always")
+    for _ in range(4):
+        hub.batch(R=pa.table({"k": [1, 1, 2], "x": [1, 9, 1]}), S=pa.table({"k": [1, 1]}))
+    found = status_of(tmp_path)
+    (template,) = found.keeps
+    assert (template.inputs, template.since_batch) == (("R", "t"), 1)
+    assert template.stored_lookups > template.stored_rows > 0 and template.saved_lookups > 0
+    # Rows with x = 1 and the two rows of the other stream, of three batches: those of the last are announced next.
+    ((stream, column, rows),) = ((one.stream, one.column, one.rows) for one in found.kept)
+    assert (stream, column, rows) == ("R", "k", 3 * 2 * 3)
+    print_hub(found)
+    shown = capsys.readouterr().out
+    assert "1 templates keep steps" in shown and "R.k" in shown and "R, t" in shown
 
 
 def test_it_counts_rows_indexes_answers_and_what_was_looked_at_for_each_query(hub, tmp_path):

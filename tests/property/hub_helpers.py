@@ -23,7 +23,11 @@ from hypothesis import strategies as st
 
 from watersmeet.hubs.answers import answer_rows
 from watersmeet.hubs.catalogue import Command, HubCatalogue, apply_commands
-from watersmeet.hubs.forest import build_forest
+from watersmeet.hubs.forest_builder import build_forest
+from watersmeet.hubs.keep import begins_to_keep, numbered, undecided, with_choices
+from watersmeet.hubs.keep_choice import KeptInputs
+from watersmeet.hubs.kept import Keeper
+from watersmeet.hubs.language import Template
 from watersmeet.hubs.rows import Rows, StreamRows, first_row, row_numbers
 from watersmeet.hubs.steps import Attributes
 from watersmeet.hubs.templates import TemplateReader
@@ -162,9 +166,10 @@ def queries(
     most: int = 4,
     windows: Sequence[str] = ("", "", SLIDING, TUMBLING, *COUNTED),
     distinct: Sequence[bool] = (False,),
+    least: int = 1,
 ) -> str:
     """A query of one to four inputs, connected by a tree of equalities, some of them with more."""
-    inputs = draw(st.integers(1, most))
+    inputs = draw(st.integers(least, most))
     aliases = [f"t{number}" for number in range(inputs)]
     streams = [draw(st.sampled_from(STREAMS)) for _ in aliases]
     parts = [
@@ -356,6 +361,24 @@ def hub_schemas() -> dict[str, Schema]:
     return {name: {f.name: type_of_arrow(f.type) for f in STORED} for name in STREAMS}
 
 
+def random_inputs(template: Template, random: Random) -> list[int]:
+    """A connected set of two or more inputs of a template, but not all; none if there is no such set."""
+    inputs = len(template.streams)
+    if inputs < 3:
+        return []
+    size = random.randint(2, inputs - 1)
+    found = {random.randrange(inputs)}
+    while len(found) < size:
+        near = {
+            other
+            for one in template.equalities
+            for mine, other in ((one.left, one.right), (one.right, one.left))
+            if mine in found and other not in found
+        }
+        found.add(random.choice(sorted(near)))
+    return sorted(found)
+
+
 @dataclass
 class MemoryHub:
     """The pure parts of a hub, with rows and indexes in memory. Commands and rows come in batch by batch."""
@@ -365,11 +388,14 @@ class MemoryHub:
     catalogue: HubCatalogue = field(default_factory=HubCatalogue)
     number: int = 0
     ids: int = 0
+    # Chooses what new templates keep, if it is given.
+    random: Random | None = None
     stored: dict[str, list[pa.RecordBatch]] = field(default_factory=lambda: {name: [] for name in STREAMS})
 
     def __post_init__(self) -> None:
         self.reader = TemplateReader(self.schemas)
         self.attributes = Attributes.of(self.schemas)
+        self.kept: list[Sorted] = []
 
     def batch(self, rows: Mapping[str, Sequence[tuple]], commands: Sequence[Command] = (), parts: int = 1):
         """Run one batch, in `parts` tasks."""
@@ -379,15 +405,27 @@ class MemoryHub:
             self.stored[name].append(part)
         changed = apply_commands(self.catalogue, commands, self.number, self.reader)
         self.catalogue = changed.catalogue
+        if self.random is not None:
+            self.keep(self.random)
         self.number += 1
         return read_answers(found), changed.events
+
+    def keep(self, random: Random) -> None:
+        """Choose what templates keep: those that keep something when they come, or later."""
+        which = [one for one in undecided(self.catalogue).tolist() if random.random() < 0.6]
+        choices = {
+            one: KeptInputs(tuple(random_inputs(self.catalogue.parsed[one], random)), 1.0, 2.0)
+            for one in which
+        }
+        self.catalogue = numbered(with_choices(self.catalogue, choices, self.number), self.number)
 
     def arrived(self, rows: Sequence[tuple]) -> pa.RecordBatch:
         first, self.ids = self.ids, self.ids + len(rows)
         return record_batch(rows, first, [(self.number * 2 + at % 3) * 1_000_000 for at in range(len(rows))])
 
     def answers(self, fresh: Mapping[str, pa.RecordBatch], parts: int = 1) -> Iterator[pa.RecordBatch]:
-        forest = build_forest(self.catalogue, self.attributes)
+        last = self.number - 1
+        forest = build_forest(self.catalogue, self.attributes, before=last)
         streams, mine = {}, {}
         for stream, name in enumerate(STREAMS):
             runs = [
@@ -397,11 +435,26 @@ class MemoryHub:
             streams[stream] = StreamRows.of([run for run in runs if len(run)])
             before = sum(part.num_rows for part in self.stored[name])
             mine[stream] = np.arange(before, before + fresh[name].num_rows)
-        rows = Rows(self.attributes, streams, dict(self.indexes(streams)))
-        walk = Walk(forest, rows, first_row(np.array([self.number]))[0], AT, self.piece_rows)
+        rows = Rows(self.attributes, streams, dict(self.indexes(streams)), StreamRows.of(self.kept))
+        fresh_from = first_row(np.array([self.number]))[0]
+        keepers = []
         for task in range(parts):
+            keepers.append(Keeper(forest.keeping, rows, AT, self.kept.append))
+            walk = Walk(forest, rows, fresh_from, AT, self.piece_rows, keeper=keepers[-1])
             for found in walk.answers({stream: at[task::parts] for stream, at in mine.items()}):
                 yield answer_rows(found, rows, forest.queries, self.number)
+        begin = begins_to_keep(self.catalogue, last)
+        if begin.any():
+            past = build_forest(self.catalogue, self.attributes, begin, before=last, keeps_of=begin)
+            keepers.append(Keeper(past.keeping, rows, AT, self.kept.append))
+            walk = Walk(past, rows, fresh_from, AT, self.piece_rows, keeper=keepers[-1])
+            old = {
+                stream: np.arange(at[0] if len(at) else rows.streams[stream].rows)
+                for stream, at in mine.items()
+            }
+            assert not list(walk.answers(old)), "this walk only keeps"
+        for keeper in keepers:
+            keeper.close()
 
     def indexes(self, streams: Mapping[int, StreamRows]) -> Iterator[tuple[int, list[Sorted]]]:
         for attribute, (stream, column) in enumerate(self.attributes.columns):

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from watersmeet.hubs import distinct
 from watersmeet.hubs.catalogue import ADD, Command, HubCatalogue, apply_commands
 from watersmeet.hubs.distinct import Answers, distinct_part, distinct_parts, first_seen, gather, seen_rows
-from watersmeet.hubs.forest import build_forest
+from watersmeet.hubs.forest_builder import build_forest
 from watersmeet.hubs.steps import Attributes
 from watersmeet.hubs.templates import TemplateReader
 from watersmeet.model.types import INT

@@ -10,7 +10,8 @@ import pytest
 
 from tests.property import test_hub_counted, test_hub_walk
 from tests.property.test_mutants import Mutant, cases, is_noticed
-from watersmeet.hubs import counted, rows
+from watersmeet.hubs import counted, forest_builder, rows
+from watersmeet.hubs.language import MOST_INPUTS
 from watersmeet.hubs.outputs import Outputs
 from watersmeet.hubs.walk import Walk
 
@@ -20,6 +21,17 @@ KILLERS = (test_hub_walk.test_answers_are_those_of_duckdb_whatever_comes_and_goe
 def first_branches(walk, probe):
     branch = walk.forest.branches.starts[probe]
     return np.arange(len(probe)), branch
+
+
+KEPT = (test_hub_walk.test_answers_are_those_of_duckdb_whatever_steps_are_kept,)
+
+
+def without_edges(numbers, edges):
+    return numbers * MOST_INPUTS
+
+
+def looked_in_at_once(catalogue, attributes, *more, before=None, **others):
+    return forest_builder.build_forest(catalogue, attributes, *more, **others)
 
 
 first_of_last, output_values = Walk.first_of_last, Outputs.values
@@ -102,8 +114,35 @@ MUTANTS = [
     ),
     Mutant(
         "a query counts the rows of its command's batch",
-        {"watersmeet.hubs.forest.first_row": lambda batch: rows.first_row(batch - 1)},
+        {"watersmeet.hubs.forest_builder.first_row": lambda batch: rows.first_row(batch - 1)},
         KILLERS,
+    ),
+    Mutant(
+        "kept inputs keep their place in the delta rule, so that fresh rows of them meet nothing",
+        {"watersmeet.hubs.paths._Walker.rank": lambda self, here, input_: input_},
+        KEPT,
+    ),
+    Mutant(
+        "combinations that wait at several edges are found by all of them",
+        {
+            "watersmeet.hubs.kept.tags_of": without_edges,
+            "watersmeet.hubs.forest_builder.tags_of": without_edges,
+        },
+        (test_hub_walk.test_combinations_that_wait_for_one_column_at_two_edges_are_told_apart,),
+    ),
+    Mutant(
+        "combinations of rows from before the choice are not kept",
+        {
+            "tests.property.hub_helpers.begins_to_keep": lambda catalogue, _: np.zeros(
+                len(catalogue), np.bool_
+            )
+        },
+        KEPT,
+    ),
+    Mutant(
+        "what begins to be kept is looked in at once",
+        {"tests.property.hub_helpers.build_forest": looked_in_at_once},
+        KEPT,
     ),
 ]
 

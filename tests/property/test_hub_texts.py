@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from watersmeet.errors import PredicateError
 from watersmeet.hubs import templates
 from watersmeet.hubs.catalogue import ADD, Command, HubCatalogue, apply_commands
-from watersmeet.hubs.forest import build_forest
+from watersmeet.hubs.forest_builder import build_forest
 from watersmeet.hubs.steps import Attributes
 from watersmeet.hubs.stored import from_row, to_row
 from watersmeet.hubs.templates import TemplateReader

@@ -9,6 +9,7 @@ import pytest
 from watersmeet.config import (
     OPTIONS,
     SqlSettings,
+    read_keeping,
     read_session,
     read_settings,
     read_sql_settings,
@@ -244,3 +245,11 @@ def test_every_setting_of_ours_can_be_given_as_an_argument():
     arguments = {"spark.watersmeet.tasks"}
     own = {key for key in asked if key.startswith("spark.watersmeet.")}
     assert own <= {*OPTIONS.values(), *arguments}
+
+
+def test_whether_a_hub_keeps_steps_is_one_of_three_words():
+    assert read_keeping({}.get) == "auto"
+    assert read_keeping({}.get, {"keep": "never"}) == "never"
+    assert read_keeping({"spark.watersmeet.keep": "always"}.get) == "always"
+    with pytest.raises(ConfigError, match="keep must be one of auto, never, always, not 'some'"):
+        read_keeping({}.get, {"keep": "some"})

@@ -11,6 +11,7 @@ import pytest
 from watersmeet import __version__
 from watersmeet.config import (
     read_grid_policy,
+    read_keeping,
     read_memory,
     read_pushing,
     read_settings,
@@ -99,6 +100,7 @@ def settings_read() -> set[str]:
     read_grid_policy(lookup)
     read_memory(lookup, None)
     read_pushing(lookup)
+    read_keeping(lookup)
     read_sql_settings(lookup)
     return asked
 

@@ -149,6 +149,7 @@ def test_folders_and_files_of_others_stay_among_the_tables(tmp_path):
         ("000003", names.start_number),
         ("orders-0000000017-1-0123456789abcdef.00002.0123456789abcdef.json", names.receipt_part),
         ("f.1-0000000017-1-0123456789abcdef.00002.0123456789abcdef.json", names.receipt_part),
+        ("~answered-0000000017-0123456789abcdef.00002.0123456789abcdef.json", names.receipt_part),
         ("0000000017-p00001-0000-0123456789abcdef.arrow", names.run_batch),
         ("0000000017-m00001-0123456789abcdef.arrow", names.run_batch),
     ],

@@ -18,6 +18,7 @@ from watersmeet.model.figures import count, counted, size
 from watersmeet.model.tally import QueryTally
 
 # Refused commands that are printed; the JSON has all of them.
+_SHOWN_TEMPLATES = 10
 _SHOWN_REFUSALS = 10
 # Columns that a line of a list has room for, beside the id and the batch, where no terminal says so.
 _LIST_WIDTH = 160
@@ -85,6 +86,7 @@ def print_hub_parts(console: Console, status: HubStatus) -> None:
         say(console, _retained(status))
     console.print()
     _print_streams(console, status)
+    _print_kept(console, status)
     for words, tallies in (("answer", status.top_answers), ("cost", status.top_costs)):
         _print_top(console, f"queries that {words} most", tallies)
     if status.refused:
@@ -118,6 +120,26 @@ def _print_streams(console: Console, status: HubStatus) -> None:
     console.print(table, soft_wrap=not console.is_terminal)
 
 
+def _print_kept(console: Console, status: HubStatus) -> None:
+    if not status.keeps:
+        return
+    saved, stored = (
+        sum(getattr(one, name) for one in status.keeps) for name in ("saved_lookups", "stored_rows")
+    )
+    expected = f"{count(round(saved))} lookups saved by {count(round(stored))} rows"
+    say(console, f"{count(len(status.keeps))} templates keep steps; expected in a batch: {expected}")
+    table = _table("kept for", "rows", "bytes")
+    for one in status.kept:
+        table.add_row(Text(f"{one.stream}.{one.column}"), count(one.rows), size(one.bytes))
+    console.print(table, soft_wrap=not console.is_terminal)
+    table = _table("template", "since batch", "stored rows", "as lookups", "saved lookups", "inputs")
+    for found in sorted(status.keeps, key=lambda found: -found.saved_lookups)[:_SHOWN_TEMPLATES]:
+        figures = (found.stored_rows, found.stored_lookups, found.saved_lookups)
+        numbers = (str(found.since_batch), *(count(round(one)) for one in figures))
+        table.add_row(str(found.template), *numbers, Text(", ".join(found.inputs)))
+    console.print(table, soft_wrap=not console.is_terminal)
+
+
 def _print_top(console: Console, title: str, tallies: Sequence[QueryTally]) -> None:
     if not tallies:
         return
@@ -134,6 +156,6 @@ def _table(first: str, *others: str) -> Table:
     table = Table(box=box.SIMPLE_HEAD, padding=(0, 2, 0, 0), pad_edge=False, show_edge=False)
     table.add_column(first, no_wrap=True)
     for heading in others:
-        left = heading in ("text", "indexed by")
+        left = heading in ("text", "indexed by", "inputs")
         table.add_column(heading, justify="left" if left else "right", no_wrap=not left)
     return table

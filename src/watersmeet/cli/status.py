@@ -134,8 +134,12 @@ def status(
                        (query and message, of the last commands), and of
                        the last batch answers,
                        answers_per_s, busy_s, top_answers and top_costs
-                       (query, answers, looked_rows: rows looked at); of a
-                       join null
+                       (query, answers, looked_rows: rows looked at), keeps
+                       (templates that keep steps: inputs, since_batch, and
+                       what was expected in a batch: stored_rows, as
+                       stored_lookups, and saved_lookups) and kept (stream
+                       and column that combinations wait for, rows, bytes);
+                       of a join null
       gaps             batches whose rows are missing because acceptGap named
                        them, such as "17-19"
       damage           a list of texts; empty if there is none

@@ -17,6 +17,7 @@ import pyarrow as pa
 from watersmeet.engine.ingest import Located, Partition, ingest_partition
 from watersmeet.engine.kept_table import KeptTable, TableSpec, used_tables
 from watersmeet.engine.lookup import lookup_share
+from watersmeet.engine.merge import Unneeded
 from watersmeet.engine.spec import JoinSpec
 from watersmeet.engine.task import join_share
 from watersmeet.errors import CorruptFile, StateInUse
@@ -76,6 +77,9 @@ class Desk(Protocol):
     ) -> Iterator[pa.RecordBatch]:
         """Yield all results of a task."""
 
+    def unneeded(self, spec: JoinSpec, manifest: Manifest) -> Unneeded | None:
+        """What says which stored rows merges leave out, besides expired ones; None if there are no others."""
+
     def begin_batch_join(self, spec: JoinSpec) -> None:
         """Prepare for a join of batch DataFrames."""
 
@@ -127,6 +131,9 @@ class StreamDesk:
         self, spec: JoinSpec, reader: RunReader, manifest: Manifest, task: int, tally: Tally
     ) -> Iterator[pa.RecordBatch]:
         return join_share(reader, manifest, spec, task, tally)
+
+    def unneeded(self, spec: JoinSpec, manifest: Manifest) -> Unneeded | None:
+        return None
 
     def begin_batch_join(self, spec: JoinSpec) -> None:
         pass
@@ -215,6 +222,9 @@ class TableDesk:
             tally,
             first=task == 0,
         )
+
+    def unneeded(self, spec: JoinSpec, manifest: Manifest) -> Unneeded | None:
+        return None
 
     def begin_batch_join(self, spec: JoinSpec) -> None:
         # Also the tables of later stages, which begin when this one has joined all its rows.

@@ -95,6 +95,7 @@ def build_hub(
         session.sql.case_sensitive,
         0 if options.lateness is None else parse_lateness(options.lateness),
         retain=None if options.retain is None else parse_retain(options.retain),
+        keep=session.keeping(),
     )
     return JoinSpec(
         options.name or HUB,

@@ -10,23 +10,39 @@ restart act as commands before those of its first batch that was not published b
 
 from __future__ import annotations
 
+import functools
 import itertools
 from collections import Counter
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 
 import numpy as np
 import pyarrow as pa
 
-from watersmeet.engine.hub_distinct import Evaluated, announced_runs, write_answers
+from watersmeet.engine.hub_announced import Added, announce, announced_runs
+from watersmeet.engine.hub_catalogues import (
+    CatalogueInForce,
+    HubCatalogues,
+    changed_streams,
+    known_as,
+    plan_of,
+    retain_of,
+    run_of,
+    streams_of,
+    watermarks_of,
+)
+from watersmeet.engine.hub_distinct import Evaluated, write_answers
 from watersmeet.engine.hub_ingest import BATCH_TIME, HubPartition, store_commands, store_stream
+from watersmeet.engine.hub_kept import KeptRuns, batch_before, kept_parts, unneeded_rows
+from watersmeet.engine.hub_load import LoadRuns, choices_of
 from watersmeet.engine.hub_past import has_past, walk_past, write_past
 from watersmeet.engine.hub_rows import deal_of, fresh_positions, newest_stored, read_rows
 from watersmeet.engine.hub_tally import top_queries
 from watersmeet.engine.ingest import Partition
+from watersmeet.engine.merge import Unneeded
 from watersmeet.engine.spec import JoinSpec
 from watersmeet.hubs.answers import answer_rows, distinct_answers, distinct_rows, event_rows
-from watersmeet.hubs.catalogue import Changed, HubCatalogue, apply_commands, commands_of, text_numbers
+from watersmeet.hubs.catalogue import HubCatalogue, text_numbers
 from watersmeet.hubs.changes import as_written, check_unused, continued, stored_schemas
 from watersmeet.hubs.counted import count_rows
 from watersmeet.hubs.distinct import (
@@ -37,7 +53,10 @@ from watersmeet.hubs.distinct import (
     pieces_of,
     without_distinct,
 )
-from watersmeet.hubs.forest import Forest, build_forest
+from watersmeet.hubs.forest import Forest
+from watersmeet.hubs.forest_builder import build_forest
+from watersmeet.hubs.keep import begins_to_keep, kept_floors
+from watersmeet.hubs.kept import KEPT
 from watersmeet.hubs.needed import Needed, needed_of
 from watersmeet.hubs.past import lowered, reached_by
 from watersmeet.hubs.retained import next_unkept
@@ -45,53 +64,23 @@ from watersmeet.hubs.rows import Rows, first_row
 from watersmeet.hubs.stored import (
     ANSWERED,
     CATALOGUE,
-    CATALOGUE_ROW,
-    COMMAND_COLUMNS,
     COMMANDS,
-    from_row,
-    to_row,
 )
-from watersmeet.hubs.streams import HubStreams
-from watersmeet.hubs.templates import TemplateReader
 from watersmeet.hubs.walk import PIECE_ROWS, Walk
 from watersmeet.hubs.watermarks import next_watermarks
 from watersmeet.kernel.keys import Indices, Keys
 from watersmeet.kernel.rows import Sorted
-from watersmeet.log.codec import checksum
 from watersmeet.log.parents import find_attempt
-from watersmeet.log.runs import RunReader, write_run
+from watersmeet.log.runs import RunReader
 from watersmeet.log.storage import Files
 from watersmeet.model.facts import FULL_RANGE, BatchId, Descriptor, Manifest, Receipt, Run, Start
-from watersmeet.model.signature import JoinSignature
+from watersmeet.model.signature import OWN, JoinSignature
 from watersmeet.model.tally import QueryTally, Tally
-from watersmeet.model.window import AT
+from watersmeet.model.window import AT, FARTHEST
 from watersmeet.schemes.hub import HubFacts, HubPlan
 from watersmeet.schemes.scheme import Decision, OwnWindow
 
 FindParent = Callable[[], Manifest | None]
-
-# The catalogue in force, and the one after it.
-_KEPT_CATALOGUES = 4
-
-
-@dataclass(frozen=True, slots=True)
-class _InForce:
-    """A catalogue, its run, and the events of the commands that made it."""
-
-    run: Run | None
-    catalogue: HubCatalogue
-    events: pa.RecordBatch
-
-    @property
-    def identity(self) -> str:
-        """What tells the catalogues of two attempts of a batch apart. A run is named by its content."""
-        if self.run is not None:
-            return self.run.path
-        texts = (
-            *self.catalogue.queries.column("id").to_pylist(),
-            *self.catalogue.queries.column("sql").to_pylist(),
-        )
-        return checksum("\0".join(texts).encode())
 
 
 class HubDesk:
@@ -102,13 +91,13 @@ class HubDesk:
     def __init__(self, files: Files, reader: RunReader, clock: Callable[[], float]) -> None:
         self._files, self._reader = files, reader
         self.clock = clock
-        self._texts: TemplateReader | None = None
         # A signature, and the hub with its columns.
         self._written_as: tuple[JoinSignature, JoinSpec] | None = None
         # By the run of the catalogue, and the part of its DISTINCT queries; None are all others.
-        self._forests: dict[tuple[str, int | None], Forest] = {}
-        self._catalogues: dict[str, _InForce] = {}
-        self._known: tuple[BatchId, JoinSpec, _InForce, Mapping[str, int], int | None] | None = None
+        # In the batch in which something begins to be kept it is another one.
+        self._forests: dict[tuple[str, int | None], tuple[bool, Forest]] = {}
+        self._catalogues = HubCatalogues(files, reader)
+        self._known: tuple[BatchId, JoinSpec, CatalogueInForce, Mapping[str, int], int | None] | None = None
         self._needed: tuple[HubCatalogue, Needed] | None = None
 
     # --- columns --------------------------------------------------------------------------------------------------
@@ -118,12 +107,12 @@ class HubDesk:
         if parent is None or parent.signature == spec.signature:
             return spec.signature
         self._check_unused(spec, parent)
-        return continued(_streams_of(spec), parent.signature).signature
+        return continued(streams_of(spec), parent.signature).signature
 
     def _check_unused(self, spec: JoinSpec, manifest: Manifest) -> None:
-        before, after = stored_schemas(manifest.signature), _streams_of(spec).schemas
+        before, after = stored_schemas(manifest.signature), streams_of(spec).schemas
         if before != after:
-            check_unused(self._read(manifest, _plan_of(manifest).after).catalogue, before, after)
+            check_unused(self._catalogues.read(manifest, plan_of(manifest).after).catalogue, before, after)
 
     def _as_written(self, spec: JoinSpec, signature: JoinSignature) -> JoinSpec:
         """The hub with the columns of a state."""
@@ -131,7 +120,7 @@ class HubDesk:
             # They go by the numbers of columns.
             self._forests, self._needed = {}, None
             if spec.signature != signature:
-                spec = replace(spec, signature=signature, join=as_written(_streams_of(spec), signature))
+                spec = replace(spec, signature=signature, join=as_written(streams_of(spec), signature))
             self._written_as = signature, spec
         return self._written_as[1]
 
@@ -139,9 +128,9 @@ class HubDesk:
 
     def store(self, spec: JoinSpec, part: Partition, start: Start, parent: FindParent) -> Descriptor:
         spec, in_force, watermarks, retain = self._in_force(spec, part.batch, start, parent)
-        streams, settings = _streams_of(spec), spec.settings
-        known_as = _known_as(in_force, retain)
-        mine = HubPartition(part.batch.number, part.number, known_as, watermarks.get(part.input))
+        streams, settings = streams_of(spec), spec.settings
+        identity = known_as(in_force, retain)
+        mine = HubPartition(part.batch.number, part.number, identity, watermarks.get(part.input))
         rows = (one for one in part.rows if one.num_rows)
         if part.input == COMMANDS:
             return store_commands(self._files, mine, rows)
@@ -169,21 +158,21 @@ class HubDesk:
 
     def _in_force(
         self, spec: JoinSpec, batch: BatchId, start: Start, parent: FindParent
-    ) -> tuple[JoinSpec, _InForce, Mapping[str, int], int | None]:
+    ) -> tuple[JoinSpec, CatalogueInForce, Mapping[str, int], int | None]:
         """For the ingest of a batch: the hub with its columns, the catalogue in force, watermarks, and how long rows are
         retained."""
         if self._known is None or self._known[0] != batch:
             found = parent()
             attempt = find_attempt(self._files, batch, start, found)
             spec = self._as_written(spec, self.continued(spec, found))
-            in_force = self._before(spec, batch, start, found, attempt)
-            self._known = batch, spec, in_force, _watermarks_of(found), _retain_of(spec, attempt)
+            in_force = self._catalogues.before(spec, batch, start, found, attempt)
+            self._known = batch, spec, in_force, watermarks_of(found), retain_of(spec, attempt)
         return self._known[1:]
 
     def _needs(self, spec: JoinSpec, catalogue: HubCatalogue) -> Needed:
         """What the queries of a catalogue need. Found out once: it takes a while for many templates."""
         if self._needed is None or self._needed[0] is not catalogue:
-            self._needed = catalogue, needed_of(catalogue, _streams_of(spec).attributes)
+            self._needed = catalogue, needed_of(catalogue, streams_of(spec).attributes)
         return self._needed[1]
 
     # --- plan -----------------------------------------------------------------------------------------------------
@@ -200,43 +189,48 @@ class HubDesk:
         """The catalogue in force and the one after the batch's commands. What is new of them is written here."""
         spec = self._as_written(spec, self.continued(spec, parent))
         attempt = find_attempt(self._files, batch, start, parent)
-        in_force = self._before(spec, batch, start, parent, attempt)
-        retain = _retain_of(spec, attempt)
-        known_as = _known_as(in_force, retain)
-        streams, watermarks = _streams_of(spec), _watermarks_of(parent)
+        in_force = self._catalogues.before(spec, batch, start, parent, attempt)
+        retain = retain_of(spec, attempt)
+        identity = known_as(in_force, retain)
+        streams, watermarks = streams_of(spec), watermarks_of(parent)
         newest = [one.newest for one in descriptors]
         later = next_watermarks(watermarks, newest, streams.times, streams.lateness)
         unkept = next_unkept(
-            {} if parent is None else _plan_of(parent).unkept,
+            {} if parent is None else plan_of(parent).unkept,
             newest,
             newest_stored(parent, streams.schemas),
             later,
             retain,
-            changed=_changed_streams(parent, streams),
+            changed=changed_streams(parent, streams),
         )
         written: list[Run] = []
         if attempt is not None:
             self._check_unused(spec, attempt)
-            plan = _plan_of(attempt)
+            plan = plan_of(attempt)
             written = [run for run in attempt.fresh if run.input == CATALOGUE]
         else:
             if in_force.run is None:
-                in_force = self._written(batch, "in-force", in_force.catalogue, in_force.events)
-                written.append(_run_of(in_force))
+                in_force = self._catalogues.written(batch, "in-force", in_force.catalogue, in_force.events)
+                written.append(run_of(in_force))
             after = in_force
-            changed = self._changed(spec, batch, start, in_force, descriptors, unkept)
+            fresh = [run for one in descriptors for run in one.runs]
+            runs = LoadRuns(fresh, parent.live if parent else (), self._whole, self._reader.keys_alone)
+            choices = choices_of(in_force.catalogue, streams, batch.number, runs)
+            changed = self._catalogues.changed(spec, batch, start, in_force, descriptors, unkept, choices)
             if changed is not None:
-                after = self._written(batch, "after", changed.catalogue, changed.events)
-                written.append(_run_of(after))
-            plan = HubPlan(_run_of(in_force).path, _run_of(after).path, {})
+                after = self._catalogues.written(batch, "after", changed.catalogue, changed.events)
+                written.append(run_of(after))
+            plan = HubPlan(run_of(in_force).path, run_of(after).path, {})
         needed = self._needs(spec, in_force.catalogue)
-        before = {} if parent is None else _plan_of(parent).counted
+        before = {} if parent is None else plan_of(parent).counted
         arrived = _rows_in_time(descriptors)
         counted = count_rows(before, needed.counted_streams, arrived, watermarks, later)
         attributes = streams.attributes
         reached = reached_by(in_force.catalogue, attributes, parent.batch.number if parent else None)
         floors = lowered(needed.floors(watermarks, before, retain), reached)
-        window = OwnWindow(watermarks, floors, needed.floors(later, counted, retain))
+        # Merges of what is kept may drop rows whatever their times (`unneeded`).
+        merging = {KEPT: -FARTHEST, **needed.floors(later, counted, retain)}
+        window = OwnWindow(watermarks, floors, merging)
         plan = replace(
             plan,
             watermarks=later,
@@ -245,16 +239,17 @@ class HubDesk:
             retain=retain,
             unkept=unkept,
             reads=needed.reads(watermarks, reached, before),
+            judged=dict(watermarks),
         )
         live = parent.live if parent else ()
         past = write_past(self._files, self._whole, attributes, live, batch.number, reached)
-        answered = () if parent is None else self._answered(spec, parent, needed)
+        announced = () if parent is None else self._announced(spec, parent, needed)
         retained = needed.retained(watermarks, retain)
         return HubFacts(
             plan,
-            known_as,
+            identity,
             tuple(written),
-            answered,
+            announced,
             past,
             needed.first,
             window,
@@ -262,80 +257,38 @@ class HubDesk:
             self._files.place,
         )
 
-    def _answered(self, spec: JoinSpec, parent: Manifest, needed: Needed) -> tuple[Run, ...]:
-        """What came out of DISTINCT queries in the batch before, if some of them live."""
-        if ANSWERED not in needed.first:
+    def _announced(self, spec: JoinSpec, parent: Manifest, needed: Needed) -> tuple[Run, ...]:
+        """What the tasks of the batch before have added, as far as live queries need it."""
+        plan, spec = plan_of(parent), self._as_written(spec, parent.signature)
+        if not any(name.startswith(OWN) for name in needed.first):
             return ()
-        plan, spec = _plan_of(parent), self._as_written(spec, parent.signature)
-        parts = distinct_parts(self._read(parent, plan.in_force).catalogue, plan.tasks)
-        return announced_runs(
-            self._files, parent, parts, lambda part: self._distinct(spec, parent, part, None)[1]
-        )
+        catalogue = self._catalogues.read(parent, plan.in_force).catalogue
+        found: list[Run] = []
+        for added, parts, again in (
+            (Added.ANSWERED, distinct_parts(catalogue, plan.tasks), self._distinct_again),
+            (Added.KEPT, kept_parts(without_distinct(catalogue), plan.tasks), self._kept_again),
+        ):
+            found += announced_runs(self._files, parent, added, parts, functools.partial(again, spec, parent))
+        return tuple(run for run in found if run.input in needed.first)
+
+    def _distinct_again(self, spec: JoinSpec, manifest: Manifest, part: int) -> Receipt:
+        rows = read_rows(self._reader, spec, manifest)
+        return self._distinct(spec, manifest, part, rows)[1]
+
+    def _kept_again(self, spec: JoinSpec, manifest: Manifest, part: int) -> Receipt:
+        """Make what a task keeps once more."""
+        plan, attributes = plan_of(manifest), streams_of(spec).attributes
+        catalogue = without_distinct(self._catalogues.read(manifest, plan.in_force).catalogue)
+        rows, deal = read_rows(self._reader, spec, manifest), deal_of(spec, part, plan.tasks)
+        kept = KeptRuns(self._files, attributes, manifest.batch.number, part)
+        kept.add_fresh(manifest, catalogue, rows, deal)
+        kept.add_past(manifest, catalogue, rows, deal)
+        return announce(self._files, manifest, Added.KEPT, part, kept.runs)
 
     def repeated(
         self, spec: JoinSpec, batch: BatchId, start: Start, parent: Manifest | None
     ) -> Decision | None:
         return None
-
-    def _changed(
-        self,
-        spec: JoinSpec,
-        batch: BatchId,
-        start: Start,
-        in_force: _InForce,
-        descriptors: Sequence[Descriptor],
-        unkept: Mapping[str, int],
-    ) -> Changed | None:
-        """The catalogue after the batch's commands; None if there were none."""
-        runs = [run for one in descriptors if one.input == COMMANDS for run in one.runs]
-        found = [self._reader.read(run, FULL_RANGE, COMMAND_COLUMNS)[0].rows for run in runs]
-        commands = [*commands_of(found)]
-        if in_force.catalogue.given_by != start.number:
-            commands = [*_streams_of(spec).commands, *commands]
-        if not commands:
-            return None
-        reads = self._reads(spec)
-        changed = apply_commands(in_force.catalogue, commands, batch.number, reads, unkept)
-        return replace(changed, catalogue=replace(changed.catalogue, given_by=start.number))
-
-    def _written(
-        self, batch: BatchId, label: str, catalogue: HubCatalogue, events: pa.RecordBatch
-    ) -> _InForce:
-        row = Sorted(np.zeros(1, np.uint64), to_row(catalogue, events))
-        return _InForce(write_run(self._files, CATALOGUE, batch.number, label, row), catalogue, events)
-
-    def _before(
-        self,
-        spec: JoinSpec,
-        batch: BatchId,
-        start: Start,
-        parent: Manifest | None,
-        attempt: Manifest | None,
-    ) -> _InForce:
-        """The catalogue that the batch before left, or an earlier attempt of the first batch had."""
-        if parent is not None:
-            return self._read(parent, _plan_of(parent).after)
-        if attempt is not None:
-            return self._read(attempt, _plan_of(attempt).in_force)
-        given = _streams_of(spec).commands
-        changed = apply_commands(HubCatalogue(), given, batch.number - 1, self._reads(spec))
-        return _InForce(None, replace(changed.catalogue, given_by=start.number), changed.events)
-
-    def _read(self, manifest: Manifest, path: str) -> _InForce:
-        found = self._catalogues.pop(path, None)
-        if found is None:
-            run = next(run for run in manifest.live if run.path == path)
-            row = self._reader.read(run, FULL_RANGE, tuple(CATALOGUE_ROW.names))[0].rows
-            found = _InForce(run, *from_row(row))
-        while len(self._catalogues) >= _KEPT_CATALOGUES:
-            self._catalogues.pop(next(iter(self._catalogues)))
-        self._catalogues[path] = found
-        return found
-
-    def _reads(self, spec: JoinSpec) -> TemplateReader:
-        if self._texts is None:
-            self._texts = _streams_of(spec).reader()
-        return self._texts
 
     # --- answers --------------------------------------------------------------------------------------------------
 
@@ -343,13 +296,13 @@ class HubDesk:
         self, spec: JoinSpec, reader: RunReader, manifest: Manifest, task: int, tally: Tally
     ) -> Iterator[pa.RecordBatch]:
         """A task's share of the answers and events."""
-        plan, batch = _plan_of(manifest), manifest.batch.number
+        plan, batch = plan_of(manifest), manifest.batch.number
         spec = self._as_written(spec, manifest.signature)
-        catalogue = self._read(manifest, plan.in_force).catalogue
+        catalogue = self._catalogues.read(manifest, plan.in_force).catalogue
         if not len(catalogue):
             yield from self._events(manifest, plan, task)
             return
-        rows, deal = read_rows(self._reader, spec, manifest), deal_of(spec, task)
+        rows, deal = read_rows(self._reader, spec, manifest), deal_of(spec, task, plan.tasks)
         fresh = fresh_positions(manifest, rows.attributes.streams, deal)
         tally.probed_rows += sum(map(len, fresh.values()))
         new = None
@@ -366,15 +319,18 @@ class HubDesk:
             counts = np.bincount(new.query, minlength=len(ids))
             tally.answers += len(new)
             told += top_queries(ids, counts, np.zeros_like(counts))
-        forest = self._forest(spec, plan.in_force, None, lambda: without_distinct(catalogue))
+        others = without_distinct(catalogue)
+        forest = self._forest(spec, manifest, None, lambda: others)
         answered = np.zeros(len(forest.queries.ids), np.int64)
         cost = np.zeros_like(answered)
         looked = np.zeros(len(forest.branch_node), np.int64)
+        kept = KeptRuns(self._files, rows.attributes, batch, task)
+        keeper = kept.keeper(forest, rows)
         walks: list[tuple[Walk, Mapping[int, Indices]]] = [
-            (Walk(forest, rows, _first_fresh(manifest), AT, looked=looked), fresh)
+            (Walk(forest, rows, _first_fresh(manifest), AT, looked=looked, keeper=keeper), fresh)
         ]
         if has_past(manifest, catalogue):
-            walks.append(walk_past(manifest, without_distinct(catalogue), rows, deal))
+            walks.append(walk_past(manifest, others, rows, deal))
         for walk, begun in walks:
             for found in walk.answers(begun):
                 np.add.at(answered, found.query, 1)
@@ -382,22 +338,27 @@ class HubDesk:
             assert walk.looked is not None, "these walks count"
             tally.looked_rows += int(walk.looked.sum())
             cost += walk.forest.costs(walk.looked)
+        if keeper is not None:
+            keeper.close()
+        if task in kept_parts(others, plan.tasks):
+            kept.add_past(manifest, others, rows, deal)
+            announce(self._files, manifest, Added.KEPT, task, kept.runs)
         tally.answers += int(answered.sum())
         tally.queries = (*told, *top_queries(forest.queries.ids, answered, cost))
 
     def _distinct(
-        self, spec: JoinSpec, manifest: Manifest, part: int, rows: Rows | None
+        self, spec: JoinSpec, manifest: Manifest, part: int, rows: Rows
     ) -> tuple[Answers | None, Receipt]:
         """The answers of one part of the DISTINCT queries that are new in a batch, made durable."""
-        plan = _plan_of(manifest)
-        whole = self._read(manifest, plan.in_force).catalogue
+        plan = plan_of(manifest)
+        whole = self._catalogues.read(manifest, plan.in_force).catalogue
         catalogue = distinct_part(whole, part, plan.tasks)
-        forest = self._forest(spec, plan.in_force, part, lambda: catalogue)
-        if rows is None:
-            rows = read_rows(self._reader, spec, manifest)
+        forest = self._forest(spec, manifest, part, lambda: catalogue)
+        kept = KeptRuns(self._files, rows.attributes, manifest.batch.number, part)
+        keeper = kept.keeper(forest, rows)
         every = fresh_positions(manifest, rows.attributes.streams)
         walks: list[tuple[Walk, Mapping[int, Indices]]] = [
-            (Walk(forest, rows, _first_fresh(manifest), AT), every)
+            (Walk(forest, rows, _first_fresh(manifest), AT, keeper=keeper), every)
         ]
         if has_past(manifest, catalogue):
             walks.append(walk_past(manifest, catalogue, rows))
@@ -411,31 +372,54 @@ class HubDesk:
             for walk, begun in walks
             for found in walk.answers(begun)
         )
+
+        def runs_kept() -> list[Run]:
+            if keeper is not None:
+                keeper.close()
+            kept.add_past(manifest, catalogue, rows)
+            return kept.runs
+
         start = catalogue.queries.column("start").to_numpy()
         oldest = oldest_counted(forest.queries, rows, _first_fresh(manifest), AT)
         return write_answers(
-            self._files, manifest, part, Evaluated(parts, seen, forest.queries, start, oldest)
+            self._files,
+            manifest,
+            part,
+            Evaluated(parts, seen, forest.queries, start, oldest, runs_kept),
         )
 
     def _forest(
-        self, spec: JoinSpec, path: str, part: int | None, catalogue: Callable[[], HubCatalogue]
+        self, spec: JoinSpec, manifest: Manifest, part: int | None, catalogue: Callable[[], HubCatalogue]
     ) -> Forest:
         """The forest of a part of the queries in force, or of those that are not DISTINCT."""
-        if (path, part) not in self._forests:
-            self._forests = {key: forest for key, forest in self._forests.items() if key[0] == path}
-            self._forests[path, part] = build_forest(catalogue(), _streams_of(spec).attributes)
-        return self._forests[path, part]
+        path, before = plan_of(manifest).in_force, batch_before(manifest)
+        found = self._forests.get((path, part))
+        mine = catalogue()
+        begins = bool(begins_to_keep(mine, before).any())
+        if found is None or found[0] != begins:
+            self._forests = {key: one for key, one in self._forests.items() if key[0] == path}
+            forest = build_forest(mine, streams_of(spec).attributes, before=before)
+            found = self._forests[path, part] = begins, forest
+        return found[1]
 
     def _events(self, manifest: Manifest, plan: HubPlan, task: int) -> Iterator[pa.RecordBatch]:
         """What became of the batch's commands: the first task tells."""
         written = {run.path for run in manifest.fresh} if task == 0 else set()
         for path in dict.fromkeys((plan.in_force, plan.after)):
-            events = self._read(manifest, path).events if path in written else None
+            events = self._catalogues.read(manifest, path).events if path in written else None
             if events is not None and events.num_rows:
                 yield event_rows(events, manifest.batch.number)
 
     def _whole(self, run: Run, columns: tuple[str, ...]) -> Sorted:
         return self._reader.read(run, FULL_RANGE, columns)[0]
+
+    def unneeded(self, spec: JoinSpec, manifest: Manifest) -> Unneeded | None:
+        """Combinations that are kept for no live query, or are too old for all that they are kept for."""
+        plan = plan_of(manifest)
+        if not any(merge.input == KEPT for merge in manifest.merges):
+            return None
+        numbers, floors = kept_floors(self._catalogues.read(manifest, plan.in_force).catalogue, plan.judged)
+        return lambda input_, rows: unneeded_rows(input_, rows, numbers, floors)
 
     # --- nothing to prepare or to release -------------------------------------------------------------------------
 
@@ -454,47 +438,9 @@ def _first_fresh(manifest: Manifest) -> Keys:
     return first_row(np.array([manifest.batch.number]))[0]
 
 
-def _streams_of(spec: JoinSpec) -> HubStreams:
-    assert isinstance(spec.join, HubStreams), "HubDesk serves hubs"
-    return spec.join
-
-
-def _watermarks_of(parent: Manifest | None) -> Mapping[str, int]:
-    """Which rows of the next batch are late, by stream."""
-    return {} if parent is None else _plan_of(parent).watermarks
-
-
 def _rows_in_time(descriptors: Sequence[Descriptor]) -> dict[str, int]:
     """The rows of a batch that are stored and not late, by stream."""
     found: Counter[str] = Counter()
     for one in descriptors:
         found[one.input] += sum(run.rows for run in one.runs if run.input == one.input) - one.late_kept_rows
     return found
-
-
-def _changed_streams(parent: Manifest | None, streams: HubStreams) -> Collection[str]:
-    """The streams whose columns are not those that the batch before had."""
-    if parent is None:
-        return ()
-    before = stored_schemas(parent.signature)
-    return [name for name, schema in streams.schemas.items() if before.get(name, schema) != schema]
-
-
-def _retain_of(spec: JoinSpec, attempt: Manifest | None) -> int | None:
-    """How long rows of a batch are retained: as in an earlier attempt, whose commands were judged by that."""
-    return _streams_of(spec).retain if attempt is None else _plan_of(attempt).retain
-
-
-def _known_as(in_force: _InForce, retain: int | None) -> str:
-    """What tasks must agree on that store the rows of a batch."""
-    return in_force.identity if retain is None else f"{in_force.identity} retain={retain}"
-
-
-def _plan_of(manifest: Manifest) -> HubPlan:
-    assert isinstance(manifest.plan.scheme, HubPlan), "HubDesk serves hubs"
-    return manifest.plan.scheme
-
-
-def _run_of(in_force: _InForce) -> Run:
-    assert in_force.run is not None, "the catalogue of a manifest has a run"
-    return in_force.run

@@ -20,7 +20,7 @@ from watersmeet.engine.hub_ingest import index_rows
 from watersmeet.engine.hub_rows import ReadRun, old_positions
 from watersmeet.engine.window import time_marks
 from watersmeet.hubs.catalogue import HubCatalogue
-from watersmeet.hubs.forest import build_forest
+from watersmeet.hubs.forest_builder import build_forest
 from watersmeet.hubs.past import new_with_since
 from watersmeet.hubs.rows import Rows, first_row
 from watersmeet.hubs.steps import Attributes

@@ -12,6 +12,7 @@ import numpy as np
 
 from watersmeet.engine.hub_columns import whole_runs
 from watersmeet.engine.spec import JoinSpec
+from watersmeet.hubs.kept import KEPT, ROWS, TAG
 from watersmeet.hubs.rows import Rows, StreamRows
 from watersmeet.hubs.streams import HubStreams
 from watersmeet.kernel.keys import Indices
@@ -45,7 +46,8 @@ def read_rows(reader: RunReader, spec: JoinSpec, manifest: Manifest) -> Rows:
         ]
         for attribute in range(len(attributes.columns))
     }
-    return Rows(attributes, streams, indexes)
+    kept = [reader.read(run, FULL_RANGE, (TAG, *ROWS))[0] for run in runs(KEPT)]
+    return Rows(attributes, streams, indexes, StreamRows.of(kept))
 
 
 def old_runs(manifest: Manifest) -> dict[str, list[Run]]:
@@ -57,10 +59,10 @@ def old_runs(manifest: Manifest) -> dict[str, list[Run]]:
     )
 
 
-def deal_of(spec: JoinSpec, task: int) -> Deal:
-    """Which rows of each run a task begins with."""
+def deal_of(spec: JoinSpec, task: int, tasks: int) -> Deal:
+    """Which rows of each run one of the tasks begins with."""
     assert isinstance(spec.join, HubStreams), "a hub's streams"
-    ((first, *_),) = spec.scheme.shares(None, spec.join.attributes.streams, task, spec.settings.tasks)
+    ((first, *_),) = spec.scheme.shares(None, spec.join.attributes.streams, task, tasks)
     assert first.fresh is not None and first.fresh.deal is not None, "a hub deals rows"
     return first.fresh.deal
 

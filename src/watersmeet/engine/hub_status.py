@@ -13,6 +13,7 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
+from watersmeet.engine.hub_kept_status import KeptColumn, KeptTemplate, kept_columns, kept_templates
 from watersmeet.engine.hub_tally import TOP_QUERIES
 from watersmeet.errors import StateError
 from watersmeet.hubs.catalogue import HubCatalogue
@@ -86,7 +87,7 @@ class HubStatus:
     `answers` are those of one batch, by the last tally of each task, and `busy_s` is the time of the slowest of them.
     `top_answers` and `top_costs` are the queries with the most answers, and those for which most rows were looked at.
     `refused` are commands of the last batch that had any. `retain` is how much longer than queries need them rows are
-    kept, or "all".
+    kept, or "all". `keeps` are the templates that keep steps, and `kept` the combinations that are kept of them.
     """
 
     name: str
@@ -104,6 +105,8 @@ class HubStatus:
     top_answers: tuple[QueryTally, ...] = ()
     top_costs: tuple[QueryTally, ...] = ()
     retain: str | None = None
+    keeps: tuple[KeptTemplate, ...] = ()
+    kept: tuple[KeptColumn, ...] = ()
 
     @property
     def answers_per_s(self) -> float | None:
@@ -255,6 +258,8 @@ def hub_status(found: HubState, clock: Callable[[], float] = time.time) -> HubSt
         top_answers=_top([one for one in top if one.answers], lambda one: one.answers),
         top_costs=_top([one for one in top if one.looked_rows], lambda one: one.looked_rows),
         retain=None if found.plan.retain is None else retain_text(found.plan.retain),
+        keeps=kept_templates(found.catalogue),
+        kept=kept_columns(found.files, manifest, found.schemas, index_places(manifest.signature)),
     )
 
 

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from typing import Protocol
 
 import numpy as np
+import pyarrow as pa
 
 from watersmeet import failpoints
 from watersmeet.engine.hub_columns import read_columns
 from watersmeet.engine.window import from_floor, numbered, stored_times, time_marks
 from watersmeet.kernel.bounds import bounded, bundled, cut
+from watersmeet.kernel.keys import Mask
 from watersmeet.kernel.rows import Sections, Sorted, concatenate, put_together
 from watersmeet.log.receipts import publish_receipt
 from watersmeet.log.runs import RunReader, attempt_id, write_run
@@ -39,6 +41,11 @@ class Describes(Protocol):
     def describe(self, run: NewRun, tasks: int) -> RunStats | None: ...
 
 
+# Of some rows of an input those that nothing needs any more, though they are not expired. Asked only in the batch that
+# planned the merge: a part may be used by a start that has gone back some batches.
+Unneeded = Callable[[str, Sorted], Mask]
+
+
 def merge_assigned(
     files: Files,
     reader: RunReader,
@@ -48,6 +55,7 @@ def merge_assigned(
     task: int,
     tasks: int,
     limits: Limits,
+    unneeded: Unneeded | None = None,
 ) -> int:
     """Merge this task's parts and return the number of rows written."""
     merges = {merge.id: merge for merge in manifest.merges}
@@ -55,7 +63,9 @@ def merge_assigned(
     reader.expect(lambda: [run for job in mine for run in _sources(manifest, merges[job.merge], job)])
     written = 0
     for job in mine:
-        receipt = _merge_part(files, reader, seen, manifest, scheme, merges[job.merge], job, tasks, limits)
+        receipt = _merge_part(
+            files, reader, seen, manifest, scheme, merges[job.merge], job, tasks, limits, unneeded
+        )
         failpoints.reach("merge-written")
         publish_receipt(files, receipt, attempt_id())
         written += sum(run.rows for run in receipt.output)
@@ -78,6 +88,7 @@ def _merge_part(
     job: Assignment,
     tasks: int,
     limits: Limits,
+    unneeded: Unneeded | None,
 ) -> Receipt:
     columns = manifest.signature.columns(merge.input)
     part = merge.parts[job.part].range
@@ -87,6 +98,8 @@ def _merge_part(
     windowed = AT in columns
     if windowed:
         found = [_live(run, sections, merge) for run, sections in zip(sources, found, strict=True)]
+    if unneeded is not None and merge.batch == manifest.batch.number:
+        found = [_needed(merge.input, sections, unneeded) for sections in found]
     kept_rows = _rows(found)
     slices = [piece for sections in found for piece in sections.values()]
     output = []
@@ -155,6 +168,16 @@ def _live(run: Run, sections: dict[int, Sorted], merge: Merge) -> dict[int, Sort
             live = from_floor(run, {number: rest}, merge.floor).values()
             kept = {number: concatenate([due, *live])}
     return {number: numbered(part, run.base) for number, part in kept.items() if len(part)}
+
+
+def _needed(input_: str, sections: dict[int, Sorted], unneeded: Unneeded) -> dict[int, Sorted]:
+    found = {}
+    for number, part in sections.items():
+        gone = unneeded(input_, part)
+        keys, rows = part.keys[~gone], part.rows.filter(pa.array(~gone)) if gone.any() else part.rows
+        if len(keys):
+            found[number] = Sorted(keys, rows)
+    return found
 
 
 def _rows(found: list[dict[int, Sorted]]) -> int:

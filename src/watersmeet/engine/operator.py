@@ -169,7 +169,9 @@ class Operator:
             kept.last = manifest
         tasks, limits = self.spec.settings.tasks, self.spec.settings.limits
         started_s = time.perf_counter()
-        merge_assigned(kept.files, kept.reader, kept.seen, manifest, self.spec.scheme, task, tasks, limits)
+        unneeded = kept.desk.unneeded(self.spec, manifest)
+        scheme = self.spec.scheme
+        merge_assigned(kept.files, kept.reader, kept.seen, manifest, scheme, task, tasks, limits, unneeded)
         kept.merging_s[task] = time.perf_counter() - started_s
         every = limits.clean_every_batches
         if clean_is_due(manifest, every) and task == cleaning_task(manifest, tasks, every):

@@ -16,6 +16,7 @@ from watersmeet.kernel.walk import WalkJoin
 from watersmeet.log.clean import GRACE_S
 from watersmeet.log.storage import STATE_MODE, Storage
 from watersmeet.model.facts import BatchSpan
+from watersmeet.model.keep import Keep
 from watersmeet.model.limits import DEFAULT_LIMITS, RETAIN_BATCHES, Limits
 from watersmeet.model.signature import InputSpec, JoinSignature
 from watersmeet.schemes.budget.policy import Pushing
@@ -76,7 +77,7 @@ class SessionSettings:
 
     `has_place` says whether it is known where state would go; without a place `operator` raises ConfigError. `memory`
     is what a task may keep of a table, or touch of the history in a batch, `adapting` how a grid adapts that is not
-    told its mapping, and `pushing` how a join keeps to its memory.
+    told its mapping, `pushing` how a join keeps to its memory, and `keeping` whether a hub keeps steps.
     """
 
     sql: SqlSettings
@@ -85,6 +86,7 @@ class SessionSettings:
     memory: Callable[[], int]
     adapting: Callable[[], GridPolicy]
     pushing: Callable[[], Pushing] = Pushing
+    keeping: Callable[[], str] = lambda: Keep.AUTO
 
 
 @dataclass(frozen=True, slots=True)

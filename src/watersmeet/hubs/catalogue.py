@@ -75,6 +75,12 @@ TEMPLATES: Final = pa.schema(
         ("distinct", pa.bool_()),
         # Of each item, null if it is a column.
         ("expressions", pa.list_(pa.string())),
+        # The inputs whose combinations are kept, null if that is not chosen yet, and the batch that it was chosen in.
+        ("keeps", pa.list_(pa.int8())),
+        ("chosen", pa.int64()),
+        # What was expected of it then, in a batch (hubs/keep_choice.py).
+        ("stored_rows", pa.float64()),
+        ("saved_lookups", pa.float64()),
     ]
 )
 QUERIES: Final = pa.schema(
@@ -88,6 +94,8 @@ QUERIES: Final = pa.schema(
         ("width", pa.int64()),
         ("given", pa.bool_()),
         ("since", pa.int64()),
+        # The number of the combinations that are kept for it (hubs/keep.py).
+        ("kept", pa.int64()),
     ]
 )
 EVENTS: Final = pa.schema([("query", pa.string()), ("event", pa.string()), ("message", pa.string())])

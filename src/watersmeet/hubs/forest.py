@@ -10,48 +10,43 @@ the rows that are found with the groups below each branch: groups with an equali
 constants, and all others of the branch one by one. So 10,000 queries that differ in a constant cost a row one search.
 A group whose queries have all their inputs bound is where these queries get their answers.
 
-It is built from the catalogue in one go, by arrays: the loops here are over numbers of inputs and of constants, and
-attributes. It holds nothing that a process could not build again.
+It holds nothing that a process could not build again (hubs/forest_builder.py).
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence, Sized
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
-import pyarrow.compute as pc
 
-from watersmeet.hubs.catalogue import HubCatalogue, text_numbers
-from watersmeet.hubs.constants import read_column
-from watersmeet.hubs.language import MOST_INPUTS
-from watersmeet.hubs.lists import Lists, numbered_lists, numbered_pairs, spread
+from watersmeet.hubs.kept import Keeping
+from watersmeet.hubs.lists import Lists
 from watersmeet.hubs.outputs import Outputs
-from watersmeet.hubs.past import first_batches, first_input
-from watersmeet.hubs.paths import OPS, Paths, Shapes, paths_of
-from watersmeet.hubs.rows import first_row
 from watersmeet.hubs.steps import Attributes
 from watersmeet.hubs.window import WindowOf
-from watersmeet.kernel.key_table import KeyTable, key_table
+from watersmeet.kernel.key_table import KeyTable
 from watersmeet.kernel.keys import Indices, Keys, Mask, mix, order_keys
-from watersmeet.kernel.rows import take_values
 from watersmeet.model.types import MAX_DECIMAL_DIGITS, SqlType
-from watersmeet.model.window import FARTHEST
 
 
 @dataclass(frozen=True, slots=True)
 class Nodes:
-    """The steps by number. `checks` and `equal` are lists: of checks, and of attributes that equal a constant."""
+    """The steps by number. `checks` and `equal` are lists: of checks, and of attributes that equal a constant.
+
+    `others` are the streams of the rows behind the first of a kept step (hubs/paths.py).
+    """
 
     stream: Indices
+    others: Indices
     old: Mask
     checks: Lists
     check_depth: Indices
     check_left: Indices
     check_right: Indices
+    check_place: Indices
     equal: Lists
     equal_attribute: Indices
 
@@ -80,7 +75,8 @@ class Forest:
 
     `branch_low` is the first row that any query below a branch counts. `entries` lists for each group the queries
     that are complete there: `query` is the place in the catalogue, and `placed` which input each row belongs to.
-    `group_parent` and `group_branch` say where a group hangs; -1 is no group above.
+    `group_parent` and `group_branch` say where a group hangs; -1 is no group above. Below a kept step groups differ in
+    their tag, elsewhere it is -1. `keeping` are the groups whose bindings are kept.
     """
 
     attributes: Attributes
@@ -105,6 +101,13 @@ class Forest:
     queries: Queries
     group_parent: Indices
     group_branch: Indices
+    group_tag: Indices
+    keeping: Keeping
+
+    @property
+    def first_kept(self) -> int:
+        """The number from which on attributes of probes are those that kept rows wait for."""
+        return len(self.attributes.columns)
 
     def costs(self, looked: Indices) -> Indices:
         """The rows that were looked at for each query, from those of each branch: all steps that it needs.
@@ -147,238 +150,21 @@ class Queries:
 WINDOWS: Final = ("", *map(str, WindowOf))
 
 
-def build_forest(catalogue: HubCatalogue, attributes: Attributes, past_of: Mask | None = None) -> Forest:
-    """The forest of a catalogue.
-
-    With `past_of` it is that of the combinations of old rows only, for these queries (hubs/past.py).
-    """
-    return _Builder(catalogue, attributes, past_of).forest()
-
-
-class _Builder:
-    """Builds one forest. A *pair* is a query and the input that it starts from."""
-
-    def __init__(self, catalogue: HubCatalogue, attributes: Attributes, past_of: Mask | None = None):
-        self.catalogue, self.attributes, self.past_of = catalogue, attributes, past_of
-        self.templates = catalogue.parsed
-        self.template = catalogue.queries.column("template").to_numpy().astype(np.int64)
-        self.first = first_row(first_batches(catalogue.queries))
-        self.texts, self.text_of = _flat(catalogue.queries.column("constants"))
-        self.shapes = Shapes.of(catalogue.templates, attributes)
-        self.paths = paths_of(self.shapes, attributes)
-
-    # --- the same constants -------------------------------------------------------------------------------------------
-
-    def same_constants(self) -> Indices:
-        """For each query and input a number, the same where two queries have the same constants there."""
-        lists = self.template[:, None] * MOST_INPUTS + np.arange(MOST_INPUTS)
-        flat = lists.ravel()
-        owner, compared = self.shapes.compared.members(flat)
-        at, slot = self.shapes.slots.members(compared)
-        owner, text = owner[at], self.text_of[owner[at] // MOST_INPUTS] + self.shapes.slot[slot]
-        code = self.texts.dictionary_encode().indices.to_numpy().astype(np.int64) if len(self.texts) else text
-        number = numbered_lists(Lists.of_owners(owner, len(flat)), code[text])
-        return number.reshape(lists.shape)
-
-    # --- the forest ---------------------------------------------------------------------------------------------------
-
-    def pairs(self, inputs: Indices) -> tuple[Indices, Indices]:
-        """The queries and the inputs that they start from: all, but of the past only one, as no row is fresh."""
-        if self.past_of is None:
-            return spread(np.zeros(len(inputs), np.int64), inputs)
-        query = np.flatnonzero(self.past_of)
-        return query, _numbers([first_input(one) for one in self.templates])[self.template[query]]
-
-    def forest(self) -> Forest:
-        inputs = self.shapes.inputs[self.template] if len(self.template) else np.zeros(0, np.int64)
-        query, start = self.pairs(inputs)
-        template = self.template[query]
-        same = self.same_constants() if len(query) else np.zeros((0, MOST_INPUTS), np.int64)
-        group = np.full(len(query), -1, np.int64)
-        parents, nodes, chosen = [], [], []
-        groups = 0
-        ends: list[tuple[Indices, Indices]] = []
-        low = []
-        for depth in range(MOST_INPUTS):
-            here = np.flatnonzero(inputs[query] > depth)
-            if not len(here):
-                break
-            node = self.paths.node[template[here], start[here], depth]
-            constants = same[query[here], self.paths.input[template[here], start[here], depth]]
-            _, below = numbered_pairs(group[here] + 1, node)
-            first, number = numbered_pairs(below, constants)
-            parents.append(group[here[first]])
-            nodes.append(node[first])
-            chosen.append(here[first])
-            group[here] = groups + number
-            lowest = np.full(len(first), np.iinfo(np.uint64).max, np.uint64)
-            np.minimum.at(lowest, number, self.first[query[here]])
-            low.append(lowest)
-            groups += len(first)
-            done = here[inputs[query[here]] == depth + 1]
-            ends.append((group[done], done))
-        return self.put_together(
-            query, start, _joined(parents), _joined(nodes), _joined(chosen), _joined(low, np.uint64), ends
-        )
-
-    def put_together(
-        self,
-        query: Indices,
-        start: Indices,
-        parent: Indices,
-        node: Indices,
-        pair: Indices,
-        low: Keys,
-        ends: list[tuple[Indices, Indices]],
-    ) -> Forest:
-        groups = len(parent)
-        nodes = self.nodes()
-        # Branches in the order of their group and probe; those of fresh rows have no group, and come first.
-        first_node, probe_of = _numbered_probes(self.paths)
-        rank = np.empty(len(probe_of), np.int64)
-        rank[np.argsort(probe_of, kind="stable")] = np.arange(len(probe_of))
-        first, branch = numbered_pairs(parent + 1, rank[node])
-        branch_parent, branch_node = parent[first], node[first]
-        branch_low = np.full(len(first), np.iinfo(np.uint64).max, np.uint64)
-        np.minimum.at(branch_low, branch, low)
-        roots = np.flatnonzero(branch_parent < 0)
-        branch_probe = probe_of[branch_node]
-        begins = np.flatnonzero(
-            (np.diff(branch_parent, prepend=-2) != 0) | (np.diff(branch_probe, prepend=-2) != 0)
-        )
-        probes = Lists.of_owners(branch_parent[begins] + 1, groups + 1)
-        probe = first_node[branch_probe[begins]]
-        tests = self.tests(query[pair], start[pair], node)
-        key = branch_keys(branch) + self.constant_hashes(tests, groups)
-        order = np.argsort(key, kind="stable")
-        group_key, own = key[order], branch_keys(np.arange(len(first)))
-        branch_first = np.searchsorted(group_key, own)
-        branch_groups = np.searchsorted(group_key, own, side="right") - branch_first
-        hashed = nodes.equal.counts(branch_node) > 0
-        branch_first[hashed] = -1
-        end_group = _joined([group for group, _ in ends])
-        end_pair = _joined([one for _, one in ends])
-        by_group = np.argsort(end_group, kind="stable")
-        done = end_pair[by_group]
-        return Forest(
-            attributes=self.attributes,
-            nodes=nodes,
-            probes=Lists(_small(probes.starts[1:])),
-            probe_depth=_small(self.paths.value_depth[probe]),
-            probe_value=_small(self.paths.value[probe]),
-            probe_attribute=_small(self.paths.attribute[probe]),
-            branches=Lists(_small(np.append(begins, len(branch_node)))),
-            branch_node=_small(branch_node),
-            branch_low=branch_low,
-            branch_first=_small(branch_first),
-            branch_groups=_small(branch_groups),
-            roots={
-                stream: roots[nodes.stream[branch_node[roots]] == stream]
-                for stream in range(len(self.attributes.streams))
-            },
-            group_key=group_key,
-            group_of=_small(order),
-            group_table=key_table([key[hashed[branch]]]),
-            tests=tests,
-            entries=Lists(_small(Lists.of_owners(end_group[by_group], groups).starts)),
-            query=_small(query[done]),
-            placed=self.paths.input[self.template[query[done]], start[done]].astype(np.int8),
-            queries=self.queries(),
-            group_parent=_small(parent),
-            group_branch=_small(branch),
-        )
-
-    def tests(self, query: Indices, start: Indices, node: Indices) -> Tests:
-        """The comparisons of each group, by the constants of one of its queries."""
-        template = self.template[query]
-        input_ = self.paths.input[template, start, self.paths.depth[node]]
-        owner, compared = self.shapes.compared.members(template * MOST_INPUTS + input_)
-        at, slot = self.shapes.slots.members(compared)
-        text = self.text_of[query[owner[at]]] + self.shapes.slot[slot]
-        attribute = self.shapes.compared_attribute[compared]
-        count = self.shapes.slots.counts(compared)
-        first, constants = np.zeros(len(compared), np.int64), {}
-        # Constants of one attribute are one column. Those of a comparison lie behind each other in it.
-        for one in np.unique(attribute[at]).tolist():
-            mine = np.flatnonzero(attribute[at] == one)
-            constants[one] = read_column(take_values(self.texts, text[mine]), self.attributes.types[one])
-            of_test = at[mine]
-            begins = np.flatnonzero(np.diff(of_test, prepend=-1))
-            first[of_test[begins]] = begins
-        return Tests(
-            Lists(_small(Lists.of_owners(owner, len(query)).starts)),
-            _small(attribute),
-            _small(self.shapes.compared_op[compared]),
-            _small(first),
-            _small(count),
-            constants,
-        )
-
-    def constant_hashes(self, tests: Tests, groups: int) -> Keys:
-        """The sum of the hashes of the constants that attributes must equal, for each group."""
-        total = np.zeros(groups, np.uint64)
-        owner = np.repeat(np.arange(groups), tests.of.counts(np.arange(groups)))
-        for attribute, constants in tests.constants.items():
-            mine = np.flatnonzero((tests.attribute == attribute) & (tests.op == OPS.index("=")))
-            # Of two constants that one attribute must equal, the first is enough to find the group by.
-            mine = mine[np.unique(owner[mine], return_index=True)[1]]
-            hashed = value_hashes(constants, attribute, self.attributes.types[attribute])
-            total[owner[mine]] += hashed[tests.first[mine]]
-        return total
-
-    def nodes(self) -> Nodes:
-        paths, shapes = self.paths, self.shapes
-        owner, compared = shapes.compared.members(paths.compared)
-        equal = shapes.compared_op[compared] == OPS.index("=")
-        # An attribute that must equal several constants counts once.
-        width = len(self.attributes.columns)
-        pairs = np.unique(owner[equal] * width + shapes.compared_attribute[compared[equal]])
-        return Nodes(
-            stream=_small(paths.stream),
-            old=paths.old if self.past_of is None else np.ones_like(paths.old),
-            checks=Lists(_small(paths.checks.starts)),
-            check_depth=_small(paths.check_depth),
-            check_left=_small(paths.check_left),
-            check_right=_small(paths.check_right),
-            equal=Lists(_small(Lists.of_owners(pairs // width, len(paths.stream)).starts)),
-            equal_attribute=_small(pairs % width),
-        )
-
-    def queries(self) -> Queries:
-        rows = self.catalogue.queries
-        return Queries(
-            ids=rows.column("id"),
-            texts=text_numbers(rows.column("sql")),
-            first=self.first,
-            since=rows.column("since").fill_null(-FARTHEST).to_numpy(),
-            template=_small(self.template),
-            window=pc.index_in(rows.column("window"), pa.array(WINDOWS))
-            .fill_null(0)
-            .to_numpy()
-            .astype(np.int64),
-            width=rows.column("width").fill_null(0).to_numpy(),
-            inputs=_small(self.shapes.inputs),
-            stream=_small(self.shapes.stream),
-            outputs=Outputs.of_templates(self.templates, self.attributes),
-            constants=(self.texts, self.text_of),
-        )
-
-
-def _numbered_probes(paths: Paths) -> tuple[Indices, Indices]:
-    """The distinct lookups of nodes: a node of each, and the number of each node's."""
-    _, one = numbered_pairs(paths.value_depth + 1, paths.value + 1)
-    return numbered_pairs(one, paths.attribute + 1)
-
-
 # --- Hashes of constants and of the rows' values --------------------------------------------------------------------
 
 _BRANCH = np.uint64(0x9E3779B97F4A7C15)
 _ATTRIBUTE = np.uint64(0xD1B54A32D192ED03)
+_TAG = np.uint64(0x8CB92BA72F3D8DD7)
 
 
 def branch_keys(branches: Indices) -> Keys:
     """What the hashes of the constants of a branch's groups are added to."""
     return mix(branches.astype(np.uint64) * _BRANCH + _BRANCH)
+
+
+def tag_keys(probes: Indices, tags: Indices) -> Keys:
+    """By what groups below kept steps are found: the probe and the tag. So its branches need not be gone through."""
+    return branch_keys(probes) ^ mix(tags.astype(np.uint64) * _TAG + _TAG)
 
 
 def value_hashes(values: pa.Array, attribute: int, kind: SqlType) -> Keys:
@@ -387,29 +173,3 @@ def value_hashes(values: pa.Array, attribute: int, kind: SqlType) -> Keys:
         values = values.cast(pa.decimal128(MAX_DECIMAL_DIGITS, kind.scale))
     salt = mix(np.array([attribute], np.uint64) * _ATTRIBUTE + _ATTRIBUTE)
     return mix(order_keys([values]) ^ salt)
-
-
-# --- Arrays ---------------------------------------------------------------------------------------------------------
-
-
-def _flat(lists: pa.Array) -> tuple[pa.Array, Indices]:
-    """The values of all lists behind each other, and where each list begins."""
-    counts = pc.list_value_length(lists).fill_null(0).to_numpy().astype(np.int64)
-    return lists.flatten(), np.cumsum(counts) - counts
-
-
-def _small(numbers: Indices) -> Indices:
-    """Numbers in half of the memory: a forest is kept as long as its catalogue, and has no two thousand million parts."""
-    return numbers.astype(np.int32) if numbers.max(initial=0) < 1 << 31 else numbers
-
-
-def _numbers(values: Sequence[int]) -> Indices:
-    return np.array(values, np.int64)
-
-
-def _counts(lists: Sequence[Sized]) -> Indices:
-    return _numbers([len(one) for one in lists])
-
-
-def _joined(parts: Sequence[npt.NDArray[Any]], kind: type = np.int64) -> npt.NDArray[Any]:
-    return np.concatenate(parts) if parts else np.zeros(0, kind)

@@ -19,6 +19,8 @@ floor is lower, and the moments that a query may name are above it (hubs/retaine
 
 Without a window, a query with SINCE needs all rows from that time on.
 
+Combinations that templates keep are met by fresh rows of their other inputs only, and are as old as their oldest row.
+
 What came out of DISTINCT queries is kept in the same way: an answer is needed as long as a later one may lie in one
 window with it.
 
@@ -41,6 +43,7 @@ import pyarrow.compute as pc
 
 from watersmeet.hubs.catalogue import HubCatalogue
 from watersmeet.hubs.counted import floor_of
+from watersmeet.hubs.kept import KEPT
 from watersmeet.hubs.past import first_batches
 from watersmeet.hubs.steps import Attributes, indexed_columns
 from watersmeet.hubs.stored import ANSWERED
@@ -171,8 +174,9 @@ def needed_of(catalogue: HubCatalogue, attributes: Attributes) -> Needed:
     reached: dict[str, int] = {}
     stream_of = {stream: stream for stream in attributes.streams}
     stream_of.update((name, stream) for (stream, _), name in places.items())
-    for one, low, start, width, rows, is_over_time, is_unbounded, since in zip(
+    for one, keeps, low, start, width, rows, is_over_time, is_unbounded, since in zip(
         templates,
+        catalogue.templates.column("keeps").to_pylist(),
         lowest.tolist(),
         came.tolist(),
         widest.tolist(),
@@ -193,8 +197,14 @@ def needed_of(catalogue: HubCatalogue, attributes: Attributes) -> Needed:
         ]
         if one.distinct:
             used.append((ANSWERED, frozenset(one.streams)))
+        # What is kept is needed for later batches than the first of its queries, and as old as all of its rows.
+        counted_by = {ANSWERED: one.streams}
+        if keeps:
+            counted_by[KEPT] = tuple(one.streams[input_] for input_ in keeps)
+            outside = (stream for input_, stream in enumerate(one.streams) if input_ not in keeps)
+            used.append((KEPT, frozenset(outside)))
         for name, others in used:
-            begins = start if name == ANSWERED else low
+            begins = start if name in counted_by else low
             first[name] = min(begins, first.get(name, begins))
             if others and (is_unbounded or (has_since and name == ANSWERED)):
                 endless.add(name)
@@ -203,7 +213,7 @@ def needed_of(catalogue: HubCatalogue, attributes: Attributes) -> Needed:
                 reached[name] = min(since, reached.get(name, since))
             if rows and (others or one.distinct):
                 widths = counted.setdefault(name, {})
-                for stream in one.streams if name == ANSWERED else (stream_of.get(name, name),):
+                for stream in counted_by.get(name, (stream_of.get(name, name),)):
                     widths[stream] = max(rows, widths.get(stream, 0))
             if is_over_time or not others:
                 uses[name, others] = max(width, uses.get((name, others), 0))

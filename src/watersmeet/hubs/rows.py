@@ -23,6 +23,7 @@ from watersmeet.hubs.lookups import CopyRoom, Lookups
 from watersmeet.hubs.steps import Attributes
 from watersmeet.kernel.keys import Indices, Keys, Mask, order_keys
 from watersmeet.kernel.rows import Keyed, Sorted, take_values
+from watersmeet.model.signature import LOCATOR
 
 # Eight years of a batch every second.
 _BATCH_BITS = 28
@@ -194,11 +195,16 @@ class Copies:
 
 @dataclass(frozen=True)
 class Rows:
-    """All rows of a batch: streams by number, indexes by the number of their attribute."""
+    """All rows of a batch: streams by number, indexes by the number of their attribute.
+
+    The combinations that templates keep are in `kept`, by the order keys of what they wait for (hubs/kept.py).
+    """
 
     attributes: Attributes
     streams: Mapping[int, StreamRows]
     indexes: Mapping[int, Sequence[Keyed]]
+    kept: StreamRows = field(default_factory=lambda: StreamRows.of([]))
+    _waiting: list[Lookups] = field(default_factory=list, compare=False)
     _lookups: dict[int, Lookups] = field(default_factory=dict, compare=False)
     _copies: Copies = field(default_factory=lambda: Copies(CopyRoom()), compare=False)
 
@@ -229,6 +235,20 @@ class Rows:
                 [run for run in self.indexes.get(attribute, ()) if len(run)], self._copies.room
             )
         yield from self._lookups[attribute].find(keys, limit)
+
+    def find_kept(self, keys: Keys, limit: int) -> Iterator[tuple[Indices, Keys]]:
+        """Where combinations wait for some keys: the places of the keys, and those of combinations in `kept`."""
+        if not self._waiting:
+            runs = [
+                Sorted(run.keys, pa.RecordBatch.from_arrays([_places(base, len(run))], [LOCATOR]))
+                for run, base in zip(self.kept.runs, self.kept.bases.tolist(), strict=True)
+            ]
+            self._waiting.append(Lookups(runs, self._copies.room))
+        yield from self._waiting[0].find(keys, limit)
+
+
+def _places(base: int, rows: int) -> pa.Array:
+    return pa.array(np.arange(base, base + rows))
 
 
 def _keys_of(values: pa.Array) -> tuple[Keys, Mask | None]:

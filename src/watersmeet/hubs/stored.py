@@ -2,11 +2,12 @@
 
     R                 the rows of stream R, by row number, with the column of publication times
     R.2               the index of a column of R, the third at first: order keys, row numbers and publication times
+    ~kept             the combinations that templates keep, by the stream, column and value that they wait for (hubs/kept.py)
     ~answered         the answers of DISTINCT queries that came out, by a hash (hubs/distinct.py)
     ~catalogue        a catalogue, as one row
     ~commands         the commands of a batch, in the order of their arrival
 
-An index has the times too, so that its entries leave as their rows do. Which runs are stored, and when they leave, is
+An index has the times too, so that its entries leave as their rows do. Combinations have the oldest time of their rows. Which runs are stored, and when they leave, is
 said in hubs/needed.py.
 """
 
@@ -18,6 +19,7 @@ from typing import Final
 import pyarrow as pa
 
 from watersmeet.hubs.catalogue import EVENTS, QUERIES, TEMPLATES, HubCatalogue
+from watersmeet.hubs.kept import KEPT, KEPT_COLUMNS
 from watersmeet.hubs.steps import default_places, index_name
 from watersmeet.model.signature import LOCATOR, Compared, InputSpec, JoinSignature, Order, StoredColumn
 from watersmeet.model.types import Schema
@@ -60,6 +62,7 @@ def hub_signature(
         ]
     told = tuple(StoredColumn(name, kind) for name, kind in COMMAND_TYPES.items())
     inputs.append(InputSpec(COMMANDS, told, (), order=Order.ARRIVAL))
+    inputs.append(InputSpec(KEPT, tuple(StoredColumn(name, "bigint") for name in KEPT_COLUMNS), ()))
     answered = (("query", "string"), ("start", "bigint"), ("answer", "string"), (AT, "bigint"))
     inputs.append(InputSpec(ANSWERED, tuple(StoredColumn(*one) for one in answered), ()))
     rows = tuple(StoredColumn(name, "string") for name in CATALOGUE_ROW.names)

@@ -10,6 +10,7 @@ from watersmeet.hubs.catalogue import ADD, Command
 from watersmeet.hubs.steps import Attributes
 from watersmeet.hubs.stored import hub_signature
 from watersmeet.hubs.templates import TemplateReader
+from watersmeet.model.keep import Keep
 from watersmeet.model.signature import JoinSignature
 from watersmeet.model.types import Schema
 
@@ -21,7 +22,7 @@ class HubStreams:
     `times` names the column with the publication time of a stream's rows; the rows of other streams have the time of
     their batch. `lateness` says in microseconds how far rows may be behind the newest of their stream, and `retain` how
     much longer they are kept than queries need them (hubs/retained.py). `given` are the ids and texts of the queries at
-    this start. `places` are the numbers of indexes in the state, by stream and column.
+    this start. `keep` says whether steps are kept (hubs/keep_choice.py). `places` are the numbers of indexes in the state, by stream and column.
     """
 
     schemas: Mapping[str, Schema]
@@ -32,6 +33,7 @@ class HubStreams:
     lateness: int = 0
     places: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
     retain: int | None = None
+    keep: str = Keep.AUTO
 
     @property
     def signature(self) -> JoinSignature:

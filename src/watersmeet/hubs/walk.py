@@ -8,6 +8,8 @@ A round is one join of bindings with steps, whichever queries they are for:
     4. the step's other equalities are checked
     5. rows go to the groups whose constants they satisfy
 
+A kept step binds several rows at once: what its probe finds are combinations that earlier batches left (hubs/kept.py).
+
 Bindings of complete groups are answers. Rounds go depth first, a piece at a time, so that memory does not depend on
 the number of answers.
 
@@ -21,15 +23,15 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from watersmeet.hubs.bindings import Bindings, Probed, chosen_rows, cut, grouped, stretches, together
 from watersmeet.hubs.constants import compared_type
-from watersmeet.hubs.forest import WINDOWS, Forest, branch_keys, value_hashes
+from watersmeet.hubs.forest import WINDOWS, Forest, branch_keys, tag_keys, value_hashes
+from watersmeet.hubs.kept import ROWS, TAG, Keeper, waiting_keys
 from watersmeet.hubs.lists import spread
 from watersmeet.hubs.paths import OPS
 from watersmeet.hubs.rows import LAST_ROW, Rows, is_late
@@ -45,28 +47,6 @@ from watersmeet.model.types import BOOLEAN
 PIECE_ROWS = 262_144
 # The number of pieces whose lookups are put in the order of their indexes before they are cut: they are few and long then.
 SORTED_PIECES = 4
-
-
-@dataclass(frozen=True, slots=True)
-class Bindings:
-    """Groups, and the positions of the rows that are bound in each of their steps: a column for each step."""
-
-    group: Indices
-    rows: tuple[Indices, ...]
-
-    def __len__(self) -> int:
-        return len(self.group)
-
-    def slice(self, low: int, high: int) -> Bindings:
-        return Bindings(self.group[low:high], tuple(column[low:high] for column in self.rows))
-
-
-@dataclass(frozen=True, slots=True)
-class Probed:
-    """Probes, those of one index behind each other, and the number of bindings that make each in turn."""
-
-    probe: Indices
-    bindings: Indices
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,7 +69,8 @@ class Found:
 class Walk:
     """Walks the forest over the rows of one batch. `fresh_from` is the number of the batch's first row, in any stream.
 
-    `time` is the name of the column of publication times. `looked`, if given, counts the rows that each branch looks at.
+    `time` is the name of the column of publication times. `looked`, if given, counts the rows that each branch looks at,
+    and `keeper` takes the bindings that are kept.
     """
 
     forest: Forest
@@ -98,6 +79,7 @@ class Walk:
     time: str
     piece_rows: int = PIECE_ROWS
     looked: Indices | None = None
+    keeper: Keeper | None = None
     _last: dict[int, Keys] = field(default_factory=dict, init=False)
 
     def answers(self, fresh: Mapping[int, Indices]) -> Iterator[Found]:
@@ -119,17 +101,19 @@ class Walk:
 
     def follow_all(self, parts: Iterable[Bindings]) -> Iterator[Found]:
         """The answers of all parts, followed together: a call costs as much for a few bindings as for many."""
-        for group, *rows in _together(((one.group, *one.rows) for one in parts), self.piece_rows):
+        for group, *rows in together(((one.group, *one.rows) for one in parts), self.piece_rows):
             yield from self.follow(Bindings(group, tuple(rows)))
 
     def follow(self, bound: Bindings) -> Iterator[Found]:
         """The answers of some bindings, and of all that they lead to."""
         forest = self.forest
-        for low, high in _cut(forest.entries.counts(bound.group), self.piece_rows):
+        if self.keeper is not None:
+            self.keeper.take(bound)
+        for low, high in cut(forest.entries.counts(bound.group), self.piece_rows):
             found = self.complete(bound.slice(low, high))
             if len(found):
                 yield found
-        for low, high in _cut(forest.probes.counts(bound.group), SORTED_PIECES * self.piece_rows):
+        for low, high in cut(forest.probes.counts(bound.group), SORTED_PIECES * self.piece_rows):
             part = bound.slice(low, high)
             yield from self.follow_all(self.branched(part))
 
@@ -144,21 +128,24 @@ class Walk:
         starts = np.flatnonzero(np.diff(bound.group, prepend=-1))
         counts = np.diff(starts, append=len(bound))
         stretch, probe = forest.probes.members(bound.group[starts])
-        order = _grouped(forest.probe_value[probe])
-        order = order[_grouped(forest.probe_attribute[probe[order]])]
+        order = grouped(forest.probe_value[probe])
+        order = order[grouped(forest.probe_attribute[probe[order]])]
         stretch, probe = stretch[order], probe[order]
         starts, counts = starts[stretch], counts[stretch]
         columns = np.stack(bound.rows)
-        for low, high in _cut(counts, self.piece_rows):
-            at, owner = spread(starts[low:high], counts[low:high])
-            sought = Probed(probe[low:high], counts[low:high])
-            yield from self.taken(columns, owner, probe[low + at], sought)
+        # Those of kept rows are the last ones.
+        kept = int(np.searchsorted(forest.probe_attribute[probe], forest.first_kept))
+        for part, take in ((slice(kept), self.taken), (slice(kept, None), self.taken_kept)):
+            for low, high in cut(counts[part], self.piece_rows):
+                begun, made, probes = (one[part][low:high] for one in (starts, counts, probe))
+                at, owner = spread(begun, made)
+                yield from take(columns, owner, probes[at], Probed(probes, made))
 
     def taken(self, columns: Indices, owner: Indices, probe: Indices, sought: Probed) -> Iterator[Bindings]:
         """Take the branches of one probe from each of some bindings, whose rows `columns` has by depth."""
         forest, nodes = self.forest, self.forest.nodes
-        for place, number in _together(self.candidates(columns, owner, sought), self.piece_rows):
-            for low, high in _cut(forest.branches.counts(probe[place]), self.piece_rows):
+        for place, number in together(self.candidates(columns, owner, sought), self.piece_rows):
+            for low, high in cut(forest.branches.counts(probe[place]), self.piece_rows):
                 mine, branch = self.branches_of(probe[place[low:high]])
                 mine += low
                 if self.looked is not None:
@@ -170,8 +157,49 @@ class Walk:
                 new = self.positions(nodes.stream[node], found[kept])
                 kept = np.flatnonzero(new >= 0)
                 branch, binding, new = branch[kept], binding[kept], new[kept]
-                kept = self.equal(branch, tuple(columns[:, binding]), new)
+                kept = self.equal(branch, tuple(columns[:, binding]), (new,))
                 yield from self.admitted(branch[kept], tuple(columns[:, binding[kept]]), new[kept])
+
+    def taken_kept(
+        self, columns: Indices, owner: Indices, probe: Indices, sought: Probed
+    ) -> Iterator[Bindings]:
+        """Take kept steps from each of some bindings. What is found goes to the groups with its tag."""
+        forest, nodes, kept = self.forest, self.forest.nodes, self.rows.kept
+        for place, found in together(self.waiting(columns, owner, sought), self.piece_rows):
+            entry = found.astype(np.int64)
+            at, group = self.tagged(probe[place], kept.take(TAG, entry).to_numpy())
+            branch = forest.group_branch[group]
+            if self.looked is not None:
+                np.add.at(self.looked, branch, 1)
+            binding, entry, node = owner[place[at]], entry[at], forest.branch_node[branch]
+            streams = np.column_stack([nodes.stream[node], nodes.others[node]])
+            widths = (streams >= 0).sum(axis=1)
+            for width in np.unique(widths).tolist():
+                some = np.flatnonzero(widths == width)
+                new = []
+                for name, stream in zip(ROWS[:width], streams[some].T, strict=False):
+                    numbers = kept.take(name, entry[some]).to_numpy().view(np.uint64)
+                    new.append(self.positions(stream, numbers))
+                left = np.flatnonzero(np.stack(new).min(axis=0) >= 0)
+                some, bound = some[left], tuple(columns[:, binding[some[left]]])
+                rows = tuple(one[left] for one in new)
+                left = self.equal(branch[some], bound, rows)
+                yield Bindings(group[some[left]], tuple(one[left] for one in (*bound, *rows)))
+
+    def tagged(self, probe: Indices, tag: Indices) -> tuple[Indices, Indices]:
+        """The groups below probes of kept steps that have some tags: the places of these, and the groups."""
+        forest = self.forest
+        key = tag_keys(probe, tag)
+        likely = forest.group_table.likely(key)
+        first = np.searchsorted(forest.group_key, key[likely])
+        count = np.searchsorted(forest.group_key, key[likely], side="right") - first
+        owner, place = spread(first, count)
+        at, group = likely[owner], forest.group_of[place]
+        # The hash may be that of another group.
+        branch, branches = forest.group_branch[group], forest.branches.starts
+        below = (branch >= branches[probe[at]]) & (branch < branches[probe[at] + 1])
+        kept = np.flatnonzero(below & (forest.group_tag[group] == tag[at]))
+        return at[kept], group[kept]
 
     def branches_of(self, probe: Indices) -> tuple[Indices, Indices]:
         """The branches of some probes, and the place of the probe of each."""
@@ -179,24 +207,39 @@ class Walk:
 
     def candidates(self, columns: Indices, owner: Indices, sought: Probed) -> Iterator[tuple[Indices, Keys]]:
         """What probes find for some bindings: the places of bindings, and the numbers of the rows found for each."""
-        forest, ends = self.forest, np.cumsum(sought.bindings)
+        attribute = self.forest.probe_attribute[sought.probe]
+        keys, known = self.sought_keys(columns, owner, sought)
+        ends = np.cumsum(sought.bindings)
         begins = ends - sought.bindings
-        attribute, value = forest.probe_attribute[sought.probe], forest.probe_value[sought.probe]
-        depth = forest.probe_depth[sought.probe]
-        keys, known = np.zeros(len(owner), np.uint64), np.ones(len(owner), np.bool_)
-        order = _grouped(value)
-        for first, end in _stretches(value[order], depth[order]):
-            mine = order[first:end]
-            _, at = spread(begins[mine], sought.bindings[mine])
-            keys[at], valid = self.rows.keys(int(value[mine[0]]), columns[depth[mine[0]], owner[at]])
-            if valid is not None:
-                known[at] = valid
-        for first, end in _stretches(attribute):
+        for first, end in stretches(attribute):
             low, high = int(begins[first]), int(ends[end - 1])
             some = None if known[low:high].all() else low + np.flatnonzero(known[low:high])
             wanted = keys[low:high] if some is None else keys[some]
             for place, number in self.rows.find(int(attribute[first]), wanted, self.piece_rows):
                 yield low + place if some is None else some[place], number
+
+    def waiting(self, columns: Indices, owner: Indices, sought: Probed) -> Iterator[tuple[Indices, Keys]]:
+        """The same for probes of kept steps: what is found are places of combinations."""
+        keys, known = self.sought_keys(columns, owner, sought)
+        waits = np.repeat(self.forest.probe_value[sought.probe], sought.bindings)
+        keys = waiting_keys(self.forest.attributes, waits, keys)
+        mine = np.flatnonzero(known)
+        for place, found in self.rows.find_kept(keys[mine], self.piece_rows):
+            yield mine[place], found
+
+    def sought_keys(self, columns: Indices, owner: Indices, sought: Probed) -> tuple[Keys, Mask]:
+        """The order keys of the values that probes seek for some bindings, and which of these are not null."""
+        forest, begins = self.forest, np.cumsum(sought.bindings) - sought.bindings
+        value, depth = forest.probe_value[sought.probe], forest.probe_depth[sought.probe]
+        keys, known = np.zeros(len(owner), np.uint64), np.ones(len(owner), np.bool_)
+        order = grouped(value)
+        for first, end in stretches(value[order], depth[order]):
+            mine = order[first:end]
+            _, at = spread(begins[mine], sought.bindings[mine])
+            keys[at], valid = self.rows.keys(int(value[mine[0]]), columns[depth[mine[0]], owner[at]])
+            if valid is not None:
+                known[at] = valid
+        return keys, known
 
     def positions(self, stream: Indices, number: Keys) -> Indices:
         """Where rows lie, by stream and number; -1 for rows that are not stored any more."""
@@ -214,22 +257,23 @@ class Walk:
         valid = values.is_valid()
         return at[valid.to_numpy(zero_copy_only=False)], values.filter(valid)
 
-    def equal(self, branch: Indices, rows: tuple[Indices, ...], row: Indices) -> Indices:
-        """The places where the other equalities of the step hold."""
+    def equal(self, branch: Indices, rows: tuple[Indices, ...], new: tuple[Indices, ...]) -> Indices:
+        """The places where the other equalities of the step hold, which binds the rows `new`."""
         nodes = self.forest.nodes
         owner, check = nodes.checks.members(self.forest.branch_node[branch])
         if not len(owner):
-            return np.arange(len(row))
+            return np.arange(len(branch))
         left, right = nodes.check_left[check], nodes.check_right[check]
-        depth = nodes.check_depth[check]
-        failed = np.zeros(len(row), np.bool_)
+        depth, place = nodes.check_depth[check], nodes.check_place[check]
+        failed = np.zeros(len(branch), np.bool_)
         width = len(self.forest.attributes.columns)
         for pair in np.unique(left * width + right).tolist():
             one, other = divmod(pair, width)
             mine = np.flatnonzero((left == one) & (right == other))
             at = owner[mine]
-            bound = _column(tuple(column[at] for column in rows), depth[mine])
-            same = same_value(self.rows.take(one, bound), self.rows.take(other, row[at]))
+            bound = chosen_rows(tuple(column[at] for column in rows), depth[mine])
+            found = chosen_rows(tuple(column[at] for column in new), place[mine])
+            same = same_value(self.rows.take(one, bound), self.rows.take(other, found))
             failed[at[~_true(same)]] = True
         return np.flatnonzero(~failed)
 
@@ -237,7 +281,7 @@ class Walk:
         """Put rows into the groups below their branch whose constants they satisfy."""
         forest = self.forest
         known, first, count = self.groups_of(branch, row)
-        for low, high in _cut(count, self.piece_rows):
+        for low, high in cut(count, self.piece_rows):
             owner, place = spread(first[low:high], count[low:high])
             at, group = known[low:high][owner], forest.group_of[place]
             # Two branches may have equal hashes. Those of constants are compared with the constants themselves below.
@@ -373,59 +417,6 @@ def within(window: Indices, width: Indices, oldest: Indices, newest: Indices) ->
     tumbling = np.flatnonzero(window == WINDOWS.index(WindowOf.TUMBLING))
     kept[tumbling] = newest[tumbling] // width[tumbling] == oldest[tumbling] // width[tumbling]
     return kept
-
-
-def _column(rows: tuple[Indices, ...], depth: Indices) -> Indices:
-    """Of each binding the row that is bound at some depth."""
-    if len(rows) == 1:
-        return rows[0]
-    return np.stack(rows)[depth, np.arange(len(depth))]
-
-
-def _grouped(numbers: Indices) -> Indices:
-    """The places of equal numbers behind each other. Numbers of 16 bits are sorted by radix, ten times as fast."""
-    return np.argsort(
-        numbers.astype(np.int16) if numbers.max(initial=0) < 1 << 15 else numbers, kind="stable"
-    )
-
-
-def _stretches(*numbers: Indices) -> Iterator[tuple[int, int]]:
-    """Where places with equal numbers lie together."""
-    if not len(numbers[0]):
-        return
-    changed = np.zeros(len(numbers[0]) - 1, np.bool_)
-    for one in numbers:
-        changed |= one[1:] != one[:-1]
-    ends = [*(np.flatnonzero(changed) + 1).tolist(), len(numbers[0])]
-    yield from zip([0, *ends], ends, strict=False)
-
-
-def _cut(rows: Indices, limit: int) -> Iterator[tuple[int, int]]:
-    """Stretches of about `limit` rows, or of one thing that has more; nothing where there are no rows."""
-    reached = np.cumsum(rows)
-    first = 0
-    while first < len(rows) and reached[-1] > (reached[first - 1] if first else 0):
-        before = int(reached[first - 1]) if first else 0
-        end = max(first + 1, int(np.searchsorted(reached, before + limit, side="right")))
-        yield first, end
-        first = end
-
-
-def _together(
-    parts: Iterable[tuple[npt.NDArray[Any], ...]], limit: int
-) -> Iterator[tuple[npt.NDArray[Any], ...]]:
-    """Columns of several parts behind each other, about `limit` rows at a time."""
-    held: list[tuple[npt.NDArray[Any], ...]] = []
-    rows = 0
-    for part in parts:
-        if len(part[0]):
-            held.append(part)
-            rows += len(part[0])
-        if rows >= limit:
-            yield tuple(map(np.concatenate, zip(*held, strict=True)))
-            held, rows = [], 0
-    if held:
-        yield tuple(map(np.concatenate, zip(*held, strict=True)))
 
 
 def _true(values: pa.Array) -> Mask:

@@ -24,6 +24,7 @@ from watersmeet.local.stage import GivenRows, conform, record_batches
 from watersmeet.log.descriptors import Told
 from watersmeet.log.probe import probe
 from watersmeet.model.facts import BatchId
+from watersmeet.model.keep import Keep
 from watersmeet.model.types import Schema, type_of_arrow
 from watersmeet.predicate.window import Length
 from watersmeet.schemes.grid.policy import dynamic
@@ -65,6 +66,7 @@ class LocalHub:
     query: str = "local"
     lateness: Length | None = None
     retain: Length | None = None
+    keep: str = Keep.AUTO
     settings: Settings | None = None
     run: str = field(default_factory=lambda: uuid.uuid4().hex)
     number: int = 0
@@ -82,6 +84,7 @@ class LocalHub:
             operator=lambda: settings,
             memory=lambda: PAGE_MEMORY,
             adapting=dynamic,
+            keeping=lambda: self.keep,
         )
         options = HubOptions(
             self.queries,

@@ -16,7 +16,8 @@ from `OLDEST` on are read; a file is written again in the present format when it
         what was settled, and where
     10  where the keys of a remote run are, with their checksum; who planned a batch; rereads of files; expressions in the
         templates of a hub, counted rows in its plans, and late rows that were kept in its descriptors; how long a hub
-        retains rows, which may be missing and which a batch reads, and SINCE in its catalogues
+        retains rows, which may be missing and which a batch reads, and SINCE in its catalogues; what templates of a hub
+        keep, and why, and the runs of it
 """
 
 from __future__ import annotations

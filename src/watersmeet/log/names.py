@@ -66,8 +66,9 @@ _LOOKUP = re.compile(rf"({_JOIN.pattern}){_OF_JOIN}([A-Za-z0-9_]+)")
 _START = re.compile(r"[0-9]{6,}")
 _MANIFEST = re.compile(r"([0-9]{6,})-([0-9]{12,})-([\w.-]+)\.json")
 _BATCH_FILE = re.compile(rf"([0-9]{{6,}})-([0-9]{{12,}})-(?:[\w.-]+-)?{_HASH}\.arrow")
-# A merge is named after an arrangement, which has a dot in its name if its input has several.
-_RECEIPT = re.compile(r"(\w[\w.-]*)\.([0-9]{5,})\.([\w-]+)\.json")
+# A merge is named after an arrangement, which has a dot in its name if its input has several, or after what a hub stores
+# for itself, as are the receipts of what join tasks add to it.
+_RECEIPT = re.compile(r"(~?\w[\w.-]*)\.([0-9]{5,})\.([\w-]+)\.json")
 _TALLY = re.compile(r"([0-9]{6,})-([0-9]{12,})-([0-9]{5,})\.json")
 _RUN = re.compile(rf"([0-9]{{10,}})-[\w.-]+-(?:{_HASH}|{_ID})\.arrow")
 _TABLE_FOLDER = re.compile(rf"{_HASH}|frame-[0-9a-f]+")

@@ -42,7 +42,7 @@ class HubPlan(SchemePlan):
 
     Rows are kept for `retain` microseconds longer than queries need them (hubs/retained.py). `unkept` is the newest
     publication time of which a row may be missing, by stream. Of the history the batch reads the streams and indexes in
-    `reads`, each from a publication time on.
+    `reads`, each from a publication time on. `judged` are the watermarks of the batch itself.
     """
 
     kind: ClassVar[str] = "hub"
@@ -54,6 +54,7 @@ class HubPlan(SchemePlan):
     retain: int | None = None
     unkept: dict[str, int] = field(default_factory=dict)
     reads: dict[str, int] = field(default_factory=dict)
+    judged: dict[str, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +62,7 @@ class HubFacts:
     """The catalogues of a batch, as the engine has found or written them, and what follows from them.
 
     `known_as` is what ingest tasks call the catalogue in force, `written` are the runs of catalogues that this batch
-    brings, `answered` those of answers that came out in the batch before, and `past` the entries that indexes lacked.
+    brings, `announced` those that the tasks of the batch before have added, and `past` the entries that indexes lacked.
     `needed` is the first batch whose rows are needed, of each stream and index, and `window` says which of them are late
     or expired. Of each stream rows from `retained` on are kept, also if no query needs them. `place` is where the state is.
     """
@@ -69,7 +70,7 @@ class HubFacts:
     plan: HubPlan
     known_as: str
     written: tuple[Run, ...]
-    answered: tuple[Run, ...]
+    announced: tuple[Run, ...]
     past: tuple[Run, ...]
     needed: Mapping[str, int]
     window: OwnWindow
@@ -111,7 +112,7 @@ class HubScheme(Scheme[HubPlan]):
         return outside.window
 
     def added(self, outside: HubFacts) -> tuple[Run, ...]:
-        return (*outside.written, *outside.answered, *outside.past)
+        return (*outside.written, *outside.announced, *outside.past)
 
     def plan(self, facts: BatchFacts) -> HubPlan:
         assert isinstance(facts.outside, HubFacts), "a hub needs the facts about its catalogues"
