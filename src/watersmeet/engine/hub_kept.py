@@ -58,7 +58,12 @@ class KeptRuns:
         begin = begins_to_keep(catalogue, batch_before(manifest))
         if begin.any():
             forest = build_forest(catalogue, self.attributes, begin, keeps_of=begin)
-            begun = old_positions(manifest, self.attributes.streams, deal)
+            low = forest.keeping.low.min(initial=np.iinfo(np.uint64).max)
+            begun = {
+                stream: at[rows.streams[stream].numbers(at) >= low]
+                for stream, at in old_positions(manifest, self.attributes.streams, deal).items()
+                if len(at) and len(forest.roots[stream])
+            }
             self._walk(manifest, forest, rows, begun)
 
     def add_fresh(

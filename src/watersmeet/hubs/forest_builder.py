@@ -168,7 +168,9 @@ class _Builder:
         """The groups whose bindings are kept, each once for a kept number."""
         group, pair = _joined([group for group, _ in parts]), _joined([pair for _, pair in parts])
         _, numbers = np.unique(self.kept[query[pair]], return_inverse=True)
-        first, _ = numbered_pairs(group, numbers)
+        first, same = numbered_pairs(group, numbers)
+        low = np.full(len(first), np.iinfo(np.uint64).max, np.uint64)
+        np.minimum.at(low, same, self.first[query[pair]])
         group, pair = group[first], pair[first]
         template = self.template[query[pair]]
         depth = np.full((len(pair), MOST_KEPT), -1, np.int64)
@@ -179,7 +181,7 @@ class _Builder:
         depth[which, place] = bound.argmax(axis=1)
         stream[which, place] = self.shapes.stream[template[which], input_]
         number = self.kept[query[pair]]
-        return Keeping(Lists.of_owners(group, groups), number, template, depth, stream, self.edges)
+        return Keeping(Lists.of_owners(group, groups), number, template, low, depth, stream, self.edges)
 
     def put_together(
         self,

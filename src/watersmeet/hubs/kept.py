@@ -21,6 +21,7 @@ rows are added (engine/hub_kept.py), and nothing is looked up in kept rows yet.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Final
@@ -28,7 +29,7 @@ from typing import Final
 import numpy as np
 import pyarrow as pa
 
-from watersmeet.hubs.bindings import Bindings
+from watersmeet.hubs.bindings import Bindings, cut
 from watersmeet.hubs.language import MOST_INPUTS
 from watersmeet.hubs.lists import Lists, numbered_pairs
 from watersmeet.hubs.rows import Rows
@@ -90,13 +91,15 @@ class Edges:
 
 @dataclass(frozen=True, slots=True)
 class Keeping:
-    """The groups of a forest whose bindings are kept, as lists by group: the kept number, the template, and by place the
-    depth at which the kept input is bound, and its stream; -1 behind the last one.
+    """The groups of a forest whose bindings are kept, as lists by group: the kept number, the template, the first row that
+    any of its queries counts, and by place the depth at which the kept input is bound, and its stream; -1 behind the last
+    one.
     """
 
     of: Lists
     number: Indices
     template: Indices
+    low: Keys
     depth: Indices
     stream: Indices
     edges: Edges
@@ -116,6 +119,7 @@ class Keeper:
     time: str
     # Takes what many bindings have left, sorted.
     write: Callable[[Sorted], None]
+    most_rows: int = field(default_factory=lambda: HELD_ROWS)
     _bound: dict[int, list[Bindings]] = field(default_factory=dict)
     _bound_rows: int = 0
     # The attribute that each combination waits for, its order key, tag, oldest time, and the numbers of its rows.
@@ -132,12 +136,13 @@ class Keeper:
         self._bound_rows += len(mine)
         if self._bound_rows >= _HELD_BINDINGS:
             self._gather()
-        if self._held_rows >= HELD_ROWS:
-            self.close()
 
     def close(self) -> None:
         """Write what has been taken so far."""
         self._gather()
+        self._write()
+
+    def _write(self) -> None:
         held, rows, self._held, self._held_rows = self._held, self._held_rows, [], 0
         if not rows:
             return
@@ -152,8 +157,22 @@ class Keeper:
         for parts in self._bound.values():
             group = np.concatenate([one.group for one in parts])
             rows = [np.concatenate(column) for column in zip(*(one.rows for one in parts), strict=True)]
-            self._combine(group, np.stack(rows))
+            columns = np.stack(rows)
+            # One binding may be kept for thousands of templates.
+            for low, high in cut(self._left_by[group], self.most_rows):
+                self._combine(group[low:high], columns[:, low:high])
+                if self._held_rows >= self.most_rows:
+                    self._write()
         self._bound, self._bound_rows = {}, 0
+
+    @functools.cached_property
+    def _left_by(self) -> Indices:
+        """How many combinations a binding of each group leaves at most."""
+        keeping = self.keeping
+        owner, entry = keeping.of.members(np.arange(len(keeping.of)))
+        found = np.zeros(len(keeping.of), np.int64)
+        np.add.at(found, owner, keeping.edges.of.counts(keeping.template[entry]))
+        return found
 
     def _combine(self, group: Indices, columns: Indices) -> None:
         keeping, edges = self.keeping, self.keeping.edges
@@ -168,6 +187,15 @@ class Keeper:
                 at, stored = columns[depth[mine], owner[mine]], self.rows.streams[stream]
                 positions[mine, place], numbers[mine, place] = at, stored.numbers(at)
                 oldest[mine] = np.minimum(oldest[mine], stored.take(self.time, at).to_numpy())
+        # Rows from before a query are in none of its answers.
+        is_empty = positions < 0
+        counted = np.flatnonzero((is_empty | (numbers >= keeping.low[entry][:, None])).all(axis=1))
+        entry, positions, numbers, oldest = (
+            entry[counted],
+            positions[counted],
+            numbers[counted],
+            oldest[counted],
+        )
         which, edge = edges.of.members(keeping.template[entry])
         for attribute in np.unique(edges.attribute[edge]).tolist():
             mine = np.flatnonzero(edges.attribute[edge] == attribute)

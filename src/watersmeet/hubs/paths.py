@@ -170,6 +170,7 @@ class _Walker:
     def __init__(self, shapes: Shapes, attributes: Attributes) -> None:
         self.shapes = shapes
         self.exact = np.array([attributes.is_exact(one) for one in range(len(attributes.columns))], np.bool_)
+        self.attribute_rank = attributes.ranks
         self.template, self.start = spread(np.zeros(len(shapes.inputs), np.int64), shapes.inputs)
         shape = (len(self.template), MOST_INPUTS)
         # By path: the node and the input at each depth, and the depth at which each input is bound.
@@ -311,7 +312,7 @@ class _Walker:
         """What must be equal in the bound rows and those of a step: paths, bound depths, both attributes, and the places
         of the inputs in the step.
 
-        In a fixed order.
+        In an order that outlives a restart: what is kept is found by the first (`Edges`).
         """
         shapes = self.shapes
         owner, one = shapes.equalities.members(self.template[here])
@@ -326,7 +327,8 @@ class _Walker:
             fits = np.flatnonzero((at >= 0) & (to >= 0))
             found.append((owner[fits], at[fits], attribute[fits], other_attribute[fits], to[fits]))
         columns = [np.concatenate(both) for both in zip(*found, strict=True)]
-        order = np.lexsort(columns[::-1])
+        path, at, left, right, to = columns
+        order = np.lexsort((to, self.attribute_rank[right], self.attribute_rank[left], at, path))
         path, at, left, right, to = (column[order] for column in columns)
         return path, at, left, right, to
 

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+import numpy as np
+
 from watersmeet.hubs.constants import comparable
 from watersmeet.hubs.language import Template
+from watersmeet.kernel.keys import Indices
 from watersmeet.model.types import Schema, SqlType
 
 # A column of a stream.
@@ -45,6 +49,14 @@ class Attributes:
     def index_of(self, attribute: int) -> str:
         """The name of the runs of a column's index: by a number, as the name of a column may have any characters."""
         return index_name(self.columns[attribute][0], self.places[attribute])
+
+    @functools.cached_property
+    def ranks(self) -> Indices:
+        """An order of the columns that does not depend on the order in which streams and columns were given."""
+        by = [(stream, place) for (stream, _), place in zip(self.columns, self.places, strict=True)]
+        found = np.empty(len(by), np.int64)
+        found[sorted(range(len(by)), key=by.__getitem__)] = np.arange(len(by))
+        return found
 
     def is_exact(self, attribute: int) -> bool:
         """Whether equal order keys are equal values (kernel/keys.py)."""
