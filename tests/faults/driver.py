@@ -11,7 +11,7 @@ import os
 from pathlib import Path
 
 from tests.faults.harness import CLEANING, JOINS, Scene, feed, new_session, run
-from tests.faults.hub_scene import HubScene, change, run_hub
+from tests.faults.hub_scene import HubScene, run_hub
 from watersmeet import failpoints
 
 HUB = "hub"
@@ -28,8 +28,6 @@ def main() -> None:
     _write_pids(options.folder / "pids", jvm=jvm.java.lang.ProcessHandle.current().pid())
     if options.after:
         process(spark, scene)
-        if is_hub:
-            change(scene)
         feed(scene, options.after)
     if is_hub:
         # A delivery runs in this process, which reads the variable when it starts.
