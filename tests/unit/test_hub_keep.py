@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from watersmeet.engine import hub_load
 from watersmeet.hubs import keep_choice
 from watersmeet.hubs.catalogue import ADD, REMOVE, Command, HubCatalogue, apply_commands
 from watersmeet.hubs.keep import gain_expected, kept_floors, numbered, undecided, with_choices
@@ -224,6 +225,32 @@ def test_the_cost_of_a_row_decides(monkeypatch):
     assert chosen(narrow) is None
     monkeypatch.setattr(keep_choice, "LOOKUPS_FOR_A_ROW", 1.0)
     assert chosen(narrow) is not None
+
+
+def test_a_batch_chooses_for_templates_that_are_due_and_reads_only_the_indexes_that_they_need(monkeypatch):
+    monkeypatch.setattr(keep_choice, "MOST_WALKS", 40)
+    texts = [CHAIN, CHAIN.replace("R.a = S.b", "R.c = S.c"), CHAIN.replace("P.a = Q.b", "P.c = Q.c")]
+    found = catalogue(HubCatalogue(), 3, *((ADD, f"q{at}", text) for at, text in enumerate(texts)))
+    found = with_choices(found, {2: KEPT}, 4)
+    attributes = Attributes.of(SCHEMAS)
+    names = {attributes.index_of(number): one for one, number in attributes.number.items()}
+    stored = [mock.Mock(input=name, rows=10) for name in (*names, *SCHEMAS)]
+    streams = mock.Mock(keep=Keep.AUTO, attributes=attributes)
+    read: list[tuple[str, str]] = []
+
+    def keys_of(run):
+        read.append(names[run.input])
+        return np.arange(10, dtype=np.uint64)
+
+    with mock.patch.object(hub_load, "choose_kept", wraps=choose_kept) as chooses:
+        for batch in range(11):
+            hub_load.choices_of(found, streams, batch, hub_load.LoadRuns(stored, (), mock.Mock(), keys_of))
+            assert chooses.call_count == max(0, min(batch - 7, 2))
+            if batch == 8:
+                assert set(read) == {("R", "a"), ("S", "b"), ("S", "a"), ("P", "b"), ("P", "a"), ("Q", "b")}
+    told = [(list(one.args[0]), one.kwargs) for one in chooses.call_args_list]
+    rest = {"gained": 920.0, "share": pytest.approx(1 / 3)}
+    assert told == [([0], rest), ([1], rest)]
 
 
 # --- kept numbers -----------------------------------------------------------------------------------------------------
