@@ -15,8 +15,8 @@ import pyarrow.compute as pc
 from watersmeet.engine.hub_rows import ReadRun
 from watersmeet.hubs.catalogue import HubCatalogue
 from watersmeet.hubs.constants import read_column
-from watersmeet.hubs.keep import Choices, keeps_of, undecided
-from watersmeet.hubs.keep_choice import HubLoad, choose_kept, is_considered
+from watersmeet.hubs.keep import Choices, gain_expected, keeps_of, undecided, walks_to_choose
+from watersmeet.hubs.keep_choice import HubLoad, choose_kept, due_templates
 from watersmeet.hubs.lists import spread
 from watersmeet.hubs.steps import Attribute, Attributes
 from watersmeet.hubs.streams import HubStreams
@@ -45,18 +45,13 @@ def choices_of(catalogue: HubCatalogue, streams: HubStreams, batch: int, runs: L
     """What templates in force keep from the next batch on, as far as it is chosen in this one."""
     if streams.keep == Keep.NEVER:
         return dict.fromkeys(np.flatnonzero(keeps_of(catalogue)).tolist())
-    new = undecided(catalogue)
-    ages = batch - _first_batches(catalogue)[new]
-    due = [age for age in np.unique(ages).tolist() if is_considered(streams.keep, age)]
-    parsed = catalogue.parsed
-    # A pair has no inputs to keep and others to wait for.
-    considered = {
-        one: parsed[one] for one in new[np.isin(ages, due)].tolist() if len(parsed[one].streams) > 2
-    }
+    came, walks = _first_batches(catalogue), walks_to_choose(catalogue)
+    due = due_templates(came, walks, undecided(catalogue), batch, streams.keep)
+    considered = {one: catalogue.parsed[one] for one in due.templates.tolist()}
     if not considered:
         return {}
     load = load_of(catalogue, streams.attributes, runs)
-    return choose_kept(considered, load, streams.keep)
+    return choose_kept(considered, load, streams.keep, gained=gain_expected(catalogue), share=due.share)
 
 
 def load_of(catalogue: HubCatalogue, attributes: Attributes, runs: LoadRuns) -> HubLoad:

@@ -17,7 +17,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from watersmeet.hubs.catalogue import QUERIES, TEMPLATES, HubCatalogue
-from watersmeet.hubs.keep_choice import KeptInputs
+from watersmeet.hubs.keep_choice import LOOKUPS_FOR_A_ROW, KeptInputs, estimate_walks
 from watersmeet.hubs.language import Template
 from watersmeet.hubs.lists import Lists, numbered_lists, numbered_pairs
 from watersmeet.hubs.window import WindowOf
@@ -39,6 +39,25 @@ def keeps_of(catalogue: HubCatalogue) -> Mask:
 def undecided(catalogue: HubCatalogue) -> Indices:
     """The templates for which it is not chosen yet what they keep."""
     return np.flatnonzero(_mask(catalogue.templates.column("keeps").is_null()))
+
+
+def walks_to_choose(catalogue: HubCatalogue) -> Indices:
+    """At most how many walks it takes to choose what each template keeps."""
+    streams, filters = (
+        pc.list_value_length(catalogue.templates.column(name)).fill_null(0).to_numpy().astype(np.int64)
+        for name in ("streams", "filters")
+    )
+    return estimate_walks(streams, filters)
+
+
+def gain_expected(catalogue: HubCatalogue) -> float:
+    """What the templates that keep something were expected to gain in a batch. One that was made to keep may gain nothing."""
+    mine = keeps_of(catalogue)
+    stored, saved = (
+        catalogue.templates.column(name).fill_null(0.0).to_numpy()[mine]
+        for name in ("stored_rows", "saved_lookups")
+    )
+    return float(np.maximum(saved - LOOKUPS_FOR_A_ROW * stored, 0.0).sum())
 
 
 def begins_to_keep(catalogue: HubCatalogue, before: int | None) -> Mask:

@@ -7,20 +7,27 @@ some inputs
     costs     the combinations of them that fresh rows make in a batch, once for each edge that leads out of the set
     saves     the lookups by which fresh rows of the other inputs bind them one by one, but for the first
 
-and a template keeps the set that gains most, if that is a fair share of all its lookups. It is an estimate: values of one attribute
-are taken to be independent of those of another, and equalities that close a circle to hold.
+and a template keeps the set that gains most, if that is a fair share of all its lookups. It is an estimate: values of
+one attribute are taken to be independent of those of another, and equalities that close a circle to hold.
+
+A template is considered 4, 16, 64 batches and so on after it came. A batch considers as many as take about 100 ms, first
+come, first served. Which ones follows from the catalogue alone: the queue is computed anew in every batch.
 """
 
 from __future__ import annotations
 
-import itertools
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+import functools
+import math
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
+import numpy as np
+
 from watersmeet.hubs.kept import MOST_KEPT
-from watersmeet.hubs.language import Template
+from watersmeet.hubs.language import MOST_INPUTS, Template
 from watersmeet.hubs.steps import Attribute
+from watersmeet.kernel.keys import Indices
 from watersmeet.model.keep import Keep
 
 # To store a combination, announce it and merge it takes as long as so many lookups, with what they find.
@@ -30,6 +37,13 @@ LEAST_SAVED_LOOKUPS: Final = 100_000.0
 # Lookups are shared between templates, more so the first ones, and fan-outs grow with what is stored. Smaller gains than
 # this share of a template's lookups were losses: 10,000 random shapes took 1.3 of the time.
 LEAST_SHARE: Final = 0.1
+# A batch considers templates until their estimates take so many walks. A walk takes 1.5 to 3.5 us, so that is about 100 ms.
+MOST_WALKS: Final = 50_000
+# To look up how many rows pass the constants of a filter takes as long as so many walks.
+WALKS_FOR_A_FILTER: Final = 100
+# In its first batches hardly a row finds another, and streams may not have come yet. So a template is considered first
+# after so many batches, and each time after so many times as many.
+AGE_FACTOR: Final = 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,112 +74,227 @@ class KeptInputs:
         return self.saved_lookups - LOOKUPS_FOR_A_ROW * self.stored_rows
 
 
-def is_considered(keep: str, batches: int) -> bool:
-    """Whether a template whose first batch was so many `batches` ago is considered in this one.
+@dataclass(frozen=True, slots=True)
+class Due:
+    """Templates that a batch considers, and for how much they stand of those that came due together with them."""
 
-    In its first batches hardly a row finds another, and streams may not have come yet. So it is looked at again, more
-    and more seldom: after 4, 16, 64 batches and so on.
+    templates: Indices
+    share: float = 1.0
+
+
+def estimate_walks(inputs: Indices, filters: Indices) -> Indices:
+    """At most how many walks it takes to choose what each template keeps. None for a pair: it has no others to wait for.
+
+    >>> estimate_walks(np.array([2, 3, 8]), np.array([1, 0, 0])).tolist()
+    [0, 9, 1232]
     """
-    if keep != Keep.AUTO:
-        return keep == Keep.ALWAYS and batches >= 0
-    while batches >= 4 and batches % 4 == 0:
-        batches //= 4
-        if batches == 1:
-            return True
-    return False
+    sets = [
+        sum(math.comb(size, kept) for kept in range(2, min(MOST_KEPT, size - 1) + 1))
+        for size in range(MOST_INPUTS + 1)
+    ]
+    walks = inputs * np.array(sets, np.int64)[inputs]
+    return np.where(walks > 0, walks + WALKS_FOR_A_FILTER * filters, 0)
+
+
+def due_templates(came: Indices, walks: Indices, undecided: Indices, batch: int, keep: str) -> Due:
+    """The templates that a batch considers.
+
+    `came` has the first batch of each template and `walks` what it takes to choose (`estimate_walks`), `undecided` those
+    for which it is not chosen yet.
+    """
+    if keep == Keep.ALWAYS:
+        # Each of them is chosen when it is considered, so the others move up.
+        waiting = undecided[(came[undecided] <= batch) & (walks[undecided] > 0)]
+        return Due(waiting[np.cumsum(walks[waiting]) - walks[waiting] < MOST_WALKS])
+    if keep != Keep.AUTO or not len(undecided):
+        return Due(undecided[:0])
+    # Those that are decided keep their places in the queue, or others behind them would be passed over.
+    mine = np.flatnonzero((walks > 0) & (came <= batch - AGE_FACTOR))
+    mine = mine[np.argsort(came[mine], kind="stable")]
+    firsts, starts = np.unique(came[mine], return_index=True)
+    if not len(mine):
+        return Due(mine)
+    taken = np.concatenate([[0], np.cumsum(walks[mine])])
+    ends = np.append(starts[1:], len(mine))
+    of, begins = _queue(firsts, taken[ends] - taken[starts], batch)
+    low, high = batch * MOST_WALKS, (batch + 1) * MOST_WALKS
+    found, served, together = [mine[:0]], 0, 0
+    for one, begin in zip(of.tolist(), begins.tolist(), strict=True):
+        members = slice(starts[one], ends[one])
+        turns = begin + taken[members] - taken[starts[one]]
+        if turns[0] >= high or turns[-1] < low:
+            continue
+        now = mine[members][(low <= turns) & (turns < high)]
+        found.append(now)
+        served += int(walks[now].sum())
+        together += int(taken[ends[one]] - taken[starts[one]])
+    due = np.intersect1d(np.concatenate(found), undecided)
+    return Due(due, served / together if together else 1.0)
+
+
+def _queue(firsts: Indices, walks: Indices, batch: int) -> tuple[Indices, Indices]:
+    """The queue of templates that came together, by their first batches: which ones, and before which walk they begin.
+
+    Walks are counted from batch 0 on, `MOST_WALKS` for each batch. Those that come due begin when those before them are
+    done. Only what may last until this batch is in it.
+    """
+    ages = [AGE_FACTOR]
+    while ages[-1] * AGE_FACTOR <= batch - int(firsts[0]):
+        ages.append(ages[-1] * AGE_FACTOR)
+    due = firsts[:, None] + np.array(ages)
+    is_due = due <= batch
+    # The queue was empty at some time since: all walks together do not take longer.
+    is_due &= due >= batch - int((walks * is_due.sum(axis=1)).sum()) // MOST_WALKS - 1
+    of, at = np.nonzero(is_due)[0], due[is_due]
+    order = np.lexsort((of, at))
+    of, at = of[order], at[order]
+    before = np.cumsum(walks[of]) - walks[of]
+    begins = before + np.maximum.accumulate(at * MOST_WALKS - before)
+    lasts = begins + walks[of] > batch * MOST_WALKS
+    return of[lasts], begins[lasts]
 
 
 def choose_kept(
-    templates: Mapping[int, Template], load: HubLoad, keep: str = Keep.AUTO
+    templates: Mapping[int, Template],
+    load: HubLoad,
+    keep: str = Keep.AUTO,
+    *,
+    gained: float = 0.0,
+    share: float = 1.0,
 ) -> dict[int, KeptInputs]:
-    """What some templates keep. The others keep nothing."""
+    """What some templates keep. The others keep nothing.
+
+    `gained` is the gain of the templates that keep already. `share` says for how much of the templates that came due
+    together these stand: they need not gain more than that of what all must gain.
+    """
     found: dict[int, KeptInputs] = {}
+    # Templates that differ in their items only, or in constants that pass as many rows, keep the same.
+    known: dict[tuple[object, ...], KeptInputs | None] = {}
     for number, template in templates.items():
-        best = max(_estimates(number, template, load), key=lambda one: one.gain, default=None)
+        passing = tuple(load.passing(number, input_) for input_ in range(len(template.streams)))
+        shape = template.streams, template.equalities, passing
+        if shape not in known:
+            known[shape] = _best(template, passing, load)
+        best = known[shape]
         if best is not None and (keep == Keep.ALWAYS or best.gain > LEAST_SHARE * best.lookups):
             found[number] = best
-    if keep == Keep.AUTO and sum(one.gain for one in found.values()) < LEAST_SAVED_LOOKUPS:
+    if keep == Keep.AUTO and gained + sum(one.gain for one in found.values()) < share * LEAST_SAVED_LOOKUPS:
         return {}
     return found
 
 
-def _estimates(number: int, template: Template, load: HubLoad) -> Iterator[KeptInputs]:
+def _best(template: Template, passing: Sequence[float], load: HubLoad) -> KeptInputs | None:
+    """The set of inputs that gains most if a template keeps it."""
+    return max(_estimates(template, passing, load), key=lambda one: one.gain, default=None)
+
+
+def _estimates(template: Template, passing: Sequence[float], load: HubLoad) -> Iterator[KeptInputs]:
     """All sets of inputs that a template could keep."""
-    rows = [load.rows.get(stream, 0.0) for stream in template.streams]
-    passing = [load.passing(number, input_) for input_ in range(len(template.streams))]
-    fans = _fans(template, load)
-    every = range(len(rows))
-    all_lookups = sum(sum(_walk(start, every, rows, passing, fans, first=every)[0]) for start in every)
-    for inputs in connected_sets(template):
-        stored = sum(_walk(start, inputs, rows, passing, fans)[1] for start in inputs)
-        outside = [one for one in every if one not in inputs]
-        edges = {other for one, other in fans if one in outside and other in inputs}
-        saved = 0.0
-        for start in outside:
-            lookups, _ = _walk(start, every, rows, passing, fans, first=inputs)
-            saved += sum(lookups[1:])
-        yield KeptInputs(inputs, stored * len(edges), saved, all_lookups)
+    walks = _Walks(template, passing, load)
+    inputs = range(len(template.streams))
+    every = _bits(inputs)
+    all_lookups = sum(sum(walks.walk(start, every, every)[0]) for start in inputs)
+    for kept in connected_sets(template):
+        mine = _bits(kept)
+        stored = sum(walks.walk(start, mine, mine)[1] for start in kept)
+        outside = [one for one in inputs if not mine >> one & 1]
+        edges = sum(any(one in walks.fans[other] for one in outside) for other in kept)
+        saved = sum((sum(walks.walk(start, every, mine)[0][1:]) for start in outside), 0.0)
+        yield KeptInputs(kept, stored * edges, saved, all_lookups)
 
 
-def connected_sets(template: Template) -> Iterator[tuple[int, ...]]:
+def connected_sets(template: Template) -> tuple[tuple[int, ...], ...]:
     """The sets of two or more inputs of a template, but not all, that equalities connect.
 
     >>> from watersmeet.hubs.language import Equality
     >>> chain = tuple(Equality(one, "a", one + 1, "b") for one in range(3))
-    >>> list(connected_sets(Template(tuple("rspq"), tuple("RSPQ"), chain, (), ())))
-    [(0, 1), (1, 2), (2, 3), (0, 1, 2), (1, 2, 3)]
+    >>> connected_sets(Template(tuple("rspq"), tuple("RSPQ"), chain, (), ()))
+    ((0, 1), (1, 2), (2, 3), (0, 1, 2), (1, 2, 3))
     """
-    inputs = range(len(template.streams))
-    near: dict[int, set[int]] = {one: set() for one in inputs}
-    for one in template.equalities:
-        near[one.left].add(one.right)
-        near[one.right].add(one.left)
-    for size in range(2, min(MOST_KEPT, len(inputs) - 1) + 1):
-        for found in itertools.combinations(inputs, size):
-            reached = {found[0]}
-            while more := {other for one in reached for other in near[one] if other in found} - reached:
-                reached |= more
-            if len(reached) == size:
-                yield found
+    edges = frozenset((one.left, one.right) for one in template.equalities)
+    return _connected_sets(len(template.streams), edges)
 
 
-def _fans(template: Template, load: HubLoad) -> dict[tuple[int, int], float]:
-    """How many rows of an input a row of another finds by an equality: the fewest, if there are several."""
-    found: dict[tuple[int, int], float] = {}
-    for one in template.equalities:
-        left = template.streams[one.left], one.left_column
-        right = template.streams[one.right], one.right_column
-        for pair, value, sought in (
-            ((one.left, one.right), left, right),
-            ((one.right, one.left), right, left),
-        ):
-            if pair[0] != pair[1]:
-                found[pair] = min(load.fan_out(value, sought), found.get(pair, float("inf")))
-    return found
-
-
-def _walk(
-    start: int,
-    among: Collection[int],
-    rows: Sequence[float],
-    passing: Sequence[float],
-    fans: Mapping[tuple[int, int], float],
-    first: Collection[int] = (),
-) -> tuple[list[float], float]:
-    """From the fresh rows of an input, one of some others after the other: the lookups that bind each of those in `first`,
-    which are bound as soon as they can be, and the combinations at the end."""
-    bound, combinations = [start], rows[start] * passing[start]
-    lookups: list[float] = []
-    while True:
-        near = {
-            other: min(fan for (one, to), fan in fans.items() if one in bound and to == other)
-            for one, other in fans
-            if one in bound and other in among and other not in bound
+@functools.lru_cache(maxsize=1024)
+def _connected_sets(size: int, edges: frozenset[tuple[int, int]]) -> tuple[tuple[int, ...], ...]:
+    near = [0] * size
+    for left, right in edges:
+        near[left] |= 1 << right
+        near[right] |= 1 << left
+    sets = {1 << one for one in range(size)}
+    found: set[int] = set()
+    for _ in range(2, min(MOST_KEPT, size - 1) + 1):
+        sets = {
+            mine | 1 << other
+            for mine in sets
+            for one in _members(mine, size)
+            for other in _members(near[one] & ~mine, size)
         }
-        if not near:
-            return lookups, combinations
-        following = min(near, key=lambda one: (one not in first, passing[one] >= 1, one))
-        if following in first:
-            lookups.append(combinations)
-        combinations *= near[following] * passing[following]
-        bound.append(following)
+        found |= sets
+    return tuple(sorted((_members(one, size) for one in found), key=lambda one: (len(one), one)))
+
+
+class _Walks:
+    """Walks from the fresh rows of one input to the others. What lies next to bound inputs is found once for all sets."""
+
+    def __init__(self, template: Template, passing: Sequence[float], load: HubLoad) -> None:
+        self.passing = passing
+        self.begin = [
+            load.rows.get(stream, 0.0) * passes
+            for stream, passes in zip(template.streams, passing, strict=True)
+        ]
+        # How many rows of an input a row of another finds by an equality: the fewest, if there are several.
+        self.fans: list[dict[int, float]] = [{} for _ in template.streams]
+        for one in template.equalities:
+            left = template.streams[one.left], one.left_column
+            right = template.streams[one.right], one.right_column
+            if one.left != one.right:
+                self._add_fan(one.left, one.right, load.fan_out(left, right))
+                self._add_fan(one.right, one.left, load.fan_out(right, left))
+        self._near: dict[int, list[tuple[int, float]]] = {}
+
+    def _add_fan(self, one: int, other: int, fan: float) -> None:
+        self.fans[one][other] = min(fan, self.fans[one].get(other, float("inf")))
+
+    def walk(self, start: int, among: int, first: int) -> tuple[list[float], float]:
+        """Bind one input of `among` after the other, those in `first` as soon as they can be, until these are bound.
+
+        The lookups that bind each of those in `first`, and the combinations at the end. Sets of inputs are bits.
+        """
+        bound, combinations = 1 << start, self.begin[start]
+        lookups: list[float] = []
+        while first & ~bound:
+            following = 0
+            times = 1.0
+            for bit, grows in self._near.get(bound) or self._next_to(bound):
+                if bit & first:
+                    lookups.append(combinations)
+                    following, times = bit, grows
+                    break
+                if not following and bit & among:
+                    following, times = bit, grows
+            if not following:
+                break
+            combinations *= times
+            bound |= following
+        return lookups, combinations
+
+    def _next_to(self, bound: int) -> list[tuple[int, float]]:
+        """The inputs that equalities join to bound ones, those that a constant narrows first, and how combinations grow."""
+        least: dict[int, float] = {}
+        for one in _members(bound, len(self.fans)):
+            for other, fan in self.fans[one].items():
+                if not bound >> other & 1:
+                    least[other] = min(fan, least.get(other, float("inf")))
+        order = sorted(least, key=lambda one: (self.passing[one] >= 1, one))
+        found = [(1 << one, least[one] * self.passing[one]) for one in order]
+        self._near[bound] = found
+        return found
+
+
+def _bits(inputs: Iterable[int]) -> int:
+    return sum(1 << one for one in inputs)
+
+
+def _members(bits: int, size: int) -> tuple[int, ...]:
+    return tuple(one for one in range(size) if bits >> one & 1)
