@@ -174,6 +174,15 @@ def test_estimates_are_those_of_walks_over_each_set_alone():
         assert one.saved_lookups == pytest.approx(sum(sum(saved[start][1:]) for start in outside))
 
 
+def test_combinations_are_stored_for_each_input_outside_that_looks_in():
+    star = "SELECT R.a FROM R, S, P, Q WHERE R.a = S.b AND R.a = P.b AND R.a = Q.b"
+    for text, stored in ((CHAIN, 50), (star, 100)):
+        estimates = keep_choice._estimates(
+            READER.read(text).template, (0.025, 1.0, 1.0, 1.0), load(1_000, 1.0)
+        )
+        assert {one.inputs: one.stored_rows for one in estimates}[0, 1] == pytest.approx(stored)
+
+
 def fan_of(value: tuple[str, str], sought: tuple[str, str]) -> float:
     return 0.3 * (1 + "RSPQ".index(value[0])) + 0.1 * "abc".index(sought[1])
 

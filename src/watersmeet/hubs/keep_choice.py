@@ -198,7 +198,8 @@ def _estimates(template: Template, passing: Sequence[float], load: HubLoad) -> I
         mine = _bits(kept)
         stored = sum(walks.walk(start, mine, mine)[1] for start in kept)
         outside = [one for one in inputs if not mine >> one & 1]
-        edges = sum(any(one in walks.fans[other] for one in outside) for other in kept)
+        # One for each input outside that a look-up in what is kept begins at.
+        edges = sum(any(one in walks.fans[other] for other in kept) for one in outside)
         saved = sum((sum(walks.walk(start, every, mine)[0][1:]) for start in outside), 0.0)
         yield KeptInputs(kept, stored * edges, saved, all_lookups)
 
