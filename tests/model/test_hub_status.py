@@ -50,7 +50,7 @@ def test_it_shows_which_templates_keep_what_and_why(tmp_path, capsys):
     assert (stream, column, rows) == ("R", "k", 3 * 2 * 3)
     print_hub(found)
     shown = capsys.readouterr().out
-    assert "1 templates keep steps" in shown and "R.k" in shown and "R, t" in shown
+    assert "steps are kept for 1 template;" in shown and "R.k" in shown and "R, t" in shown
 
 
 def test_it_counts_rows_indexes_answers_and_what_was_looked_at_for_each_query(hub, tmp_path):

@@ -126,8 +126,11 @@ def _print_kept(console: Console, status: HubStatus) -> None:
     saved, stored = (
         sum(getattr(one, name) for one in status.keeps) for name in ("saved_lookups", "stored_rows")
     )
-    expected = f"{count(round(saved))} lookups saved by {count(round(stored))} rows"
-    say(console, f"{count(len(status.keeps))} templates keep steps; expected in a batch: {expected}")
+    expected = f"{counted(round(saved), 'lookup')} saved, {counted(round(stored), 'row')} stored"
+    say(
+        console,
+        f"steps are kept for {counted(len(status.keeps), 'template')}; expected in a batch: {expected}",
+    )
     table = _table("kept for", "rows", "bytes")
     for one in status.kept:
         table.add_row(Text(f"{one.stream}.{one.column}"), count(one.rows), size(one.bytes))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence, Sized
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -358,10 +358,6 @@ def _small(numbers: Indices) -> Indices:
 
 def _numbers(values: Sequence[int]) -> Indices:
     return np.array(values, np.int64)
-
-
-def _counts(lists: Sequence[Sized]) -> Indices:
-    return _numbers([len(one) for one in lists])
 
 
 def _joined(parts: Sequence[npt.NDArray[Any]], kind: type = np.int64) -> npt.NDArray[Any]:

@@ -7,8 +7,8 @@
     ~catalogue        a catalogue, as one row
     ~commands         the commands of a batch, in the order of their arrival
 
-An index has the times too, so that its entries leave as their rows do. Combinations have the oldest time of their rows. Which runs are stored, and when they leave, is
-said in hubs/needed.py.
+An index has the times too, so that its entries leave as their rows do. Combinations have the oldest time of their rows.
+Which runs are stored, and when they leave, is said in hubs/needed.py.
 """
 
 from __future__ import annotations

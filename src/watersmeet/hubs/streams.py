@@ -22,7 +22,8 @@ class HubStreams:
     `times` names the column with the publication time of a stream's rows; the rows of other streams have the time of
     their batch. `lateness` says in microseconds how far rows may be behind the newest of their stream, and `retain` how
     much longer they are kept than queries need them (hubs/retained.py). `given` are the ids and texts of the queries at
-    this start. `keep` says whether steps are kept (hubs/keep_choice.py). `places` are the numbers of indexes in the state, by stream and column.
+    this start. `keep` says whether steps are kept (hubs/keep_choice.py). `places` are the numbers of indexes in the state,
+    by stream and column.
     """
 
     schemas: Mapping[str, Schema]
